@@ -17,20 +17,21 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
     {
         "complex": Gap("upstream", "MXNet has no complex dtype"),
         "op_scope": Gap(
-            "never", "MXNet's operators compute where their arguments are, so a scope moves creation alone"
+            "never", "MXNet's operators compute on the device of their arguments, so a scope affects only creation"
         ),
         "refuse_mixing": Gap(
             "upstream",
-            "its imperative operators compare the kind of device alone (GetContext in imperative_utils.h), so real "
-            "gpu(0) and gpu(1) mix silently; simulated ones are refused by devshim, and so is cpu with gpu by MXNet",
+            "MXNet's imperative operators compare only the kind of device (GetContext in imperative_utils.h), so they "
+            "accept arrays of the real gpu(0) and gpu(1) together; MXNet refuses cpu with gpu, and devshim refuses "
+            "different simulated GPUs",
         ),
         "trace_place": Gap(
             "upstream",
-            "a hybridized block is compiled for the device of its inputs: inside it only a move to that one works",
+            "a hybridized block is compiled for the device of its inputs: inside it only a move to that device works",
         ),
         "trace_on": Gap(
             "upstream",
-            "a hybridized block is compiled for the device of its inputs: inside it only that one can be the default",
+            "a hybridized block is compiled for the device of its inputs: only that device can be the default there",
         ),
     }
 )
@@ -38,13 +39,14 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "models": (
-            "every optimizer MXNet registers is moved; SGLD draws its noise from the generator of the device it "
-            "is on, DCASGD with momentum fails in 1.9.1 by itself; parameters on several devices at once and "
-            "trainers that update on a kvstore are refused"
+            "every optimizer that MXNet registers is supported; SGLD draws its noise from the generator of its device; "
+            "DCASGD with momentum fails in MXNet 1.9.1, with or without devshim; parameters on several devices at once "
+            "and trainers that update on a kvstore are refused"
         ),
         "guard": (
-            "what arrays' own methods read, asnumpy, asscalar and masks, and operands of other devices; not what "
-            "functions such as mx.np.unique and mx.np.add read or carry inside, on real cards"
+            "reports asnumpy, asscalar, masks and other methods of arrays that read values, and operands on other "
+            "devices; does not report what functions such as mx.np.unique and mx.np.add read or copy internally on "
+            "real cards"
         ),
     }
 )

@@ -27,13 +27,13 @@ _python.PyCapsule_SetName.argtypes = (ctypes.py_object, ctypes.c_char_p)
 _python.PyCapsule_SetDestructor.argtypes = (ctypes.py_object, ctypes.c_void_p)
 
 
-def made(managed: ctypes.c_void_p) -> Any:
+def make_capsule(managed: ctypes.c_void_p) -> Any:
     """Return a capsule over a DLManagedTensor that MXNet made."""
-    return _python.PyCapsule_New(managed, _NAME, _forget)
+    return _python.PyCapsule_New(managed, _NAME, _free_unused)
 
 
 @_Destructor  # type: ignore[untyped-decorator]
-def _forget(capsule: int) -> None:
+def _free_unused(capsule: int) -> None:
     """Free the memory that a capsule offers if no consumer took it."""
     if _python.PyCapsule_IsValid(capsule, _NAME):
         check_call(_LIB.MXNDArrayCallDLPackDeleter(ctypes.c_void_p(_python.PyCapsule_GetPointer(capsule, _NAME))))
@@ -45,8 +45,8 @@ def mark_used(capsule: Any) -> None:
     _python.PyCapsule_SetDestructor(capsule, None)
 
 
-def label(tensor: dlpack.DLTensor, dtype: str) -> None:
-    """Write a dtype into the structure inside a capsule."""
+def set_dtype(tensor: dlpack.DLTensor, dtype: str) -> None:
+    """Write a dtype into the structure in a capsule."""
     tensor.code, tensor.bits, tensor.lanes = dlpack.FORMS[dtype]
 
 
@@ -62,5 +62,5 @@ class HostArray:
 
     def __dlpack__(self) -> Any:
         capsule = self._bytes.__dlpack__()
-        label(dlpack.managed(capsule).tensor, self._dtype)
+        set_dtype(dlpack.managed(capsule).tensor, self._dtype)
         return capsule

@@ -17,8 +17,8 @@ from mxnet.base import _LIB
 from devshim.devices.dtypes import widest
 from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.creation import MxnetCreation
-from devshim_backends._mxnet.native import CODES, dtype_code, numpy_shapes, where
-from devshim_backends._mxnet.tracing import require_recorded
+from devshim_backends._mxnet.native import CODES, device_code, dtype_code, numpy_shapes
+from devshim_backends._mxnet.tracing import require_recordable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 _OPS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
-_OLD = {"add": "broadcast_add", "maximum": "broadcast_maximum", "minimum": "broadcast_minimum"}
+_ND_NAMES = {"add": "broadcast_add", "maximum": "broadcast_maximum", "minimum": "broadcast_minimum"}
 """The names of these operators in ``mx.nd``."""
 
-_JOINED = {"int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
+_CONCATENATED_AS = {"int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
 """Intermediate dtypes for those that 2.0 has but cannot concatenate; 1.9 does not have them."""
 
-_SUMMED = frozenset({"float16", "float32", "float64", "int32", "int64"})
+_KVSTORE_DTYPES = frozenset({"float16", "float32", "float64", "int32", "int64"})
 """The dtypes that a kvstore can sum on cards."""
 
 
@@ -42,7 +42,7 @@ class MxnetCollectives(MxnetCreation):
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         if isinstance(x, mx.nd.sparse.BaseSparseNDArray):
-            raise UnsupportedError("a sparse array of MXNet's cannot be cut up", "call x.tostype('default') first")
+            raise UnsupportedError("MXNet cannot split a sparse array", "call x.tostype('default') first")
         with numpy_shapes():
             return x[(slice(None),) * axis + (slice(start, stop),)]
 
@@ -51,33 +51,33 @@ class MxnetCollectives(MxnetCreation):
             if len(xs) == 1:
                 return self.copy_to(xs[0], self.device_of(xs[0]))
             if isinstance(xs[0], mx.np.ndarray):
-                return self._settled(mx.np.concatenate(list(xs), axis=axis))
-            return self._settled(mx.nd.concat(*xs, dim=axis))
+                return self._wait_on_host(mx.np.concatenate(list(xs), axis=axis))
+            return self._wait_on_host(mx.nd.concat(*xs, dim=axis))
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         with numpy_shapes():
-            return self._settled(mx.np.stack(list(xs)) if isinstance(xs[0], mx.np.ndarray) else mx.nd.stack(*xs))
+            return self._wait_on_host(mx.np.stack(list(xs)) if isinstance(xs[0], mx.np.ndarray) else mx.nd.stack(*xs))
 
-    def _settled(self, made: Tensor) -> Tensor:
+    def _wait_on_host(self, x: Tensor) -> Tensor:
         """Wait until host memory has been read: NumPy may share it, and NumPy's writes do not wait for MXNet."""
-        if not self.is_tracer(made) and where(made) & 1:  # kinds 1, 3 and 5 are host memory, 2 is a card's
-            made.wait_to_read()
-        return made
+        if not self.is_tracer(x) and device_code(x) & 1:  # kinds 1, 3 and 5 are host memory, 2 is a card's
+            x.wait_to_read()
+        return x
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
-        require_recorded(self, "sum with MXNet's own operators here, or the block's results outside")
+        require_recordable(self, "sum with MXNet's own operators here, or the block's results outside")
         name = _OPS[op]
         with numpy_shapes(), mx.autograd.pause():
-            new = isinstance(xs[0], mx.np.ndarray)
-            step: Any = getattr(mx.np, name) if new else getattr(mx.nd, _OLD[name])
-            made = reduce(step, xs[1:], self.detached_copy(xs[0]))
-            return self._settled(made / len(xs) if op == "mean" else made)
+            is_np = isinstance(xs[0], mx.np.ndarray)
+            step: Any = getattr(mx.np, name) if is_np else getattr(mx.nd, _ND_NAMES[name])
+            total = reduce(step, xs[1:], self.detached_copy(xs[0]))
+            return self._wait_on_host(total / len(xs) if op == "mean" else total)
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
-        if op not in ("sum", "mean") or self.simulated or self.dtype_name(xs[0]) not in _SUMMED:
+        if op not in ("sum", "mean") or self.simulated or self.dtype_name(xs[0]) not in _KVSTORE_DTYPES:
             return None
         with numpy_shapes(), mx.autograd.pause():
-            return over_cards(xs, op)
+            return all_reduce_by_kvstore(xs, op)
 
     def detached_copy(self, x: Tensor) -> Tensor:
         with mx.autograd.pause():
@@ -88,33 +88,33 @@ class MxnetCollectives(MxnetCreation):
         if type(x) not in (mx.np.ndarray, mx.nd.NDArray) or name == "bfloat16":
             return None
         kind, code, device, dtype = type(x), dtype_code(x), self.device_of(x), np.dtype(name)
-        size, number, one = dtype.itemsize, ctypes.create_string_buffer(16), ctypes.c_size_t(1)
+        size, buffer, one = dtype.itemsize, ctypes.create_string_buffer(16), ctypes.c_size_t(1)
 
         def read(x: Tensor) -> bytes | None:
             if type(x) is not kind or dtype_code(x) != code or self.device_of(x) is not device:
                 return None
-            with numpy_shapes():  # called through MXNet's own library, not `QUICK`: it waits; it refuses another size
-                refused = _LIB.MXNDArraySyncCopyToCPU(x.handle, number, one)
-            return None if refused else number.raw[:size]
+            with numpy_shapes():  # not `FAST_LIB`: the call waits; it fails for another size
+                failed = _LIB.MXNDArraySyncCopyToCPU(x.handle, buffer, one)
+            return None if failed else buffer.raw[:size]
 
         return read, dtype
 
     def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         names = {self.dtype_name(x) for x in xs}
         name = widest(names)
-        joined = _JOINED.get(name, name)
+        common = _CONCATENATED_AS.get(name, name)
         with numpy_shapes(), mx.autograd.pause():
-            if names == {joined} and len({(type(x), x.shape) for x in xs}) == 1:  # few operators, however many arrays
+            if names == {common} and len({(type(x), x.shape) for x in xs}) == 1:  # few operators, however many arrays
                 stacked = mx.np.stack(list(xs)) if isinstance(xs[0], mx.np.ndarray) else mx.nd.stack(*xs)
                 return stacked.reshape((-1,))
             # Cast first: 2.0 cannot reshape a zero-dimensional bfloat16 array to one axis (oneDNN).
-            made = self.concatenate([self.cast(x, joined).reshape((1,)) for x in xs], 0)
-            return made if joined == name or name not in CODES else self.cast(made, name)
+            numbers = self.concatenate([self.cast(x, common).reshape((1,)) for x in xs], 0)
+            return numbers if common == name or name not in CODES else self.cast(numbers, name)
 
     def assign(self, x: Tensor, value: Tensor) -> None:
         with numpy_shapes(), mx.autograd.pause():
             value.copyto(x)
-        self._settled(x)
+        self._wait_on_host(x)
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         util, autograd = mx.util, mx.autograd
@@ -122,11 +122,11 @@ class MxnetCollectives(MxnetCreation):
         semantics = [(util.np_array, False), (util.np_shape, util.is_np_shape()), (util.np_array, util.is_np_array())]
         if hasattr(util, "np_default_dtype"):  # 2.0's
             semantics.append((util.np_default_dtype, util.is_np_default_dtype()))
-        return partial(_entered, semantics, autograd.is_recording(), autograd.is_training())
+        return partial(_enter_thread_state, semantics, autograd.is_recording(), autograd.is_training())
 
 
 @contextmanager
-def _entered(semantics: list[tuple[Any, bool]], recording: bool, training: bool) -> Iterator[None]:
+def _enter_thread_state(semantics: list[tuple[Any, bool]], recording: bool, training: bool) -> Iterator[None]:
     """Enter the state of one thread in another: MXNet keeps ``npx.set_np`` and ``autograd.record`` per thread."""
     with ExitStack() as stack:
         for scope, active in semantics:
@@ -135,13 +135,13 @@ def _entered(semantics: list[tuple[Any, bool]], recording: bool, training: bool)
         yield
 
 
-def over_cards(xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
+def all_reduce_by_kvstore(xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
     """Return the sum or mean of arrays that are each on a different MXNet device, once on each of these devices.
 
     It uses a kvstore of its own, so nothing is left behind, and the given arrays are only read.
     """
-    made = [x.copy() for x in xs]  # each with the interface of its source, on the same device
+    totals = [x.copy() for x in xs]  # each with the interface of its source, on the same device
     store = mx.kv.create("device")
     store.init("0", xs[0])
-    store.pushpull("0", list(xs), out=made)
-    return [each / len(xs) for each in made] if op == "mean" else made
+    store.pushpull("0", list(xs), out=totals)
+    return [total / len(xs) for total in totals] if op == "mean" else totals

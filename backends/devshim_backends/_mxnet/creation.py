@@ -6,7 +6,7 @@ Requirements that this module meets:
   ``mx.np.full`` passes integers through a double (2**53 + 1 is lost in 1.9).  So NumPy creates values that have a
   dtype of their own, and they are sent with that dtype given explicitly: they arrive bit for bit.
 * ``eye`` and ``arange`` do not support bool, and no operator supports bfloat16: NumPy creates those too.
-* Without a dtype, integers stay integers and booleans stay booleans, as in the other adapters: ``self._read([1])``
+* Without a dtype, integers stay integers and booleans stay booleans, as in the other adapters: ``mx.np.array([1])``
   and, in 1.9, ``mx.np.full((2,), 1)`` would be float32.
 """
 
@@ -18,15 +18,17 @@ import mxnet as mx
 import numpy as np
 
 from devshim.errors import messages
-from devshim_backends._mxnet.native import BFLOAT16, CODES, WHERE, allocate, numpy_shapes
+from devshim_backends._mxnet.native import BFLOAT16, CODES, DEVICE_ARGUMENT, allocate, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
-from devshim_backends._mxnet.tracing import require_recorded, require_symbol
+from devshim_backends._mxnet.tracing import require_recordable, require_symbolic
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
-_OWN = frozenset(np.dtype(name) for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "int8"))
+_OPERATOR_DTYPES = frozenset(
+    np.dtype(name) for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "int8")
+)
 """The dtypes that MXNet's creation operators accept in both releases."""
 _DTYPES: dict[str, Any] = {name: BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in CODES}
 _IS_DTYPE = frozenset(_DTYPES.values()) | {kind.type for name, kind in _DTYPES.items() if name != "bfloat16"}
@@ -36,17 +38,17 @@ class MxnetCreation(MxnetTensors):
     """The mixin that creates arrays."""
 
     def dtype(self, name: str) -> Any:
-        found = _DTYPES.get(name)
-        if found is None:
+        dtype = _DTYPES.get(name)
+        if dtype is None:
             raise messages.no_dtype(
                 self, name, "int32" if name[-2:] in ("16", "32", "64") and "int" in name else "float32"
             )
-        return found
+        return dtype
 
     def is_dtype(self, value: object) -> bool:
         try:
             return value in _IS_DTYPE
-        except TypeError:  # not hashable, so no dtype
+        except TypeError:  # not hashable, so not a dtype
             return False
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
@@ -54,23 +56,26 @@ class MxnetCreation(MxnetTensors):
         if kind.kind not in "biuf":
             raise messages.no_dtype(self, kind.name)
         if dtype is None and kind.kind != "f":
-            dtype = _default(kind)
+            dtype = _default_dtype(kind)
         options = self.options(dtype, device)
         if dtype is not None:
             values = np.asarray(values, options["dtype"])
         with numpy_shapes():
-            return self.rounded(self._read(values, **options), dtype)
+            return self.round_to(self._from_values(values, **options), dtype)
 
     def options(self, dtype: Any | None, device: Device) -> dict[str, Any]:
-        """Return the arguments for the device and the dtype; for bfloat16 the dtype is float32 (see `rounded`)."""
-        require_symbol(self)
+        """Return the arguments for the device and the dtype; for bfloat16 the dtype is float32 (see `round_to`)."""
+        require_symbolic(self)
         if dtype is None:
-            return {WHERE: self.to_native(device)}
-        return {WHERE: self.to_native(device), "dtype": "float32" if _is_bfloat16(dtype) else np.dtype(dtype).name}
+            return {DEVICE_ARGUMENT: self.to_native(device)}
+        return {
+            DEVICE_ARGUMENT: self.to_native(device),
+            "dtype": "float32" if _is_bfloat16(dtype) else np.dtype(dtype).name,
+        }
 
-    def _read(self, values: object, **options: Any) -> Tensor:
+    def _from_values(self, values: object, **options: Any) -> Tensor:
         """Return an array of NumPy or Python values."""
-        require_recorded(self)
+        require_recordable(self)
         return mx.np.array(values, **options)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
@@ -82,84 +87,84 @@ class MxnetCreation(MxnetTensors):
                 return mx.nd.cast(x.as_nd_ndarray(), dtype=BFLOAT16).as_np_ndarray()
             return mx.nd.cast(x, dtype=BFLOAT16)
 
-    def rounded(self, x: Tensor, dtype: Any | None) -> Tensor:
+    def round_to(self, x: Tensor, dtype: Any | None) -> Tensor:
         """Return an array in the requested dtype: unchanged, but bfloat16 is rounded from float32 on the device."""
         return x if dtype is None or not _is_bfloat16(dtype) else self.cast(x, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        require_recorded(self)
+        require_recordable(self)
         native = self.to_native(device)
         with numpy_shapes():
             if dtype is None:
-                return mx.np.empty(shape, **{WHERE: native})
+                return mx.np.empty(shape, **{DEVICE_ARGUMENT: native})
             return mx.np.ndarray(allocate(shape, native, False, np.dtype(dtype)))
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
         if isinstance(value, complex):
             raise messages.no_dtype(self, "complex64")
         if dtype is None and isinstance(value, int):
-            dtype = _default(np.asarray(value).dtype)
+            dtype = _default_dtype(np.asarray(value).dtype)
         options = self.options(dtype, device)
         exact = not isinstance(value, int) or abs(value) < 2**53
         with numpy_shapes():
-            if exact and _own(dtype):
+            if exact and _has_operator(dtype):
                 return mx.np.full(shape, value, **options)
-            return self.rounded(self._read(np.full(shape, value, options["dtype"]), **options), dtype)
+            return self.round_to(self._from_values(np.full(shape, value, options["dtype"]), **options), dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        options = self.options(dtype, device)
-        with numpy_shapes():
-            if _own(dtype):
-                return mx.np.zeros(shape, **options)
-            return self.rounded(self._read(np.zeros(shape, options["dtype"]), **options), dtype)
+        return self._constant("zeros", shape, dtype, device)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return self._constant("ones", shape, dtype, device)
+
+    def _constant(self, name: str, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        """Return an array of zeros or ones, by the function of that name: MXNet's, if it supports the dtype."""
         options = self.options(dtype, device)
         with numpy_shapes():
-            if _own(dtype):
-                return mx.np.ones(shape, **options)
-            return self.rounded(self._read(np.ones(shape, options["dtype"]), **options), dtype)
+            if _has_operator(dtype):
+                return getattr(mx.np, name)(shape, **options)
+            return self.round_to(self._from_values(getattr(np, name)(shape, options["dtype"]), **options), dtype)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         if dtype is None and all(isinstance(bound, int) for bound in (start, stop, step)):
             dtype = np.dtype(np.int64)
         options = self.options(dtype, device)
         with numpy_shapes():
-            if _floating(dtype):
+            if _is_floating(dtype):
                 return mx.np.arange(start, stop, step, **options)
             values = np.arange(start, stop, step).astype(options["dtype"])
-            return self.rounded(self._read(values, **options), dtype)
+            return self.round_to(self._from_values(values, **options), dtype)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
         options = self.options(dtype, device)
         with numpy_shapes():
-            if _floating(dtype):
+            if _is_floating(dtype):
                 return mx.np.linspace(start, stop, num, endpoint=endpoint, **options)
             values = np.linspace(start, stop, num, endpoint).astype(options["dtype"])
-            return self.rounded(self._read(values, **options), dtype)
+            return self.round_to(self._from_values(values, **options), dtype)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
         options = self.options(dtype, device)
         with numpy_shapes():
-            if _floating(dtype):
+            if _is_floating(dtype):
                 return mx.np.eye(n_rows, n_cols, k, **options)
-            return self.rounded(self._read(np.eye(n_rows, n_cols, k, options["dtype"]), **options), dtype)
+            return self.round_to(self._from_values(np.eye(n_rows, n_cols, k, options["dtype"]), **options), dtype)
 
 
 def _is_bfloat16(dtype: Any) -> bool:
     return bool(np.dtype(dtype) == BFLOAT16)
 
 
-def _default(kind: np.dtype[Any]) -> np.dtype[Any]:
+def _default_dtype(kind: np.dtype[Any]) -> np.dtype[Any]:
     """Return the default dtype for Python integers and booleans."""
     return np.dtype(np.bool_ if kind.kind == "b" else np.int64)
 
 
-def _own(dtype: Any | None) -> bool:
-    return dtype is None or np.dtype(dtype) in _OWN
+def _has_operator(dtype: Any | None) -> bool:
+    return dtype is None or np.dtype(dtype) in _OPERATOR_DTYPES
 
 
-def _floating(dtype: Any | None) -> bool:
-    return dtype is None or (np.dtype(dtype) in _OWN and np.dtype(dtype).kind == "f")
+def _is_floating(dtype: Any | None) -> bool:
+    return dtype is None or (np.dtype(dtype) in _OPERATOR_DTYPES and np.dtype(dtype).kind == "f")

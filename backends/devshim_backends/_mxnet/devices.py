@@ -19,7 +19,7 @@ from devshim.devices import cuda, host, nvml, startup
 from devshim.devices.device import CPU, Device
 from devshim.devices.info import DeviceInfo
 from devshim.registry import missing_devices
-from devshim_backends._mxnet.native import NATIVE, place_number
+from devshim_backends._mxnet.native import NATIVE, native_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,15 +39,15 @@ class MxnetDevices(Backend):
 
     def count(self, kind: str) -> int:
         if kind == "gpu":
-            return self.simulated or _cards()
+            return self.simulated or _count_cards()
         return 1 if kind == "cpu" else 0
 
     def why_unavailable(self, kind: str) -> str:
         if kind != "gpu":
-            return f"MXNet knows no {kind}"
+            return f"MXNet has no devices of the kind {kind!r}"
         if not HAS_CUDA:
             return f"this MXNet ({mx.__version__}) is a CPU-only build"
-        return nvml.why_not(_cards())
+        return nvml.why_not(_count_cards())
 
     def to_native(self, device: Device) -> Any:
         if device is CPU:
@@ -57,7 +57,7 @@ class MxnetDevices(Backend):
         return mx.cpu(device.index + 1) if self.simulated else mx.gpu(device.index)
 
     def from_native(self, native: object) -> Device | None:
-        return read(place_number(native), self.simulated_or_removed) if isinstance(native, NATIVE) else None
+        return device_from_code(native_code(native), self.simulated_or_removed) if isinstance(native, NATIVE) else None
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
@@ -78,12 +78,17 @@ class MxnetDevices(Backend):
         return "mx.cpu()" if device is CPU else f"mx.gpu({device.index})"
 
 
-def read(number: int, labelled: int) -> Device | None:
-    """Return the `Device` of a place number (`native.where`), or None for an array that has no place."""
-    kind, index = number & 0xFFFFFFFF, number >> 32
+def device_from_code(code: int, simulated: int) -> Device | None:
+    """Return the `Device` of a device code (`native.device_code`), or None for an array that is not on any device.
+
+    Args:
+        code: The device code.
+        simulated: The number of simulated GPUs, including removed ones that still contain arrays.
+    """
+    kind, index = code & 0xFFFFFFFF, code >> 32
     if kind == _GPU:
         return Device("gpu", index)
-    if kind == _CPU and 1 <= index <= labelled:
+    if kind == _CPU and 1 <= index <= simulated:
         return Device("gpu", index - 1)
     return CPU if kind in (_CPU, _PINNED, _SHARED) else None
 
@@ -102,7 +107,7 @@ def memory_of(index: int) -> tuple[int | None, int | None]:
     return int(free), int(total)
 
 
-def _cards() -> int:
+def _count_cards() -> int:
     """Return the number of cards that CUDA shows this process; MXNet would start CUDA to count them (``cuInit``)."""
     if not HAS_CUDA:
         return 0

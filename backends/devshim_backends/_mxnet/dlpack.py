@@ -2,8 +2,8 @@
 
 Requirements that this module meets:
 
-* bool arrays can be exchanged.  MXNet labels a bool "unsigned, 1 bit", everyone else "bool, 8 bits" (kDLBool was
-  added later).  The bytes are the same, so the label is rewritten on the way in and out.
+* bool arrays can be exchanged.  MXNet labels a bool "unsigned, 1 bit", others "bool, 8 bits" (kDLBool was added
+  later).  The bytes are the same, so the label is rewritten in each direction.
 * MXNet reads from the right address.  It ignores ``byte_offset``, so the offset is added to the address.  It refuses
   pinned host memory, so that is labelled as host memory, which it is.  The number of a CPU (TensorFlow's ``CPU:1``)
   is dropped, because ``cpu(1)`` is a simulated GPU here.
@@ -26,7 +26,7 @@ from devshim.contract.fast_paths import FastPaths
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
 from devshim_backends._mxnet import capsules
-from devshim_backends._mxnet.native import CODES, NAMES, QUICK, dtype_code, get_context, numpy_shapes
+from devshim_backends._mxnet.native import CODES, FAST_LIB, NAMES, ArrayMemory, dtype_code, get_context, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors, copy_on_host
 from devshim_backends._mxnet.tracing import is_deferred
 
@@ -34,72 +34,53 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 _HOST = 1
-"""The place number of ``cpu(0)`` (see `native.where`)."""
+"""The device code of ``cpu(0)`` (see `native.device_code`)."""
 _PLAIN = {code: (name, np.dtype(name).str) for name, code in CODES.items() if name not in ("bfloat16", "bool")}
 """MXNet's number for the dtype of a plain array -> its name, and its code in NumPy's array interface."""
-_create = getattr(QUICK, "MXNDArrayFromDLPackEx", None) or QUICK.MXNDArrayFromDLPack
+_create = getattr(FAST_LIB, "MXNDArrayFromDLPackEx", None) or FAST_LIB.MXNDArrayFromDLPack
 _create.argtypes = (ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
-
-
-_dtype_of = QUICK.MXNDArrayGetDType
-_sizes_of = getattr(QUICK, "MXNDArrayGetShapeEx", None) or QUICK.MXNDArrayGetShape  # renamed in 2.0
+_get_dtype = FAST_LIB.MXNDArrayGetDType
+_get_shape = getattr(FAST_LIB, "MXNDArrayGetShapeEx", None) or FAST_LIB.MXNDArrayGetShape  # renamed in 2.0
 _Sizes: Any = ctypes.POINTER(ctypes.c_int)
 if _int64_enabled():  # a build for arrays of more than 2**31 elements
-    _sizes_of = getattr(QUICK, "MXNDArrayGetShapeEx64", None) or QUICK.MXNDArrayGetShape64
+    _get_shape = getattr(FAST_LIB, "MXNDArrayGetShapeEx64", None) or FAST_LIB.MXNDArrayGetShape64
     _Sizes = ctypes.POINTER(ctypes.c_int64)
 
 
-def _form(x: Tensor) -> tuple[int, int, tuple[int, ...]]:
-    """Return an array's dtype number, its place number and its shape, in a third of the time of three queries.
+def _describe(x: Tensor) -> tuple[int, int, tuple[int, ...]]:
+    """Return an array's dtype number, its device code and its shape, in a third of the time of three queries.
 
-    A number that MXNet refuses to return stays 0, which is not a place, and the shape ``()``; so does a shape that
+    A number that MXNet refuses to return stays 0, which is not a device code, and a shape ``()``; so does a shape that
     MXNet does not know.
     """
-    handle, code, place, count, sizes = x.handle, ctypes.c_int(), ctypes.c_int64(), ctypes.c_int(), _Sizes()
-    _dtype_of(handle, byref(code))
-    get_context(handle, byref(place), byref(place, 4))
-    _sizes_of(handle, byref(count), byref(sizes))
-    return code.value, place.value, tuple(sizes[: count.value]) if count.value > 0 else ()
+    handle, code, device, count, sizes = x.handle, ctypes.c_int(), ctypes.c_int64(), ctypes.c_int(), _Sizes()
+    _get_dtype(handle, byref(code))
+    get_context(handle, byref(device), byref(device, 4))
+    _get_shape(handle, byref(count), byref(sizes))
+    return code.value, device.value, tuple(sizes[: count.value]) if count.value > 0 else ()
 
 
-class _Values:
-    """The memory of a plain array, in NumPy's array interface.
-
-    It keeps its own handle to the memory alive, because the handle of a parameter can be swapped for one to other
-    memory.
-    """
-
-    __slots__ = ("__array_interface__", "_x")
-
-    def __init__(self, x: Tensor, shape: tuple[int, ...], typestr: str) -> None:
-        handle, address = NDArrayHandle(), ctypes.c_void_p()
-        check_call(QUICK.MXNDArrayDetach(x.handle, byref(handle)))
-        self._x = mx.nd.NDArray(handle)
-        check_call(QUICK.MXNDArrayGetData(handle, byref(address)))
-        self.__array_interface__ = {"data": (address.value, False), "shape": shape, "typestr": typestr, "version": 3}
-
-
-def _plain(x: Tensor) -> tuple[str, str, tuple[int, ...]] | None:
+def _describe_plain(x: Tensor) -> tuple[str, str, tuple[int, ...]] | None:
     """Return the names of the dtype (from `_PLAIN`) and the shape of an array, or None if it is not plain."""
-    code, place, shape = _form(x)
-    kinds = _PLAIN.get(code)
-    if kinds is None or not shape or 0 in shape or place != _HOST or not x.writable or is_deferred():
+    code, device, shape = _describe(x)
+    names = _PLAIN.get(code)
+    if names is None or not shape or 0 in shape or device != _HOST or not x.writable or is_deferred():
         return None
-    return *kinds, shape
+    return *names, shape
 
 
 def _fast_view(x: Tensor) -> np.ndarray | None:
     """Return a NumPy view of a plain array (see `FastPaths.numpy_view`), once all work on it is done."""
-    plain = _plain(x)
+    plain = _describe_plain(x)
     if plain is None:
         return None
     check_call(_LIB.MXNDArrayWaitToWrite(x.handle))
-    return np.asarray(_Values(x, plain[2], plain[1]))
+    return np.asarray(ArrayMemory(x, plain[2], plain[1]))
 
 
 def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     """Return the capsule of a plain array (see `FastPaths.dlpack_export`)."""
-    plain = _plain(x)
+    plain = _describe_plain(x)
     if plain is None:
         return None
     capsule = _capsule(x, (dlpack.CPU, 0))
@@ -115,7 +96,7 @@ def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | N
     check_call(_create(offered, False, byref(handle)))
     capsules.mark_used(capsule)
     x = mx.np.ndarray(handle)
-    return x if _form(x) == (CODES.get(dtype), _HOST, shape) else None
+    return x if _describe(x) == (CODES.get(dtype), _HOST, shape) else None
 
 
 class MxnetDlpack(MxnetTensors):
@@ -146,7 +127,7 @@ class MxnetDlpack(MxnetTensors):
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
-            return _taken(source.__dlpack__())
+            return _import_capsule(source.__dlpack__())
         except Exception as error:  # producers raise BufferError, TypeError, RuntimeError, ...
             raise messages.not_accepted(self, source, error) from error
 
@@ -158,11 +139,11 @@ def _capsule(x: Tensor, where: tuple[int, int]) -> Any:
     check_call(_LIB.MXNDArrayToDLPack(x.handle, ctypes.byref(address)))
     tensor = dlpack.DLManagedTensor.from_address(address.value or 0).tensor
     tensor.device_type, tensor.device_id = where
-    capsules.label(tensor, NAMES[dtype_code(x)])
-    return capsules.made(address)
+    capsules.set_dtype(tensor, NAMES[dtype_code(x)])
+    return capsules.make_capsule(address)
 
 
-def _taken(capsule: Any) -> Tensor:
+def _import_capsule(capsule: Any) -> Tensor:
     """Return the array over a capsule's memory; the capsule is marked as used, as the protocol requires."""
     _check(dlpack.read(capsule))
     managed = dlpack.managed(capsule)
@@ -180,9 +161,9 @@ def _check(offered: dlpack.TensorInfo) -> None:
     if offered.dtype not in CODES:
         raise BufferError(f"MXNet {mx.__version__} has no dtype {offered.dtype}")
     if offered.device[0] not in (dlpack.CPU, dlpack.CUDA, dlpack.CUDA_HOST):
-        raise BufferError(f"it is on a device of DLPack's kind {offered.device[0]}")
+        raise BufferError(f"MXNet does not support DLPack's device type {offered.device[0]}")
     if not offered.is_contiguous:
-        raise BufferError("MXNet's arrays are C-contiguous, and it is not")
+        raise BufferError("MXNet's arrays are C-contiguous, and this one is not")
 
 
 def _adapt(tensor: dlpack.DLTensor) -> None:

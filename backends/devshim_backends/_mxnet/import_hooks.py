@@ -5,7 +5,7 @@ Requirements that this module meets:
 * MXNet 1.9.1 and 2.0.0b1 read names that NumPy 1.24 and 2.0 removed (apache/mxnet#21165), and ``distutils``, which
   Python 3.12 removed.  MXNet gets these names, and no other package does: **NumPy is never modified.**  When a module
   of MXNet runs ``import numpy``, it receives a second module object with NumPy's contents and the removed names.
-* NumPy 2 changed the text of its scalars, and MXNet passes them to its operators as text: see `_written`.
+* NumPy 2 changed the text of its scalars, and MXNet passes them to its operators as text: see `_to_text`.
 * MXNet reads some of the names (``np.bool``) only when a function is called, so the second module has to stay.
 * The hooks work in every thread and after a failed import: the only thing to restore is one import hook, which handles
   only names below ``mxnet.``.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["around", "clashes"]
 
 _ROOT = "mxnet"
-_LEFT_IN_1_20 = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
+_REMOVED_IN_1_20 = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
 """Financial functions that NumPy 1.20 moved to a package of their own (NEP 32); MXNet still lists them."""
 
 
@@ -43,8 +43,8 @@ def around() -> Iterator[None]:
     Raises:
         ImportError: Python is 3.12 or later, and setuptools, which still contains ``distutils``, is not installed.
     """
-    finder = next((found for found in sys.meta_path if isinstance(found, _Finder)), None)
-    fresh = finder is None
+    finder = next((each for each in sys.meta_path if isinstance(each, _Finder)), None)
+    is_new = finder is None
     if finder is None:
         sys.meta_path.insert(0, finder := _Finder())
     try:
@@ -52,7 +52,7 @@ def around() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except BaseException:
-        if fresh:
+        if is_new:
             sys.meta_path.remove(finder)
         raise
 
@@ -66,7 +66,7 @@ _OPERATORS = "mxnet._ctypes.ndarray"
 """The module that writes operators' arguments as text, and uses ``str`` for nothing else."""
 
 
-def _written(value: object) -> str:
+def _to_text(value: object) -> str:
     """Return an operator's argument as text: in a list NumPy 2 writes ``np.int64(2)``, which MXNet cannot read."""
     if isinstance(value, (list, tuple)):
         value = type(value)([each.item() if type(each).__module__ == "numpy" else each for each in value])
@@ -91,7 +91,7 @@ class _Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         own = {**vars(builtins), "__import__": _import}
         if module.__name__ == _OPERATORS:
-            own["str"] = _written
+            own["str"] = _to_text
         module.__dict__["__builtins__"] = own
         super().exec_module(module)
 
@@ -107,38 +107,38 @@ def _import(
     if level == 0 and name == "distutils.version" and fromlist:
         return _distutils_version()
     module = builtins.__import__(name, globals, locals, fromlist or (), level)
-    return _numpy(module) if level == 0 and module.__name__ == "numpy" else module
+    return _numpy_for_mxnet(module) if level == 0 and module.__name__ == "numpy" else module
 
 
-_KEPT: dict[str, ModuleType] = {}
+_MADE_MODULES: dict[str, ModuleType] = {}
 """The modules made for MXNet, each made once; two threads that make one at the same time make equal ones."""
 
 
 def _distutils_version() -> ModuleType:
     """Return a ``distutils.version`` whose classes do not warn: MXNet 1.9 also creates them while it computes."""
-    if "distutils.version" not in _KEPT:
-        real, is_suppressed = _real_version(), ModuleType("distutils.version")
+    if "distutils.version" not in _MADE_MODULES:
+        real, module = _import_distutils_version(), ModuleType("distutils.version")
         for name in ("StrictVersion", "LooseVersion"):
             base = getattr(real, name)
-            setattr(is_suppressed, name, type(name, (base,), {"__init__": _parsed}))
-        _KEPT["distutils.version"] = is_suppressed
-    return _KEPT["distutils.version"]
+            setattr(module, name, type(name, (base,), {"__init__": _init_without_warning}))
+        _MADE_MODULES["distutils.version"] = module
+    return _MADE_MODULES["distutils.version"]
 
 
-def _parsed(self: Any, vstring: str | None = None) -> None:
+def _init_without_warning(self: Any, vstring: str | None = None) -> None:
     """Do what `distutils.version.Version.__init__` does, without its DeprecationWarning."""
     if vstring:
         self.parse(vstring)
 
 
-def _real_version() -> ModuleType:
+def _import_distutils_version() -> ModuleType:
     if sys.version_info < (3, 12):
         return import_module("distutils.version")
     try:
         return import_module("setuptools._distutils.version")
     except ImportError as error:
         raise ImportError(
-            "MXNet needs distutils, which Python 3.12 removed and setuptools carries on: pip install setuptools",
+            "MXNet needs distutils, which Python 3.12 removed; setuptools includes it: pip install setuptools",
             name="distutils",
         ) from error
 
@@ -152,27 +152,27 @@ class _NumPy(ModuleType):
         return getattr(self._real, name)
 
 
-def _numpy(real: ModuleType) -> ModuleType:
-    if "numpy" not in _KEPT:
+def _numpy_for_mxnet(real: ModuleType) -> ModuleType:
+    if "numpy" not in _MADE_MODULES:
         second = _NumPy("numpy")
         second.__dict__.update(vars(real), _real=real)
-        for name, value in _lost(real).items():
+        for name, value in _removed_names(real).items():
             second.__dict__.setdefault(name, value)
-        _KEPT["numpy"] = second
-    return _KEPT["numpy"]
+        _MADE_MODULES["numpy"] = second
+    return _MADE_MODULES["numpy"]
 
 
-def _lost(np: Any) -> dict[str, object]:
+def _removed_names(np: Any) -> dict[str, object]:
     """Return the removed names that MXNet reads, with their old values; only those that NumPy lacks are used."""
-    names: dict[str, object] = {name: _moved(name) for name in _LEFT_IN_1_20}
+    names: dict[str, object] = {name: _make_financial(name) for name in _REMOVED_IN_1_20}
     names.update(bool=bool, int=int, compat=SimpleNamespace(basestring=str))
     names.update(PZERO=0.0, NZERO=-0.0, NINF=-np.inf, PINF=np.inf, Inf=np.inf, NAN=np.nan, NaN=np.nan)
     names.update(alltrue=np.all, sometrue=np.any, product=np.prod, round_=np.round)
-    names.update(trapz=getattr(np, "trapezoid", None), **_rewritten(np))
+    names.update(trapz=getattr(np, "trapezoid", None), **_removed_functions(np))
     return names
 
 
-def _rewritten(np: Any) -> dict[str, object]:
+def _removed_functions(np: Any) -> dict[str, object]:
     """Return the two removed functions that have no successor with the same behaviour under another name."""
 
     def in1d(ar1: object, ar2: object, assume_unique: bool = False, invert: bool = False) -> object:
@@ -186,10 +186,10 @@ def _rewritten(np: Any) -> dict[str, object]:
     return {"in1d": in1d, "msort": msort}
 
 
-def _moved(name: str) -> Callable[..., object]:
-    def moved(*args: object, **kwargs: object) -> object:
-        raise RuntimeError(f"{name} left NumPy in version 1.20 (NEP 32): it is in the package numpy-financial")
+def _make_financial(name: str) -> Callable[..., object]:
+    def fail(*args: object, **kwargs: object) -> object:
+        raise RuntimeError(f"NumPy 1.20 removed {name} (NEP 32); the package numpy-financial includes it")
 
-    moved.__name__ = name
-    moved.__doc__ = f"Removed from NumPy 1.20: ``{name}`` is in the package numpy-financial."
-    return moved
+    fail.__name__ = name
+    fail.__doc__ = f"Removed from NumPy 1.20: ``{name}`` is in the package numpy-financial."
+    return fail

@@ -2,8 +2,8 @@
 
 Requirements that this module meets:
 
-* Querying the place of an array must cost less than MXNet's own ``x.ctx``, which builds a context object.  It is one
-  call that fills one 64-bit integer (the kind in the low half, the number in the high half).
+* Querying the device of an array must cost less than MXNet's own ``x.ctx``, which builds a context object.  It is one
+  call that fills one 64-bit integer, the *device code* (the kind in the low half, the index in the high half).
 * The shapes ``()`` and ``(0, 3)`` exist in MXNet only while "NumPy shape semantics" are on.  That is a setting of the
   thread: it starts off in 1.9 and, in 2.0, in every thread except the first.  It is switched on around a call and then
   restored, never left on.
@@ -16,25 +16,30 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_bool, c_int, c_int64, c_void_p
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 import numpy as np
-from mxnet.base import _LIB, check_call
+from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP, _new_alloc_handle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_Array = mx.nd.NDArray
 
 NATIVE: Any = type(mx.cpu())
 """MXNet's class for a device: ``mx.Context`` in 1.9, ``mx.Device`` in 2.0."""
 IS_2 = hasattr(mx, "Device")
-WHERE = "device" if IS_2 else "ctx"
+DEVICE_ARGUMENT = "device" if IS_2 else "ctx"
 """The name of the device argument; 2.0 still accepts ``ctx``, in places with a DeprecationWarning."""
 
-QUICK = ctypes.PyDLL(_LIB._name)
+FAST_LIB = ctypes.PyDLL(_LIB._name)
 """MXNet's library, for calls that return immediately."""
-get_context = QUICK.MXNDArrayGetContext
-_dtype = QUICK.MXNDArrayGetDType
-_shapes = QUICK.MXSetIsNumpyShape
-_recording = QUICK.MXAutogradIsRecording
+get_context = FAST_LIB.MXNDArrayGetContext
+_dtype = FAST_LIB.MXNDArrayGetDType
+_shapes = FAST_LIB.MXSetIsNumpyShape
+_recording = FAST_LIB.MXAutogradIsRecording
 allocate = _new_alloc_handle
 """MXNet's own function, ``(shape, native, delay, dtype)``; without delay, a full device raises at the call."""
 
@@ -46,30 +51,41 @@ NAMES = {code: name for name, code in CODES.items()}
 """MXNet's number for a dtype -> its array-API name; 1.9 lacks int16, uint16, uint32 and uint64."""
 
 
-def where(x: Any) -> int:
-    """Return the place of an array as one number: MXNet's kind of device, plus its index times 2**32."""
-    found = c_int64()
-    get_context(x.handle, byref(found), byref(found, 4))
-    return found.value
+def device_code(x: Any) -> int:
+    """Return the device code of an array: MXNet's number for the kind of device, plus the index times 2**32."""
+    code = c_int64()
+    get_context(x.handle, byref(code), byref(code, 4))
+    return code.value
 
 
-def place_number(native: Any) -> int:
-    """Return the place number of an MXNet device object."""
+def native_code(native: Any) -> int:
+    """Return the device code of an MXNet device object."""
     return int(native.device_typeid) | int(native.device_id) << 32
 
 
 def dtype_code(x: Any) -> int:
     """Return MXNet's number for an array's dtype."""
-    found = c_int()
-    _dtype(x.handle, byref(found))
-    return found.value
+    code = c_int()
+    _dtype(x.handle, byref(code))
+    return code.value
+
+
+def iter_arrays(values: Iterable[Any]) -> Iterator[Any]:
+    """Yield the arrays among values, and in lists, tuples and dictionaries among them."""
+    for value in values:
+        if isinstance(value, _Array):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from iter_arrays(value)
+        elif isinstance(value, dict):
+            yield from iter_arrays(value.values())
 
 
 def is_recording() -> bool:
     """Return True if this thread is inside ``autograd.record()``; MXNet's own function costs four times as much."""
-    found = c_bool()
-    _recording(byref(found))
-    return found.value
+    recording = c_bool()
+    _recording(byref(recording))
+    return recording.value
 
 
 class numpy_shapes:
@@ -86,9 +102,17 @@ class numpy_shapes:
             _shapes(0, byref(c_int()))
 
 
-def address(x: Any) -> int:
-    """Return the address at which an array's values start, once pending work on it is done."""
-    x.wait_to_read()
-    found = c_void_p()
-    check_call(_LIB.MXNDArrayGetData(x.handle, byref(found)))
-    return found.value or 0
+class ArrayMemory:
+    """The memory of an array, in NumPy's array interface; pending work on the array must be done.
+
+    It has a handle of its own to the memory, because a move of a parameter gives the array's handle other memory.
+    """
+
+    __slots__ = ("__array_interface__", "_x")
+
+    def __init__(self, x: Any, shape: tuple[int, ...], typestr: str) -> None:
+        handle, address = NDArrayHandle(), c_void_p()
+        check_call(FAST_LIB.MXNDArrayDetach(x.handle, byref(handle)))
+        self._x = _Array(handle)
+        check_call(FAST_LIB.MXNDArrayGetData(handle, byref(address)))
+        self.__array_interface__ = {"data": (address.value, False), "shape": shape, "typestr": typestr, "version": 3}

@@ -23,13 +23,13 @@ class MxnetRandom(MxnetCreation):
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         with numpy_shapes():
-            made = mx.np.random.uniform(low, high, shape, **self.options(dtype, device))
-            return self.rounded(made, dtype)
+            x = mx.np.random.uniform(low, high, shape, **self.options(dtype, device))
+            return self.round_to(x, dtype)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         with numpy_shapes():
-            made = mx.np.random.normal(loc, scale, shape, **self.options(dtype, device))
-            return self.rounded(made, dtype)
+            x = mx.np.random.normal(loc, scale, shape, **self.options(dtype, device))
+            return self.round_to(x, dtype)
 
     def seed(self, value: int) -> None:
         mx.random.seed(value)

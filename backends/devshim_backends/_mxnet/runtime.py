@@ -46,7 +46,7 @@ class MxnetRuntime(Backend):
         if device is CPU:
             return host.memory()
         if self.simulated and self.simulated_devices is not None:
-            memory_module.settle()
+            memory_module.release_unused()
             return self.simulated_devices[device.index].info()
         free, total = memory_of(device.index)
         return MemoryInfo(total=total, free=free)  # of all processes: MXNet does not report its own share
@@ -66,5 +66,5 @@ class MxnetRuntime(Backend):
         return isinstance(error, (mx.MXNetError, MemoryError)) and any(text in str(error) for text in _FULL)
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
-        found = _NO_START.search(str(error)) if isinstance(error, mx.MXNetError) else None
-        return None if found is None else f"CUDA does not start ({found[0]})"
+        match = _NO_START.search(str(error)) if isinstance(error, mx.MXNetError) else None
+        return None if match is None else f"CUDA does not start ({match[0]})"

@@ -25,7 +25,7 @@ class MxnetScopes(MxnetTensors):
 
     def __init__(self) -> None:
         super().__init__()
-        recompiling.attend(self)
+        recompiling.install(self)
 
     # `compiling` stays False: Gluon runs a block's Python unchanged while it compiles, context variables included.
 
@@ -33,8 +33,8 @@ class MxnetScopes(MxnetTensors):
         block = device_of_block(self.device_of) if not IS_2 or is_deferred() else None
         if block is not None and block is not device:
             raise messages.tracing(self, "on", OUTSIDE)  # the compiled graph would ignore it
-        entered: AbstractContextManager[object] = self.to_native(device)
-        return entered
+        native: AbstractContextManager[object] = self.to_native(device)
+        return native
 
     def tracing(self) -> bool:
         return is_deferred() if IS_2 else is_symbolic()

@@ -26,29 +26,29 @@ from devshim.devices.device import CPU, Device
 from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import ConversionError, UnsupportedError, messages
 from devshim_backends._mxnet.capsules import HostArray
-from devshim_backends._mxnet.devices import MxnetDevices, read
+from devshim_backends._mxnet.devices import MxnetDevices, device_from_code
 from devshim_backends._mxnet.models.traversal import MODELS
 from devshim_backends._mxnet.native import (
     BFLOAT16,
     CODES,
     NAMES,
-    address,
+    ArrayMemory,
     allocate,
+    device_code,
     dtype_code,
     get_context,
     is_recording,
+    native_code,
     numpy_shapes,
-    place_number,
-    where,
 )
 from devshim_backends._mxnet.tracing import (
     OUTSIDE,
-    called,
+    called_function,
     copy_recorded,
     copy_symbol,
     device_of_block,
     is_deferred,
-    require_recorded,
+    require_recordable,
 )
 
 if TYPE_CHECKING:
@@ -60,9 +60,8 @@ _ARRAYS: set[type] = {mx.np.ndarray, mx.nd.NDArray}
 _OPTIMIZERS = (mx.gluon.Trainer, mx.optimizer.Updater, mx.optimizer.Optimizer)
 _SPARSE = mx.nd.sparse.BaseSparseNDArray
 
-
-_HOST = place_number(mx.cpu())
-_SMALL = 4 << 20
+_HOST = native_code(mx.cpu())
+_OPERATOR_LIMIT = 4 << 20
 """Bytes up to which MXNet's operator copies faster than ``copyto``, which passes the work to another thread."""
 _COPYABLE = {
     CODES[name]: np.dtype(name).itemsize
@@ -74,14 +73,14 @@ _COPYABLE = {
 def copy_on_host(x: Tensor) -> Tensor | None:
     """Return a copy on the host of a small host array, if nothing is recorded and no gradient is attached."""
     code = dtype_code(x)
-    if where(x) != _HOST or code not in _COPYABLE or is_recording() or is_deferred() or x.grad is not None:
+    if device_code(x) != _HOST or code not in _COPYABLE or is_recording() or is_deferred() or x.grad is not None:
         return None
     with numpy_shapes():
-        if prod(x.shape) * _COPYABLE[code] > _SMALL:
+        if prod(x.shape) * _COPYABLE[code] > _OPERATOR_LIMIT:
             return None
-        made = mx.np.copy(x)
-    made.wait_to_read()
-    return made if where(made) == _HOST else None
+        copied = mx.np.copy(x)
+    copied.wait_to_read()
+    return copied if device_code(copied) == _HOST else None
 
 
 class MxnetTensors(MxnetDevices):
@@ -89,7 +88,7 @@ class MxnetTensors(MxnetDevices):
 
     def __init__(self) -> None:
         self._devices: dict[int, Device] = {}
-        """Place number -> `Device`; replaced by a new dictionary when the simulation changes."""
+        """Device code -> `Device`; replaced by a new dictionary when the simulation changes."""
 
     def is_tensor(self, cls: type) -> bool:
         return issubclass(cls, (mx.nd.NDArray, mx.sym.Symbol))
@@ -103,28 +102,29 @@ class MxnetTensors(MxnetDevices):
     def device_of(self, x: Tensor) -> Device:
         if type(x) in _ARRAYS:
             devices = self._devices
-            number = c_int64()  # `native.where`, inlined: it saves a call on the hottest path
-            get_context(x.handle, byref(number), byref(number, 4))
-            found = devices.get(number.value)
-            return found if found is not None else self._met(devices, number.value)
-        return self._of_rare(x)
+            code = c_int64()  # `native.device_code`, inlined: it saves a call on the hottest path
+            get_context(x.handle, byref(code), byref(code, 4))
+            device = devices.get(code.value)
+            return device if device is not None else self._cache_device(devices, code.value)
+        return self._device_of_uncommon(x)
 
-    def _met(self, devices: dict[int, Device], number: int) -> Device:
-        found = read(number, self.simulated_or_removed)
-        if found is None:
+    def _cache_device(self, devices: dict[int, Device], code: int) -> Device:
+        device = device_from_code(code, self.simulated_or_removed)
+        if device is None:
             raise UnsupportedError(
-                "this MXNet array holds no data, so it is on no device", "give it values first: mx.np.zeros(x.shape)"
+                "this MXNet array has no data yet, so it is not on any device",
+                "give it values first: mx.np.zeros(x.shape)",
             )
-        return devices.setdefault(number, found)
+        return devices.setdefault(code, device)
 
-    def _of_rare(self, x: Tensor) -> Device:
+    def _device_of_uncommon(self, x: Tensor) -> Device:
         """Return the device of a sparse array, of an instance of a subclass, or of a symbol."""
         if isinstance(x, mx.nd.NDArray):
-            return self._met(self._devices, where(x))
-        found = device_of_block(self.device_of)
-        if found is None:
+            return self._cache_device(self._devices, device_code(x))
+        device = device_of_block(self.device_of)
+        if device is None:
             raise messages.tracing(self, "device_of", OUTSIDE)
-        return found
+        return device
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if self.is_tracer(x):
@@ -179,36 +179,36 @@ class MxnetTensors(MxnetDevices):
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         self.dtype(array.dtype.name)  # refuses what MXNet lacks
-        require_recorded(self)
+        require_recordable(self)
         if not copy:
-            return self._over(array)
+            return self._share_numpy(array)
         with numpy_shapes():
             if array.dtype.name == "bfloat16":  # as bits: MXNet does not know the dtype of ml_dtypes
                 array = np.array(array, order="C").view(np.uint16).view(BFLOAT16)
-            made = mx.np.ndarray(allocate(array.shape, self.to_native(device), False, array.dtype))
-            made._sync_copyfrom(array)
-        return made
+            x = mx.np.ndarray(allocate(array.shape, self.to_native(device), False, array.dtype))
+            x._sync_copyfrom(array)
+        return x
 
-    def _over(self, array: np.ndarray) -> Tensor:
+    def _share_numpy(self, array: np.ndarray) -> Tensor:
         """Return an array over NumPy's own memory."""
-        what = "the NumPy array"
+        subject = "the NumPy array"
         if not array.flags.c_contiguous:
-            raise messages.cannot_share(what, "MXNet's arrays are C-contiguous, and this one is not")
+            raise messages.cannot_share(subject, "MXNet's arrays are C-contiguous, and this one is not")
         if not array.flags.writeable:
-            raise messages.cannot_share(what, "it is read-only, and MXNet's arrays can be written")
+            raise messages.cannot_share(subject, "it is read-only, and MXNet's arrays can be written")
         try:
             return self.from_dlpack(HostArray(array))
         except ConversionError as error:
-            raise messages.cannot_share(what, error.problem) from error
+            raise messages.cannot_share(subject, error.problem) from error
 
     def dtype_name(self, x: Tensor) -> str:
         if isinstance(x, mx.sym.Symbol):
-            raise messages.tracing(self, called(), OUTSIDE)
+            raise messages.tracing(self, called_function(), OUTSIDE)
         return NAMES[dtype_code(x)]
 
     def shape(self, x: Tensor) -> tuple[int, ...]:
         if isinstance(x, mx.sym.Symbol):
-            raise messages.tracing(self, called(), OUTSIDE)
+            raise messages.tracing(self, called_function(), OUTSIDE)
         return tuple(x.shape)
 
     def is_writable(self, x: Tensor) -> bool:
@@ -216,7 +216,7 @@ class MxnetTensors(MxnetDevices):
 
     def nbytes(self, x: Tensor) -> int:
         if isinstance(x, mx.sym.Symbol):
-            return 0  # a graph node holds nothing
+            return 0  # a graph node has no values
         if isinstance(x, _SPARSE):
             return sum(map(self.nbytes, (x.data, *map(x._aux_data, range(x._num_aux)))))
         elements: int = prod(x.shape)
@@ -231,24 +231,12 @@ def itemsize(name: str) -> int:
     return 2 if name == "bfloat16" else int(np.dtype(name).itemsize)
 
 
-class Window:
-    """The memory of an array, in NumPy's array interface; it keeps the array alive."""
-
-    def __init__(self, x: Tensor, kind: np.dtype) -> None:
-        self._x = x
-        self.__array_interface__ = {
-            "data": (address(x), False),
-            "shape": tuple(x.shape),
-            "typestr": kind.str,
-            "version": 3,
-        }
-
-
 def _shared_view(x: Tensor) -> np.ndarray:
     """Return a NumPy array over an MXNet array's own host memory, bool and bfloat16 included."""
     if isinstance(x, _SPARSE):
         raise messages.cannot_share("a sparse array", "its values are not stored as an array")
-    name = NAMES[dtype_code(x)]
-    kind = np.dtype(np.uint16) if name == "bfloat16" else np.dtype(name)
-    view = np.asarray(Window(x, kind)) if prod(x.shape) else np.empty(x.shape, kind)
+    x.wait_to_read()
+    name, shape = NAMES[dtype_code(x)], tuple(x.shape)
+    dtype = np.dtype(np.uint16) if name == "bfloat16" else np.dtype(name)
+    view = np.asarray(ArrayMemory(x, shape, dtype.str)) if prod(shape) else np.empty(shape, dtype)
     return view.view(numpy_dtype("bfloat16")) if name == "bfloat16" else view

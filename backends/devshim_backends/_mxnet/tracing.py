@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from devshim.errors import messages
-from devshim_backends._mxnet.native import IS_2, QUICK
+from devshim_backends._mxnet.native import FAST_LIB, IS_2, iter_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
     from devshim.contract.backend import Backend, Tensor
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 OUTSIDE = "do it to the block's inputs before calling it: a hybridized block runs on their device"
 _GLUON = "mxnet.gluon.block"
-_COMPILING = "_get_graph"
+_COMPILE_METHOD = "_get_graph"
 """The method of ``HybridBlock`` that runs while a block is compiled, in both releases."""
 
 
@@ -34,9 +34,9 @@ def is_deferred() -> bool:
     """Return True if 2.0 is recording a block in this thread; False in 1.9, which uses symbols."""
     if not IS_2:
         return False
-    found = ctypes.c_bool()
-    QUICK.MXNDArrayIsDeferredCompute(ctypes.byref(found))
-    return found.value
+    deferred = ctypes.c_bool()
+    FAST_LIB.MXNDArrayIsDeferredCompute(ctypes.byref(deferred))
+    return deferred.value
 
 
 def is_symbolic() -> bool:
@@ -50,7 +50,7 @@ def device_of_block(device_of: Callable[[Tensor], Device]) -> Device | None:
     """Return the device of the arrays that the block being compiled was called with, or None."""
     frame = _call_of_block()
     while frame is not None:
-        for x in arrays(frame.f_locals.get("args", ())):
+        for x in iter_arrays(frame.f_locals.get("args", ())):
             return device_of(x)
         frame = _call_of_block(frame.f_back)
     return None
@@ -60,36 +60,25 @@ def _call_of_block(frame: FrameType | None = None) -> FrameType | None:
     """Return the innermost frame, from a frame upwards, in which Gluon compiles a block, or None."""
     frame = frame or sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name == _COMPILING and frame.f_globals.get("__name__") == _GLUON:
+        if frame.f_code.co_name == _COMPILE_METHOD and frame.f_globals.get("__name__") == _GLUON:
             return frame
         frame = frame.f_back
     return None
 
 
-def arrays(values: Any) -> Iterator[Tensor]:
-    """Yield the real arrays among a block's arguments, which may be nested."""
-    if isinstance(values, mx.nd.NDArray):
-        yield values
-    elif isinstance(values, (list, tuple)):
-        for value in values:
-            yield from arrays(value)
-    elif isinstance(values, dict):
-        yield from arrays(list(values.values()))
-
-
-def require_recorded(backend: Backend, instead: str = "make it outside, and pass it in") -> None:
+def require_recordable(backend: Backend, instead: str = "make it outside, and pass it in") -> None:
     """Refuse, while a block is compiled, what its graph cannot contain: arrays of values."""
     if is_deferred() if IS_2 else is_symbolic():
-        raise messages.tracing(backend, called(), instead)
+        raise messages.tracing(backend, called_function(), instead)
 
 
-def require_symbol(backend: Backend) -> None:
+def require_symbolic(backend: Backend) -> None:
     """Refuse to make arrays while 1.9 compiles a block, since symbols and arrays do not mix; 2.0 records them."""
     if not IS_2:
-        require_recorded(backend, "make it outside and pass it in, or use what ``F`` offers")
+        require_recordable(backend, "make it outside and pass it in, or use what ``F`` offers")
 
 
-def called() -> str:
+def called_function() -> str:
     """Return the name of the devshim function that the program called, for an error raised further down."""
     frame, name = sys._getframe(1), "place"
     while frame.f_back is not None:

@@ -59,10 +59,11 @@ def test_memory_outlives_whoever_lent_it(no_long_way):
     assert a[999] == 999
 
 
-def test_a_parameter_that_moves_leaves_its_memory_to_numpy(no_long_way):
+@pytest.mark.parametrize("view", [lambda x: ds.convert(x, "numpy"), lambda x: ds.to_numpy(x, copy=False)])
+def test_a_parameter_that_moves_leaves_its_memory_to_numpy(no_long_way, view):
     """Its handle is swapped, and NumPy must not be left with freed memory."""
     x = mx.np.arange(1000.0)
-    a = ds.convert(x, "numpy")
+    a = view(x)
     other = mx.np.zeros(1000)
     x.handle, other.handle = other.handle, x.handle
     del other
@@ -108,7 +109,7 @@ def test_values_are_kept_whatever_is_odd(odd):
 def test_arrays_on_cards_and_sparse_ones_are_not_lent():
     with ds.simulate(gpus=2):
         x = ds.asarray([1.0, 2.0], device=1)
-        assert interop._plain(x) is None
+        assert interop._describe_plain(x) is None
         with pytest.raises(ds.CopyNeededError):
             ds.convert(x, "numpy", "cpu", copy=False)
         assert ds.convert(x, "numpy", "cpu").tolist() == [1, 2]
@@ -131,10 +132,10 @@ def test_dtypes_that_mxnet_reads_otherwise_or_not_at_all(dtype):
 
 def test_an_import_that_changes_something_is_not_believed(monkeypatch):
     """If dtype, device or shape differ from what was lent, the slow path has the right answer."""
-    code, place, shape = interop._form(mx.np.array(PLAIN))
+    code, place, shape = interop._describe(mx.np.array(PLAIN))
     for lie in ((code + 1, place, shape), (code, place + (1 << 32), shape), (code, place, (6,))):
         told = []
-        monkeypatch.setattr(interop, "_form", lambda x, lie=lie, told=told: told.append(1) or lie)
+        monkeypatch.setattr(interop, "_describe", lambda x, lie=lie, told=told: told.append(1) or lie)
         x = ds.convert(PLAIN, "mxnet", copy=False)
         assert told
         assert ds.to_numpy(x).tolist() == PLAIN.tolist()

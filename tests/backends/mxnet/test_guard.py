@@ -162,13 +162,13 @@ def test_files_of_parameters_say_what_they_do(x, tmp_path):
 def test_operands_of_real_cards(backend, x, monkeypatch):
     """Real GPUs accept each other's operands."""
     y = ds.place(x, "gpu:0")
-    assert backend._carried(y) is None
+    assert backend._implicit_operand(y) is None
     where = {id(x): ds.gpu(1), id(y): ds.gpu(0)}
     monkeypatch.setattr(backend, "simulated", 0)
-    monkeypatch.setattr(type(backend), "_where", lambda self, x: where.get(id(x), ds.cpu()))
-    assert backend._carried(y) is ds.gpu(0)
-    assert backend._carried(ds.ones(3)) is None, "MXNet refuses the host's by itself"
-    assert backend._carried(2.0) is None
+    monkeypatch.setattr(type(backend), "_device_or_none", lambda self, x: where.get(id(x), ds.cpu()))
+    assert backend._implicit_operand(y) is ds.gpu(0)
+    assert backend._implicit_operand(ds.ones(3)) is None, "MXNet refuses the host's by itself"
+    assert backend._implicit_operand(2.0) is None
     told = []
     with backend.report_implicit_transfers(lambda *what: told.append(what)), pytest.raises(ds.DeviceMismatchError):
         x + y

@@ -170,7 +170,7 @@ def test_channels_last(backend):
     model.initialize()
     first, second = backend.layers(model)
     assert first.weights["weight"] == Weight("0.weight", (0, 2, 3, 1))
-    assert "cannot be told in which order" in second.weights["weight"].unclear
+    assert "the order in which features reach this layer is unknown" in second.weights["weight"].unclear
 
 
 def test_a_shared_block_is_told_once(backend):

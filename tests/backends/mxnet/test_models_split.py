@@ -271,10 +271,10 @@ def test_what_is_written_stays_where_it_is():
 
 
 def mixing():
-    from devshim_backends._mxnet.models.align_devices import RUN
+    from devshim_backends._mxnet.models.align_devices import PASS
     from mxnet._ffi._ctypes.function import FunctionBase
 
-    return FunctionBase.__call__, mx.nd._internal._imperative_invoke, RUN.places, RUN.last
+    return FunctionBase.__call__, mx.nd._internal._imperative_invoke, PASS.devices, PASS.last_device
 
 
 class Recurrent(mx.gluon.Block):

@@ -35,7 +35,7 @@ def test_the_engine_agrees_with_the_portable_way(interface: str, op: str, dtype:
         return  # refused before any engine is used
     xs = arrays(interface, dtype)
     before = [x.asnumpy() for x in xs]
-    results = collectives.over_cards(xs, op)
+    results = collectives.all_reduce_by_kvstore(xs, op)
     assert [native(each) for each in results] == [native(x) for x in xs]
     assert all(type(each) is type(xs[0]) and each.dtype == xs[0].dtype for each in results)
     assert all((x.asnumpy() == old).all() for x, old in zip(xs, before, strict=True)), "they are read, not written"

@@ -209,7 +209,7 @@ def test_another_build_of_mxnet_is_refused(monkeypatch):
     ds.simulate(0)
     with monkeypatch.context() as patched:
         patched.setattr(storage, "nbytes", lambda chunk: 42)
-        with pytest.raises(ds.SimulationError, match="lays its arrays out"):
+        with pytest.raises(ds.SimulationError, match="does not know the memory layout"):
             ds.simulate(2)
     assert ds.device_count() == 0
     ds.simulate(2)

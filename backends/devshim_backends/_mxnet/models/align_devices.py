@@ -1,138 +1,139 @@
-"""Moving arrays of several devices to one device for an operator, while a model over several devices runs.
+"""Operators that accept arrays on several devices, while a model that is split over devices runs.
 
-A residual connection or a concatenation is code of the block that contains the parts, so its arrays can be on different
-devices.  The operator then computes on one of them: that of the array to be written, if there is one; otherwise that of
-a parameter among the operator's arrays; otherwise that of the part of the model that ran last.  All other arrays are
-copied there, and gradients flow back.  Without this, where both devices are cards, MXNet would compute with the arrays
-as they are (see `capabilities`), and read unrelated memory.
+The code of a block can combine the results of parts on different devices, as in a residual connection or a
+concatenation.  MXNet's operators do not support that: with two cards they would read unrelated memory (see
+`capabilities`).  So while a split model runs, `align_operators` replaces the two functions that run all operators (see
+`simulation.hooks`) by wrappers that choose one device for an operator and copy its other arrays there.  Gradients flow
+back through these copies.  The device is that of the array to be written, if there is one; otherwise that of a
+parameter among the arguments; otherwise that of the part of the model that ran last.
 
-All operators go through the two functions that `simulation.hooks` wraps.  They are replaced as long as such a model
-runs, in any thread, and handle arrays only in a thread in which one runs.
+The wrappers are installed for all threads.  `PASS` belongs to one thread, and says if a split model runs in it: in the
+other threads the wrappers copy nothing.
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
 from devshim.tensors import activations
-from devshim_backends._mxnet.models.storage_swap import native_of_array
-from devshim_backends._mxnet.models.traversal import parameters_of, places_of
-from devshim_backends._mxnet.native import where
+from devshim_backends._mxnet.models.storage_swap import native_device
+from devshim_backends._mxnet.models.traversal import parameter_devices, parameters_of
+from devshim_backends._mxnet.native import device_code, iter_arrays
 from devshim_backends._mxnet.simulation import hooks
 from devshim_backends._mxnet.tracing import is_deferred
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from devshim.contract.backend import Tensor
 
 
-class Run(threading.local):
-    """The state of the forward pass over several devices that is running in this thread."""
+class SplitPass(threading.local):
+    """The forward pass of a split model that runs in this thread, if one does."""
 
-    places: frozenset[Any] = frozenset()
-    """MXNet's devices of the model's parts; empty while no model runs."""
+    devices: frozenset[Any] = frozenset()
+    """MXNet's devices of the model's parts; empty while no split model runs."""
     parameters: frozenset[int] = frozenset()
     """The addresses of the parameters' arrays."""
-    last: Any = None
+    last_device: Any = None
     """The device of the part that ran last."""
 
-    def ran(self, native: Any) -> None:
-        """Record that a part on a device runs."""
-        if self.places:
-            self.last = native
-
     def begin(self, model: Any) -> None:
-        """Record that a model starts to run."""
-        found = [parameter for _, parameter in parameters_of(model)]
-        self.places = frozenset(place for each in found for place in places_of(each))
-        self.parameters = frozenset(id(each._data[0]) for each in found if each._data is not None)
-        self.last = None
+        """Record that a split model starts to run."""
+        parameters = [parameter for _, parameter in parameters_of(model)]
+        self.devices = frozenset(native for each in parameters for native in parameter_devices(each))
+        self.parameters = frozenset(id(each._data[0]) for each in parameters if each._data is not None)
+        self.last_device = None
+
+    def visit(self, native: Any) -> None:
+        """Record the device of a part that runs, if a split model runs."""
+        if self.devices:
+            self.last_device = native
 
     def end(self) -> None:
         """Record that the model has run."""
-        self.places, self.parameters, self.last = frozenset(), frozenset(), None
+        self.devices, self.parameters, self.last_device = frozenset(), frozenset(), None
 
 
-RUN = Run()
+PASS = SplitPass()
 _lock = threading.Lock()
-_meetings = 0
+_users = 0
+"""The number of `align_operators` contexts in all threads."""
 
 
-class Meeting:
-    """A context in which operators accept arrays of several devices."""
-
-    def __enter__(self) -> None:
-        global _meetings
+@contextmanager
+def align_operators() -> Iterator[None]:
+    """Let operators accept arrays on several devices inside this context."""
+    global _users
+    with _lock:
+        _users += 1
+        hooks.set_operators(_call_aligned, _invoke_aligned)
+    try:
+        yield
+    finally:
         with _lock:
-            _meetings += 1
-            hooks.set_operators(_call, _invoke)
-
-    def __exit__(self, *failure: object) -> None:
-        global _meetings
-        with _lock:
-            _meetings -= 1
-            if not _meetings:
+            _users -= 1
+            if not _users:
                 hooks.set_operators(*hooks.operators())
 
 
-def carried(held: Any, native: Any, only: frozenset[Any] | None = None) -> Any:
-    """Return the same nested lists and tuples with their arrays on a device: all, or only those of some devices."""
-    if isinstance(held, (list, tuple)):
-        return type(held)([carried(each, native, only) for each in held])
-    if not isinstance(held, mx.nd.NDArray) or (only is not None and native_of_array(held) not in only):
-        return held
-    return activations.carry(held, native)
+def move_arrays(values: Any, native: Any, sources: frozenset[Any] | None = None) -> Any:
+    """Return nested lists and tuples with their arrays on a device: all, or only those on certain source devices."""
+    if isinstance(values, (list, tuple)):
+        return type(values)([move_arrays(value, native, sources) for value in values])
+    if not isinstance(values, mx.nd.NDArray) or (sources is not None and native_device(values) not in sources):
+        return values
+    return activations.carry(values, native)
 
 
-def _call(function: Any, *args: Any) -> Any:
-    brought = _brought(args, None) if RUN.places else args
-    result = hooks.operators()[0](function, *brought)
-    if brought is not args:
-        _refuse_lost(result, args, brought)
+def _call_aligned(function: Any, *args: Any) -> Any:
+    aligned = _align(args, None) if PASS.devices else args
+    result = hooks.operators()[0](function, *aligned)
+    if aligned is not args:
+        _refuse_lost_output(result, args, aligned)
     return result
 
 
-def _invoke(handle: Any, arrays: Any, keys: Any, vals: Any, out: Any, *rest: Any) -> Any:
-    if RUN.places and handle != hooks.COPY:
-        arrays = list(_brought(tuple(arrays), out))
+def _invoke_aligned(handle: Any, arrays: Any, keys: Any, vals: Any, out: Any, *rest: Any) -> Any:
+    if PASS.devices and handle != hooks.COPY:
+        arrays = list(_align(tuple(arrays), out))
     return hooks.operators()[1](handle, arrays, keys, vals, out, *rest)
 
 
-def _brought(args: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
+def _align(args: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
     """Return an operator's arguments, with the arrays among them on one device."""
-    found = list(hooks.arrays_among(args))
-    written = list(hooks.arrays_among([out]))
-    if len({where(x) for x in (*found, *written)}) < 2 or is_deferred():
+    arrays, outputs = list(iter_arrays(args)), list(iter_arrays([out]))
+    if len({device_code(x) for x in (*arrays, *outputs)}) < 2 or is_deferred():
         return args
-    native = _decided(found, written)
-    return args if native is None else tuple(carried(arg, native) for arg in args)
+    native = _choose_device(arrays, outputs)
+    return args if native is None else tuple(move_arrays(arg, native) for arg in args)
 
 
-def _decided(found: list[Tensor], written: list[Tensor]) -> Any:
+def _choose_device(arrays: list[Tensor], outputs: list[Tensor]) -> Any:
     """Return the device where an operator must compute, or None to let MXNet decide."""
-    twice = [x for i, x in enumerate(found) if any(x is each for each in found[:i])]  # `x += y` writes to an argument
-    for x in (*written, *twice):
-        return native_of_array(x)
-    for x in found:
-        if id(x) in RUN.parameters:
-            RUN.ran(native_of_array(x))
-            return native_of_array(x)
-    places = [native_of_array(x) for x in found]
-    if RUN.last in places:
-        return RUN.last
-    return next((place for place in reversed(places) if place in RUN.places), None)
+    repeated = [x for i, x in enumerate(arrays) if any(x is each for each in arrays[:i])]  # `x += y` writes to `x`
+    for x in (*outputs, *repeated):
+        return native_device(x)
+    for x in arrays:
+        if id(x) in PASS.parameters:
+            PASS.visit(native_device(x))
+            return native_device(x)
+    devices = [native_device(x) for x in arrays]
+    if PASS.last_device in devices:
+        return PASS.last_device
+    return next((native for native in reversed(devices) if native in PASS.devices), None)
 
 
-def _refuse_lost(result: Any, args: Iterable[Any], brought: Iterable[Any]) -> None:
+def _refuse_lost_output(result: Any, args: Iterable[Any], aligned: Iterable[Any]) -> None:
     """Refuse an ``out=`` on another device: the operator wrote to a copy of it, which the program cannot see.
 
     Raises:
         MixedDevicesError: The result is such a copy.
     """
-    for x, now in zip(args, brought, strict=True):
-        if result is now and now is not x and isinstance(now, mx.nd.NDArray):
-            raise hooks.mixed_natives(native_of_array(now), native_of_array(x))
+    for x, moved in zip(args, aligned, strict=True):
+        if result is moved and moved is not x and isinstance(moved, mx.nd.NDArray):
+            raise hooks.mixed_native_devices(native_device(moved), native_device(x))

@@ -17,8 +17,8 @@ from mxnet.gluon import nn, rnn
 
 from devshim.contract.backend import Backend
 from devshim.contract.models import Block, Layer, Weight
-from devshim_backends._mxnet.models.recurrent import told_of_cells, told_of_layers
-from devshim_backends._mxnet.models.traversal import children_of, own_parameters
+from devshim_backends._mxnet.models.recurrent import cell_layer, recurrent_layers
+from devshim_backends._mxnet.models.traversal import children_of, join_path, own_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,8 +37,8 @@ _KINDS: dict[Any, tuple[str, Mapping[str, str]]] = {
     (nn.Conv1D, nn.Conv2D, nn.Conv3D): ("conv", _PLAIN),
 }
 _UNCLEAR = (
-    "a layer of this Gluon model has channels last (layout), so that it cannot be told in which order features "
-    "reach it (in models with channels first it can)"
+    "a layer of this Gluon model has channels last (layout), so the order in which features reach this layer is "
+    "unknown; it is known in models with channels first"
 )
 
 
@@ -48,120 +48,116 @@ class MxnetBlocks(Backend):
     def blocks(self, model: Any) -> list[Block]:
         if not isinstance(model, GluonBlock):  # an optimizer's state is one block
             return []
-        return list(_opened("", model)) if _can_be_cut(model) else [_block("", model)]
+        return list(_open_chain("", model)) if _can_be_cut(model) else [_block("", model)]
 
     def layers(self, model: Any) -> list[Layer]:
         if not isinstance(model, GluonBlock):  # nor are parameters layers
             return []
-        parts = list(_parts("", model))
+        parts = list(_walk("", model))
         channels_last = any(_layout(block).endswith("C") for _, block in parts)
-        told: set[int] = set()
-        found: list[Layer] = []
+        seen: set[int] = set()
+        layers: list[Layer] = []
         for path, block in parts:
-            if id(block) not in told:
-                told.add(id(block))
-                found += _told(path, block, _UNCLEAR if channels_last else "")
-        return found
+            if id(block) not in seen:
+                seen.add(id(block))
+                layers += _own_layers(path, block, _UNCLEAR if channels_last else "")
+        return layers
 
 
 # ---------------------------------------------------------------------- blocks
-def _opened(path: str, block: Any) -> Iterator[Block]:
+def _open_chain(path: str, block: Any) -> Iterator[Block]:
     """Yield the blocks that a block consists of: its own tensors first, then its parts; nested chains are opened."""
-    own = tuple(_joined(path, name) for name in _own(block))
+    own = tuple(join_path(path, name) for name in _own_names(block))
     if own:
         yield Block(own[0], own)
     for name, child in children_of(block):
-        below = _joined(path, name)
+        child_path = join_path(path, name)
         if type(child) in _CONTAINERS:
-            yield from _opened(below, child)
-        elif (found := _block(below, child)).leaves:
-            yield found
+            yield from _open_chain(child_path, child)
+        elif (child_block := _block(child_path, child)).leaves:
+            yield child_block
 
 
 def _block(path: str, block: Any) -> Block:
-    leaves = tuple(_joined(prefix, name) for prefix, each in _parts(path, block) for name in _own(each))
-    inside = tuple(_opened(path, block)) if _can_be_cut(block) else ()
-    return Block.of(path, leaves, inside)
+    leaves = tuple(join_path(prefix, name) for prefix, each in _walk(path, block) for name in _own_names(each))
+    children = tuple(_open_chain(path, block)) if _can_be_cut(block) else ()
+    return Block.of(path, leaves, children)
 
 
 def _can_be_cut(block: Any) -> bool:
     """Return True if a block calls its parts as a user would, so that they can be on other devices than the block."""
-    is_gluons = type(block).__module__.startswith("mxnet.gluon") and not isinstance(block, _CONTAINERS)
-    in_a_zoo = ".model_zoo." in type(block).__module__
-    return bool(block._children) and (in_a_zoo or not is_gluons)
+    is_gluon_layer = type(block).__module__.startswith("mxnet.gluon") and not isinstance(block, _CONTAINERS)
+    is_zoo_model = ".model_zoo." in type(block).__module__
+    return bool(block._children) and (is_zoo_model or not is_gluon_layer)
 
 
-def _parts(path: str, block: Any) -> Iterator[tuple[str, Any]]:
+def _walk(path: str, block: Any) -> Iterator[tuple[str, Any]]:
     """Yield a block and all blocks in it, with their structural names; a shared one under each of its names."""
     yield path, block
     for name, child in children_of(block):
-        yield from _parts(_joined(path, name), child)
+        yield from _walk(join_path(path, name), child)
 
 
-def _own(block: Any) -> Iterator[str]:
+def _own_names(block: Any) -> Iterator[str]:
     """Return the names of a block's own parameters that have values."""
     return (name for name, parameter in own_parameters(block) if parameter._data is not None)
 
 
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path and name else path or name
-
-
 # ---------------------------------------------------------------------- layers
-def _told(path: str, block: Any, unclear: str) -> Iterator[Layer]:
+def _own_layers(path: str, block: Any, unclear: str) -> Iterator[Layer]:
     """Yield the layers of a block's own tensors, in canonical terms."""
-    names = list(_own(block))
+    names = list(_own_names(block))
     if not names:
         return
     if isinstance(block, rnn.rnn_layer._RNNLayer):
-        yield from told_of_layers(path, block)
+        yield from recurrent_layers(path, block)
         return
     if isinstance(block, (rnn.LSTMCell, rnn.GRUCell, rnn.RNNCell)):
-        yield told_of_cells(path, block)
+        yield cell_layer(path, block)
         return
-    kind, roles, settings = _known(block)
-    unused = {name for name in names if _is_constant(block, kind, name)}
+    kind, roles, settings = _classify(block)
     if kind == "other" or not set(names) <= roles.keys():
-        yield Layer("other", path, {name: Weight(_joined(path, name)) for name in names})
+        yield Layer("other", path, {name: Weight(join_path(path, name)) for name in names})
         return
-    last = kind in ("conv", "conv_transpose") and _layout(block).endswith("C")
-    weights = {}
-    for name in names:
-        axes = (0, *range(2, len(block._kwargs["kernel"]) + 2), 1) if last and name == "weight" else None
-        why = unclear if kind in ("linear", "batch_norm", "layer_norm") else ""
-        if name not in unused:
-            weights[roles[name]] = Weight(_joined(path, name), axes, unclear=why)
-    yield Layer(kind, path, weights, settings, tuple(_joined(path, name) for name in sorted(unused)))
+    unused = sorted(name for name in names if _is_constant(block, kind, name))
+    unclear = unclear if kind in ("linear", "batch_norm", "layer_norm") else ""
+    weights = {
+        roles[name]: Weight(join_path(path, name), _axes(block, kind, name), unclear=unclear)
+        for name in names
+        if name not in unused
+    }
+    yield Layer(kind, path, weights, settings, tuple(join_path(path, name) for name in unused))
 
 
-def _known(block: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
-    """Return the kind, the roles and the facts of a block of this class."""
-    for cls, (kind, roles) in _KINDS.items():
-        if isinstance(block, cls):
-            kwargs = getattr(block, "_kwargs", {})
-            settings = {}
-            if kind.startswith("conv"):
-                settings["groups"] = kwargs["num_group"]
-            elif kind.endswith("norm"):
-                settings["epsilon"] = kwargs["eps"]
-            if kind == "group_norm":
-                settings["groups"] = kwargs.get("num_groups", block.gamma.shape[0])
-            elif kind == "layer_norm" and kwargs["axis"] != -1:
-                break
-            return kind, roles, settings
-    return "other", {}, {}
+def _axes(block: Any, kind: str, name: str) -> tuple[int, ...] | None:
+    """Return the canonical order of a weight's axes, if they are in another one: a kernel's with channels last."""
+    if kind in ("conv", "conv_transpose") and name == "weight" and _layout(block).endswith("C"):
+        return (0, *range(2, len(block._kwargs["kernel"]) + 2), 1)
+    return None
+
+
+def _classify(block: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
+    """Return the kind, the roles and the settings of a block; the kind is "other" if no other framework has it."""
+    kind, roles = next(((k, r) for cls, (k, r) in _KINDS.items() if isinstance(block, cls)), ("other", {}))
+    kwargs = getattr(block, "_kwargs", {})
+    if kind == "layer_norm" and kwargs["axis"] != -1:
+        return "other", {}, {}
+    settings = {}
+    if kind.startswith("conv"):
+        settings["groups"] = kwargs["num_group"]
+    elif kind.endswith("norm"):
+        settings["epsilon"] = kwargs["eps"]
+    if kind == "group_norm":
+        settings["groups"] = kwargs.get("num_groups", block.gamma.shape[0])
+    return kind, roles, settings
 
 
 def _is_constant(block: Any, kind: str, name: str) -> bool:
     """Return True if a scale or shift was switched off: Gluon still keeps one, which changes nothing."""
     if kind == "batch_norm":
         return block._kwargs["fix_gamma"] if name == "gamma" else name == "beta" and not block.beta._differentiable
-    return (
-        not block._kwargs[{"gamma": "scale", "beta": "center"}[name]] if name in _SCALED and kind in _NORMS else False
-    )
-
-
-_NORMS = ("layer_norm", "group_norm")
+    switches = {"gamma": "scale", "beta": "center"} if kind in ("layer_norm", "group_norm") else {}
+    return name in switches and not block._kwargs[switches[name]]
 
 
 def _layout(block: Any) -> str:

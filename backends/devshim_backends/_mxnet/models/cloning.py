@@ -26,9 +26,9 @@ from devshim_backends._mxnet.models.optimizers import optimizer_of, parameters_b
 from devshim_backends._mxnet.models.storage_swap import arrays_in
 from devshim_backends._mxnet.models.traversal import (
     MODELS,
+    block_devices,
     blocks_in,
     children_of,
-    devices_of,
     parameters_of,
     wait_for_compiled,
 )
@@ -45,31 +45,32 @@ def clones(backend: Backend, objects: Sequence[Any]) -> list[Any]:
     blocks = [block for obj in objects if isinstance(obj, mx.gluon.Block) for block in blocks_in(obj)]
     models = [obj for obj in objects if isinstance(obj, MODELS)]
     parameters = {id(each): each for model in models for _, each in parameters_of(model)}
-    _require_together(objects, parameters)
+    _require_model(objects, parameters)
     memo: dict[int, Any] = {}
     try:
-        _prepare(backend, objects, blocks, list(parameters.values()), memo)
+        _fill_memo(backend, objects, blocks, list(parameters.values()), memo)
         with numpy_shapes():
-            made: list[Any] = copy.deepcopy(list(objects), memo)
+            copies: list[Any] = copy.deepcopy(list(objects), memo)
     except (RuntimeError, TypeError) as error:
         if isinstance(error, DevshimError):
             raise
         if backend.is_out_of_memory(error):
             raise messages.out_of_memory_for_clones(backend, objects) from error
         raise UnsupportedError(
-            f"a copy of this cannot be made: {error}", "make another one and load the parameters of the first"
+            f"MXNet cannot copy this {' or '.join(dict.fromkeys(type(each).__name__ for each in objects))}: {error}",
+            "make a new object, and load the parameters of the first one into it",
         ) from error
     for block in blocks:
-        _mend_block(block, memo)
+        _finish_block(block, memo)
     for parameter in parameters.values():
-        _mend_parameter(parameter, memo)
-    for each in made:
-        if isinstance(each, mx.gluon.Block) and len(devices_of(each)) > 1:
-            optimizer_step.allow(parameter for _, parameter in parameters_of(each))
-    return made
+        _finish_parameter(parameter, memo)
+    for each in copies:
+        if isinstance(each, mx.gluon.Block) and len(block_devices(each)) > 1:
+            optimizer_step.allow_split(parameter for _, parameter in parameters_of(each))
+    return copies
 
 
-def _require_together(objects: Sequence[Any], copied: Mapping[int, Any]) -> None:
+def _require_model(objects: Sequence[Any], copied: Mapping[int, Any]) -> None:
     """Refuse to copy a trainer without its model.
 
     Raises:
@@ -79,12 +80,12 @@ def _require_together(objects: Sequence[Any], copied: Mapping[int, Any]) -> None
         trained = {} if isinstance(obj, MODELS) else parameters_by_index(obj)
         if any(id(each) not in copied for each in trained.values()):
             raise UnsupportedError(
-                f"a copy of this {type(obj).__name__} alone would train copies of parameters that no model has",
+                f"a copy of this {type(obj).__name__} alone would train parameters that no model has",
                 "copy it together with its model: ds.copy([model, trainer], device)",
             )
 
 
-def _prepare(
+def _fill_memo(
     backend: Backend, objects: Sequence[Any], blocks: list[Any], parameters: list[Any], memo: dict[int, Any]
 ) -> None:
     """Fill the memo of ``deepcopy`` with replacements for objects that Python cannot copy correctly."""
@@ -99,33 +100,37 @@ def _prepare(
             memo[id(block._cached_op)] = None
             if not isinstance(block, mx.gluon.SymbolBlock):
                 memo[id(block._cached_graph)] = ()
-    held = [vars(each) for each in (*blocks, *parameters)]
-    held += [updater.states for obj in objects for updater in updaters_of(obj)]
-    held += [settings_of(optimizer_of(each)) for each in objects if not isinstance(each, MODELS)]
-    for each in held:  # copied on their devices; ``deepcopy`` of an array would go through the host, and stay there
+    containers = [vars(each) for each in (*blocks, *parameters)]
+    containers += [updater.states for obj in objects for updater in updaters_of(obj)]
+    containers += [settings_of(optimizer_of(each)) for each in objects if not isinstance(each, MODELS)]
+    for (
+        each
+    ) in containers:  # copied on their devices; ``deepcopy`` of an array would go through the host, and stay there
         for _, array in arrays_in("", each):
             if id(array) not in memo:
                 memo[id(array)] = backend.copy_to(array.detach(), backend.device_of(array))
 
 
-def _mend_block(block: Any, memo: dict[int, Any]) -> None:
-    made = memo[id(block)]
+def _finish_block(block: Any, memo: dict[int, Any]) -> None:
+    """Make the copy of a block refer to the copies of its children, and discard what was compiled."""
+    copied = memo[id(block)]
     if IS_2:
         for name, child in children_of(block):
-            made._children[name] = weakref.ref(memo[id(child)])
-    if isinstance(made, mx.gluon.HybridBlock):
-        made._clear_cached_op()
+            copied._children[name] = weakref.ref(memo[id(child)])
+    if isinstance(copied, mx.gluon.HybridBlock):
+        copied._clear_cached_op()
 
 
-def _mend_parameter(parameter: Any, memo: dict[int, Any]) -> None:
-    made = memo[id(parameter)]
+def _finish_parameter(parameter: Any, memo: dict[int, Any]) -> None:
+    """Give the copy of a parameter its own identity, trainer and gradient."""
+    copied = memo[id(parameter)]
     if IS_2:
         trainer = parameter._trainer and memo.get(id(parameter._trainer()))
-        made._trainer = None if trainer is None else weakref.ref(trainer)
-        made._uuid = str(uuid.uuid4())
-        if made._var_name is not None and made._var_name.startswith(parameter._uuid.replace("-", "_")):
-            made._var = made._var_name = None
-    if made._grad is not None:
-        for data, new, gradient in zip(parameter._data, made._data, made._grad, strict=True):
-            mx.autograd.mark_variables([new], [gradient], made.grad_req)
+        copied._trainer = None if trainer is None else weakref.ref(trainer)
+        copied._uuid = str(uuid.uuid4())
+        if copied._var_name is not None and copied._var_name.startswith(parameter._uuid.replace("-", "_")):
+            copied._var = copied._var_name = None
+    if copied._grad is not None:
+        for data, new, gradient in zip(parameter._data, copied._data, copied._grad, strict=True):
+            mx.autograd.mark_variables([new], [gradient], copied.grad_req)
             new._fresh_grad = data._fresh_grad

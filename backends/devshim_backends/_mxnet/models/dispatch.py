@@ -21,8 +21,15 @@ import mxnet as mx
 
 from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.models import optimizer_step, optimizers, split_forward
-from devshim_backends._mxnet.models.storage_swap import MOVED
-from devshim_backends._mxnet.models.traversal import blocks_in, children_of, devices_of, own_devices_of, parameters_of
+from devshim_backends._mxnet.models.storage_swap import LAST_MOVE
+from devshim_backends._mxnet.models.traversal import (
+    block_devices,
+    blocks_in,
+    children_of,
+    join_path,
+    own_devices,
+    parameters_of,
+)
 from devshim_backends._mxnet.native import IS_2
 
 if TYPE_CHECKING:
@@ -34,18 +41,18 @@ if TYPE_CHECKING:
     Undo = Callable[[], None]
 
 _COMPILED = ("_cached_graph", "_cached_op", "_cached_op_args", "_first_forward")
-_KEPT = (*_COMPILED, *split_forward.SHADOWS, "_active")
+_CHANGED = (*_COMPILED, *split_forward.SHADOWS, "_active")
 """The attributes of a block that this module changes."""
 
-_SEEN: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-"""The last move for which a block was checked for graphs to compile again; see `storage_swap.MOVED`."""
+_CHECKED: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""The last move for which a block was checked for graphs to compile again; see `storage_swap.LAST_MOVE`."""
 
 
 def install_hooks(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
     """Make a block compute where its parameters are; see `devshim.contract.models.ModelBackend.install_hooks`."""
-    undo: list[Undo] = [_put_back(block) for block in blocks_in(model)]
+    undo: list[Undo] = [_save_attributes(block) for block in blocks_in(model)]
 
-    def take_back() -> None:
+    def restore() -> None:
         for each in reversed(undo):
             each()
 
@@ -53,33 +60,33 @@ def install_hooks(backend: Backend, model: Any, where: Callable[[str], Device]) 
         for path, parameter in parameters_of(model):
             undo.append(_place_deferred(path, parameter, backend, where))
         for block in blocks_in(model):
-            split_forward.take_off(block)
-            _compile_anew(block)
-        places = len(devices_of(model))
-        if places == 1 and split_forward.needs_scope(model):
-            split_forward.put_on(split_forward.Scoped(model))
-        if places > 1 and isinstance(model, mx.gluon.Block):  # nothing calls parameters that are not in a block
-            _wire(backend, "", model, set())
-            optimizer_step.allow(parameter for _, parameter in parameters_of(model))
+            split_forward.uninstall(block)
+            _discard_stale_graph(block)
+        number = len(block_devices(model))
+        if number == 1 and split_forward.needs_scope(model):
+            split_forward.install(split_forward.ScopeHook(model))
+        if number > 1 and isinstance(model, mx.gluon.Block):  # nothing calls parameters that are not in a block
+            _install_split_hooks(backend, "", model, set())
+            optimizer_step.allow_split(parameter for _, parameter in parameters_of(model))
         trainers = (parameter._trainer for _, parameter in parameters_of(model))
-        undo.append(optimizers.follow([each() if IS_2 and each else each for each in trainers]))
+        undo.append(optimizers.follow_parameters([each() if IS_2 and each else each for each in trainers]))
     except BaseException:
-        take_back()
+        restore()
         raise
-    return take_back
+    return restore
 
 
-def _put_back(block: Any) -> Undo:
+def _save_attributes(block: Any) -> Undo:
     """Return a function that restores the attributes changed on a block, without the arrays in it."""
-    own = vars(block)
-    before = {name: own[name] for name in _KEPT if name in own}
+    attributes = vars(block)
+    before = {name: attributes[name] for name in _CHANGED if name in attributes}
 
-    def take_back() -> None:
-        for name in _KEPT:
-            own.pop(name, None)
-        own.update(before)
+    def restore() -> None:
+        for name in _CHANGED:
+            attributes.pop(name, None)
+        attributes.update(before)
 
-    return take_back
+    return restore
 
 
 # ---------------------------------------------------------------------- deferred parameters and compiled graphs
@@ -89,40 +96,40 @@ def _place_deferred(path: str, parameter: Any, backend: Backend, where: Callable
     if parameter._data is None:
         if not before:
             raise UnsupportedError(
-                f"{path or 'a parameter'} is not initialized, and Gluon decides where it will be when it is",
-                "call net.initialize() first; shapes need not be known for that",
+                f"{path or 'a parameter'} is not initialized, and Gluon chooses its device when it is",
+                "call net.initialize() first; it works before the shapes are known",
             )
         init, _, default_init, data = before
         parameter._deferred_init = (init, [backend.to_native(where(path))], default_init, data)
     return lambda: setattr(parameter, "_deferred_init", before)
 
 
-def _compile_anew(block: Any) -> None:
+def _discard_stale_graph(block: Any) -> None:
     """Discard what was compiled before parameters of the block moved."""
-    last = max((MOVED.get(parameter, 0) for _, parameter in parameters_of(block)), default=0)
-    if last > _SEEN.get(block, 0):
-        _SEEN[block] = last
+    last = max((LAST_MOVE.get(parameter, 0) for _, parameter in parameters_of(block)), default=0)
+    if last > _CHECKED.get(block, 0):
+        _CHECKED[block] = last
         if isinstance(block, mx.gluon.HybridBlock):
             block._clear_cached_op()
 
 
 # ---------------------------------------------------------------------- hooks
-def _wire(backend: Backend, path: str, block: Any, seen: set[int]) -> None:
-    """Make the parts of a block copy their inputs, and make the blocks with such parts run part by part."""
+def _install_split_hooks(backend: Backend, path: str, block: Any, seen: set[int]) -> None:
+    """Install hooks on a block on several devices and on the blocks in it (see `split_forward`)."""
     if id(block) in seen:
         return
     seen.add(id(block))
-    found, own = devices_of(block), own_devices_of(block)
-    if len(own) > 1 or (len(found) > 1 and isinstance(block, mx.gluon.SymbolBlock)):
-        told = " and ".join(str(backend.from_native(device)) for device in found)
+    natives = block_devices(block)
+    if len(own_devices(block)) > 1 or (len(natives) > 1 and isinstance(block, mx.gluon.SymbolBlock)):
+        devices = " and ".join(str(backend.from_native(native)) for native in natives)
         raise UnsupportedError(
-            f"the parameters of {path or 'the model'} ({type(block).__name__}) would be on {told}, and it computes "
-            "with them together",
+            f"the parameters of {path or 'the model'} ({type(block).__name__}) would be on {devices}, but the block "
+            "needs all of them on one device",
             f"place all of {path or 'it'} on one device",
         )
-    if len(found) == 1:
-        split_forward.put_on(split_forward.Part(block))
-    elif found:
-        split_forward.put_on(split_forward.Spanning(block))
+    if len(natives) == 1:
+        split_forward.install(split_forward.DeviceHook(block))
+    elif natives:
+        split_forward.install(split_forward.SplitHook(block))
         for name, child in children_of(block):
-            _wire(backend, f"{path}.{name}" if path else name, child, seen)
+            _install_split_hooks(backend, join_path(path, name), child, seen)

@@ -22,7 +22,7 @@ from devshim_backends._mxnet.models.optimizers import (
     settings_of,
     updaters_of,
 )
-from devshim_backends._mxnet.models.traversal import MODELS, places_of
+from devshim_backends._mxnet.models.traversal import MODELS, join_path, parameter_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,121 +46,125 @@ class MxnetExtraState(MxnetCreation):
         states = {index: state for updater in updaters_of(obj) for index, state in updater.states.items()}
         return {
             "class": type(optimizer).__name__,
-            "settings": _outlined(settings_of(optimizer), numbers),
-            "counts": _renumbered(optimizer._index_update_count, numbers),
-            "states": _outlined(states, numbers),
-            "beside": {name: _outlined(vars(each), {}) for name, each in _beside(obj).items()},
+            "settings": _outline_mapping(settings_of(optimizer), numbers),
+            "counts": _renumber(optimizer._index_update_count, numbers),
+            "states": _outline_mapping(states, numbers),
+            "beside": {name: _outline_mapping(vars(each), {}) for name, each in _stateful_objects(obj).items()},
             "scale": getattr(obj, "_scale", None),
         }
 
     def set_extra_state(self, obj: Any, state: Any, forms: Forms) -> Callable[[], None]:
-        optimizer, undo = optimizer_of(obj), _remember(obj)
+        optimizer, undo = optimizer_of(obj), _save(obj)
         try:
             if type(optimizer).__name__ != state["class"]:
-                raise ValueError(f"it is of a {state['class']}")
+                raise ValueError(f"it was saved from {state['class']}")
             self._restore(obj, optimizer, state, forms)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             undo()
             raise CheckpointError(
-                f"the file does not fit the {type(optimizer).__name__}: {error}",
-                "load it into one made in the same way, for a model with the same parameters",
+                f"the file does not match the optimizer {type(optimizer).__name__}: {error}",
+                "load it into an optimizer that was made in the same way, for a model with the same parameters",
             ) from error
         return undo
 
     def _restore(self, obj: Any, optimizer: Any, extra_state: Any, forms: Forms) -> None:
         indices = {number: index for index, number in numbers_by_index(obj).items()}
         parameters = parameters_by_index(obj)
-        homes = {index: self.from_native(places_of(each)[0]) for index, each in parameters.items() if places_of(each)}
+        devices = {
+            index: self.from_native(parameter_devices(each)[0])
+            for index, each in parameters.items()
+            if parameter_devices(each)
+        }
 
-        def filled(path: str, outline: Any) -> Any:
-            return _filled(self, path, outline, forms, lambda number: homes.get(indices.get(number, number)) or CPU)
+        def fill(path: str, outline: Any) -> Any:
+            return _fill(self, path, outline, forms, lambda number: devices.get(indices.get(number, number)) or CPU)
 
-        _set(optimizer, filled("", extra_state["settings"]), indices)
-        counts = _renumbered(extra_state["counts"], indices)
+        _set(optimizer, fill("", extra_state["settings"]), indices)
+        counts = _renumber(extra_state["counts"], indices)
         optimizer._all_index_update_counts = dict.fromkeys(optimizer._all_index_update_counts, counts)
         optimizer._index_update_count = counts
         for updater in updaters_of(obj):
-            states = _renumbered(filled("state", extra_state["states"]), indices)
+            states = _renumber(fill("state", extra_state["states"]), indices)
             unknown = states.keys() - parameters.keys() if parameters else ()
             if unknown:
-                raise ValueError(f"it has state of a parameter {min(unknown)}, which is not trained here")
+                raise ValueError(f"it has the state of parameter {min(unknown)}, which this optimizer does not train")
             updater.states, updater.states_synced = states, dict.fromkeys(states, True)
-        beside = _beside(obj)
+        objects = _stateful_objects(obj)
         for name, outline in extra_state["beside"].items():
-            _set(beside[name], filled(name, outline), {})
+            _set(objects[name], fill(name, outline), {})
         if hasattr(obj, "_scale"):
             obj._scale = extra_state["scale"]
 
 
-def _beside(obj: Any) -> dict[str, Any]:
+def _stateful_objects(obj: Any) -> dict[str, Any]:
     """Return the objects whose numbers change during training: a schedule, and the scaler of mixed precision."""
-    found = {"scheduler": optimizer_of(obj).lr_scheduler, "scaler": getattr(obj, "_amp_loss_scaler", None)}
-    return {name: each for name, each in found.items() if each is not None}
+    objects = {"scheduler": optimizer_of(obj).lr_scheduler, "scaler": getattr(obj, "_amp_loss_scaler", None)}
+    return {name: each for name, each in objects.items() if each is not None}
 
 
-def _remember(obj: Any) -> Callable[[], None]:
+def _save(obj: Any) -> Callable[[], None]:
     """Save all that `MxnetExtraState.set_extra_state` sets, and return a function that restores it."""
-    held = [optimizer_of(obj), *updaters_of(obj), *_beside(obj).values()]
-    before = [(vars(each), dict(vars(each))) for each in held]
+    changed = [optimizer_of(obj), *updaters_of(obj), *_stateful_objects(obj).values()]
+    before = [(vars(each), dict(vars(each))) for each in changed]
     scale = getattr(obj, "_scale", None)
 
-    def take_back() -> None:
-        for own, values in before:
-            own.clear()
-            own.update(values)
+    def restore() -> None:
+        for attributes, values in before:
+            attributes.clear()
+            attributes.update(values)
         if hasattr(obj, "_scale"):
             obj._scale = scale
 
-    return take_back
+    return restore
 
 
 def _set(target: Any, values: dict[str, Any], indices: Mapping[Any, Any]) -> None:
     """Set existing attributes to new numbers; equal ones stay, because MXNet checks whether one *is* infinity."""
-    own = vars(target)
+    attributes = vars(target)
     for name, value in values.items():
-        if name not in own:
-            raise ValueError(f"it has a setting {name!r}, which this one lacks")
-        new = _renumbered(value, indices) if isinstance(value, dict) else value
-        if _outline(own[name]) != new:
-            own[name] = new
+        if name not in attributes:
+            raise ValueError(f"it has the setting {name!r}, which this optimizer does not have")
+        new = _renumber(value, indices) if isinstance(value, dict) else value
+        if _outline(attributes[name]) != new:
+            attributes[name] = new
 
 
-def _renumbered(held: Mapping[Any, Any], numbers: Mapping[Any, Any]) -> dict[Any, Any]:
-    return {numbers.get(key, key): value for key, value in held.items()}
+def _renumber(values: Mapping[Any, Any], numbers: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {numbers.get(key, key): value for key, value in values.items()}
 
 
 # ---------------------------------------------------------------------- outlines
-def _outlined(held: Mapping[Any, Any], numbers: Mapping[Any, Any]) -> dict[Any, Any]:
+def _outline_mapping(values: Mapping[Any, Any], numbers: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return outlines of values by their names or numbers, without values that have no outline, such as functions."""
-    found = {numbers.get(key, key): _outline(value, numbers) for key, value in held.items()}
-    return {key: value for key, value in found.items() if value is not _NO_VALUE}
+    outlines = {numbers.get(key, key): _outline(value, numbers) for key, value in values.items()}
+    return {key: outline for key, outline in outlines.items() if outline is not _NO_VALUE}
 
 
-def _outline(held: Any, numbers: Mapping[Any, Any] | None = None) -> Any:
+def _outline(value: Any, numbers: Mapping[Any, Any] | None = None) -> Any:
     """Return a tree of plain values with markers for arrays; `_NO_VALUE` for what cannot be saved."""
-    if isinstance(held, mx.nd.NDArray):
-        return _LEAF["np" if isinstance(held, mx.np.ndarray) else "nd"]
-    if isinstance(held, dict):
-        return _outlined(held, numbers or {})
-    if isinstance(held, (list, tuple)):
-        inside = [_outline(value) for value in held]
-        return _NO_VALUE if any(value is _NO_VALUE for value in inside) else type(held)(inside)
-    return held if held is None or isinstance(held, (bool, int, float, str, np.generic)) else _NO_VALUE
+    if isinstance(value, mx.nd.NDArray):
+        return _LEAF["np" if isinstance(value, mx.np.ndarray) else "nd"]
+    if isinstance(value, dict):
+        return _outline_mapping(value, numbers or {})
+    if isinstance(value, (list, tuple)):
+        outlines = [_outline(each) for each in value]
+        return _NO_VALUE if any(each is _NO_VALUE for each in outlines) else type(value)(outlines)
+    return value if value is None or isinstance(value, (bool, int, float, str, np.generic)) else _NO_VALUE
 
 
-def _filled(backend: MxnetCreation, path: str, outline: Any, forms: Forms, home: Callable[[Any], Device]) -> Any:
+def _fill(backend: MxnetCreation, path: str, outline: Any, forms: Forms, device_of: Callable[[Any], Device]) -> Any:
     """Rebuild the value of an outline, with a new array of the given form per marker, on the parameter's device."""
     if isinstance(outline, str) and outline in _LEAF.values():
         shape, dtype = forms[path]
         numbers = [int(part) for part in path.split(".") if part.isdigit()]
-        made = backend.zeros(shape, backend.dtype(dtype), home(numbers[0] if numbers else None))
-        return made if outline == _LEAF["np"] else made.as_nd_ndarray()
+        x = backend.zeros(shape, backend.dtype(dtype), device_of(numbers[0] if numbers else None))
+        return x if outline == _LEAF["np"] else x.as_nd_ndarray()
+
+    def fill(key: object, value: Any) -> Any:
+        return _fill(backend, join_path(path, str(key)), value, forms, device_of)
+
     if isinstance(outline, dict):
-        return {key: _filled(backend, _below(path, key), value, forms, home) for key, value in outline.items()}
+        return {key: fill(key, value) for key, value in outline.items()}
     if isinstance(outline, (list, tuple)):
-        return type(outline)(_filled(backend, _below(path, i), value, forms, home) for i, value in enumerate(outline))
+        return type(outline)(fill(i, value) for i, value in enumerate(outline))
     return outline
-
-
-def _below(path: str, key: object) -> str:
-    return f"{path}.{key}" if path else str(key)

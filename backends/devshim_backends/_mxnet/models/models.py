@@ -18,8 +18,14 @@ from devshim.contract.backend import Backend
 from devshim.contract.models import Leaf
 from devshim.errors import ArgumentError
 from devshim_backends._mxnet.models import cloning, dispatch, optimizers
-from devshim_backends._mxnet.models.storage_swap import Held
-from devshim_backends._mxnet.models.traversal import MODELS, parameters_of, refuse_replicas, wait_for_compiled
+from devshim_backends._mxnet.models.storage_swap import ParameterArrays
+from devshim_backends._mxnet.models.traversal import (
+    MODELS,
+    join_path,
+    parameters_of,
+    refuse_replicas,
+    wait_for_compiled,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,8 +38,8 @@ class MxnetModels(Backend):
 
     def leaves(self, obj: Any) -> list[Leaf]:
         if isinstance(obj, MODELS):
-            return list(_of_block(obj))
-        return list(optimizers.of_optimizer(obj))
+            return list(_block_leaves(obj))
+        return list(optimizers.optimizer_leaves(obj))
 
     def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
         if isinstance(obj, MODELS):
@@ -42,7 +48,7 @@ class MxnetModels(Backend):
             target = [self.to_native(where("state"))]
         except ArgumentError:  # a placement that names only parameters
             target = []
-        return optimizers.follow([obj], target)
+        return optimizers.follow_parameters([obj], target)
 
     def clone(self, obj: Any) -> Any:
         return self.clones([obj])[0]
@@ -51,23 +57,17 @@ class MxnetModels(Backend):
         return cloning.clones(self, objects)
 
 
-def _of_block(block: Any) -> Iterator[Leaf]:
+def _block_leaves(block: Any) -> Iterator[Leaf]:
     """Yield parameters and buffers as leaves, each followed by its gradient."""
     wait_for_compiled(block)
     for path, parameter in parameters_of(block):
         if parameter._data is None:
             continue
         refuse_replicas(path, parameter)
-        held, data = Held(parameter), parameter._data[0]
-        trained = parameter._differentiable and not isinstance(parameter, mx.gluon.Constant)
-        yield Leaf(path, "parameter" if trained else "buffer", data.detach, held.write_data, parameter)
+        arrays, data = ParameterArrays(parameter), parameter._data[0]
+        is_trained = parameter._differentiable and not isinstance(parameter, mx.gluon.Constant)
+        yield Leaf(path, "parameter" if is_trained else "buffer", data.detach, arrays.swap_data, parameter)
         if parameter._grad is not None:
             gradient = parameter._grad[0]
-            yield Leaf(
-                f"{path}.grad" if path else "grad",
-                "gradient",
-                gradient.detach,
-                held.write_gradient,
-                gradient,
-                parameter,
-            )
+            grad_path = join_path(path, "grad")
+            yield Leaf(grad_path, "gradient", gradient.detach, arrays.swap_gradient, gradient, parameter)

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 import mxnet as mx
 
-from devshim_backends._mxnet.models.traversal import places_of
+from devshim_backends._mxnet.models.traversal import parameter_devices
 from devshim_backends._mxnet.native import IS_2
 
 if TYPE_CHECKING:
@@ -27,40 +27,40 @@ _SPLIT: WeakSet[Any] = WeakSet()
 """The parameters of models that were split; current devices show which of them are together again."""
 
 
-def allow(parameters: Iterable[Any]) -> None:
+def allow_split(parameters: Iterable[Any]) -> None:
     """Let one `Trainer` train these parameters, which are on several devices."""
     _SPLIT.update(parameters)
     setattr(mx.gluon.Trainer, _CHECK, _check_split)
     mx.gluon.Trainer._init_kvstore = _init_kvstore_split
 
 
-def settle(updater: Any, parameters: Iterable[Any]) -> None:
+def update_aggregation(updater: Any, parameters: Iterable[Any]) -> None:
     """Let an updater take several parameters at once if it normally would and all of them are on one device."""
-    at_once = type(updater)(updater.optimizer).aggregate_updates
-    updater.aggregate_updates = at_once and len({place for each in parameters for place in places_of(each)}) < 2
+    natives = {native for parameter in parameters for native in parameter_devices(parameter)}
+    updater.aggregate_updates = type(updater)(updater.optimizer).aggregate_updates and len(natives) < 2
 
 
 def _is_split(trainer: Any) -> bool:
     """Return True if a trainer's parameters are on several devices, each on exactly one."""
-    places = [places_of(parameter) for parameter in trainer._params if parameter in _SPLIT]
+    natives = [parameter_devices(parameter) for parameter in trainer._params if parameter in _SPLIT]
     return (
-        len(places) == len(trainer._params)
-        and all(len(each) == 1 for each in places)
-        and len(set(map(str, places))) > 1
+        len(natives) == len(trainer._params)
+        and all(len(each) == 1 for each in natives)
+        and len(set(map(str, natives))) > 1
     )
 
 
 def _check_split(trainer: Any) -> Any:
-    return list(places_of(trainer._params[0])) if _is_split(trainer) else _check(trainer)
+    return list(parameter_devices(trainer._params[0])) if _is_split(trainer) else _check(trainer)
 
 
 def _init_kvstore_split(trainer: Any) -> None:
     config = trainer._kvstore_params["kvstore"]
-    wanted = config is not None and (not isinstance(config, str) or "dist" in config)
-    if wanted or trainer._contains_sparse_weight or not _is_split(trainer):
+    is_requested = config is not None and (not isinstance(config, str) or "dist" in config)
+    if is_requested or trainer._contains_sparse_weight or not _is_split(trainer):
         _init_kvstore(trainer)
         return
     for updater in trainer._updaters:
-        settle(updater, trainer._params)
+        update_aggregation(updater, trainer._params)
     trainer._kvstore = trainer._update_on_kvstore = None  # as Gluon does for one device
     trainer._distributed, trainer._kv_initialized = False, True

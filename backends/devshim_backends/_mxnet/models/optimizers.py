@@ -17,6 +17,7 @@ stores the settings and the counts; a few optimizers also store arrays.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
@@ -24,8 +25,8 @@ import mxnet as mx
 from devshim.contract.models import Leaf
 from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.models import optimizer_step
-from devshim_backends._mxnet.models.storage_swap import arrays_in, exchange, native_of_array
-from devshim_backends._mxnet.models.traversal import places_of
+from devshim_backends._mxnet.models.storage_swap import arrays_in, native_device, swap_storage
+from devshim_backends._mxnet.models.traversal import join_path, parameter_devices
 from devshim_backends._mxnet.native import IS_2
 
 if TYPE_CHECKING:
@@ -33,34 +34,33 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Tensor
 
-_PLACES = "_devices" if IS_2 else "_contexts"
+_DEVICES_ATTRIBUTE = "_devices" if IS_2 else "_contexts"
 _COUNTS = ("_all_index_update_counts", "_index_update_count")
 
 
 # ---------------------------------------------------------------------- leaves
-def of_optimizer(obj: Any) -> Iterator[Leaf]:
+def optimizer_leaves(obj: Any) -> Iterator[Leaf]:
     """Yield the state by the numbers of the parameters, then the arrays among the optimizer's own attributes."""
     if isinstance(obj, mx.gluon.Trainer):
-        _refuse_elsewhere(obj)
+        _refuse_unsupported(obj)
     parameters, numbers = parameters_by_index(obj), numbers_by_index(obj)
     gradients = {id(each) for parameter in parameters.values() for each in parameter._grad or ()}
     for updater in updaters_of(obj):
         for index in sorted(updater.states, key=lambda index: str(numbers.get(index, index)).zfill(9)):
             for path, array in arrays_in(f"state.{numbers.get(index, index)}", updater.states[index]):
                 yield _leaf(path, array, parameters.get(index))
-    for name, held in settings_of(optimizer_of(obj)).items():
-        for index, inside in held.items() if isinstance(held, dict) else [(None, held)]:
-            path = name if index is None else f"{name}.{numbers.get(index, index)}"
-            for below, array in arrays_in(path, inside):
+    for name, setting in settings_of(optimizer_of(obj)).items():
+        for index, value in setting.items() if isinstance(setting, dict) else [("", setting)]:
+            for path, array in arrays_in(join_path(name, str(numbers.get(index, index))), value):
                 if id(array) not in gradients:  # LBSGD (1.9) stores the parameter's own gradient, which moves with it
-                    yield _leaf(below, array, parameters.get(index))
+                    yield _leaf(path, array, parameters.get(index))
 
 
 def _leaf(path: str, array: Tensor, follows: Any) -> Leaf:
-    return Leaf(path, "state", array.detach, exchange(array), array, follows)
+    return Leaf(path, "state", array.detach, partial(swap_storage, array), array, follows)
 
 
-def _refuse_elsewhere(trainer: Any) -> None:
+def _refuse_unsupported(trainer: Any) -> None:
     """Refuse a trainer whose state is not in Python, or is on several devices.
 
     Raises:
@@ -68,14 +68,14 @@ def _refuse_elsewhere(trainer: Any) -> None:
     """
     if trainer._kvstore is not None and trainer._update_on_kvstore:
         raise UnsupportedError(
-            "this Trainer updates on a kvstore, which keeps the weights and the state inside and shows them to nobody",
-            "make it with update_on_kvstore=False",
+            "this Trainer updates on a kvstore, which stores the weights and the state where Python cannot access them",
+            "make the Trainer with update_on_kvstore=False",
         )
     if len(trainer._updaters) > 1:
-        told = ", ".join(map(str, getattr(trainer, _PLACES)))
+        natives = ", ".join(map(str, getattr(trainer, _DEVICES_ATTRIBUTE)))
         raise UnsupportedError(
-            f"this Trainer was made for replicas on several devices ({told}), with a state on each",
-            "make one for a model on one device; ds.replicate gives a model on each",
+            f"this Trainer was made for replicas on several devices ({natives}), with a state on each of them",
+            "make a Trainer for a model on one device; ds.replicate makes a model on each device",
         )
 
 
@@ -111,65 +111,66 @@ def numbers_by_index(obj: Any) -> dict[Any, int]:
     names = [parameter.name for parameter in parameters.values()]
     order = list(parameters)
     if names == sorted(names):
-        order.sort(key=lambda index: _counted(parameters[index].name))
+        order.sort(key=lambda index: _natural_key(parameters[index].name))
     return {index: number for number, index in enumerate(order)}
 
 
-def _counted(name: str) -> list[tuple[bool, int, str]]:
+def _natural_key(name: str) -> list[tuple[bool, int, str]]:
     """Return a sort key for a name, by which 9 comes before 10."""
     parts = re.split(r"(\d+)", name)
     return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 # ---------------------------------------------------------------------- following the parameters
-def follow(objects: Iterable[Any], places: Sequence[Any] = ()) -> Callable[[], None]:
+def follow_parameters(objects: Iterable[Any], natives: Sequence[Any] = ()) -> Callable[[], None]:
     """Make trainers and optimizers continue on their parameters' devices, or on given ones; return an undo function."""
     undo: list[Callable[[], None]] = []
     for obj in {id(each): each for each in objects if each is not None}.values():
         parameters = parameters_by_index(obj)
-        if any(len(places_of(parameter)) != 1 for parameter in parameters.values()):
+        if any(len(parameter_devices(parameter)) != 1 for parameter in parameters.values()):
             continue  # replicas, or nothing created yet
-        undo.append(_remember(obj))
+        undo.append(_save(obj))
         if isinstance(obj, mx.gluon.Trainer) and parameters:
-            setattr(obj, _PLACES, list(places_of(parameters[0])))
+            setattr(obj, _DEVICES_ATTRIBUTE, list(parameter_devices(parameters[0])))
         for updater in updaters_of(obj):
-            optimizer_step.settle(updater, parameters.values())
+            optimizer_step.update_aggregation(updater, parameters.values())
             for index, state in updater.states.items():
-                if index in parameters and _is_elsewhere(state, parameters[index]):
+                if index in parameters and _is_on_other_device(state, parameters[index]):
                     updater.states_synced[index] = False
-        _share_counts(obj, parameters, places)
+        _share_update_counts(obj, parameters, natives)
 
-    def take_back() -> None:
+    def restore() -> None:
         for each in undo:
             each()
 
-    return take_back
+    return restore
 
 
-def _remember(obj: Any) -> Callable[[], None]:
-    held = [(obj, _PLACES)] if isinstance(obj, mx.gluon.Trainer) else []
-    held += [(each, name) for each in updaters_of(obj) for name in ("states_synced", "aggregate_updates")]
-    held += [(optimizer_of(obj), name) for name in _COUNTS]
-    before = [(each, name, getattr(each, name)) for each, name in held]
+def _save(obj: Any) -> Callable[[], None]:
+    """Save all that `follow_parameters` changes, and return a function that restores it."""
+    changed = [(obj, _DEVICES_ATTRIBUTE)] if isinstance(obj, mx.gluon.Trainer) else []
+    changed += [(each, name) for each in updaters_of(obj) for name in ("states_synced", "aggregate_updates")]
+    changed += [(optimizer_of(obj), name) for name in _COUNTS]
+    before = [(each, name, getattr(each, name)) for each, name in changed]
     before = [(each, name, dict(old) if name in ("states_synced", _COUNTS[0]) else old) for each, name, old in before]
 
-    def take_back() -> None:
+    def restore() -> None:
         for each, name, old in before:
             setattr(each, name, old)
 
-    return take_back
+    return restore
 
 
-def _is_elsewhere(state: Any, parameter: Any) -> bool:
-    home = places_of(parameter)[0]
-    return any(native_of_array(array) != home for _, array in arrays_in("", state))
+def _is_on_other_device(state: Any, parameter: Any) -> bool:
+    native = parameter_devices(parameter)[0]
+    return any(native_device(array) != native for _, array in arrays_in("", state))
 
 
-def _share_counts(obj: Any, parameters: dict[Any, Any], more: Sequence[Any]) -> None:
+def _share_update_counts(obj: Any, parameters: dict[Any, Any], more: Sequence[Any]) -> None:
     """Share one update count among all devices: each parameter is on only one of them."""
     optimizer = optimizer_of(obj)
     counts = optimizer._all_index_update_counts
-    places = [*more, *(place for parameter in parameters.values() for place in places_of(parameter))]
+    natives = [*more, *(native for parameter in parameters.values() for native in parameter_devices(parameter))]
     arrays = [array for updater in updaters_of(obj) for _, array in arrays_in("", updater.states)]
-    numbers = {*counts, *(place.device_id for place in [*places, *map(native_of_array, arrays)])}
+    numbers = {*counts, *(native.device_id for native in [*natives, *map(native_device, arrays)])}
     optimizer._all_index_update_counts = dict.fromkeys(numbers, optimizer._index_update_count)

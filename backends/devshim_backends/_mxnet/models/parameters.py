@@ -11,8 +11,8 @@ from mxnet.gluon import Parameter
 
 from devshim.devices.device import CPU
 from devshim.errors import DeviceMismatchError, joined
-from devshim_backends._mxnet.devices import read
-from devshim_backends._mxnet.native import place_number, where
+from devshim_backends._mxnet.devices import device_from_code
+from devshim_backends._mxnet.native import device_code, native_code
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
@@ -23,7 +23,7 @@ _backend: Backend | None = None
 
 
 @joined
-class ElsewhereError(DeviceMismatchError, RuntimeError):
+class ParameterDeviceError(DeviceMismatchError, RuntimeError):
     """The error for a parameter on another device: devshim's error and Gluon's ``RuntimeError`` in one."""
 
 
@@ -31,7 +31,7 @@ def install(backend: Backend) -> None:
     """Make Gluon's error name simulated GPUs from now on."""
     global _backend
     _backend = backend
-    Parameter._check_and_get = _named
+    Parameter._check_and_get = _check_and_get_named
 
 
 def uninstall() -> None:
@@ -41,26 +41,27 @@ def uninstall() -> None:
     Parameter._check_and_get = _check_and_get
 
 
-def _named(parameter: Any, arrays: Any, native: Any) -> Any:
+def _check_and_get_named(parameter: Any, arrays: Any, native: Any) -> Any:
     """Return the array of a parameter on a device, as Gluon does."""
     try:
         return _check_and_get(parameter, arrays, native)
     except RuntimeError as error:
         if type(error) is not RuntimeError or not arrays or not hasattr(native, "device_typeid"):
             raise
-        wanted = _device(place_number(native))
-        have = [_device(where(x)) for x in arrays]
-        told = ", ".join(map(_shown, have))
-        raise ElsewhereError(
-            f"Parameter {parameter.name!r} was not initialized on {_shown(wanted)}, only on {told}",
-            f"ds.place(x, {str(have[0])!r}) moves the input, or ds.place(net, {str(wanted)!r}) the model",
+        requested = _device(native_code(native))
+        devices = [_device(device_code(x)) for x in arrays]
+        raise ParameterDeviceError(
+            f"Parameter {parameter.name!r} was not initialized on {_show(requested)}, only on "
+            f"{', '.join(map(_show, devices))}",
+            f"move the input with ds.place(x, {str(devices[0])!r}), or the model with "
+            f"ds.place(net, {str(requested)!r})",
         ) from error
 
 
-def _device(number: int) -> Device:
+def _device(code: int) -> Device:
     backend = _backend
-    return read(number, 0 if backend is None else backend.simulated_or_removed) or CPU
+    return device_from_code(code, 0 if backend is None else backend.simulated_or_removed) or CPU
 
 
-def _shown(device: Device) -> str:
+def _show(device: Device) -> str:
     return str(device) if device is CPU else f"{device} (simulated)"

@@ -1,107 +1,115 @@
-"""Compiling a hybridized block again for inputs on another device, if results from devshim are part of its graph.
+"""Patches that compile a hybridized block again for another device, if its graph depends on the device.
 
-Gluon compiles a block once and runs the graph for inputs on any device.  The results that the block got from devshim
-while it was compiled (`device_of`, `place` of an array that is already there, `on`) are frozen into the graph, and are
-correct for one device only.  So this module records that a block has asked, and on which device.  When the block is
-called with inputs on another device, it is compiled again.
+Gluon compiles a block once, and runs the graph for inputs on any device.  A block can ask devshim for a device while it
+is compiled (`device_of`, `place` of an array that is already there, `on`).  The answer becomes a constant of the graph,
+which is then correct for one device only.  Two methods of ``HybridBlock`` are patched to prevent wrong results:
+
+1. ``_get_graph`` runs the block's Python code to compile it.  While it runs, the backend's `device_of` is replaced by
+   `_device_of_marking`, which marks the block with the device of its inputs.
+2. ``_call_cached_op`` runs the graph.  If the block is marked with another device than that of the new inputs, the
+   graph is discarded first, and Gluon compiles the block again.
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim_backends._mxnet.native import where
-from devshim_backends._mxnet.tracing import arrays
+from devshim_backends._mxnet.native import device_code, iter_arrays
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
 
-__all__ = ["attend"]
+__all__ = ["install"]
 
 _Block = mx.gluon.HybridBlock
-_own_graph, _own_call = _Block._get_graph, _Block._call_cached_op
-_ASKED = "_devshim_asked_on"
-"""The attribute of a block that has asked devshim; its value is the place number of the block's inputs."""
+_get_graph, _call_cached_op = _Block._get_graph, _Block._call_cached_op
+_MARK = "_devshim_compiled_for"
+"""The attribute that marks a block whose graph depends on the device; its value is the device code of the inputs."""
 
 
-class _Compiling(threading.local):
-    """The blocks that are being compiled in this thread, innermost last, with the place numbers of their inputs."""
+class _BlockStack(threading.local):
+    """The blocks that are being compiled in this thread, innermost last, with the device codes of their inputs."""
 
     def __init__(self) -> None:
         self.blocks: list[tuple[Any, int]] = []
 
 
-_HERE = _Compiling()
+_STACK = _BlockStack()
 _LOCK = threading.Lock()
 _compiling = 0
+"""The number of blocks that are being compiled in all threads."""
 _backend: Backend | None = None
-_before: Any = None
+_instance_device_of: Any = None
 """The backend instance's own `device_of`, if it overrides that of its class (`devshim.simulation.removed_gpus`)."""
 
 
-def attend(backend: Backend) -> None:
-    """Record from now on which blocks ask a backend for devices while they are compiled."""
+def install(backend: Backend) -> None:
+    """Install the patches, for blocks that ask this backend for devices."""
     global _backend
     _backend = backend
-    _Block._get_graph, _Block._call_cached_op = _get_graph, _call_cached_op
+    _Block._get_graph, _Block._call_cached_op = _get_graph_marking, _call_cached_op_checked
 
 
-def _get_graph(block: Any, *args: Any) -> Any:
-    """Return a block's graph as Gluon's method does, which runs the block's code; record the block meanwhile."""
-    place = _place_of(args)
-    if place is None or block._cached_graph:
-        return _own_graph(block, *args)
-    vars(block).pop(_ASKED, None)
-    _HERE.blocks.append((block, place))
-    _count(1)
+def _get_graph_marking(block: Any, *args: Any) -> Any:
+    """Return a block's graph, as Gluon's method does, and mark the block if it asks for a device."""
+    code = _first_device_code(args)
+    if code is None or block._cached_graph:
+        return _get_graph(block, *args)
+    vars(block).pop(_MARK, None)
+    _STACK.blocks.append((block, code))
     try:
-        return _own_graph(block, *args)
+        with _marking():
+            return _get_graph(block, *args)
     finally:
-        _count(-1)
-        _HERE.blocks.pop()
+        _STACK.blocks.pop()
 
 
-def _call_cached_op(block: Any, *args: Any) -> Any:
-    """Run a block's graph as Gluon's method does; first discard one that is only correct for another device."""
-    asked_on = vars(block).get(_ASKED)
-    if asked_on is not None and _place_of(args) not in (asked_on, None):
+def _call_cached_op_checked(block: Any, *args: Any) -> Any:
+    """Run a block's graph, as Gluon's method does; discard it first if it is only correct for another device."""
+    compiled_for = vars(block).get(_MARK)
+    if compiled_for is not None and _first_device_code(args) not in (compiled_for, None):
         block._clear_cached_op()
-    return _own_call(block, *args)
+    return _call_cached_op(block, *args)
 
 
-def _count(step: int) -> None:
-    """Install the recording `device_of` while any thread compiles a block: at other times calls cost no more."""
-    global _compiling, _before
+@contextmanager
+def _marking() -> Iterator[None]:
+    """Replace the backend's `device_of` while any thread compiles a block: at other times calls cost no more."""
+    global _compiling, _instance_device_of
+    attributes = vars(_backend)
     with _LOCK:
-        _compiling += step
-        if _backend is not None and _compiling == 1:
-            _before = vars(_backend).get("device_of")
-            vars(_backend)["device_of"] = _noted
-        elif _backend is not None and not _compiling:
-            _put_back(_backend)
+        _compiling += 1
+        if _compiling == 1:
+            _instance_device_of = attributes.get("device_of")
+            attributes["device_of"] = _device_of_marking
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _compiling -= 1
+            own = _instance_device_of
+            if not _compiling and own is None:
+                attributes.pop("device_of", None)
+            elif not _compiling:
+                attributes["device_of"] = own
 
 
-def _put_back(backend: Backend) -> None:
-    before = _before
-    if before is None:
-        vars(backend).pop("device_of", None)
-    else:
-        vars(backend)["device_of"] = before
-
-
-def _noted(x: Tensor) -> Device:
-    """Return the device of an array, and record that the blocks being compiled have asked for it."""
-    for block, place in _HERE.blocks:
-        vars(block)[_ASKED] = place
-    backend, before = _backend, _before
+def _device_of_marking(x: Tensor) -> Device:
+    """Return the device of an array, and mark the blocks that this thread is compiling."""
+    for block, code in _STACK.blocks:
+        vars(block)[_MARK] = code
+    backend, instance_device_of = _backend, _instance_device_of
     assert backend is not None
-    return type(backend).device_of(backend, x) if before is None else before(x)
+    return type(backend).device_of(backend, x) if instance_device_of is None else instance_device_of(x)
 
 
-def _place_of(args: Any) -> int | None:
-    """Return the place number of the first array among a block's inputs, or None."""
-    return next((where(x) for x in arrays(args)), None)
+def _first_device_code(args: Any) -> int | None:
+    """Return the device code of the first array among a block's inputs, or None."""
+    return next((device_code(x) for x in iter_arrays(args)), None)

@@ -9,48 +9,52 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.contract.models import Layer, Weight
+from devshim_backends._mxnet.models.traversal import join_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["told_of_cells", "told_of_layers"]
+__all__ = ["cell_layer", "recurrent_layers"]
 
 _KINDS = {"rnn_tanh": "rnn", "rnn_relu": "rnn", "lstm": "lstm", "gru": "gru"}
 _ROLES = {"i2h_weight": "weight_ih", "h2h_weight": "weight_hh", "i2h_bias": "bias_ih", "h2h_bias": "bias_hh"}
 _ROLES["h2r_weight"] = "weight_hr"
 
 
-def told_of_cells(path: str, cell: Any) -> Layer:
+def cell_layer(path: str, cell: Any) -> Layer:
     """Return the canonical layer of a cell."""
     kind = type(cell).__name__.removesuffix("Cell").lower()
-    weights = {role: Weight(_joined(path, name)) for name, role in _ROLES.items() if hasattr(cell, name)}
+    weights = {role: Weight(join_path(path, name)) for name, role in _ROLES.items() if hasattr(cell, name)}
     settings = {"activation": cell._activation} if kind == "rnn" else {}
-    for word, name, default in (("activation", "_activation", "tanh"), ("gates", "_recurrent_activation", "sigmoid")):
+    for setting, name, default in (
+        ("activation", "_activation", "tanh"),
+        ("gates", "_recurrent_activation", "sigmoid"),
+    ):
         if kind != "rnn" and getattr(cell, name, default) != default:
-            settings[word] = str(getattr(cell, name))
+            settings[setting] = str(getattr(cell, name))
     return Layer(kind if kind in _KINDS.values() else "other", path, weights, settings)
 
 
-def told_of_layers(path: str, layer: Any) -> Iterator[Layer]:
+def recurrent_layers(path: str, layer: Any) -> Iterator[Layer]:
     """Yield the canonical layers of a stack of recurrent layers, in one direction or two."""
-    units = [f"{way}{number}" for number in range(layer._num_layers) for way in "lr"[: layer._dir]]
+    units = [f"{direction}{number}" for number in range(layer._num_layers) for direction in "lr"[: layer._dir]]
     fused = getattr(layer, "rnn_param", None)
-    found = _in_one(layer, units, _joined(path, "rnn_param")) if fused is not None else {}
+    parts = _split_fused(layer, units, join_path(path, "rnn_param")) if fused is not None else {}
     for unit in units:
         settings: dict[str, Any] = {"reverse": True} if unit.startswith("r") else {}
         if layer._mode.startswith("rnn_"):
             settings["activation"] = layer._mode[4:]
         if layer._lstm_state_clip_min is not None:
             settings["clip"] = [layer._lstm_state_clip_min, layer._lstm_state_clip_max]
-        weights = found.get(unit) or {
-            role: Weight(_joined(path, f"{unit}_{name}"))
+        weights = parts.get(unit) or {
+            role: Weight(join_path(path, f"{unit}_{name}"))
             for name, role in _ROLES.items()
             if hasattr(layer, f"{unit}_{name}")
         }
-        yield Layer(_KINDS[layer._mode], _joined(path, unit) if len(units) > 1 else path, weights, settings)
+        yield Layer(_KINDS[layer._mode], join_path(path, unit) if len(units) > 1 else path, weights, settings)
 
 
-def _in_one(layer: Any, units: list[str], path: str) -> dict[str, dict[str, Weight]]:
+def _split_fused(layer: Any, units: list[str], path: str) -> dict[str, dict[str, Weight]]:
     """Return the position of each weight in 2.0's one array: all weights, then all biases."""
     gates, hidden = layer._gates * layer._hidden_size, layer._hidden_size
     out = layer._projection_size or hidden
@@ -58,7 +62,7 @@ def _in_one(layer: Any, units: list[str], path: str) -> dict[str, dict[str, Weig
     each = gates * (above + out + 2) + (out * hidden if layer._projection_size else 0)
     first = layer.rnn_param.shape[0] - each * (len(units) - layer._dir)  # the first layer's share of the array
     inputs = above + (first // layer._dir - each) // gates
-    found: dict[str, dict[str, Weight]] = {unit: {} for unit in units}
+    weights: dict[str, dict[str, Weight]] = {unit: {} for unit in units}
     start = 0
     for kind in ("weight", "bias"):
         for unit in units:
@@ -72,10 +76,6 @@ def _in_one(layer: Any, units: list[str], path: str) -> dict[str, dict[str, Weig
                 sizes = {"bias_ih": (gates,), "bias_hh": (gates,)}
             for role, shape in sizes.items():
                 stop = start + shape[0] * (shape[1] if len(shape) > 1 else 1)
-                found[unit][role] = Weight(path, folded=tuple((size,) for size in shape), part=(start, stop))
+                weights[unit][role] = Weight(path, folded=tuple((size,) for size in shape), part=(start, stop))
                 start = stop
-    return found
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+    return weights

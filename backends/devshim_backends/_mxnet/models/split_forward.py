@@ -1,14 +1,17 @@
-"""The forward pass of a model over several devices: inputs are copied to each part, and gradients back.
+"""Hooks that run a model over several devices, block by block.
 
-Requirements that this module meets:
+Gluon's own hooks cannot change the inputs of a block, so a hook here is an object that `install` stores as the
+attribute ``forward`` of one block, where it hides the method of the class.  There are three:
 
-* A part on one device gets its inputs there, in any lists and tuples, and gradients flow back.
-* A hybridized part stays hybridized, and is compiled for its device.  A block with parts on several devices runs part
-  by part, even if it is hybridized after it was split.
-* The locations of the parts are not cached: after Gluon's own ``reset_ctx`` the model works.
+* `DeviceHook`, for a block on one device, copies the inputs to that device.  They can be in lists and tuples.
+* `SplitHook`, for a block with parts on several devices, calls the block's own code, which calls the parts.  Meanwhile
+  operators accept arrays on several devices (see `align_devices`).
+* `ScopeHook`, for a model on one device, makes that device the default while the model runs.
 
-Gluon's hooks cannot change the inputs of a block, so ``forward`` is shadowed on the block itself, and so is
-``hybridize``.
+A compiled graph runs on one device.  So a split block is never compiled, and each part is compiled for its device,
+even if the model is hybridized later: a hook hides ``hybridize``, too, and clears the flag ``_active`` of its block.
+2.0 compiles a block before it calls ``forward``: there the hook copies the inputs, and then calls the compiled block.
+The devices are looked up at each call, so a model still works after Gluon's own ``reset_ctx``.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim_backends._mxnet.models.align_devices import RUN, Meeting, carried
-from devshim_backends._mxnet.models.traversal import blocks_in, devices_of, own_devices_of
+from devshim_backends._mxnet.models.align_devices import PASS, align_operators, move_arrays
+from devshim_backends._mxnet.models.traversal import block_devices, blocks_in, own_devices
 from devshim_backends._mxnet.native import IS_2
 from devshim_backends._mxnet.tracing import is_deferred
 
@@ -27,9 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SHADOWS = ("forward", "hybridize")
+"""The attributes that hide methods of a block."""
 
 
-class Wire:
+class ForwardHook:
     """A callable that replaces the ``forward`` of a block.
 
     Args:
@@ -38,74 +42,72 @@ class Wire:
 
     def __init__(self, block: Any) -> None:
         self.block = block
-        self.inner: Callable[..., Any] | None = vars(block).get("forward")
+        self.own_forward: Callable[..., Any] | None = vars(block).get("forward")
         """The instance's own ``forward``, if the block had one before."""
-        self.active: bool = vars(block).get("_active", False)
-        """True if the block was hybridized."""
+        self.is_hybridized: bool = vars(block).get("_active", False)
 
     def hybridize(self, active: bool = True, **options: Any) -> None:
         """Hybridize the block, in place of its own method, so that its parts are compiled separately."""
-        block = self.block
-        type(block).hybridize(block, active, **options)
-        self.active = vars(block).get("_active", False)
-        self.hold()
+        type(self.block).hybridize(self.block, active, **options)
+        self.is_hybridized = vars(self.block).get("_active", False)
+        self.disable_compilation()
 
-    def hold(self) -> None:
+    def disable_compilation(self) -> None:
         """Prevent Gluon from compiling the block before its inputs are copied."""
-        if self.active:
+        if self.is_hybridized:
             vars(self.block)["_active"] = False
 
     def forward(self, *args: Any) -> Any:
         """Call the block's own ``forward``."""
-        if self.inner is not None:
-            return self.inner(*args)
+        if self.own_forward is not None:
+            return self.own_forward(*args)
         return type(self.block).forward(self.block, *args)
 
 
-class Part(Wire):
+class DeviceHook(ForwardHook):
     """A hook for a block whose parameters are all on one device."""
 
-    def hold(self) -> None:
+    def disable_compilation(self) -> None:
         """Prevent compilation in 2.0, which compiles before ``forward``; 1.9 compiles in it, after the copies."""
         if IS_2:
-            super().hold()
+            super().disable_compilation()
 
     def __call__(self, *args: Any) -> Any:
         """Copy the inputs to the block's device, and compute."""
         if _is_traced(args):
             return self.forward(*args)
-        native = next(iter(devices_of(self.block)))
-        RUN.ran(native)
-        args = carried(args, native)
+        native = next(iter(block_devices(self.block)))
+        PASS.visit(native)
+        args = move_arrays(args, native)
         if not IS_2:
             return self.forward(*args)
         with type(native)(native):
-            return self.block._call_cached_op(*args) if self.active else self.forward(*args)
+            return self.block._call_cached_op(*args) if self.is_hybridized else self.forward(*args)
 
 
-class Spanning(Wire):
-    """A hook for a block whose parameters are on several devices, while those of its own are on one."""
+class SplitHook(ForwardHook):
+    """A hook for a block whose parts are on several devices, while its own parameters are on one."""
 
     def __call__(self, *args: Any) -> Any:
         """Copy the inputs to the block's own parameters, if it has any, and compute; the result is on one device."""
         if _is_traced(args):
             return self.forward(*args)
-        if RUN.places:
+        if PASS.devices:
             return self._run(args)
-        RUN.begin(self.block)
+        PASS.begin(self.block)
         try:
             result = self._run(args)
-            return result if RUN.last is None else carried(result, RUN.last, RUN.places)
+            return result if PASS.last_device is None else move_arrays(result, PASS.last_device, PASS.devices)
         finally:
-            RUN.end()
+            PASS.end()
 
     def _run(self, args: tuple[Any, ...]) -> Any:
-        own = next(iter(own_devices_of(self.block)), None)
-        if own is not None:
-            RUN.ran(own)
-            args = carried(args, own)
-        chain = self.inner is None and _is_chain(self.block)
-        with nullcontext() if chain else Meeting():
+        native = next(iter(own_devices(self.block)), None)
+        if native is not None:
+            PASS.visit(native)
+            args = move_arrays(args, native)
+        is_chain = self.own_forward is None and _is_chain(self.block)
+        with nullcontext() if is_chain else align_operators():
             return self.forward(*args)
 
 
@@ -118,7 +120,7 @@ def _is_chain(block: Any) -> bool:
     return False
 
 
-class Scoped(Wire):
+class ScopeHook(ForwardHook):
     """A hook for a block on one device, in which some code makes arrays without giving a device.
 
     The recurrent cells of 2.0.0b1 do that (``GRUCell.forward``, every ``unroll`` without an initial state); the blocks
@@ -127,7 +129,7 @@ class Scoped(Wire):
 
     def __call__(self, *args: Any) -> Any:
         """Compute in the scope of the block's device."""
-        native = next(iter(devices_of(self.block)))
+        native = next(iter(block_devices(self.block)))
         with type(native)(native):
             return self.forward(*args)
 
@@ -137,25 +139,25 @@ def needs_scope(block: Any) -> bool:
     return IS_2 and any(isinstance(each, mx.gluon.rnn.RecurrentCell) for each in blocks_in(block))
 
 
-def put_on(wire: Part | Spanning | Scoped) -> None:
+def install(hook: DeviceHook | SplitHook | ScopeHook) -> None:
     """Install a hook on its block."""
-    own = vars(wire.block)
-    own["forward"] = wire
-    if isinstance(wire.block, mx.gluon.HybridBlock) and not isinstance(wire, Scoped):
-        own["hybridize"] = wire.hybridize
-        wire.hold()
+    attributes = vars(hook.block)
+    attributes["forward"] = hook
+    if isinstance(hook.block, mx.gluon.HybridBlock) and not isinstance(hook, ScopeHook):
+        attributes["hybridize"] = hook.hybridize
+        hook.disable_compilation()
 
 
-def take_off(block: Any) -> None:
+def uninstall(block: Any) -> None:
     """Uninstall the hook of a block, if it has one."""
-    own = vars(block)
-    wire = own.get("forward")
-    if isinstance(wire, Wire):
-        del own["forward"]
-        if wire.inner is not None:
-            own["forward"] = wire.inner
-        if own.pop("hybridize", None) is not None:
-            own["_active"] = wire.active
+    attributes = vars(block)
+    hook = attributes.get("forward")
+    if isinstance(hook, ForwardHook):
+        del attributes["forward"]
+        if hook.own_forward is not None:
+            attributes["forward"] = hook.own_forward
+        if attributes.pop("hybridize", None) is not None:
+            attributes["_active"] = hook.is_hybridized
 
 
 def _is_traced(args: Any) -> bool:

@@ -20,7 +20,7 @@ MODELS: tuple[type, ...] = (mx.gluon.Block, mx.gluon.Parameter)
 if not IS_2:
     MODELS += (mx.gluon.ParameterDict,)  # in 2.0 it is a plain dict
 """The types that contain parameters: 1.9 has a class for the result of `collect_params`."""
-PLACES, PLACE_MAP = ("_device_list", "_device_map") if IS_2 else ("_ctx_list", "_ctx_map")
+DEVICES_ATTRIBUTE, DEVICE_MAP_ATTRIBUTE = ("_device_list", "_device_map") if IS_2 else ("_ctx_list", "_ctx_map")
 """The attributes in which a parameter stores its devices, and the number of its array on each."""
 
 
@@ -41,11 +41,11 @@ def parameters_of(block: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def own_parameters(block: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parameters that a block itself computes with; those that ``save_parameters`` knows come first."""
     yield from block._reg_params.items()
-    made: Any = getattr(block, "_params", None)  # 1.9: also parameters made by `params.get` that are not attributes
+    more: Any = getattr(block, "_params", None)  # 1.9: also parameters made by `params.get` that are not attributes
     known = {id(each) for each in block._reg_params.values()}
-    for name, parameter in () if made is None else made.items():
+    for name, parameter in () if more is None else more.items():
         if id(parameter) not in known:
-            yield name.removeprefix(made.prefix), parameter
+            yield name.removeprefix(more.prefix), parameter
 
 
 def children_of(block: Any) -> Iterator[tuple[str, Any]]:
@@ -54,12 +54,12 @@ def children_of(block: Any) -> Iterator[tuple[str, Any]]:
         yield name, child() if isinstance(child, weakref.ref) else child
 
 
-def places_of(parameter: Any) -> list[Any]:
+def parameter_devices(parameter: Any) -> list[Any]:
     """Return the devices of a parameter, or its future devices if its shape is unknown; otherwise an empty list."""
     if parameter._data is None:
         return list(parameter._deferred_init[1]) if parameter._deferred_init else []
-    found: list[Any] = getattr(parameter, PLACES)
-    return found
+    natives: list[Any] = getattr(parameter, DEVICES_ATTRIBUTE)
+    return natives
 
 
 def refuse_replicas(path: str, parameter: Any) -> None:
@@ -68,33 +68,38 @@ def refuse_replicas(path: str, parameter: Any) -> None:
     Raises:
         UnsupportedError: The parameter has replicas.
     """
-    places = places_of(parameter)
-    if len(places) > 1:
-        told = ", ".join(map(str, places))
+    natives = parameter_devices(parameter)
+    if len(natives) > 1:
         raise UnsupportedError(
-            f"{path} was initialized on several devices at once ({told}), and has a replica on each",
-            "initialize it on one device, and use ds.replicate for a model on each",
+            f"{path} was initialized on several devices at once ({', '.join(map(str, natives))}), and has a replica "
+            "on each of them",
+            "initialize it on one device, and use ds.replicate for a model on each device",
         )
 
 
-def devices_of(block: Any) -> dict[Any, None]:
+def block_devices(block: Any) -> dict[Any, None]:
     """Return MXNet's devices of the parameters in a block and in all blocks below it, in their order."""
-    return {place: None for _, parameter in parameters_of(block) for place in places_of(parameter)}
+    return {native: None for _, parameter in parameters_of(block) for native in parameter_devices(parameter)}
 
 
-def own_devices_of(block: Any) -> dict[Any, None]:
+def own_devices(block: Any) -> dict[Any, None]:
     """Return MXNet's devices of the parameters that a block itself computes with."""
-    return {place: None for _, parameter in own_parameters(block) for place in places_of(parameter)}
+    return {native: None for _, parameter in own_parameters(block) for native in parameter_devices(parameter)}
 
 
 def blocks_in(block: Any) -> list[Any]:
     """Return a block and all blocks below it, each once; an empty list for parameters."""
     if not isinstance(block, mx.gluon.Block):
         return []
-    found = {id(block): block}
+    blocks = {id(block): block}
     for _, child in children_of(block):
-        found.update((id(each), each) for each in blocks_in(child))
-    return list(found.values())
+        blocks.update((id(each), each) for each in blocks_in(child))
+    return list(blocks.values())
+
+
+def join_path(path: str, name: str) -> str:
+    """Return the path of something with a name inside something with a path; either can be empty."""
+    return f"{path}.{name}" if path and name else path or name
 
 
 def wait_for_compiled(block: Any) -> None:

@@ -1,16 +1,21 @@
-"""Hooks in the functions that all arrays and operators of MXNet pass through, installed while GPUs are simulated.
+"""Wrappers of MXNet's functions that check devices and count memory while GPUs are simulated.
 
-Requirements that this module meets:
+A simulated GPU is a CPU for MXNet, so MXNet neither limits its memory nor refuses to mix it with others.  All arrays
+and operators go through seven functions of MXNet.  `install` replaces them, and `uninstall` restores them:
 
-* Operators refuse arguments and outputs on different devices, as they do between a CPU and a card.  MXNet compares
-  only the kind of device, and simulated GPUs are CPUs.  Operators of the NumPy interface go through
-  ``FunctionBase.__call__``, all others through ``_imperative_invoke``, and ``backward`` through its C function; a
-  hybridized block has a check of its own.  ``copyto``, and with it ``x[:] = y``, crosses devices natively, also here.
-* Arrays are counted when they are made, and when they die (see `memory`).
-* A Ctrl-C that arrives while an array dies is not lost.  MXNet's ``__del__`` (1.9.1 and 2.0.0b1) is a Python function
-  that loses it, so one in C replaces it (`storage.free_in_c`).
-* What the tape keeps is counted for as long: while a recording runs, arguments are noted, and so are gradient buffers.
-* Switching simulation off restores MXNet completely.
+* ``NDArrayBase.__init__`` makes every array: the wrapper counts its memory (see `memory`).
+* ``NDArrayBase.__del__`` frees every array.  MXNet's own (1.9.1 and 2.0.0b1) is a Python function, and loses a Ctrl-C
+  that arrives in it: the replacement runs no Python (see `storage.free_in_c`).
+* ``FunctionBase.__call__`` runs the operators of the NumPy interface, and ``_imperative_invoke`` all others: the
+  wrappers check that arguments and outputs are on one device (see `device_rules`).  ``copyto``, and with it
+  ``x[:] = y``, may cross devices, as it does on cards.
+* ``CachedOp.__call__`` runs hybridized blocks.  It compares devices natively: the wrapper makes its error name
+  simulated GPUs.
+* ``MXAutogradMarkVariables`` and ``MXAutogradBackwardEx`` attach and compute gradients: the wrappers check that each
+  gradient is on the device of its array.
+
+The tape of a recording keeps memory that Python has released.  So while one runs, the wrappers report the arguments
+to `memory.track_chunks`.
 """
 
 from __future__ import annotations
@@ -27,23 +32,21 @@ from mxnet._ffi._ctypes.function import FunctionBase
 from mxnet.base import _LIB, check_call
 
 from devshim.devices.device import CPU
-from devshim.errors import DeviceMismatchError, joined
-from devshim_backends._mxnet.devices import read
-from devshim_backends._mxnet.native import is_recording, place_number, where
+from devshim_backends._mxnet.devices import device_from_code
+from devshim_backends._mxnet.native import is_recording, iter_arrays, native_code
 from devshim_backends._mxnet.simulation import memory, storage
+from devshim_backends._mxnet.simulation.device_rules import (
+    MixedDevicesError,
+    address_in,
+    check_gradients,
+    check_operands,
+    mixed_devices,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    from devshim.devices.device import Device
-    from devshim.simulation.memory import SimulatedDevices
     from devshim_backends._mxnet.tensors import MxnetTensors
-
-
-@joined
-class MixedDevicesError(DeviceMismatchError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
-    """The error of a simulated GPU that replaces MXNet's: both ``except MXNetError`` and devshim's error catch it."""
-
 
 _backend: MxnetTensors | None = None
 
@@ -51,37 +54,37 @@ _init, _del = NDArrayBase.__init__, NDArrayBase.__del__
 _free = storage.free_in_c(NDArrayBase)
 _call, _invoke = FunctionBase.__call__, _invoking._imperative_invoke
 _CachedOp = mx.nd._internal.CachedOp
-_cached = _CachedOp.__call__
+_call_cached = _CachedOp.__call__
 _mark, _backward = _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx
 
 
 def install(backend: MxnetTensors) -> None:
-    """Install the hooks for a backend that has simulated GPUs."""
+    """Install the wrappers for a backend that has simulated GPUs."""
     global _backend
     _backend = backend
-    NDArrayBase.__init__, NDArrayBase.__del__ = _watched_init, _free
-    _CachedOp.__call__ = _watched_cached
-    _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _watched_mark, _watched_backward
+    NDArrayBase.__init__, NDArrayBase.__del__ = _init_counted, _free
+    _CachedOp.__call__ = _call_cached_checked
+    _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _mark_checked, _backward_checked
     set_operators(*operators())
 
 
 def uninstall() -> None:
-    """Uninstall the hooks."""
+    """Restore MXNet's own functions."""
     global _backend
     _backend = None
     set_operators(*operators())
     _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _mark, _backward
-    _CachedOp.__call__ = _cached
+    _CachedOp.__call__ = _call_cached
     NDArrayBase.__init__, NDArrayBase.__del__ = _init, _del
 
 
 def operators() -> tuple[Any, Any]:
-    """Return the current versions of the two functions that all operators go through."""
-    return (_call, _invoke) if _backend is None else (_watched_call, _watched_invoke)
+    """Return the two functions that run all operators: the wrappers if they are installed, otherwise MXNet's own."""
+    return (_call, _invoke) if _backend is None else (_call_checked, _invoke_checked)
 
 
 def set_operators(call: Any, invoke: Any) -> None:
-    """Replace the two functions that all operators go through, in every module that has imported them."""
+    """Replace the two functions that run all operators, in every module that has imported them."""
     FunctionBase.__call__ = call
     for module in _modules():
         module._imperative_invoke = invoke
@@ -90,146 +93,83 @@ def set_operators(call: Any, invoke: Any) -> None:
 @cache
 def _modules() -> list[Any]:
     """Return the MXNet modules that have imported the older interface's function: all do when MXNet is imported."""
-    found = [module for name, module in list(sys.modules.items()) if name.startswith("mxnet.")]
-    return [module for module in found if getattr(module, "_imperative_invoke", None) is _invoke]
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("mxnet.")]
+    return [module for module in modules if getattr(module, "_imperative_invoke", None) is _invoke]
+
+
+def mixed_native_devices(first: Any, second: Any) -> MixedDevicesError:
+    """Return the error for arrays on two native MXNet devices."""
+    backend = _backend
+    simulated = 0 if backend is None else backend.simulated_or_removed
+    return mixed_devices(*(device_from_code(native_code(native), simulated) or CPU for native in (first, second)))
 
 
 # ---------------------------------------------------------------------- arrays
-def _watched_init(self: Any, handle: Any, writable: bool = True) -> None:
+def _init_counted(self: Any, handle: Any, writable: bool = True) -> None:
     _init(self, handle, writable)
     if handle:  # neither None nor null
-        memory.made(self)
+        memory.count_array(self)
 
 
 # ---------------------------------------------------------------------- operators
-def _watched_call(function: Any, *args: Any) -> Any:
-    _check(args)
-    return _call(function, *args)
-
-
-def _watched_invoke(handle: Any, arrays: Any, keys: Any, vals: Any, out: Any, *rest: Any) -> Any:
-    _check(arrays if out is None or handle == COPY else [*arrays, out])
-    return _invoke(handle, arrays, keys, vals, out, *rest)
-
-
-def _watched_cached(op: Any, *args: Any, **kwargs: Any) -> Any:
-    memory.require_shown(x.handle.value for x in arrays_among(args))
-    if is_recording():
-        memory.may_outlive(x.handle for x in arrays_among(args))
-    try:
-        return _cached(op, *args, **kwargs)
-    except mx.MXNetError as error:
-        backend = _backend
-        if backend is None or " to live on the same " not in str(error):  # the error of `CachedOp`, with native names
-            raise
-        found = dict.fromkeys(type(backend).device_of(backend, x) for x in arrays_among(args))
-        if len(found) != 2:
-            raise
-        raise _mixed(*found) from error
-
-
 def _operator(name: str) -> int:
-    found = c_void_p()
-    check_call(_LIB.NNGetOpHandle(name.encode(), byref(found)))
-    return found.value or 0
+    """Return the address of an operator in MXNet's registry."""
+    handle = c_void_p()
+    check_call(_LIB.NNGetOpHandle(name.encode(), byref(handle)))
+    return handle.value or 0
 
 
 COPY = _operator("_copyto")
 
 
+def _call_checked(function: Any, *args: Any) -> Any:
+    _check(args)
+    return _call(function, *args)
+
+
+def _invoke_checked(handle: Any, arrays: Any, keys: Any, vals: Any, out: Any, *rest: Any) -> Any:
+    _check(arrays if out is None or handle == COPY else [*arrays, out])
+    return _invoke(handle, arrays, keys, vals, out, *rest)
+
+
 def _check(args: Iterable[Any]) -> None:
-    """Refuse arrays on different devices, or on a GPU that has vanished; record what a recording will keep."""
-    backend, found = _backend, [*arrays_among(args)]
-    if backend is None or not found:
+    """Check the arrays among an operator's arguments, and report what a recording will keep."""
+    backend, arrays = _backend, [*iter_arrays(args)]
+    if backend is None or not arrays:
         return
-    device_of = type(backend).device_of  # the instance's own may be that of `recompiling`, and no block is asking here
-    first = device_of(backend, found[0])
-    for x in found[1:]:
-        device = device_of(backend, x)
-        if device is not first and not (CPU in (first, device) and _called_back()):
-            raise _mixed(first, device)
-    if first is not CPU:
-        cards: SimulatedDevices = backend.simulated_devices  # type: ignore[assignment]  # it has some
-        cards[first.index].check_alive("an operator")
+    check_operands(backend, arrays)
     if is_recording():
-        memory.may_outlive(x.handle for x in found)
+        memory.track_chunks(x.handle for x in arrays)
 
 
-def _called_back() -> bool:
-    """Return True if MXNet has called back into Python: for an operator written there, or a kvstore's optimizer.
-
-    In such a call MXNet labels arrays as the host's that would be on the card with real cards: ``NDArray(TBlob,
-    dev_id)`` does not know the number of a CPU, and a kvstore keeps the sums for CPUs on the host.  Arrays that MXNet
-    itself mislabels must not be refused.
-    """
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name.endswith(("_entry", "_handle")) and frame.f_globals.get("__name__") in _CALLING:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
-
-
-_CALLING = ("mxnet.operator", "mxnet.autograd", "mxnet.kvstore.kvstore")
+def _call_cached_checked(op: Any, *args: Any, **kwargs: Any) -> Any:
+    memory.require_present(x.handle.value for x in iter_arrays(args))
+    if is_recording():
+        memory.track_chunks(x.handle for x in iter_arrays(args))
+    try:
+        return _call_cached(op, *args, **kwargs)
+    except mx.MXNetError as error:
+        backend = _backend
+        if backend is None or " to live on the same " not in str(error):  # the error of `CachedOp`, with native names
+            raise
+        devices = dict.fromkeys(type(backend).device_of(backend, x) for x in iter_arrays(args))
+        if len(devices) != 2:
+            raise
+        raise mixed_devices(*devices) from error
 
 
-def _mixed(first: Device, second: Device) -> MixedDevicesError:
-    return MixedDevicesError(
-        f"an MXNet operator got arrays on {first} and {second}", f"move one of them first: ds.place(x, {str(first)!r})"
-    )
-
-
-def mixed_natives(first: Any, second: Any) -> MixedDevicesError:
-    """Return the error for arrays on two native MXNet devices."""
-    backend = _backend
-    labelled = 0 if backend is None else backend.simulated_or_removed
-    return _mixed(*(read(place_number(each), labelled) or CPU for each in (first, second)))
-
-
-def arrays_among(args: Iterable[Any]) -> Iterator[Any]:
-    """Yield the arrays among an operator's arguments, and in lists among them."""
-    for arg in args:
-        if isinstance(arg, NDArrayBase):
-            yield arg
-        elif isinstance(arg, (list, tuple)):
-            yield from arrays_among(arg)
-
-
-# ---------------------------------------------------------------------- the tape
-class _Handle:
-    """An array as MXNet's C interface takes it, for functions that query its place."""
-
-    def __init__(self, handle: int) -> None:
-        self.handle = c_void_p(handle)
-
-
-def _watched_mark(number: Any, variables: Any, reqs: Any, gradients: Any) -> Any:
-    count = getattr(number, "value", number)
-    _check_pairs(count, variables, gradients)
-    memory.may_outlive(c_void_p(_address(each[i])) for each in (variables, gradients) for i in range(count))
+# ---------------------------------------------------------------------- gradients
+def _mark_checked(number: Any, variables: Any, reqs: Any, gradients: Any) -> Any:
+    backend, count = _backend, getattr(number, "value", number)
+    if backend is not None:
+        check_gradients(backend, count, variables, gradients)
+    memory.track_chunks(c_void_p(address_in(handles[i])) for handles in (variables, gradients) for i in range(count))
     return _mark(number, variables, reqs, gradients)
 
 
-def _watched_backward(number: Any, heads: Any, gradients: Any, *rest: Any) -> Any:
-    memory.require_shown(_address(heads[i]) for i in range(getattr(number, "value", number)))
-    if gradients:
-        _check_pairs(getattr(number, "value", number), heads, gradients)
+def _backward_checked(number: Any, heads: Any, gradients: Any, *rest: Any) -> Any:
+    backend, count = _backend, getattr(number, "value", number)
+    memory.require_present(address_in(heads[i]) for i in range(count))
+    if gradients and backend is not None:
+        check_gradients(backend, count, heads, gradients)
     return _backward(number, heads, gradients, *rest)
-
-
-def _check_pairs(count: int, arrays: Any, gradients: Any) -> None:
-    """Refuse a gradient that is not on the device of its array; an array may have no gradient."""
-    for i in range(count):
-        device, gradient = _where(arrays[i]), _where(gradients[i])
-        if gradient is not None and device is not gradient:
-            raise _mixed(device, gradient)
-
-
-def _where(handle: Any) -> Any:
-    """Return the `Device` of an array that is only known by its handle; None without an array."""
-    address, backend = _address(handle), _backend
-    return read(where(_Handle(address)), backend.simulated_or_removed) if address and backend is not None else None
-
-
-def _address(handle: Any) -> int:
-    return int(getattr(handle, "value", handle) or 0)

@@ -1,23 +1,23 @@
 """The memory that MXNet's arrays use on simulated GPUs, counted chunk by chunk.
 
-Requirements that this module meets:
+A *chunk* is a piece of MXNet's memory, which an array and its views share.  `count_array` runs for every new array
+(see `hooks`): it counts the array's chunk, if it is not counted yet, and makes a weak reference to the array's handle.
+When the last handle to a chunk has died, the chunk is no longer counted.
 
-* Every array counts, whether MXNet's operators, Gluon, ``attach_grad`` or devshim made it.  All of them go through
-  ``NDArrayBase.__init__``, which is wrapped while GPUs are simulated; a weak reference to the array's handle records
-  its end.
-* The function that records that an array is gone is written in C, so that a Ctrl-C during it is not lost.  Work that
-  Ctrl-C interrupted is completed by the next call.
-* Views share a chunk, which counts once.
-* A chunk that nothing in Python refers to any more is given back at once: later work in the queue can reuse a card's
-  memory even while the work that used it is still pending.  But a *recorded* chunk counts until the tape releases it,
-  and a gradient's buffer as long as its array.  Only MXNet knows when that is, so these chunks are checked again (see
-  `settle`) when the numbers are read, and before a GPU counts as full.
-* The engine works asynchronously, and releases its references shortly after the work is done, which Python cannot
-  observe: `settle` therefore waits briefly, once for each chunk that stays.
+MXNet itself can use a chunk for longer: the tape of a recording does, and an array's gradient.  Python is not notified
+when MXNet releases such a chunk, so `track_chunks` makes a handle of our own to it.  A chunk whose only handle is ours
+is no longer counted.  `_sweep` checks that, and `release_unused` does so after it has waited for pending work: before
+the numbers are read, and before a GPU counts as full.
+
+* Pending work does not keep a chunk counted: later work in the queue can reuse a card's memory at once.
+* The engine releases its references shortly after the work is done, which Python cannot observe: `release_unused`
+  waits briefly, once for each chunk that stays.
+* The function that records the end of a handle is written in C, so that a Ctrl-C during it is not lost.  The next call
+  completes work that a Ctrl-C interrupted.
 * Arrays from before the simulation, or from when the GPU was the host, count from `begin` on.
 
 Not counted: memory that never becomes a Python array, such as an operator's temporary memory and the memory that a
-hybridized block or a kvstore keeps inside; and sparse arrays, which get their memory after they were made.
+hybridized block or a kvstore stores inside; and sparse arrays, which get their memory after they were made.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from weakref import ref
 
 import mxnet as mx
 
-from devshim_backends._mxnet.native import is_recording, where
+from devshim_backends._mxnet.native import device_code, is_recording
 from devshim_backends._mxnet.simulation import storage
-from devshim_backends._mxnet.simulation.storage import Kept
+from devshim_backends._mxnet.simulation.storage import OwnHandle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,85 +41,85 @@ if TYPE_CHECKING:
     from devshim.simulation.memory import SimulatedDevice, SimulatedDevices
 
 _CPU = 1
-_PATIENCE = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016)
+_PAUSES = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016)
 """Seconds to wait for the engine to release what it has finished with."""
-_ROOM = 64
-"""The number of lingering chunks from which on they are checked again without need."""
+_SWEEP_MARGIN = 64
+"""The number of lingering chunks that may accumulate before the next sweep."""
 
 
-class _Counted:
+class _Chunk:
     """One chunk on a simulated GPU."""
 
-    __slots__ = ("__weakref__", "address", "arrays", "card", "kept", "settled")
+    __slots__ = ("__weakref__", "address", "arrays", "gpu", "holders_after_wait", "own_handle")
 
-    def __init__(self, address: int, card: SimulatedDevice) -> None:
-        self.address, self.card = address, card
-        card.hold(self, storage.nbytes(address))
+    def __init__(self, address: int, gpu: SimulatedDevice) -> None:
+        self.address, self.gpu = address, gpu
+        gpu.hold(self, storage.nbytes(address))
         self.arrays: set[int] = set()
-        """The addresses of the references (`_Held`) to the Python arrays in the chunk."""
-        self.kept: Kept | None = None
-        """Set once MXNet may keep the chunk longer than Python's arrays do."""
-        self.settled = -1
-        """The number of its holders when the chunk was last found to stay."""
+        """The addresses of the references (`_HandleRef`) to the Python arrays in the chunk."""
+        self.own_handle: OwnHandle | None = None
+        """Set as soon as MXNet may use the chunk for longer than Python's arrays do."""
+        self.holders_after_wait = -1
+        """The number of holders after the last wait for MXNet to release the chunk."""
 
 
-class _Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
+class _HandleRef(ref):  # type: ignore[type-arg]  # generic for the type checker only
     """A weak reference to the handle of an array on a simulated GPU: a handle lives as long as its array."""
 
-    __slots__ = ("entry", "key")
+    __slots__ = ("chunk", "key")
 
-    entry: _Counted | None
+    chunk: _Chunk | None
     key: int
 
 
 _lock = allocate_lock()
-_cards: SimulatedDevices | None = None
-_labelled = 0
-_of: dict[int, _Held] = {}
-"""By the handle of each Python array on a simulated GPU; another array may have the handle by now: see `_entry_of`."""
-_counted: dict[int, _Counted] = {}
+_simulated: SimulatedDevices | None = None
+_existing = 0
+_refs: dict[int, _HandleRef] = {}
+"""By the handle of each Python array on a simulated GPU; another array may have the handle by now: see `_chunk_of`."""
+_chunks: dict[int, _Chunk] = {}
 """By the address of the chunk."""
-_lingering: dict[int, _Counted] = {}
+_lingering: dict[int, _Chunk] = {}
 """Chunks that only MXNet itself still refers to."""
-_dropped: deque[_Held] = deque()
-"""References to arrays that have died: the garbage collector, which takes no lock, adds them; the next call drains."""
-_look_again = _ROOM
+_dead_refs: deque[_HandleRef] = deque()
+"""References to arrays that have died.  The garbage collector, which takes no lock, adds them."""
+_sweep_threshold = _SWEEP_MARGIN
 
 
-def begin(cards: SimulatedDevices, shown: int, labelled: int) -> None:
+def begin(devices: SimulatedDevices, shown: int, existing: int) -> None:
     """Count memory on these simulated GPUs, of existing and of future arrays; arrays on other GPUs no longer count.
 
     Args:
-        cards: All simulated GPUs.
+        devices: All simulated GPUs.
         shown: How many of them are visible.
-        labelled: How many there are including those that were removed and still contain arrays, which keep counting.
+        existing: How many there are, including those that were removed and still contain arrays, which keep counting.
     """
-    global _cards, _labelled
+    global _simulated, _existing
     with _lock:
         _sweep()
-        for handle, held in list(_of.items()):
-            if held.entry is None or held.entry.card.device.index >= labelled:
-                del _of[handle]
-        for entry in [entry for entry in _counted.values() if entry.card.device.index >= labelled]:
-            _release(entry)
-        counted = 0 if _cards is None else _labelled
-        _cards, _labelled = cards, labelled
-    if labelled > counted:  # otherwise every existing array was counted when it was made
+        for handle, reference in list(_refs.items()):
+            if reference.chunk is None or reference.chunk.gpu.device.index >= existing:
+                del _refs[handle]
+        for chunk in [chunk for chunk in _chunks.values() if chunk.gpu.device.index >= existing]:
+            _release(chunk)
+        counted = 0 if _simulated is None else _existing
+        _simulated, _existing = devices, existing
+    if existing > counted:  # otherwise every existing array was counted when it was made
         for x in gc.get_objects():
-            if isinstance(x, mx.nd.NDArray) and getattr(x, "handle", None) and where(x) >> 32 <= shown:
-                made(x)
+            if isinstance(x, mx.nd.NDArray) and getattr(x, "handle", None) and device_code(x) >> 32 <= shown:
+                count_array(x)
                 # reading the gradient creates an array, and counts it
-                if _entry_of(x.handle.value) is not None and (gradient := x.grad) is not None:
-                    may_outlive([gradient.handle])
+                if _chunk_of(x.handle.value) is not None and (gradient := x.grad) is not None:
+                    track_chunks([gradient.handle])
 
 
-def _entry_of(handle: int) -> _Counted | None:
-    """Return the entry that is counted for the array of a handle, and not for an earlier array with that handle."""
-    held = _of.get(handle)
-    return None if held is None or held() is None else held.entry
+def _chunk_of(handle: int) -> _Chunk | None:
+    """Return the chunk that is counted for the array of a handle, and not for an earlier array with that handle."""
+    reference = _refs.get(handle)
+    return None if reference is None or reference() is None else reference.chunk
 
 
-def made(x: Any) -> None:
+def count_array(x: Any) -> None:
     """Count an array that has just been made, if it is on a simulated GPU.
 
     Raises:
@@ -128,126 +128,126 @@ def made(x: Any) -> None:
         SimulationError: The GPU was removed.
     """
     handle = x.handle.value
-    place = where(x)
-    index = (place >> 32) - 1
-    if place & 0xFFFFFFFF != _CPU or not 0 <= index < _labelled or _entry_of(handle) is not None:
+    code = device_code(x)
+    index = (code >> 32) - 1
+    if code & 0xFFFFFFFF != _CPU or not 0 <= index < _existing or _chunk_of(handle) is not None:
         return
-    cards = _cards
-    assert cards is not None
-    address, card = storage.chunk(handle), cards[index]
-    card.require_shown()  # also for a view, which takes no memory
-    if address not in _counted:
-        _make_room(card, storage.nbytes(address))
+    devices = _simulated
+    assert devices is not None
+    address, gpu = storage.chunk(handle), devices[index]
+    gpu.require_shown()  # also for a view, which takes no memory
+    if address not in _chunks:
+        _reclaim(gpu, storage.nbytes(address))
     with _lock:
-        _drain()
-        held = _Held(x.handle, _dropped.append)
-        held.key, held.entry = handle, None
-        _of[handle] = held
-        entry = _counted.get(address) or _Counted(address, card)
+        _process_dead()
+        reference = _HandleRef(x.handle, _dead_refs.append)
+        reference.key, reference.chunk = handle, None
+        _refs[handle] = reference
+        chunk = _chunks.get(address) or _Chunk(address, gpu)
         # No call between these: a Ctrl-C before them leaves nothing counted, and after them the array's end is enough.
-        held.entry = entry
-        _counted[address] = entry
-        entry.arrays.add(id(held))
+        reference.chunk = chunk
+        _chunks[address] = chunk
+        chunk.arrays.add(id(reference))
         _lingering.pop(address, None)
         if is_recording():
-            _keep(entry, x.handle)
+            _hold_chunk(chunk, x.handle)
 
 
-def require_shown(handles: Iterable[int]) -> None:
+def require_present(handles: Iterable[int]) -> None:
     """Raise `SimulationError` if one of these arrays is on a simulated GPU that was removed."""
     for handle in handles:
-        entry = _entry_of(handle)
-        if entry is not None:
-            entry.card.require_shown()
+        chunk = _chunk_of(handle)
+        if chunk is not None:
+            chunk.gpu.require_shown()
 
 
-def may_outlive(handles: Iterable[Any]) -> None:
+def track_chunks(handles: Iterable[Any]) -> None:
     """Record that MXNet itself may keep using the chunks of these arrays when Python's arrays are gone."""
     for handle in handles:
-        entry = _entry_of(handle.value)
-        if entry is not None and entry.kept is None:
+        chunk = _chunk_of(handle.value)
+        if chunk is not None and chunk.own_handle is None:
             with _lock:
-                _keep(entry, handle)
+                _hold_chunk(chunk, handle)
 
 
-def settle() -> None:
-    """Give back the chunks that MXNet has released, once all work on them is done."""
+def release_unused() -> None:
+    """Stop counting the chunks that MXNet has released, once all work on them is done."""
     with _lock:
         _sweep()
-        unsure = [entry for entry in _lingering.values() if _holders(entry) != entry.settled]
-        waiting = [entry.kept for entry in unsure]  # keeps them alive while the lock is not held
-    for kept in waiting:
-        assert kept is not None
-        kept.wait()
-    for pause in _PATIENCE if unsure else ():
+        unsure = [chunk for chunk in _lingering.values() if _count_holders(chunk) != chunk.holders_after_wait]
+        waiting = [chunk.own_handle for chunk in unsure]  # keeps them alive while the lock is not held
+    for own_handle in waiting:
+        assert own_handle is not None
+        own_handle.wait()
+    for pause in _PAUSES if unsure else ():
         time.sleep(pause)
         with _lock:
             _sweep()
-            if not any(entry.address in _lingering for entry in unsure):
+            if not any(chunk.address in _lingering for chunk in unsure):
                 return
     with _lock:
-        for entry in unsure:
-            if entry.kept is not None:
-                entry.settled = _holders(entry)
+        for chunk in unsure:
+            if chunk.own_handle is not None:
+                chunk.holders_after_wait = _count_holders(chunk)
 
 
-def _make_room(card: SimulatedDevice, nbytes: int) -> None:
-    """Give back chunks that MXNet has released before a simulated GPU counts as full, or reaches a new peak."""
+def _reclaim(gpu: SimulatedDevice, nbytes: int) -> None:
+    """Stop counting chunks that MXNet has released, before a simulated GPU counts as full, or reaches a new peak."""
     lingering = len(_lingering)
-    if not lingering and not _dropped:
+    if not lingering and not _dead_refs:
         return
-    info = card.info()
+    info = gpu.info()
     if info.free is not None and nbytes > info.free:
-        settle()
-    elif info.used + nbytes > info.peak or lingering > _look_again:  # type: ignore[operator]  # never None
+        release_unused()
+    elif info.used + nbytes > info.peak or lingering > _sweep_threshold:  # type: ignore[operator]  # never None
         with _lock:
             _sweep()
 
 
 # ---------------------------------------------------------------------- with the lock held
-def _keep(entry: _Counted, handle: Any) -> None:
-    if entry.kept is None:
-        entry.kept = Kept(handle)
+def _hold_chunk(chunk: _Chunk, handle: Any) -> None:
+    if chunk.own_handle is None:
+        chunk.own_handle = OwnHandle(handle)
 
 
-def _holders(entry: _Counted) -> int:
-    assert entry.kept is not None
-    return storage.sharers(entry.kept.handle.value or 0)
+def _count_holders(chunk: _Chunk) -> int:
+    assert chunk.own_handle is not None
+    return storage.sharers(chunk.own_handle.handle.value or 0)
 
 
-def _drain() -> None:
+def _process_dead() -> None:
     """Process the arrays that have died; after a Ctrl-C one may be processed twice, which has no further effect."""
-    while _dropped:
-        _leave(_dropped[0])
-        _dropped.popleft()
+    while _dead_refs:
+        _remove_array(_dead_refs[0])
+        _dead_refs.popleft()
 
 
-def _leave(held: _Held) -> None:
-    key: int | None = getattr(held, "key", None)  # None: Ctrl-C came before it was set
-    entry: _Counted | None = getattr(held, "entry", None)
-    if key is not None and _of.get(key) is held:
-        del _of[key]
-    if entry is None:
+def _remove_array(reference: _HandleRef) -> None:
+    key: int | None = getattr(reference, "key", None)  # None: Ctrl-C came before it was set
+    chunk: _Chunk | None = getattr(reference, "chunk", None)
+    if key is not None and _refs.get(key) is reference:
+        del _refs[key]
+    if chunk is None:
         return
-    entry.arrays.discard(id(held))
-    if not entry.arrays and _counted.get(entry.address) is entry:
-        if entry.kept is None:
-            _release(entry)
+    chunk.arrays.discard(id(reference))
+    if not chunk.arrays and _chunks.get(chunk.address) is chunk:
+        if chunk.own_handle is None:
+            _release(chunk)
         else:
-            _lingering[entry.address] = entry
+            _lingering[chunk.address] = chunk
 
 
 def _sweep() -> None:
-    """Give back the chunks that have no holder any more."""
-    global _look_again
-    _drain()
-    for entry in reversed(list(_lingering.values())):  # the newest may refer to chunks that they were made from
-        if entry.kept is not None and entry.kept.is_alone():
-            _release(entry)
-    _look_again = 2 * len(_lingering) + _ROOM
+    """Stop counting the chunks that nothing holds except `_Chunk.own_handle`."""
+    global _sweep_threshold
+    _process_dead()
+    for chunk in reversed(list(_lingering.values())):  # the newest may refer to chunks that they were made from
+        if chunk.own_handle is not None and chunk.own_handle.is_alone():
+            _release(chunk)
+    _sweep_threshold = 2 * len(_lingering) + _SWEEP_MARGIN
 
 
-def _release(entry: _Counted) -> None:
-    entry.kept = None
-    _counted.pop(entry.address, None)  # the simulated GPU counts the chunk as long as the entry is referred to
-    _lingering.pop(entry.address, None)
+def _release(chunk: _Chunk) -> None:
+    chunk.own_handle = None
+    _chunks.pop(chunk.address, None)  # the simulated GPU counts the chunk as long as this object is referred to
+    _lingering.pop(chunk.address, None)

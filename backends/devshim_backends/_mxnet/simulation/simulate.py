@@ -4,8 +4,8 @@ Requirements that this module meets:
 
 * They contain real data in memory of their own, copies between them are real copies, and Gluon natively refuses inputs
   from another one.  They can be switched on and off at any time, because MXNet does not have to start anything.
-* What a real card refuses is refused (see `hooks`), memory is counted (see `memory`), and a simulated GPU can run out
-  of memory: each error is both MXNet's own and devshim's.
+* They refuse what a real card refuses (see `hooks`), their memory is counted (see `memory`), and they can run out of
+  memory: each error is both MXNet's own and devshim's.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class FullDeviceError(OutOfMemoryError, mx.MXNetError):  # type: ignore[misc]  #
     """The error of a full simulated GPU, which replaces MXNet's."""
 
 
-class MxnetCards(SimulatedDevices):
+class MxnetSimulatedDevices(SimulatedDevices):
     """The simulated GPUs of MXNet."""
 
     def settle(self) -> None:
-        memory_module.settle()
+        memory_module.release_unused()
 
 
-SIMULATED = MxnetCards(FullDeviceError)
+SIMULATED = MxnetSimulatedDevices(FullDeviceError)
 _LOCK = Lock()
 
 

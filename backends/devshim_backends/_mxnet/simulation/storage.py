@@ -1,4 +1,4 @@
-"""MXNet's chunks of memory, seen from Python: which chunk an array is in, its size, and how many arrays share it.
+"""Facts about MXNet's chunks of memory: which chunk an array is in, its size, and how many arrays share it.
 
 An MXNet array is a reference to a *chunk*: views and slices share one, and so do the tape of a recording, a gradient's
 buffer and the engine's pending work.  The C interface has no call for the chunk or for its number of holders, so
@@ -23,7 +23,7 @@ import mxnet as mx
 from mxnet.base import _LIB, check_call
 
 from devshim.errors import SimulationError
-from devshim_backends._mxnet.native import QUICK
+from devshim_backends._mxnet.native import FAST_LIB
 
 _word = c_void_p.from_address
 _count = c_int32.from_address
@@ -52,17 +52,17 @@ def free_in_c(cls: Any) -> property:
     The interpreter lock is kept, so that no thread ever sees an array whose memory is gone.
     """
     cls._as_parameter_ = cls.handle
-    return property(partial(partial, QUICK.MXNDArrayFree))
+    return property(partial(partial, FAST_LIB.MXNDArrayFree))
 
 
-class Kept:
+class OwnHandle:
     """An array of our own in the chunk of another array, which is not part of any recording."""
 
     __slots__ = ("handle",)
 
     def __init__(self, handle: Any) -> None:
         self.handle = c_void_p()  # written by the call itself: a Ctrl-C after it loses nothing
-        check_call(QUICK.MXNDArrayDetach(handle, byref(self.handle)))
+        check_call(FAST_LIB.MXNDArrayDetach(handle, byref(self.handle)))
 
     def is_alone(self) -> bool:
         """Return True if nothing else holds the chunk any more."""
@@ -73,7 +73,7 @@ class Kept:
         check_call(_LIB.MXNDArrayWaitToWrite(self.handle))
 
 
-Kept.__del__ = free_in_c(Kept)  # type: ignore[attr-defined]
+OwnHandle.__del__ = free_in_c(OwnHandle)  # type: ignore[attr-defined]
 
 ALONE = 1
 """The result of `sharers` for an array with a chunk of its own; 0 in builds with LLVM's C++ library (see `check`)."""
@@ -88,20 +88,20 @@ def check() -> None:
     global ALONE
     x = mx.nd.zeros((4, 8), mx.cpu(0))
     x.wait_to_read()
-    apart = mx.nd.empty((3,), mx.cpu(0))  # no operator touched it, so nothing except `apart` ever held its chunk
-    ALONE = sharers(apart.handle.value)
+    other = mx.nd.empty((3,), mx.cpu(0))  # no operator touched it, so nothing except `other` ever held its chunk
+    ALONE = sharers(other.handle.value)
     before = sharers(x.handle.value)
     row = x[1:2]
-    seen = (chunk(x.handle.value) == chunk(row.handle.value), sharers(x.handle.value) - before)
-    sizes = [nbytes(chunk(each.handle.value)) for each in (x, row, apart)]
+    sharing = (chunk(x.handle.value) == chunk(row.handle.value), sharers(x.handle.value) - before)
+    sizes = [nbytes(chunk(each.handle.value)) for each in (x, row, other)]
     if (
-        seen != (True, 1)
+        sharing != (True, 1)
         or sizes != [128, 128, 12]
         or ALONE not in (0, 1)
-        or chunk(apart.handle.value) == chunk(x.handle.value)
+        or chunk(other.handle.value) == chunk(x.handle.value)
     ):
         raise SimulationError(
-            f"this build of MXNet {mx.__version__} lays its arrays out in a way devshim does not know, so it cannot "
+            f"devshim does not know the memory layout of arrays in this build of MXNet {mx.__version__}, so it cannot "
             "count the memory of simulated GPUs",
             "install MXNet 1.9.1 or 2.0.0b1 from PyPI",
         )

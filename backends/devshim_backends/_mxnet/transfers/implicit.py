@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from devshim.devices.device import Device
 
-_MORE = (
+_READS = (
     *(("asnumpy", "asnumpy()"), ("asscalar", "asscalar()"), ("nonzero", "nonzero()")),
     ("__reduce__", "pickle"),  # and copy.copy(x), which calls the same method
 )
 _ARRAYS = (mx.nd.NDArray, mx.np.ndarray)
-_WRITTEN = ("__setitem__", "__reduce__")
-"""Methods that MXNet's own functions use for what their names announce."""
+_EXPLICIT_INSIDE = ("__setitem__", "__reduce__")
+"""Methods with which MXNet's own functions make explicit transfers."""
 
 
 class MxnetTransferHooks(Backend):
@@ -32,56 +32,56 @@ class MxnetTransferHooks(Backend):
 
     @contextmanager
     def report_implicit_transfers(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
-        own = {cls: {name: getattr(cls, name) for name in _WRITTEN} for cls in _ARRAYS}
+        own = {cls: {name: getattr(cls, name) for name in _EXPLICIT_INSIDE} for cls in _ARRAYS}
         with ExitStack() as stack:
             for cls in _ARRAYS:
-                stack.enter_context(instrument_reads(cls, self._where, report, _MORE))
-                stack.enter_context(instrument_operands(cls, self._where, report, self._carried))
+                stack.enter_context(instrument_reads(cls, self._device_or_none, report, _READS))
+                stack.enter_context(instrument_operands(cls, self._device_or_none, report, self._implicit_operand))
             for cls in _ARRAYS:
-                written = {name: _where_written(own[cls][name], getattr(cls, name)) for name in _WRITTEN}
-                stack.enter_context(patched(cls, written))
+                methods = {name: _report_for_programs(own[cls][name], getattr(cls, name)) for name in _EXPLICIT_INSIDE}
+                stack.enter_context(patched(cls, methods))
             if not hasattr(mx.nd.NDArray, "__array__"):
-                stack.enter_context(patched(mx.nd.NDArray, {"__array__": property(self._asked_by_numpy(report))}))
+                stack.enter_context(patched(mx.nd.NDArray, {"__array__": property(self._report_read_by_numpy(report))}))
             yield
 
-    def _asked_by_numpy(self, report: Callable[[Device, Device, str], None]) -> Callable[[Any], Any]:
+    def _report_read_by_numpy(self, report: Callable[[Device, Device, str], None]) -> Callable[[Any], Any]:
         """Return the getter of an attribute that MXNet's arrays lack, and that NumPy looks up before it reads them.
 
         Without it, ``np.asarray(x)`` takes an array for a sequence, and reads it number by number (1.9.1 gives up, and
         2.0.0b1 makes an array of objects).  That still happens after the report, if ``report`` allows it.
         """
 
-        def asked(x: Any) -> Any:
-            source = None if is_suppressed() else self._where(x)
+        def getter(x: Any) -> Any:
+            source = None if is_suppressed() else self._device_or_none(x)
             if source is not None:
                 report(source, CPU, "NumPy")
             raise AttributeError("__array__")
 
-        return asked
+        return getter
 
     @contextmanager
     def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> Iterator[None]:
-        more = (*(name for name, _ in _MORE), "wait_to_read", "detach", "as_nd_ndarray", "as_np_ndarray")
+        names = (*(name for name, _ in _READS), "wait_to_read", "detach", "as_nd_ndarray", "as_np_ndarray")
         with ExitStack() as stack:  # operators and new views are covered by `simulation.hooks`
             for cls in _ARRAYS:
-                stack.enter_context(uses_checked(cls, self._plainly_where, check, more))
+                stack.enter_context(uses_checked(cls, self._device_unchecked, check, names))
             yield
 
-    def _plainly_where(self, x: Any) -> Device | None:
+    def _device_unchecked(self, x: Any) -> Device | None:
         return None if self.is_tracer(x) else type(self).device_of(self, x)
 
-    def _carried(self, x: Any) -> Device | None:
+    def _implicit_operand(self, x: Any) -> Device | None:
         """Return the card of an operand that MXNet reads silently; None if it is refused (host, simulated GPU)."""
-        mixes = not self.simulated and isinstance(x, _ARRAYS) and x.ndim
-        found = self._where(x) if mixes else None
-        return None if found is CPU else found
+        is_read = not self.simulated and isinstance(x, _ARRAYS) and x.ndim
+        device = self._device_or_none(x) if is_read else None
+        return None if device is CPU else device
 
-    def _where(self, x: Any) -> Device | None:
+    def _device_or_none(self, x: Any) -> Device | None:
         return None if self.is_tracer(x) else self.device_of(x)
 
 
-def _where_written(own: Any, telling: Any) -> Any:
-    """Return a method that reports only where a program's own line causes the copy.
+def _report_for_programs(own: Any, instrumented: Any) -> Any:
+    """Return a method that reports a transfer only if a line of the program causes it.
 
     ``mx.nd.array(a, ctx=...)``, ``split_and_load``, ``load_parameters`` and ``Parameter.set_data`` end in ``x[:] = a``,
     ``Trainer.save_states`` in ``pickle``: these calls name the copy.
@@ -89,7 +89,7 @@ def _where_written(own: Any, telling: Any) -> Any:
 
     def method(x: Any, *args: Any) -> Any:
         if not (sys._getframe(1).f_globals.get("__name__") or "").startswith("mxnet."):
-            return telling(x, *args)
+            return instrumented(x, *args)
         with suppressed():
             return own(x, *args)
 
