@@ -10,7 +10,7 @@ import numpy as np
 
 import devshim as ds
 from devshim.certify.claims import Claims, Setting, differences, expect
-from devshim.cli._nets import words
+from devshim.cli._nets import network_api
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ def _rows(count: int = 6) -> Any:
 
 
 def _weights(net: Any) -> list[np.ndarray[Any, Any]]:
-    return [ds.to_numpy(weight) for weight in words().weights(net)]
+    return [ds.to_numpy(weight) for weight in network_api().weights(net)]
 
 
 def _expect_close(what: str, found: Sequence[Any], wanted: Sequence[Any]) -> None:
@@ -46,11 +46,11 @@ def _expect_equal(what: str, found: Sequence[Any], wanted: Sequence[Any]) -> Non
 
 def _trained(where: Sequence[Any], visits: Sequence[Any] = ()) -> list[np.ndarray[Any, Any]]:
     """Train one step on each device, and move to other devices and back after each step."""
-    net = words().net()
-    optimizer = words().optimizer(net)
+    net = network_api().net()
+    optimizer = network_api().optimizer(net)
     for device in where:
         net, optimizer = ds.place([net, optimizer], device)
-        net, optimizer = words().learn(net, optimizer, ds.place(_rows(), device))
+        net, optimizer = network_api().learn(net, optimizer, ds.place(_rows(), device))
         for visited in visits:
             net, optimizer = ds.place([net, optimizer], visited)
             expect(ds.placement_of(net).devices == {ds.device(visited)}, f"not all of the model is on {visited}")
@@ -60,9 +60,9 @@ def _trained(where: Sequence[Any], visits: Sequence[Any] = ()) -> list[np.ndarra
 @CLAIMS.add("A model on a GPU answers on that GPU, with the CPU's numbers.")
 def forward(at: Setting) -> None:
     """Run the network on the CPU and on the last GPU."""
-    wanted = ds.to_numpy(words().forward(words().net(), _rows()))
-    net = ds.place(words().net(), at.last)
-    found = words().forward(net, ds.place(_rows(), at.last))
+    wanted = ds.to_numpy(network_api().forward(network_api().net(), _rows()))
+    net = ds.place(network_api().net(), at.last)
+    found = network_api().forward(net, ds.place(_rows(), at.last))
     expect(ds.placement_of(net).devices == {at.last}, f"the model is on {ds.placement_of(net).devices}")
     expect(ds.device_of(found) is at.last, f"the answer is on {ds.device_of(found)}")
     _expect_close("the answer", [ds.to_numpy(found)], [wanted])
@@ -89,12 +89,12 @@ def training(at: Setting) -> None:
 @CLAIMS.add("A model split over all GPUs by Placement.balanced answers as on one.", cards=2)
 def split(at: Setting) -> None:
     """Apply a balanced plan."""
-    wanted = ds.to_numpy(words().forward(words().net(), _rows()))
-    net = words().net()
+    wanted = ds.to_numpy(network_api().forward(network_api().net(), _rows()))
+    net = network_api().net()
     plan = ds.Placement.balanced(net, ds.try_all_gpus()[:2])
     net = ds.place(net, plan)
     expect(len(ds.placement_of(net).devices) == 2, f"the model is on {ds.placement_of(net).devices}")
-    found = ds.to_numpy(words().forward(net, ds.place(_rows(), at.first)))
+    found = ds.to_numpy(network_api().forward(net, ds.place(_rows(), at.first)))
     _expect_close("the answer", [found], [wanted])
 
 
@@ -113,8 +113,8 @@ def checkpoint(at: Setting) -> None:
             back = ds.load(path, device)
             expect(ds.placement_of(back).devices == {device}, f"loaded to {ds.placement_of(back).devices}")
             _expect_equal(f"loaded to {device}", [ds.to_numpy(back["a"])], [wanted])
-        net = ds.place(words().net(), at.first)
+        net = ds.place(network_api().net(), at.first)
         ds.save(net, path)
-        other = ds.load(path, at.last, into=words().net())
+        other = ds.load(path, at.last, into=network_api().net())
         expect(ds.placement_of(other).devices == {at.last}, "the model loaded is elsewhere")
         _expect_equal("a weight of the model loaded", _weights(other), _weights(net))

@@ -9,7 +9,7 @@ import numpy as np
 import devshim as ds
 from devshim.certify import driver
 from devshim.certify.claims import Claims, Setting, differences, expect, refused
-from devshim.cli._nets import words
+from devshim.cli._nets import network_api
 
 __all__ = ["CLAIMS"]
 
@@ -57,9 +57,9 @@ def replicas(at: Setting) -> None:
     """Run replicas of a model on the parts of a batch."""
     cards = ds.try_all_gpus()
     rows = ds.asarray([[i + j / 4 for j in range(3)] for i in range(4 * at.gpus)], dtype="float32")
-    wanted = ds.to_numpy(words().forward(words().net(), rows))
-    forward = words().forward
-    work = zip(ds.replicate(words().net(), cards), ds.split(rows, cards), strict=True)
+    wanted = ds.to_numpy(network_api().forward(network_api().net(), rows))
+    forward = network_api().forward
+    work = zip(ds.replicate(network_api().net(), cards), ds.split(rows, cards), strict=True)
     parts = ds.parallel([lambda one: forward(*one)] * len(cards), work)
     expect([ds.device_of(part) for part in parts] == cards, "an answer is on another GPU")
     found = ds.to_numpy(ds.gather(parts, "cpu"))

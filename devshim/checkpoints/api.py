@@ -64,7 +64,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     ``.devshim-*.tmp`` beside it, which the next `save` to the same path removes. The host needs memory for a copy of
     everything that is saved. The saved objects must not change during the call.
     """
-    tracing.refuse("save", "save what the compiled function returns, outside")
+    tracing.refuse("save", "return the values from the compiled function, and save them outside")
     where = paths.saved_path(obj, path)
     hook = explain.HOOK
     if hook is not None:
@@ -121,7 +121,7 @@ def load(
     After any error, nothing has changed; Ctrl-C during the final exchange waits until the exchange is complete.
     The host needs twice the memory of the largest tensor, and 16 MiB for small ones, which are copied together.
     """
-    tracing.refuse("load", "load outside, and pass what was loaded in")
+    tracing.refuse("load", "load before the compiled function is called, and pass the values to it")
     where = device_or_placement
     name = paths.loaded_path(path, where)
     target = where if where is None or isinstance(where, Placement) else parsing.of_call("load", path, where)

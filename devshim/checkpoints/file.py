@@ -96,7 +96,7 @@ def write(path: str, arrays: Mapping[str, np.ndarray], metadata: object) -> None
         raise
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        hint = "make room on the disk" if full else "save into a folder that you can write to"
+        hint = "free disk space" if full else "save to a folder that you may write to"
         raise paths.refused(path, error, "cannot be written", f"{hint}; nothing has changed") from error
 
 
@@ -115,7 +115,7 @@ def _write(target: str, arrays: Mapping[str, np.ndarray], text: str) -> None:
             save_file(dict(arrays), beside, metadata={LABEL: text, CHECKSUM: f"{zlib.crc32(text.encode()):08x}"})
         except SafetensorError as error:
             raise CheckpointError(
-                f"{target!r} cannot be written: {error}", "make room on the disk; nothing has changed"
+                f"{target!r} cannot be written: {error}", "free disk space; nothing has changed"
             ) from error
         os.chmod(beside, mode)
         _flush(beside)
@@ -131,9 +131,11 @@ def _mode(target: str) -> int | None:
         return None
     if stat.S_ISDIR(found.st_mode):
         inside = os.path.join(target, "checkpoint.safetensors")
-        raise ArgumentError(f"{target!r} is a folder, not a file to save into", f"ds.save(obj, {inside!r})")
+        raise ArgumentError(f"{target!r} is a folder, not a file", f"ds.save(obj, {inside!r})")
     if not stat.S_ISREG(found.st_mode):
-        raise ArgumentError(f"{target!r} is not a regular file, and would be replaced by one", "pass another path")
+        raise ArgumentError(
+            f"{target!r} is not a regular file, and saving would replace it by one", "pass another path"
+        )
     return stat.S_IMODE(found.st_mode)
 
 
@@ -183,7 +185,7 @@ class Opened:
         except Exception as error:
             raise damaged(self.path, f"the tensor {show(name)} cannot be read: {error}") from error
         if crc32 is not None and checksum(array) != crc32:
-            raise damaged(self.path, f"the values of the tensor {show(name)} are damaged (its checksum differs)")
+            raise damaged(self.path, f"the values of the tensor {show(name)} are damaged: the checksum differs")
         return array.reshape(-1).view(kind).reshape(shape)
 
 
@@ -203,7 +205,7 @@ def opened(path: str) -> Iterator[Opened]:
         except FileNotFoundError as error:
             raise paths.not_found(path, error) from error
         except OSError as error:
-            hint = "see who may read it: `ls -l` shows the owner and the permissions"
+            hint = "check its permissions with `ls -l`"
             raise paths.refused(path, error, "cannot be read", hint) from error
         metadata = header.get("__metadata__", {})
         try:
@@ -215,7 +217,7 @@ def opened(path: str) -> Iterator[Opened]:
                 yield Opened(path, handle, header, _told(path, metadata))
                 return
         # Another file replaced it between the two reads: try again.
-    raise damaged(path, "it is replaced by another all the time")
+    raise damaged(path, "other programs replace it continually")
 
 
 def _header(path: str) -> dict[str, Any]:
@@ -224,7 +226,7 @@ def _header(path: str) -> dict[str, Any]:
     if stat.S_ISDIR(mode):
         raise CheckpointError(f"{path!r} is a folder, not a checkpoint file", foreign.folder_hint(path))
     if not stat.S_ISREG(mode):
-        raise damaged(path, "it is not a regular file", "pass the path of a file that ds.save has written")
+        raise damaged(path, "it is not a regular file", "pass the path of a file that ds.save wrote")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
@@ -256,12 +258,12 @@ def _parsed(path: str, text: str | bytes) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands twice in one object")
+        raise ValueError("a name occurs twice in one object")
     return found
 
 
 def _refused(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _told(path: str, metadata: Mapping[str, str]) -> Any:
@@ -270,5 +272,5 @@ def _told(path: str, metadata: Mapping[str, str]) -> Any:
         return None
     text = metadata.get(LABEL, "")
     if metadata.get(CHECKSUM) != f"{zlib.crc32(text.encode()):08x}":
-        raise damaged(path, "what it says about its contents is damaged (its checksum differs)")
+        raise damaged(path, "its description of its contents is damaged: the checksum differs")
     return _parsed(path, text)

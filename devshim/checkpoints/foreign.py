@@ -28,17 +28,17 @@ def recognized(path: str) -> tuple[str, str] | None:
             return "a file of paddle.save", paddle
         if suffix in (".pt", ".pth", ".bin", ".ckpt"):
             return "a file of torch.save", torch
-        return "a pickle", "read it with the program that wrote it, and save what it holds with ds.save"
+        return "a pickle", "read it with the program that wrote it, and save the contents with ds.save"
     if start.startswith(b"\x89HDF\r\n\x1a\n"):
         return "an HDF5 file, as Keras saves weights", f"model.load_weights({name}), then ds.save(model, {saved})"
     if start.startswith(b"\x93NUMPY"):
-        return "an array of numpy.save", f"ds.from_numpy(numpy.load({name})) makes a tensor of it"
+        return "an array of numpy.save", f"ds.from_numpy(numpy.load({name})) makes a tensor from it"
     if start[:8] == (0x112).to_bytes(8, "little"):
         return "a file of mxnet.nd.save", f"ds.save(mxnet.nd.load({name}), {saved}) converts it"
     if start.startswith(b"GGUF"):
-        return "a GGUF file, as llama.cpp reads", "download the model's safetensors files instead"
+        return "a GGUF file, as llama.cpp uses", "download the model's safetensors files instead"
     if start.startswith(b"version https://git-lfs"):
-        return "a pointer of Git LFS in place of the file", "`git lfs pull` brings the file itself"
+        return "a Git LFS pointer instead of the file", "`git lfs pull` downloads the file itself"
     if start.lstrip()[:1] == b"<":
         return "a web page or XML", "download the file itself"
     if start[:1] == b"{" and suffix == ".json":
@@ -69,4 +69,4 @@ def folder_hint(path: str) -> str:
     if inside:
         more = "" if len(inside) == 1 else f", one of {len(inside)} checkpoints in it"
         return f"ds.load({os.path.join(path, inside[0])!r}){more}"
-    return "pass the path of a file that ds.save has written"
+    return "pass the path of a file that ds.save wrote"

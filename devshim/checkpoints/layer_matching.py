@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["by_layers", "listed"]
 
-_BY_HAND = "load the file without `into`, and set those weights by hand"
+_BY_HAND = "load the file without `into`, and set these weights by hand"
 
 
 def by_layers(
@@ -50,13 +50,13 @@ def by_layers(
     if len(mine) != len(theirs):
         raise CheckpointError(
             f"the file does not fit {what}: {metadata}",
-            "make the model as the one that was saved; ds.load(path) alone gives the tensors",
+            "build the model like the one that was saved; ds.load(path) returns the tensors alone",
         )
     same = stored.library == backend.library(obj)
     found: dict[str, Terms] = {}
     for ours, other in zip(mine, theirs, strict=True):
         unlike = _unlike(ours, other, same)
-        hint = "make the layers in the order of the one that was saved; ds.load(path) alone gives the tensors"
+        hint = "create the layers in the order of the saved model; ds.load(path) returns the tensors alone"
         for role, weight in ours.weights.items() if unlike is None else ():
             for tensor, term in _terms(role, weight, other["weights"], stored, same):
                 if why := term.theirs.unclear or term.mine.unclear:
@@ -126,7 +126,8 @@ def _require_covered(leaves: Mapping[str, Leaf], found: Mapping[str, Source], un
     lacking = [path for path, leaf in leaves.items() if leaf.kind == "parameter" and path not in filled]
     if lacking:
         raise CheckpointError(
-            f"the file does not fit {what}: {listed(lacking)} of it belong to no layer known on both sides", _BY_HAND
+            f"the file does not fit {what}: no layer that devshim knows on both frameworks contains {listed(lacking)}",
+            _BY_HAND,
         )
 
 

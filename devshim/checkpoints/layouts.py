@@ -87,10 +87,10 @@ def require_sound(weight: Weight, shape: Sequence[int]) -> None:
     sizes = _unfolded(weight, shape)
     start, stop = weight.part or (0, math.prod(shape))
     if weight.axes is not None and sorted(weight.axes) != list(range(len(sizes))):
-        raise ValueError("a weight has no such axes")
+        raise ValueError("a weight does not have these axes")
     if not 0 <= start <= stop <= math.prod(shape) or math.prod(sizes) != stop - start or min(sizes, default=0) < 0:
-        raise ValueError("a weight is of another size")
+        raise ValueError("a weight has another size")
     if weight.part is not None and weight.folded is None:
-        raise ValueError("a part of a tensor has no shape")
+        raise ValueError("the shape of a part of a tensor is missing")
     if weight.order is not None and (not sizes or sorted(weight.order) != list(range(sizes[0]))):
-        raise ValueError("a weight has no such order")
+        raise ValueError("a weight's order of axes is invalid")

@@ -45,8 +45,8 @@ def fit(backend: Backend, obj: Any, stored: StoredObject, place: str) -> dict[st
     if not same and stored.framework and not stored.is_model:
         raise CheckpointError(
             f"the file has the state of an optimizer of {stored.title} ({stored.cls}), and {what} is one of "
-            f"{backend.title}: what the numbers mean differs from framework to framework",
-            "load the model alone: pass None in the optimizer's place of `into`, such as into=[model, None]",
+            f"{backend.title}: the meaning of the state differs between frameworks",
+            "load the model alone: pass None instead of the optimizer, such as into=[model, None]",
         )
     kinds = {path: leaf.kind for path, leaf in leaves.items()}
     alike = _weights(kinds) == _weights({path: kind for path, (kind, _) in stored.leaves.items()})
@@ -91,11 +91,11 @@ def _weights(kinds: Mapping[str, str]) -> set[str]:
 def _other_names(leaves: Mapping[str, Any], stored: StoredObject, what: str) -> CheckpointError:
     missing = [path for path in leaves if path not in stored.leaves]
     more = [path for path in stored.leaves if path not in leaves]
-    metadata = [f"the file lacks {listed(missing)}" if missing else "", f"it has {listed(more)}, too" if more else ""]
-    unbuilt = "" if leaves else "; it holds nothing yet: a model that is not built has no weights to load into"
+    metadata = [f"the file lacks {listed(missing)}" if missing else "", f"it also has {listed(more)}" if more else ""]
+    unbuilt = "" if leaves else "; the model has no weights yet: build it first"
     return CheckpointError(
         f"the file does not fit {what}: {' and '.join(filter(None, metadata))}{unbuilt}",
-        "load it into what it was saved from, or without `into` to get its tensors by their names",
+        "load it into an object like the saved one, or without `into` to get its tensors by name",
     )
 
 
@@ -107,7 +107,7 @@ def _check(backend: Backend, leaf: Leaf, source: Source, what: str) -> None:
         raise CheckpointError(
             f"the file does not fit {what}: its {show(leaf.path)} is {have[0]} of shape {have[1]}, and in the file "
             f"{show(source.tensor.name)} is {source.tensor.dtype} of shape {source.tensor.shape}",
-            "load it into an equal model; convert that one's dtype afterwards",
+            "load it into an equal model, and convert the dtype of that model afterwards",
         )
 
 
@@ -118,6 +118,6 @@ def _check_ties(leaves: Mapping[str, Leaf], found: Mapping[str, Source], what: s
         first, other = owners.setdefault((id(leaves[path].owner), leaves[path].kind), (path, source))
         if other.tensor is not source.tensor:
             raise CheckpointError(
-                f"the file does not fit {what}: {show(first)} and {show(path)} are one there, and two in the file",
-                "untie them in the model, or take one from the dict that ds.load(path) gives",
+                f"the file does not fit {what}: {show(first)} and {show(path)} are one tensor, but two in the file",
+                "untie them in the model, or take one of them from the dict that ds.load(path) returns",
             )

@@ -113,18 +113,18 @@ def _text(path: Any, call: Callable[[str], str]) -> str:
         known = False
     if not known:
         clean = "".join(c for c in text if c.isprintable())[:40]
-        raise ArgumentError(f"{show(text)} holds a character that no file's name can have", call(repr(clean or "x")))
+        raise ArgumentError(f"{show(text)} contains a character that no file name can have", call(repr(clean or "x")))
     return str(text)
 
 
 # ---------------------------------------------------------------------- missing files and folders
 def no_folder(folder: str) -> CheckpointError:
     """Return the error for a missing folder to save into."""
-    hint = f"os.makedirs({show(folder)}) makes it"
+    hint = f"os.makedirs({show(folder)}) creates it"
     parts = folder.split(os.sep)
     if any(part.startswith("~") for part in parts):
         hint = "'~' is not expanded: ds.save(obj, os.path.expanduser(path))"
-    return _made(f"there is no such folder to save into: {folder!r}", hint, ENOENT, "No such file or directory", folder)
+    return _made(f"the folder {folder!r} does not exist", hint, ENOENT, "No such file or directory", folder)
 
 
 def not_found(path: str, error: OSError) -> CheckpointError:
@@ -136,7 +136,7 @@ def not_found(path: str, error: OSError) -> CheckpointError:
         hint = f"there is no folder {show(folder)}: the current folder is {show(os.getcwd())}"
     else:
         hint = _near(folder, name) or (
-            f"write the whole path: the current folder is {show(os.getcwd())}"
+            f"pass the full path: the current folder is {show(os.getcwd())}"
             if not os.path.isabs(path)
             else f"ds.save(obj, {show(path)}) writes one"
         )

@@ -49,7 +49,7 @@ class Contents:
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             if isinstance(error, CheckpointError):
                 raise
-            raise damaged(file.path, f"what it says about its contents makes no sense: {error}") from error
+            raise damaged(file.path, f"its description of its contents is invalid: {error}") from error
 
     def _refer(self, node: list[Any]) -> Any:
         kind, what = node
@@ -78,7 +78,7 @@ def extra_state_of(file: Opened, stored: StoredObject, read: Callable[[StoredTen
     except ValueError as error:
         if isinstance(error, CheckpointError):
             raise
-        raise damaged(file.path, f"what it says of a {stored.cls} makes no sense: {error}") from error
+        raise damaged(file.path, f"its description of a {stored.cls} is invalid: {error}") from error
 
 
 def _tensors(file: Opened) -> list[StoredTensor]:
@@ -93,18 +93,18 @@ def _tensors(file: Opened) -> list[StoredTensor]:
     for entry in metadata["tensors"]:
         name, dtype, shape, crc32 = entry["name"], entry["dtype"], entry["shape"], entry["crc32"]
         if not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list) and type(crc32) is int):
-            raise ValueError("an entry of a tensor has another form")
+            raise ValueError("the description of a tensor is malformed")
         if not is_known(dtype) or not all(type(size) is int and size >= 0 for size in shape):
-            raise ValueError("a tensor has no such dtype or shape")
+            raise ValueError("a tensor has an invalid dtype or shape")
         found.append(StoredTensor(name, dtype, tuple(shape), crc32))
     if sorted(tensor.name for tensor in found) != sorted(file.forms):
-        raise ValueError("the tensors in it are not those it speaks of")
+        raise ValueError("its tensors are not those that it describes")
     return found
 
 
 def _one(tensors: list[StoredTensor], number: Any) -> StoredTensor:
     if type(number) is not int or not 0 <= number < len(tensors):
-        raise ValueError("there is no such tensor")
+        raise ValueError("a description refers to a missing tensor")
     return tensors[number]
 
 
@@ -115,13 +115,13 @@ def _object(metadata: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredO
     texts = framework, title, cls, library
     leaves = {path: (kind, _one(tensors, number)) for path, kind, number in metadata["leaves"]}
     if not all(isinstance(text, str) for text in [*texts, *leaves, *(kind for kind, _ in leaves.values())]):
-        raise ValueError("a model's description has another form")
+        raise ValueError("the description of a model is malformed")
     if len(leaves) != len(metadata["leaves"]):
-        raise ValueError("a model has two leaves of one name")
+        raise ValueError("two leaves of a model have the same name")
     layers = []
     for layer in metadata["layers"]:
         if not (isinstance(layer["kind"], str) and isinstance(layer["path"], str) and isinstance(layer["facts"], dict)):
-            raise ValueError("a layer's description has another form")
+            raise ValueError("the description of a layer is malformed")
         weights = {role: _weight(metadata, leaves) for role, metadata in layer["weights"].items()}
         layers.append({**layer, "weights": weights})
     return StoredObject(framework, title, cls, leaves, layers, metadata["facts"], library)
@@ -147,7 +147,7 @@ def _numbers(metadata: Any) -> tuple[int, ...] | None:
     if metadata is None:
         return None
     if not isinstance(metadata, list) or not all(type(number) is int for number in metadata):
-        raise ValueError("a weight's layout has another form")
+        raise ValueError("the layout of a weight is malformed")
     return tuple(metadata)
 
 

@@ -172,8 +172,8 @@ def _refuse_model(into: Any, stored: Any) -> None:
     if isinstance(stored, StoredObject) and trees.model_backend(into) is None and into is not None:
         names = ", ".join(show(path) for path in list(stored.leaves)[:3])
         raise CheckpointError(
-            f"the file does not fit `into`: it has {stored.in_words()}, and `into` is {article(type_name(into))}",
-            f"ds.load(path) without into returns a dict of its tensors by their names: {names}",
+            f"the file does not fit `into`: it contains {stored.in_words()}, and `into` is {article(type_name(into))}",
+            f"ds.load(path) without `into` returns a dict of its tensors by name: {names}",
         )
 
 
@@ -200,7 +200,7 @@ def _called(stored: Any) -> str:
     return stored.in_words() if isinstance(stored, (StoredTensor, StoredObject)) else article(type_name(stored))
 
 
-_EQUAL = "pass what was saved, or its equal; None in a place leaves out what the file has there"
+_EQUAL = "pass an object with the structure of the saved one; None skips the part of the file at that position"
 
 
 def _other(cell: Cell, why: str, hint: str = _EQUAL) -> CheckpointError:

@@ -98,6 +98,6 @@ class Source:
         if not (made == array).all():
             raise CheckpointError(
                 f"the numbers of {show(self.tensor.name)}, {array.dtype} in the file, do not fit into {self.dtype}",
-                "load the file without `into`, and set those numbers by hand",
+                "load the file without `into`, and set these values by hand",
             )
         return made

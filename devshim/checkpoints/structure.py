@@ -116,7 +116,7 @@ def _plain(value: Any, cell: Cell | None, key: Any) -> list[Any]:
         return ["number", value.dtype.name, value.astype(value.dtype.newbyteorder("<")).tobytes().hex()]
     where = brackets((cell, key)) if cell is not None else ""
     raise ArgumentError(
-        f"ds.save keeps tensors, numbers, text and None, and {where or 'this'} is of type {type_name(value)}",
+        f"ds.save stores tensors, numbers, text and None, but {where or 'this'} is of type {type_name(value)}",
         "leave it out, or save its parts in a dict or list",
     )
 
@@ -127,7 +127,7 @@ def _key(key: Any, cell: Cell | None) -> list[Any]:
     except ArgumentError as error:
         where = brackets(cell) if cell is not None else ""
         raise ArgumentError(
-            f"ds.save keeps keys that are text, numbers, or tuples of them, and {where or 'the tree'} has one of type "
+            f"ds.save stores keys that are text, numbers, or tuples of them, but {where or 'the tree'} has one of type "
             f"{type_name(key)}",
             "use text as keys",
         ) from error
@@ -158,7 +158,7 @@ def decoded(table: Any, refer: Callable[[list[Any]], Any]) -> tuple[Any, list[tu
             else:
                 made.append(_made(node, made))
         except (TypeError, IndexError, OverflowError, KeyError, DevshimError) as error:
-            raise ValueError(f"a node of kind {node[0][:20]!r} makes no sense: {error}") from error
+            raise ValueError(f"a node of kind {node[0][:20]!r} is invalid: {error}") from error
     cells = _cells(table, made)
     return made[-1], [(made[i], cells[i]) for i in referred if i in cells]
 
@@ -189,13 +189,13 @@ def _made(node: list[Any], made: list[Any]) -> Any:
         keys = [made[each] for each in _indices(rest[-1], len(made))]
         found = dict(zip(keys, children, strict=True))
         if len(found) != len(keys) or not all(type(key) in _KEYS or isinstance(key, np.generic) for key in keys):
-            raise ValueError("a key stands twice, or is none")
+            raise ValueError("a key occurs twice, or is invalid")
         return collections.OrderedDict(found) if kind == "ordered" else found
     if kind in ("list", "tuple"):
         return children if kind == "list" else tuple(children)
     (name,), fields = _names([rest[1]]), _names(rest[2])
     if len(fields) != len(children):
-        raise ValueError("there are not as many fields as values")
+        raise ValueError("the numbers of fields and values differ")
     if kind == "named":
         return collections.namedtuple(name, fields)(*children)
     return dataclasses.make_dataclass(name, [(field, object) for field in fields], eq=False)(*children)
@@ -205,20 +205,20 @@ def _names(names: Any) -> list[str]:
     """Return the names, after checking that each is a plain identifier."""
     for each in names:
         if not isinstance(each, str) or not each.isidentifier() or keyword.iskeyword(each) or len(each) > 200:
-            raise ValueError("a name is none")
+            raise ValueError("a field name is invalid")
     return list(names)
 
 
 def _indices(refs: Any, count: int) -> list[int]:
     """Return the indices, after checking that each refers to an earlier node."""
     if not isinstance(refs, list) or not all(type(each) is int and 0 <= each < count for each in refs):
-        raise ValueError("a node refers to none before it")
+        raise ValueError("a node does not refer to an earlier node")
     return refs
 
 
 def _value(value: Any) -> Any:
     if value is not None and type(value) not in (bool, str, int):
-        raise ValueError("a value is none")
+        raise ValueError("a value is invalid")
     return value
 
 

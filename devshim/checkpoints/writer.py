@@ -143,7 +143,9 @@ class Writer:
                     arguments.numpy_array(x)  # refuses a masked array: a copy would lose the mask
                 array = arguments.numpy_array(self._values(backend, x, key))
                 if not file.is_known(array.dtype.name):
-                    raise ConversionError(f"a file has no form for {array.dtype}", "cast it to 'float64' first")
+                    raise ConversionError(
+                        f"a checkpoint file cannot store the dtype {array.dtype}", "cast it to 'float64' first"
+                    )
                 stored = file.as_stored(array)
             except DevshimError as error:
                 if place:
@@ -193,6 +195,7 @@ def _layer(layer: Layer) -> dict[str, Any]:
         parts = value if isinstance(value, (tuple, list)) else [value]
         if not all(isinstance(part, (bool, int, float, str, type(None))) for part in parts):
             raise ArgumentError(
-                f"the fact {name!r} of the layer {layer.path!r} is no plain value", "report this adapter"
+                f"the setting {name!r} of the layer {layer.path!r} is not a plain value",
+                "this is a bug of the adapter: please report it",
             )
     return {"kind": layer.kind, "path": layer.path, "weights": weights, "facts": dict(layer.settings)}

@@ -81,7 +81,7 @@ def _ask(info: ds.BackendInfo, environment: dict[str, str]) -> Answer:
     try:
         done = subprocess.run(command, capture_output=True, env=environment, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
-        return Answer(info, broken=f"no answer within {PATIENCE} seconds")
+        return Answer(info, broken=f"it did not answer within {PATIENCE} seconds")
     if done.returncode:
         return Answer(info, broken=_end(done.returncode, done.stderr.decode(errors="replace")))
     return Answer(info, **json.loads(done.stdout))
@@ -90,6 +90,6 @@ def _ask(info: ds.BackendInfo, environment: dict[str, str]) -> Answer:
 def _end(code: int, told: str) -> str:
     """Return how a process ended that gave no answer."""
     if code < 0:
-        return f"the process was ended by {signal.Signals(-code).name} while it was importing or asking it"
+        return f"the process was ended by {signal.Signals(-code).name} while it imported the framework"
     lines = told.strip().splitlines()
     return lines[-1].strip() if lines else f"the process ended with code {code}"

@@ -175,4 +175,4 @@ def write(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise DevshimError(f"{path} cannot be written: {error.strerror}", "give --json another file") from error
+        raise DevshimError(f"{path} cannot be written: {error.strerror}", "pass another file to --json") from error

@@ -42,16 +42,16 @@ class Machine:
         for name in _AMD:
             if name in os.environ:
                 shown = os.environ[name]
-                yield name, shown, f"of AMD's cards shows only {shown}" if shown else "hides all of AMD's cards"
+                yield name, shown, f"shows only {shown} of the AMD cards" if shown else "hides all AMD cards"
 
     def _effect(self, value: str) -> str:
         if "MIG-" in value:
-            return "shows only these slices of cards"
+            return "shows only these MIG slices"
         shown = nvml.shown(value, self.cards)
         if shown and not nvml.numbered_alike(self.cards) and not value.lstrip().startswith("GPU-"):
             return f"shows {len(shown)} of {len(self.cards)} cards, by CUDA's numbers: the fastest card is 0"
         if not self.cards:
-            return f"hides all cards but {value}" if nvml.entries(value) else "hides all cards, had there been any"
+            return f"hides all cards but {value}" if nvml.entries(value) else "would hide all cards, but there are none"
         hidden = [str(card.index) for card in self.cards if card not in shown]
         if not shown:
             return f"hides all {len(self.cards)}"

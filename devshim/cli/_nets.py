@@ -19,7 +19,7 @@ from devshim.registry import current
 if TYPE_CHECKING:
     from numpy import ndarray
 
-__all__ = ["words"]
+__all__ = ["network_api"]
 
 RATE = 0.05
 
@@ -30,7 +30,7 @@ class Torch:
     transposed = True
     """True if a linear layer's weight has the shape (out, in)."""
 
-    def first(self) -> list[ndarray]:
+    def initial_weights(self) -> list[ndarray]:
         """Return the initial weights: (3, 4), (4,), (4, 2), (2,)."""
         import numpy as np
 
@@ -42,11 +42,11 @@ class Torch:
         """Return a network on the CPU."""
         nn = ds.framework().nn
         net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-        return self.filled(net)
+        return self.set_initial_weights(net)
 
-    def filled(self, net: Any) -> Any:
+    def set_initial_weights(self, net: Any) -> Any:
         """Return the network with its initial weights."""
-        net.load_state_dict(dict(zip(net.state_dict(), map(ds.from_numpy, self.first()), strict=True)))
+        net.load_state_dict(dict(zip(net.state_dict(), map(ds.from_numpy, self.initial_weights()), strict=True)))
         return net
 
     def optimizer(self, net: Any) -> Any:
@@ -74,8 +74,8 @@ class Paddle(Torch):
 
     transposed = False
 
-    def filled(self, net: Any) -> Any:
-        net.set_state_dict(dict(zip(net.state_dict(), map(ds.from_numpy, self.first()), strict=True)))
+    def set_initial_weights(self, net: Any) -> Any:
+        net.set_state_dict(dict(zip(net.state_dict(), map(ds.from_numpy, self.initial_weights()), strict=True)))
         return net
 
     def optimizer(self, net: Any) -> Any:
@@ -96,7 +96,7 @@ class Keras(Torch):
     def net(self) -> Any:
         keras = ds.framework().keras
         net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "tanh"), keras.layers.Dense(2)])
-        net.set_weights(self.first())
+        net.set_weights(self.initial_weights())
         return net
 
     def optimizer(self, net: Any) -> Any:
@@ -124,7 +124,7 @@ class Gluon(Torch):
         nn, net = mx.gluon.nn, mx.gluon.nn.HybridSequential()
         net.add(nn.Dense(4, activation="tanh", in_units=3), nn.Dense(2, in_units=4))
         net.initialize()
-        for parameter, first in zip(net.collect_params().values(), self.first(), strict=True):
+        for parameter, first in zip(net.collect_params().values(), self.initial_weights(), strict=True):
             parameter.set_data(ds.from_numpy(first))
         return net
 
@@ -148,7 +148,7 @@ class Jax(Torch):
     transposed = False
 
     def net(self) -> Any:
-        w1, b1, w2, b2 = map(ds.from_numpy, self.first())
+        w1, b1, w2, b2 = map(ds.from_numpy, self.initial_weights())
         return {"first": {"weight": w1, "bias": b1}, "second": {"weight": w2, "bias": b2}}
 
     def optimizer(self, net: Any) -> Any:
@@ -207,18 +207,16 @@ class NumPy(Jax):
         }
 
 
-_WORDS = {"torch": Torch, "tensorflow": Keras, "mxnet": Gluon, "paddle": Paddle, "jax": Jax, "numpy": NumPy}
+_NETWORKS = {"torch": Torch, "tensorflow": Keras, "mxnet": Gluon, "paddle": Paddle, "jax": Jax, "numpy": NumPy}
 
 
-def words() -> Torch:
+def network_api() -> Torch:
     """Return the current framework's implementation of the network.
 
     Raises:
         UnsupportedError: The tour has no network for it.
     """
     name = current.current().name
-    if name not in _WORDS:
-        raise ds.UnsupportedError(
-            f"the tour shows no network: it knows none in the words of {name}", "write one yourself"
-        )
-    return _WORDS[name]()
+    if name not in _NETWORKS:
+        raise ds.UnsupportedError(f"the tour has no network for {name}", "write one with the framework's own API")
+    return _NETWORKS[name]()

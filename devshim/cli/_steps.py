@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Outcome = tuple[object, Callable[[], bool]]
     """The result of a step: the value to show, and a function that checks its condition."""
 
-__all__ = ["Step", "refused", "step"]
+__all__ = ["Step", "expect_error", "step"]
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Step:
 
     Attributes:
         title: A few words.
-        must: The condition that must be true, as a clause.
+        condition: The condition that must be true, as a clause.
         cards: The number of GPUs that it needs; with fewer, it is left out, and the tour says so.
-        code: The function; its parameters name its arguments (`devshim.cli.chapter.GIVEN`).
+        code: The function; its parameters name its arguments (`devshim.cli.chapter.ARGUMENTS`).
     """
 
     title: str
-    must: str
+    condition: str
     cards: int
     code: Callable[..., Outcome]
 
@@ -48,7 +48,7 @@ class Step:
         return self.code.__name__
 
     @property
-    def teaches(self) -> str:
+    def lesson(self) -> str:
         """The text of the book's chapter for this step: the function's docstring."""
         return inspect.getdoc(self.code) or ""
 
@@ -70,15 +70,15 @@ class Step:
         return [line for segment in segments for line in segment.splitlines()]
 
 
-def step(title: str, *, must: str, cards: int = 0) -> Callable[[Callable[..., Outcome]], Step]:
+def step(title: str, *, condition: str, cards: int = 0) -> Callable[[Callable[..., Outcome]], Step]:
     """Make a function a `Step`.
 
     Its body is a docstring (the book's text), the lines that the reader sees, and ``return value, check``.
     """
-    return lambda code: Step(title, must, cards, code)
+    return lambda code: Step(title, condition, cards, code)
 
 
-class refused:
+class expect_error:
     """A ``with`` block that must end in a certain error; it stores the error for the reader.
 
     Attributes:
@@ -89,7 +89,7 @@ class refused:
         self._expected = expected
         self.error: DevshimError | None = None
 
-    def __enter__(self) -> refused:
+    def __enter__(self) -> expect_error:
         return self
 
     def __exit__(
@@ -101,9 +101,9 @@ class refused:
 
     def __str__(self) -> str:
         if self.error is None:
-            return f"nothing was refused, and a {self._expected.__name__} was due"
+            return f"no error was raised, but {self._expected.__name__} was expected"
         return f"{self._expected.__name__}: {self.error.problem}"
 
-    def rightly(self, *words: Any) -> bool:
+    def mentions(self, *words: Any) -> bool:
         """Return True if the refusal came and its message contains all of ``words``."""
         return self.error is not None and all(str(word) in str(self.error) for word in words)

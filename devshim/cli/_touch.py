@@ -35,7 +35,7 @@ def failures(answers: Sequence[Answer]) -> list[str]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         problems = pool.map(lambda pair: touch(pair[0].name, pair[1]), pairs)
         return [
-            f"{info.title} counts {device}, and a copy of one number there fails: {problem}"
+            f"{info.title} counts {device}, but copying a number to it fails: {problem}"
             for (info, device), problem in zip(pairs, problems, strict=True)
             if problem is not None
         ]
@@ -55,7 +55,7 @@ def touch(name: str, device: str, environment: dict[str, str] | None = None) -> 
     try:
         done = subprocess.run(command, capture_output=True, env=environment, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
-        return f"no end within {PATIENCE} seconds"
+        return f"it did not end within {PATIENCE} seconds"
     if not done.returncode:
         return None
     if done.returncode < 0:
@@ -76,7 +76,7 @@ def main(name: str, device: str) -> int:
         print(" ".join(problem.split()), file=sys.stderr)
         return 1
     if found != [3.0]:
-        print(f"it came back as {found[0]}, and was 3.0", file=sys.stderr)
+        print(f"it came back as {found[0]} instead of 3.0", file=sys.stderr)
         return 1
     return 0
 

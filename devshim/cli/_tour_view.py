@@ -10,7 +10,7 @@ from devshim.cli._console import Column, Grid, is_terminal, say, width
 from devshim.cli._console import show as show_grid
 
 if TYPE_CHECKING:
-    from devshim.cli.tour import Played, Tour
+    from devshim.cli.tour import StepResult, Tour
 
 __all__ = ["STATES", "mark", "show", "summary"]
 
@@ -21,7 +21,7 @@ _WIDE = 140
 """The number of characters from which each field has a column of its own."""
 
 
-def mark(step: Played) -> str:
+def mark(step: StepResult) -> str:
     """Return a step's outcome: ``yes``, ``NO``, or ``-`` if it was left out."""
     return "-" if step.holds is None else "yes" if step.holds else "NO"
 
@@ -30,9 +30,9 @@ def show(tour: Tour) -> None:
     """Print a tour."""
     say(f"The GPU chapter of Dive into Deep Learning, and one on models, on {tour.label} with {tour.hardware}.", "bold")
     if tour.simulated:
-        say("A simulated card holds real data under its own label and computes on the CPU.")
+        say("A simulated GPU stores real data and computes on the CPU.")
     if tour.note:
-        say(f"There are fewer cards than the chapter needs: {tour.note}.", "yellow")
+        say(f"There are fewer GPUs than the chapter needs: {tour.note}.", "yellow")
     if tour.backend == "numpy":
         shown = records.title(records.SHOWN)
         say(f"NumPy has one device, so the lines of {shown} are shown beside its own; `devshim compare` shows all.")
@@ -53,7 +53,7 @@ def _wide(tour: Tour) -> Grid:
         Column("devshim", "bold", share=4),
         Column("Native line", "cyan", share=4),
         Column("Result", share=4),
-        Column("Holds", no_wrap=True),
+        Column("OK", no_wrap=True),
     ]
     grid = Grid(_title(tour), columns, styles=STATES)
     for i, step in enumerate(tour.steps, 1):
@@ -68,7 +68,7 @@ def _narrow(tour: Tour) -> Grid:
         Column("", no_wrap=True),
         Column("Step", share=2),
         Column(f"devshim, {'native' if tour.backend == 'numpy' else tour.title}, -> result", share=3),
-        Column("Holds", no_wrap=True),
+        Column("OK", no_wrap=True),
     ]
     grid = Grid(_title(tour), columns, styles=STATES)
     for i, step in enumerate(tour.steps, 1):
@@ -81,7 +81,7 @@ def _narrow(tour: Tour) -> Grid:
     return grid
 
 
-def _natives(step: Played, tour: Tour) -> list[tuple[str, list[str]]]:
+def _native_lines(step: StepResult, tour: Tour) -> list[tuple[str, list[str]]]:
     """Return the native lines to show, by framework; for NumPy, another framework's recorded lines are added."""
     found = [(tour.title, step.native)]
     if tour.backend == "numpy":
@@ -89,37 +89,37 @@ def _natives(step: Played, tour: Tour) -> list[tuple[str, list[str]]]:
     return found
 
 
-def _native(step: Played, tour: Tour) -> list[str]:
-    return [f"{label}: {line}" for label, lines in _natives(step, tour) for line in lines]
+def _native(step: StepResult, tour: Tour) -> list[str]:
+    return [f"{label}: {line}" for label, lines in _native_lines(step, tour) for line in lines]
 
 
-def _lesson(step: Played) -> list[tuple[str, str]]:
-    return [(step.title, "bold"), (step.teaches, "dim")]
+def _lesson(step: StepResult) -> list[tuple[str, str]]:
+    return [(step.title, "bold"), (step.lesson, "dim")]
 
 
 def _title(tour: Tour) -> str:
     return f"{tour.label}, {tour.hardware}"
 
 
-def _paragraph(i: int, step: Played, tour: Tour) -> None:
+def _paragraph(i: int, step: StepResult, tour: Tour) -> None:
     print(f"{i}. {step.title}")
-    for line in wrap(step.teaches, 100):
+    for line in wrap(step.lesson, 100):
         print(f"   {line}")
-    blocks = [("devshim", step.code), *_natives(step, tour)]
+    blocks = [("devshim", step.code), *_native_lines(step, tour)]
     name = max(len(label) for label, _ in blocks)
     for label, lines in blocks:
         for line in lines:
             print(f"   {label:<{name}}  {line}")
             label = ""
-    for label, text in (("result", step.result), ("holds", _judged(step))):
+    for label, text in (("result", step.result), ("check", _verdict(step))):
         for line in wrap(text, 100, break_long_words=False) or [""]:
             print(f"   {label:<{name}}  {line}")
             label = ""
     print()
 
 
-def _judged(step: Played) -> str:
-    return "- (left out)" if step.holds is None else f"{mark(step)}: {step.must}"
+def _verdict(step: StepResult) -> str:
+    return "- (left out)" if step.holds is None else f"{mark(step)}: {step.condition}"
 
 
 def summary(tour: Tour) -> str:
@@ -128,9 +128,9 @@ def summary(tour: Tour) -> str:
     held = sum(step.holds is True for step in tour.steps)
     failed = [step.title for step in tour.steps if step.holds is False]
     left = total - held - len(failed)
-    text = f"{held} of {total} steps hold on {tour.label} with {tour.hardware}"
+    text = f"{held} of {total} steps passed on {tour.label} with {tour.hardware}"
     if left:
         text += f", {left} left out"
     if failed:
-        text += f"; {len(failed)} DO NOT HOLD: {', '.join(failed)}"
+        text += f"; {len(failed)} FAILED: {', '.join(failed)}"
     return text + "."

@@ -79,15 +79,15 @@ def tour(
             min=0,
             max=64,
             metavar="N",
-            help="Simulated cards to show where there are no real ones; 2 unless DEVSHIM_SIMULATE_GPUS says otherwise.",
+            help="How many GPUs to simulate if there are no real ones; 2 unless DEVSHIM_SIMULATE_GPUS is set.",
         ),
     ] = None,
     json: Annotated[
         Path | None,
-        typer.Option("--json", metavar="FILE", help="Also write what happened as JSON; '-' prints only that."),
+        typer.Option("--json", metavar="FILE", help="Also write the results to a JSON file; '-' prints only the JSON."),
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Run nothing, and show each FILE side by side, as 'devshim compare' does.")
+        bool, typer.Option("--compare", help="Run nothing; show the FILEs side by side, like 'devshim compare'.")
     ] = False,
     files: Annotated[
         list[Path] | None,
@@ -96,8 +96,8 @@ def tour(
 ) -> None:
     """Run the GPU chapter of Dive into Deep Learning on a framework, and check each step.
 
-    Each step shows its devshim line, the framework's own line it stands for, and whether what it promises holds.
-    With no framework installed it runs on NumPy with two simulated cards. Exit code 1 when a step does not hold.
+    Each step shows the devshim line, the framework's own line for it, and if its condition is true.
+    Without another framework it runs on NumPy with two simulated GPUs. Exit code 1 if a step fails.
     """
     _check_usage(compare, files or [], backend is not None or gpus is not None or json is not None)
     if compare:
@@ -114,9 +114,9 @@ def _check_usage(compare: bool, files: list[Path], others: bool) -> None:
     if compare and not files:
         raise typer.BadParameter("give the JSON files to compare: devshim tour --compare out/*.json")
     if compare and others:
-        raise typer.BadParameter("--compare only shows files: it goes with no other option")
+        raise typer.BadParameter("--compare cannot be combined with other options")
     if files and not compare:
-        raise typer.BadParameter(f"{files[0]} is not expected here; to show files side by side add --compare")
+        raise typer.BadParameter(f"{files[0]} is not expected here; add --compare to show files side by side")
 
 
 @app.command(cls=ProgramCommand)
@@ -129,18 +129,19 @@ def run(
             min=1,
             max=64,
             metavar="N",
-            help="Simulated cards to show; 2 unless DEVSHIM_SIMULATE_GPUS says otherwise.",
+            help="How many GPUs to simulate; 2 unless DEVSHIM_SIMULATE_GPUS is set.",
         ),
     ] = None,
     memory: Annotated[
-        str | None, typer.Option("--memory", metavar="SIZE", help="Memory of each, such as 4GiB; no limit without it.")
+        str | None,
+        typer.Option("--memory", metavar="SIZE", help="Memory of each GPU, such as 4GiB; default: no limit."),
     ] = None,
     backend: BackendOption = None,
 ) -> None:
     """Run a Python program with simulated GPUs, as 'python SCRIPT', 'python -m MODULE' or 'python -c CODE' would.
 
-    Whichever framework the program imports has the cards before it starts, also in processes that the program starts.
-    Real GPUs are hidden. What follows the program is left to it; the exit code is the program's.
+    Every framework that the program imports sees the simulated GPUs, also in processes that the program starts.
+    Real GPUs are hidden. Options after the program are passed to it; the exit code is the program's.
     """
     if not context.args:
         raise typer.BadParameter("give a program: devshim run --gpus 2 script.py")
@@ -158,13 +159,13 @@ def compare(
 ) -> None:
     """Show tours of several frameworks side by side.
 
-    Each FILE is what 'devshim tour --json FILE' wrote. Without files it shows the lines of every framework as they were
+    'devshim tour --json FILE' writes a FILE. Without files it shows the lines of every framework as they were
     recorded for this version of devshim.
-    Exit code 1 when a step of a file does not hold.
+    Exit code 1 if a step of a file failed.
     """
     from devshim.cli import compare as comparing
 
-    raise typer.Exit(comparing.main(files) if files else comparing.recorded())
+    raise typer.Exit(comparing.main(files) if files else comparing.show_records())
 
 
 @app.command()
@@ -176,8 +177,8 @@ def devices(
 ) -> None:
     """List the devices of every installed framework, or of one, with their memory.
 
-    Each framework is asked in a process of its own, for several in one process may crash. Simulated cards
-    (DEVSHIM_SIMULATE_GPUS=2) are listed and marked. Exit code 1 when a framework is broken.
+    Each framework runs in a separate process, because several in one process may crash. Simulated GPUs
+    (DEVSHIM_SIMULATE_GPUS=2) are listed and marked. Exit code 1 if a framework is broken.
     """
     from devshim.cli import devices as listing
 
@@ -198,13 +199,13 @@ def certify(
         Path | None, typer.Option("--json", metavar="FILE", help="Also write every result as JSON, for a bug report.")
     ] = None,
     simulate: Annotated[
-        bool, typer.Option("--simulate", help="Try the checks on two simulated GPUs; certifies nothing.")
+        bool, typer.Option("--simulate", help="Try the checks on two simulated GPUs; this certifies nothing.")
     ] = False,
 ) -> None:
-    """Check on this machine's GPUs what the documentation claims, and measure rates; about ten minutes.
+    """Check the documentation's claims on this machine's GPUs, and measure rates; about ten minutes.
 
-    Each installed framework that sees GPUs runs in a process of its own. Every claim ends as PASS, FAIL or SKIP with
-    the reason. Exit code 0 when no claim fails, 1 when one does, 2 when there is no card.
+    Each installed framework that sees GPUs runs in a separate process. Every claim ends as PASS, FAIL or SKIP with
+    the reason. Exit code 0 if no claim fails, 1 if one does, 2 if there is no GPU.
     """
     from devshim.cli import certify as certifying
 
@@ -213,11 +214,11 @@ def certify(
 
 @app.command()
 def doctor() -> None:
-    """Say why there is no GPU, or what is wrong with one.
+    """Find out why there is no GPU, or what is wrong with one.
 
-    Looks at the driver, the environment variables that hide cards, and each installed framework: its version, whether
-    its build knows GPUs, how many it sees and why no more. Then copies one number to each GPU and back. Exit code 1
-    when something is broken.
+    Checks the driver, the environment variables that hide GPUs, and each installed framework: its version, whether
+    its build supports GPUs, how many it sees and why no more. Then copies one number to each GPU and back. Exit code 1
+    if something is broken.
     """
     from devshim.cli import doctor as diagnosing
 

@@ -47,7 +47,7 @@ def _nothing(machine: _machine.Machine, answers: Sequence[Answer]) -> ds.Devshim
     """Return the error that says why there is no GPU, and what to type."""
     broken = [f" {answer.info.title} is broken: {answer.broken}." for answer in answers if answer.broken is not None]
     return ds.DevshimError(
-        f"There is no card to certify. {cause(machine, answers)}{''.join(broken)}",
+        f"There is no GPU to certify. {cause(machine, answers)}{''.join(broken)}",
         "`devshim doctor` lists what was found; `devshim certify --simulate` tries the checks on simulated GPUs",
     )
 
@@ -99,7 +99,7 @@ def _conclude(report: Report, file: Path | None) -> None:
             told = ", ".join(f"{each.count(status)} {word}" for status, word in counts)
             say(f"{each.title}: {told}", "bold red" if each.count(FAIL) else "bold")
     if report.simulated:
-        say("These GPUs were simulated: the checks themselves were tried, and no card is certified.", "yellow")
+        say("These GPUs were simulated: this tried the checks themselves, and certified no GPU.", "yellow")
     if file is not None:
         say(f"Written to {file}{': attach it to your report' if report.failed else ''}.")
     elif report.failed:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import devshim as ds
-from devshim.cli._nets import words
+from devshim.cli._nets import network_api
 from devshim.cli._steps import Step, step
 
 if TYPE_CHECKING:
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 
     from devshim.cli._steps import Outcome
 
-__all__ = ["CHAPTER", "GIVEN"]
+__all__ = ["ARGUMENTS", "CHAPTER"]
 
-_ROOMS: list[TemporaryDirectory[str]] = []
+_FOLDERS: list[TemporaryDirectory[str]] = []
 """Temporary folders, removed when the program ends."""
 
-GIVEN: Mapping[str, Callable[[], Any]] = {
-    "net": lambda: words().net(),
+ARGUMENTS: Mapping[str, Callable[[], Any]] = {
+    "net": lambda: network_api().net(),
     "other": lambda: trained(1),
     "rows": lambda: ds.asarray([[i + j / 4 - 3 for j in range(3)] for i in range(7)], dtype="float32", device="cpu"),
-    "forward": lambda: words().forward,
-    "learn": lambda: words().learn,
-    "optimizer_of": lambda: words().optimizer,
-    "path": lambda: room() / "net.safetensors",
+    "forward": lambda: network_api().forward,
+    "learn": lambda: network_api().learn,
+    "optimizer_of": lambda: network_api().optimizer,
+    "path": lambda: new_folder() / "net.safetensors",
 }
 """The arguments of the steps: a network on the CPU, another with other weights, seven rows of numbers, a file."""
 
 
-@step("Move a model", must="every weight is there, and so are its results: the numbers of the CPU")
+@step("Move a model", condition="every weight and result is on the GPU, with the numbers of the CPU")
 def model(net: Any, forward: Any, rows: Any) -> Outcome:
-    """A model moves whole or not at all, and stays what it is: parameters, gradients, buffers, ties and hooks."""
+    """A model moves completely or not at all, and keeps its parameters, gradients, buffers, ties and hooks."""
     net = ds.place(net, ds.try_gpu())
     Y = forward(net, ds.place(rows, ds.try_gpu()))
-    return Y, lambda: ds.placement_of(net).devices == {ds.device_of(Y)} == {ds.try_gpu()} and alike(Y, alone())
+    return Y, lambda: ds.placement_of(net).devices == {ds.device_of(Y)} == {ds.try_gpu()} and alike(Y, cpu_output())
 
 
-@step("Train it on the way", must="the weights are those of a model that never moved")
+@step("Move it during training", condition="the weights are those of a model that never moved")
 def train(net: Any, optimizer_of: Any, learn: Any, rows: Any) -> Outcome:
-    """Between any two steps of training a model and its optimizer move together, and neither notices."""
+    """Between any two training steps, a model and its optimizer can move together, and the results do not change."""
     optimizer = optimizer_of(net)
     visited = [*ds.try_all_gpus(), ds.cpu()]
     for device in visited:
@@ -55,53 +55,53 @@ def train(net: Any, optimizer_of: Any, learn: Any, rows: Any) -> Outcome:
     return visited, lambda: alike(weights(net), weights(trained(len(visited))))
 
 
-@step("Share it among the cards", must="each card holds a part, and the results are those of one", cards=2)
+@step("Split it over the GPUs", condition="each GPU has a part, and the results are the same as on one", cards=2)
 def share(net: Any, forward: Any, rows: Any) -> Outcome:
-    """A placement says which weight lives where; what a model computes on the way is carried to its next part."""
+    """A placement gives each weight a device; intermediate results are copied to the device of the next part."""
     plan = ds.Placement.balanced(net, ds.try_all_gpus())
     net = ds.place(net, plan)
     Y = forward(net, ds.place(rows, "gpu:0"))
-    return told(plan), lambda: ds.placement_of(net).devices == set(ds.try_all_gpus()) and alike(Y, alone())
+    return described(plan), lambda: ds.placement_of(net).devices == set(ds.try_all_gpus()) and alike(Y, cpu_output())
 
 
-@step("Share the work among the cards", must="each card gets its rows, and together they are those of one")
+@step("Split the batch over the GPUs", condition="each GPU gets its rows, and the results are the same as on one")
 def replicas(net: Any, forward: Any, rows: Any) -> Outcome:
-    """The other way around: the same model on every card, and the rows of a batch are split among them."""
+    """Each GPU has a replica of the model, and the rows of a batch are split over the GPUs."""
     cards = ds.try_all_gpus()
     work = zip(ds.replicate(net, cards), ds.split(rows, cards), strict=True)
     parts = ds.parallel([lambda one: forward(*one)] * len(cards), work)
     Y = ds.gather(parts, "cpu")
-    return parts, lambda: [ds.device_of(part) for part in parts] == cards and alike(Y, alone())
+    return parts, lambda: [ds.device_of(part) for part in parts] == cards and alike(Y, cpu_output())
 
 
-@step("Keep it in a file", must="the weights are those that were saved, to the bit, on the card")
+@step("Save it to a file", condition="the loaded weights are on the GPU, and equal to the saved ones to the bit")
 def checkpoint(net: Any, other: Any, path: Any) -> Outcome:
-    """A checkpoint is checked before anything changes, is replaced at once or not at all, and holds no pickle."""
+    """A checkpoint is checked before it changes anything, replaced atomically, and contains no pickled code."""
     ds.save(net, path)
     other = ds.load(path, ds.try_gpu(), into=other)
     where = ds.placement_of(other)
-    return told(where), lambda: where.devices == {ds.try_gpu()} and alike(weights(other), weights(net), 0)
+    return described(where), lambda: where.devices == {ds.try_gpu()} and alike(weights(other), weights(net), 0)
 
 
-def room() -> Path:
+def new_folder() -> Path:
     """Return a new folder."""
-    _ROOMS.append(TemporaryDirectory(prefix="devshim-tour-"))
-    return Path(_ROOMS[-1].name)
+    _FOLDERS.append(TemporaryDirectory(prefix="devshim-tour-"))
+    return Path(_FOLDERS[-1].name)
 
 
-def alone() -> Any:
+def cpu_output() -> Any:
     """Return the output of the network on the CPU with its initial weights."""
-    return words().forward(GIVEN["net"](), GIVEN["rows"]())
+    return network_api().forward(ARGUMENTS["net"](), ARGUMENTS["rows"]())
 
 
-def told(plan: ds.Placement) -> str:
+def described(plan: ds.Placement) -> str:
     """Return a placement as one line of text."""
     return ", ".join(f"{path} on {device}" for path, device in plan.items())
 
 
 def weights(net: Any) -> list[Any]:
     """Return a network's weights."""
-    return words().weights(net)
+    return network_api().weights(net)
 
 
 def alike(found: Any, expected: Any, rounding: float | None = None) -> bool:
@@ -116,10 +116,10 @@ def alike(found: Any, expected: Any, rounding: float | None = None) -> bool:
 
 def trained(steps: int) -> Any:
     """Return the network after some steps of training on the CPU."""
-    net = words().net()
-    optimizer = words().optimizer(net)
+    net = network_api().net()
+    optimizer = network_api().optimizer(net)
     for _ in range(steps):
-        net, optimizer = words().learn(net, optimizer, GIVEN["rows"]())
+        net, optimizer = network_api().learn(net, optimizer, ARGUMENTS["rows"]())
     return net
 
 

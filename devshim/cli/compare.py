@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from devshim.cli.tour import Played
+    from devshim.cli.tour import StepResult
 
-__all__ = ["main", "recorded"]
+__all__ = ["main", "show_records"]
 
 _CELL = 24
 """The characters that a framework's column needs for a line of code; a narrower table has a row for each framework."""
@@ -35,7 +35,7 @@ def main(files: Sequence[Path]) -> int:
     return 0 if all(tour.holds for tour in tours) else 1
 
 
-def recorded() -> int:
+def show_records() -> int:
     """Print the native lines of every framework as they were recorded; return the exit code."""
     from devshim.cli.tour import chapter
 
@@ -62,15 +62,16 @@ def _read(path: Path) -> Tour:
         return Tour.from_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ds.DevshimError(
-            f"{path} cannot be read: {error.strerror}", "make it: devshim tour --json FILE"
+            f"{path} cannot be read: {error.strerror}", "create it with: devshim tour --json FILE"
         ) from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ds.DevshimError(
-            f"{path} is no record of a tour: {type(error).__name__}: {error}", "make one: devshim tour --json FILE"
+            f"{path} is not a recorded tour: {type(error).__name__}: {error}",
+            "create one with: devshim tour --json FILE",
         ) from error
 
 
-def _columns(tours: Sequence[Tour], steps: Sequence[Played]) -> Grid:
+def _columns(tours: Sequence[Tour], steps: Sequence[StepResult]) -> Grid:
     """Return a table with a row for each step and a column for each framework."""
     columns = [Column("Step", share=1), *(Column(f"{tour.label}\n{tour.hardware}", share=1) for tour in tours)]
     grid = Grid("", columns)
@@ -80,24 +81,24 @@ def _columns(tours: Sequence[Tour], steps: Sequence[Played]) -> Grid:
     return grid
 
 
-def _cell(step: Played | None) -> list[tuple[str, str]]:
+def _cell(step: StepResult | None) -> list[tuple[str, str]]:
     if step is None:
         return [("-", "")]
     return [(mark(step), STATES[mark(step)]), *_native(step)]
 
 
-def _native(step: Played) -> list[tuple[str, str]]:
+def _native(step: StepResult) -> list[tuple[str, str]]:
     """Return the native lines, and the result if the step failed or was left out."""
     told = [] if step.holds else [(step.result, "")]
     return [*((line, "cyan") for line in step.native), *told]
 
 
-def _rows(tours: Sequence[Tour], steps: Sequence[Played]) -> Grid:
+def _rows(tours: Sequence[Tour], steps: Sequence[StepResult]) -> Grid:
     """Return a table with a row for each framework under each step, for narrow terminals and for pipes."""
     columns = [
         Column("Framework", no_wrap=True),
-        Column("Cards", no_wrap=True),
-        Column("Holds", no_wrap=True),
+        Column("GPUs", no_wrap=True),
+        Column("OK", no_wrap=True),
         Column("Line"),
     ]
     grid = Grid("", columns, styles=STATES)
@@ -116,5 +117,5 @@ def _cards(tour: Tour) -> str:
     return f"{tour.cards} simulated" if tour.simulated else f"{tour.cards} real" if tour.cards else "none"
 
 
-def _find(tour: Tour, step: Played) -> Played | None:
+def _find(tour: Tour, step: StepResult) -> StepResult | None:
     return next((each for each in tour.steps if each.name == step.name), None)

@@ -29,14 +29,14 @@ def main(backend: str | None, as_json: bool = False) -> int:
     simulated = sum(each["simulated"] for answer in answers for each in answer.devices)
     if simulated:
         say(
-            f"{simulated} of these devices are simulated: real data under a card's label, computed on the CPU.",
+            f"{simulated} of these devices are simulated: they hold real data, and the CPU computes.",
             "yellow",
         )
     for answer in answers:
         if answer.broken is not None:
             say(f"{answer.info.title} is broken: {answer.broken}", "bold red")
     if not any(answer.gpus for answer in answers):
-        say("No GPU is shown; `devshim doctor` says why, and DEVSHIM_SIMULATE_GPUS=2 simulates two.")
+        say("No GPU was found; `devshim doctor` shows why, and DEVSHIM_SIMULATE_GPUS=2 simulates two.")
     return 1 if any(answer.broken is not None for answer in answers) else 0
 
 
@@ -51,7 +51,7 @@ def _grid(answers: Sequence[Answer], everything: bool) -> Grid:
     columns = [
         Column("Framework", "bold"),
         Column("Device", no_wrap=True),
-        Column("Its own name", "cyan"),
+        Column("Native name", "cyan"),
         Column("Model"),
         Column("Memory", no_wrap=True),
         Column("Used", no_wrap=True),

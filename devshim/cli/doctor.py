@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cause", "main", "verdict"]
 
-_TAKE_ALL = ("tensorflow", "jax")
+_PREALLOCATING = ("tensorflow", "jax")
 """The frameworks that reserve most of the memory of every visible GPU at their first operation."""
 
 
@@ -49,7 +49,7 @@ def copies(answers: Sequence[Answer], failed: Sequence[str]) -> Iterator[str]:
     """Yield the result of copying one number to each GPU."""
     yield from failed
     if any(answer.gpus for answer in answers) and not failed:
-        yield "A number was copied to each GPU and back by each of them. To check more: `devshim certify`."
+        yield "Each framework copied a number to each GPU and back. To check more: `devshim certify`."
 
 
 def _about_machine(machine: Machine) -> Grid:
@@ -64,17 +64,17 @@ def _about_machine(machine: Machine) -> Grid:
     for variable, meaning in environment.KNOWN.items():
         asked = os.environ.get(variable)
         if asked:
-            grid.rows.append((variable, f"{asked!r}: {_told_of(variable, asked, meaning)}"))
+            grid.rows.append((variable, f"{asked!r}: {_meaning(variable, asked, meaning)}"))
     return grid
 
 
-def _told_of(name: str, value: str, meaning: str) -> str:
+def _meaning(name: str, value: str, meaning: str) -> str:
     """Return the effect of an environment variable that devshim reads, or what is wrong with it."""
     problem = current.problem_of(name, value)
     if problem is not None:
         return f"WRONG, {problem}"
     if name == "DEVSHIM_SIMULATE_GPUS":
-        return "simulated GPUs are asked for; real ones are looked for here"
+        return "requests simulated GPUs; doctor looks for real ones"
     return meaning
 
 
@@ -106,20 +106,20 @@ def _notes(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
     numpy, mxnet = by_name.get("numpy"), by_name.get("mxnet")
     if mxnet is not None and numpy is not None and _numbers(numpy.version) >= (1, 24):
         yield (
-            f"MXNet {mxnet.version} was made for NumPy before 1.24, and here is {numpy.version}: "
-            "devshim supplies the names it misses while it is imported, after ds.use('mxnet')"
+            f"MXNet {mxnet.version} was made for NumPy before 1.24, but NumPy {numpy.version} is installed: "
+            "after ds.use('mxnet'), devshim supplies the missing names while MXNet is imported"
         )
 
 
 def _preallocation(answers: Sequence[Answer]) -> Iterator[str]:
     """Warn of frameworks that reserve the memory of GPUs which they share with others in one process."""
     seeing = [answer.info for answer in answers if answer.gpus]
-    takers = [info for info in seeing if info.name in _TAKE_ALL]
+    takers = [info for info in seeing if info.name in _PREALLOCATING]
     if takers and len(seeing) > 1:
         names = " and ".join(info.title for info in takers)
         yield (
-            f"{names} {'take' if len(takers) > 1 else 'takes'} most of the memory of every visible card at the first "
-            f"operation, and {len(seeing)} frameworks see the cards: in a program that uses several, or beside another "
+            f"{names} {'take' if len(takers) > 1 else 'takes'} most of the memory of every visible GPU at the first "
+            f"operation, and {len(seeing)} frameworks see the GPUs: in a program that uses several, or beside another "
             'program, call ds.memory_policy("grow") before the first tensor'
         )
 
@@ -135,11 +135,11 @@ def verdict(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
             yield f"{answer.info.title} is broken: {answer.broken}. Reinstall it, or remove it."
     seeing = [answer for answer in answers if answer.gpus]
     if seeing:
-        told = ", ".join(f"{answer.info.title} ({answer.gpus})" for answer in seeing)
-        yield f"GPUs are there, and seen by {told}."
+        frameworks = ", ".join(f"{answer.info.title} ({answer.gpus})" for answer in seeing)
+        yield f"These frameworks see GPUs: {frameworks}."
         return
     yield cause(machine, answers)
-    yield "To go on without a GPU: `devshim run --gpus 2 script.py`, or ds.simulate(gpus=2); `devshim tour` shows it."
+    yield "To work without a GPU: `devshim run --gpus 2 script.py`, or ds.simulate(gpus=2); `devshim tour` shows how."
 
 
 def cause(machine: Machine, answers: Sequence[Answer]) -> str:
@@ -155,7 +155,7 @@ def cause(machine: Machine, answers: Sequence[Answer]) -> str:
     have = f"The driver has {'1 card' if count == 1 else f'{count} cards'}, which no framework sees"
     hiding = [name for name, _, effect in machine.variables() if effect.startswith("hides all")]
     if hiding:
-        return f"{have}, because {hiding[0]} hides all: unset it and start again."
+        return f"{have}, because {hiding[0]} hides all of them: unset it and start again."
     if {answer.info.name for answer in answers} <= {"numpy"}:
         return f"{have}, because only NumPy is installed: install a framework with GPU support."
-    return f"{have}: install a build with GPU support; the reasons stand in the table."
+    return f"{have}: install a build with GPU support; the table shows the reasons."

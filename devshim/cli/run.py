@@ -42,12 +42,12 @@ def main(gpus: int | None, memory: str | None, backend: str | None, program: Seq
         environment["DEVSHIM_SIMULATE_MEMORY"] = str(handle.memory)
     path = [str(_STARTUP), *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(path)
-    print(f"devshim: {_told(handle.gpus, handle.memory)}", file=sys.stderr, flush=True)
+    print(f"devshim: {_description(handle.gpus, handle.memory)}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *_flags(), *program], environment)
 
 
-def _told(gpus: int, memory: int | None) -> str:
+def _description(gpus: int, memory: int | None) -> str:
     if not gpus:
         return "no GPUs are simulated"
     each = "" if memory is None else f" of {size(memory)}"

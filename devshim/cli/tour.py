@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from devshim.cli._steps import Step
 
-__all__ = ["Played", "Tour", "chapter", "main", "play"]
+__all__ = ["StepResult", "Tour", "chapter", "main", "run_step"]
 
 CARDS = 2
 """The number of GPUs simulated by default; the chapter needs this many."""
@@ -28,14 +28,14 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 @dataclass(frozen=True)
-class Played:
+class StepResult:
     """A step that was run, or left out.
 
     Attributes:
         name: The step's name in the chapter.
         title: Its subject.
-        teaches: The book's text for this step.
-        must: The condition that must be true.
+        lesson: The book's text for this step.
+        condition: The condition that must be true, as a clause.
         code: The devshim lines.
         native: The equivalent native lines.
         result: The result, as text.
@@ -44,8 +44,8 @@ class Played:
 
     name: str
     title: str
-    teaches: str
-    must: str
+    lesson: str
+    condition: str
     code: list[str]
     native: list[str]
     result: str
@@ -76,7 +76,7 @@ class Tour:
     note: str | None
     declared: str | None
     python: str = field(default_factory=platform.python_version)
-    steps: list[Played] = field(default_factory=list)
+    steps: list[StepResult] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
@@ -92,8 +92,8 @@ class Tour:
     def hardware(self) -> str:
         """The number and kind of GPUs as text; simulated ones are called simulated."""
         if not self.cards:
-            return "the CPU alone"
-        return f"{self.cards} {'simulated' if self.simulated else 'real'} card{'' if self.cards == 1 else 's'}"
+            return "only the CPU"
+        return f"{self.cards} {'simulated' if self.simulated else 'real'} GPU{'' if self.cards == 1 else 's'}"
 
     def to_json(self) -> str:
         """Return the tour as JSON text."""
@@ -103,7 +103,7 @@ class Tour:
     def from_json(cls, text: str) -> Tour:
         """Read the text that `to_json` wrote; raise `ValueError`, `TypeError` or `KeyError` for any other text."""
         told: dict[str, Any] = json.loads(text)
-        steps = [Played(**step) for step in told.pop("steps")]
+        steps = [StepResult(**step) for step in told.pop("steps")]
         return cls(**told, steps=steps)
 
 
@@ -115,10 +115,10 @@ def main(backend: str | None, gpus: int | None, record: Path | None) -> int:
         environ.setdefault(name, value)
     alone = str(record) == "-"
     with ds.using(_choose(backend)) as name, working(f"importing {ds.backends()[name].title}") as now:
-        tour = _begin(name, gpus)
+        tour = _start_tour(name, gpus)
         for i, step in enumerate(chapter(), 1):
             now(f"step {i}: {step.title}")
-            tour.steps.append(play(step, tour))
+            tour.steps.append(run_step(step, tour))
     if record is not None and not alone:
         write(record, tour.to_json())
     if alone:
@@ -144,13 +144,13 @@ def _choose(asked: str | None) -> str:
     if name is None:
         have = [each for each in ds.backends() if each != "numpy"]
         raise ds.BackendNotFoundError(
-            f"several frameworks are installed, and none is chosen: {', '.join(have)}",
+            f"several frameworks are installed, and none is selected: {', '.join(have)}",
             f"choose one, for example: devshim tour --backend {have[0]}",
         )
     return name
 
 
-def _begin(name: str, gpus: int | None) -> Tour:
+def _start_tour(name: str, gpus: int | None) -> Tour:
     """Ask for simulated GPUs before the framework is imported, import it, and find its GPUs."""
     declared = None
     try:
@@ -165,43 +165,43 @@ def _begin(name: str, gpus: int | None) -> Tour:
     return Tour(name, info.title, info.version, len(cards), simulated, note, declared)
 
 
-def play(step: Step, tour: Tour) -> Played:
+def run_step(step: Step, tour: Tour) -> StepResult:
     """Run one step, record the native lines, and check its condition."""
     from devshim.cli import chapter, chapter_nets
 
     native: list[str] = []
     if step.cards > tour.cards:
-        return _played(step, native, _needs(step.cards, tour), None)
+        return _step_result(step, native, _needs(step.cards, tour), None)
     try:
-        given = {name: {**chapter.GIVEN, **chapter_nets.GIVEN}[name]() for name in step.needs}
+        given = {name: {**chapter.ARGUMENTS, **chapter_nets.ARGUMENTS}[name]() for name in step.needs}
         with ds.explain(file=None) as native:
             value, question = step.code(**given)
-        return _played(step, native, _told(value, tour.simulated), question())
+        return _step_result(step, native, _as_text(value, tour.simulated), question())
     except ds.UnsupportedError as error:  # declared, with its reason
-        return _played(step, native, f"left out: {reason(error)}", None)
+        return _step_result(step, native, f"left out: {reason(error)}", None)
     except Exception as error:  # any exception of a framework: the step fails, and the tour continues
         told = error.problem if isinstance(error, ds.DevshimError) else str(error)
-        return _played(step, native, f"{type(error).__name__}: {told}", False)
+        return _step_result(step, native, f"{type(error).__name__}: {told}", False)
 
 
 def _needs(cards: int, tour: Tour) -> str:
     """Return why a step is left out; if GPUs could be simulated but are not, the machine is the reason."""
-    return f"needs a {'second ' if cards > 1 else ''}card: {tour.declared or tour.note}"
+    return f"needs a {'second ' if cards > 1 else ''}GPU: {tour.declared or tour.note}"
 
 
-def _played(step: Step, native: list[str], result: str, holds: bool | None) -> Played:
+def _step_result(step: Step, native: list[str], result: str, holds: bool | None) -> StepResult:
     lines = list(dict.fromkeys(native))
-    return Played(step.name, step.title, step.teaches, step.must, step.lines, lines, result, holds)
+    return StepResult(step.name, step.title, step.lesson, step.condition, step.lines, lines, result, holds)
 
 
-def _told(value: object, simulated: bool) -> str:
+def _as_text(value: object, simulated: bool) -> str:
     """Return a step's result as text: a device by its name, a tensor by shape and device."""
     if isinstance(value, ds.Device):
         return f"{value} (simulated)" if simulated and value.kind == "gpu" else str(value)
     if isinstance(value, tuple):
-        return ", ".join(_told(each, False) for each in value)
+        return ", ".join(_as_text(each, False) for each in value)
     if isinstance(value, list):
-        return f"[{', '.join(_told(each, False) for each in value)}]"
+        return f"[{', '.join(_as_text(each, False) for each in value)}]"
     if hasattr(value, "shape"):
-        return f"{tuple(value.shape)} on {_told(ds.device_of(value), simulated)}"
+        return f"{tuple(value.shape)} on {_as_text(ds.device_of(value), simulated)}"
     return str(value)

@@ -105,7 +105,7 @@ class Device:
         raise TypeError("Device cannot be subclassed: equal devices are the same object")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a Device is frozen: cannot set {name!r}, make another one instead")
+        raise AttributeError(f"a Device is frozen: cannot set {name!r}; make another Device instead")
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"a Device is frozen: cannot delete {name!r}")
@@ -157,7 +157,7 @@ def as_int(value: object) -> int:
         return value
     cls, numpy = type(value), sys.modules.get("numpy")
     if cls is bool or (numpy is not None and cls is getattr(numpy, "bool_", None)):  # an index before NumPy 2.2
-        raise TypeError("a bool is no index")
+        raise TypeError("a bool is not an index")
     return int.__index__(_exact(value))  # type: ignore[arg-type]  # a subclass of int could override comparison
 
 
@@ -172,9 +172,9 @@ def _intern(kind: object, index: object) -> Device:
     try:
         number = as_int(index)
     except Exception as error:  # an object may raise anything from its own __index__
-        told = f"a device index is an integer, not {type_name(index)}"
+        problem = f"a device index is an integer, not {type_name(index)}"
         digits = index if type(index) is str and index.isascii() and index.isdecimal() and len(index) <= 5 else "0"
-        raise DeviceSpecError(told, f"ds.Device({canonical!r}, {int(digits)})") from error
+        raise DeviceSpecError(problem, f"ds.Device({canonical!r}, {int(digits)})") from error
     if not 0 <= number <= MAX_INDEX:
         nearest = 0 if number < 0 else MAX_INDEX
         raise DeviceSpecError(

@@ -103,7 +103,7 @@ def _list(pynvml: Any) -> list[Card]:
 
 
 def _in_slices(pynvml: Any, handle: Any) -> bool:
-    """Return True if a card is in MIG mode; most cards do not support it."""
+    """Return True if a GPU is in MIG mode; most cards do not support it."""
     try:
         return bool(pynvml.nvmlDeviceGetMigMode(handle)[0])
     except (AttributeError, pynvml.NVMLError):
@@ -141,7 +141,7 @@ def driver_version() -> str | None:
 def why_none() -> str:
     """Return why there are no NVIDIA cards, as a sentence fragment."""
     count, reason = _asked(lambda pynvml: pynvml.nvmlDeviceGetCount())
-    return reason or (f"the driver shows {count}" if count else "the NVIDIA driver answers, and has no card")
+    return reason or (f"the driver shows {count}" if count else "the NVIDIA driver answers, but shows no GPU")
 
 
 def entries(value: str) -> list[str]:
@@ -205,10 +205,10 @@ def why_not(count: int) -> str:
     value, there, seen = os.environ.get("CUDA_VISIBLE_DEVICES"), cards(), visible()
     left = max(count, len(seen))  # the framework may count slices of cards
     if any(card.in_slices for card in seen):
-        return "a card is in MIG mode, where CUDA shows a process one slice; CUDA_VISIBLE_DEVICES=MIG-... chooses it"
+        return "a GPU is in MIG mode, where CUDA shows one slice to a process; CUDA_VISIBLE_DEVICES=MIG-... selects it"
     if value is not None and left < len(there):
-        return f"CUDA_VISIBLE_DEVICES={value[:40]!r} hides {len(there) - left} of {len(there)} cards"
-    return "that is all the driver shows" if count else why_none()
+        return f"CUDA_VISIBLE_DEVICES={value[:40]!r} hides {len(there) - left} of {len(there)} GPUs"
+    return "the driver shows no more" if count else why_none()
 
 
 def cuda_started() -> bool:

@@ -72,7 +72,7 @@ def _remember(text: str) -> Device:
 def _from_text(text: str) -> Device:
     if len(text) > _LONGEST:
         raise DeviceSpecError(
-            f"{show(text)} names no device: a name has at most {_LONGEST} characters, and this text more", _hint(text)
+            f"{show(text)} is not a device: a name has at most {_LONGEST} characters, and this text more", _hint(text)
         )
     found = _read(text.lower()) if text.isascii() else None  # the lower case of some non-ASCII letters is ASCII
     if found is None:
@@ -167,7 +167,7 @@ def of_call(call: str, x: object, spec: Any) -> Device:
 
 
 def _refusal(spec: object) -> DeviceSpecError:
-    problem = f"{show(spec)} names no device"
+    problem = f"{show(spec)} is not a device"
     if not issubclass(type(spec), str):
         return DeviceSpecError(problem, f"{_instead(spec)}write {_ACCEPTED}")
     index = _bad_index(spec)  # type: ignore[arg-type]

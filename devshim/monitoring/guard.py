@@ -148,10 +148,13 @@ def _reporter(backend: Backend) -> Callable[[Device | None, Device, str], None]:
             return
         frame = observers.user_frame()
         file, line = frame.f_code.co_filename, frame.f_lineno
-        problem = f"{backend.title} copies from {source or 'a GPU'} to {target} for {what}, unasked, at {file}:{line}"
+        copy = f"{backend.title} copies from {source or 'a GPU'} to {target} for {what}"
+        problem = f"{copy} (an implicit transfer) at {file}:{line}"
         if mode == "error":
             written = f"ds.place(x, {str(target)!r})" + (" or ds.to_numpy(x)" if target is CPU else "")
-            innermost.refused = TransferError(problem, f"write it down: {written}, outside the guard or inside")
+            innermost.refused = TransferError(
+                problem, f"make the copy explicit, before the guard or inside it: {written}"
+            )
             raise innermost.refused
         if mode == "log":
             _LOGGER.warning("%s", problem)

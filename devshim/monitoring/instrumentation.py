@@ -192,7 +192,7 @@ class _Meeting:
             self._report(source, target, what)
         counted = what is MEETINGS["__getitem__"] and any(map(self._is_mask, parts))
         if counted:
-            self._report(target, CPU, "what a mask selects")
+            self._report(target, CPU, "a selection by a mask")
         return counted or bool(carried)
 
     def _tell_fetched(self, value: Any, what: str) -> bool:

@@ -71,7 +71,7 @@ class MetricLog:
             self._device = engine.require(current.current(), parsing.device(device))
         self.capacity: int = arguments.integer("capacity", capacity)
         if self.capacity < 1:
-            raise bad_argument("capacity", capacity, "at least 1", "leave capacity out to keep 1024 at most")
+            raise bad_argument("capacity", capacity, "at least 1", "leave capacity out to keep at most 1024")
         self._backend: Backend | None = None
         self._kept: list[Any] = []  # tensors, and the values that `_read` returned
         self._dtypes: list[np.dtype | None] = []  # of the values that were read; None for a tensor
@@ -175,7 +175,7 @@ class MetricLog:
         if self._backend is not None and backend is not self._backend:
             raise ArgumentError(
                 f"a MetricLog of {self._backend.title} got a {type_name(value)} of {backend.title}",
-                "keep a log for each framework",
+                "use a separate log for each framework",
             )
         return here
 
@@ -231,7 +231,7 @@ class MetricLog:
 
     def __repr__(self) -> str:
         where = "" if self._device is None else f" on {self._device}"
-        return f"<MetricLog{where}: {self._length} values, {len(self._kept)} of them there>"
+        return f"<MetricLog{where}: {self._length} values, {len(self._kept)} of them on the device>"
 
 
 def _array(read: list[Any], dtype: np.dtype) -> np.ndarray:

@@ -129,9 +129,9 @@ def located(backend: Backend, read: Callable[[], Any]) -> Device:
 def taken_away(device: Device, site: str) -> SimulationError:
     """Return the error for the use of a tensor on a simulated GPU that is no longer shown."""
     error = SimulationError(
-        f"{device} was taken away at {site}, and a tensor on it was used",
-        f"keep ds.simulate(...) open for as long as its tensors are used, or move them before: ds.place(x, 'cpu'); "
-        f"ds.simulate(gpus={device.index + 1}) brings {device} back, and what is on it",
+        f"{device} was removed at {site}, and a tensor on it was used",
+        f"keep the ds.simulate(...) block open while its tensors are used, or move them first: ds.place(x, 'cpu'); "
+        f"ds.simulate(gpus={device.index + 1}) brings {device} back, with the tensors on it",
     )
     error.device = device
     return error

@@ -178,7 +178,7 @@ def _set(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, .
     removed_gpus.switch(backend, gpus, memory, faults)
     logging = modules.get("logging")
     if logging is not None:
-        told = f"{_told(gpus, memory, faults)}, computed on the CPU" if gpus else "no simulated GPUs any more"
+        told = f"{_told(gpus, memory, faults)}, computed on the CPU" if gpus else "no more simulated GPUs"
         logging.getLogger("devshim").info("%s shows %s", backend.title, told)
 
 

@@ -43,7 +43,7 @@ def test_every_claim_is_checked_once_and_is_true_or_skipped_for_a_reason(run: Ru
     skipped = {result.name for result in framework.results if result.status == "SKIP"}
     assert skipped == {claim.name for claim in claims if claim.real or claim.name.startswith("rates.")}
     assert all(result.note for result in framework.results if result.status == "SKIP")
-    assert "no card is certified" in done.stdout
+    assert "certified no GPU" in done.stdout
     assert f"NumPy: {count['PASS']} pass, 0 fail" in done.stdout
 
 
@@ -51,7 +51,7 @@ def test_without_a_card_it_says_why_and_what_to_type(run: Run, tmp_path: Path) -
     done = run("certify", "--json", "found.json", CUDA_VISIBLE_DEVICES="", DEVSHIM_SIMULATE_GPUS="2")
     assert done.returncode == 2, "simulated GPUs of the environment are no cards"
     assert done.stdout == ""
-    assert done.stderr.startswith("devshim: There is no card to certify. ")
+    assert done.stderr.startswith("devshim: There is no GPU to certify. ")
     assert "devshim certify --simulate" in done.stderr
     assert not (tmp_path / "found.json").exists()
 

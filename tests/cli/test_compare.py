@@ -36,7 +36,7 @@ def test_all_frameworks_stand_in_one_table(invoke: Invoke, record: dict[str, Any
     assert result.stdout.count("np.array([1.0, 2.0, 3.0])") == 2
     assert "2 simulated  yes" in result.stdout
     assert "Another 3.0" in result.stdout
-    assert "19 of 19 steps hold on Another 3.0 with 2 real cards." in result.stdout
+    assert "19 of 19 steps passed on Another 3.0 with 2 real GPUs." in result.stdout
 
 
 def test_the_command_of_its_own_shows_the_same(invoke: Invoke, record: dict[str, Any], tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_one_step_that_does_not_hold_fails_it(invoke: Invoke, record: dict[str, 
     )
     assert result.exit_code == 1
     assert "went astray" in result.stdout
-    assert "1 DO NOT HOLD" in result.stdout
+    assert "1 FAILED" in result.stdout
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"steps": [{}]}', "\x00"])
@@ -70,7 +70,7 @@ def test_what_is_no_record_is_refused(invoke: Invoke, tmp_path: Path, text: str)
     path.write_text(text, encoding="utf-8")
     result = invoke("tour", "--compare", path)
     assert result.exit_code == 1
-    assert "is no record of a tour" in result.stderr
+    assert "is not a recorded tour" in result.stderr
 
 
 def test_a_missing_file_is_named(invoke: Invoke, tmp_path: Path) -> None:

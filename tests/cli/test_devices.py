@@ -26,7 +26,7 @@ def test_the_host_is_listed(run: Run) -> None:
     assert head.split("  ")[0] == "Framework"
     assert numpy.startswith(f"NumPy {ds.backends()['numpy'].version}  cpu")
     assert "GiB" in numpy
-    assert "No GPU is shown" in done.stdout
+    assert "No GPU was found" in done.stdout
 
 
 def test_simulated_cards_are_listed_and_marked(run: Run) -> None:
@@ -109,7 +109,7 @@ def test_a_framework_that_hangs_is_given_up(fake: Fake, monkeypatch: pytest.Monk
     monkeypatch.setenv("PYTHONPATH", fake("torch", "import time; time.sleep(60)")["PYTHONPATH"])
     monkeypatch.setattr(_ask, "PATIENCE", 1)
     info = ds.BackendInfo("torch", "PyTorch", None, imported=False)
-    assert _ask.ask([info])[0].broken == "no answer within 1 seconds"
+    assert _ask.ask([info])[0].broken == "it did not answer within 1 seconds"
 
 
 def test_nonsense_in_the_environment_is_no_frameworks_fault(run: Run) -> None:

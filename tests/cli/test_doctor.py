@@ -40,7 +40,7 @@ SEEING = Answer(
         ("1,-1,0", "hides 0"),
         ("1,0", "hides none"),
         ("GPU-11", "hides 0"),
-        ("MIG-GPU-11aa/0/0", "shows only these slices of cards"),
+        ("MIG-GPU-11aa/0/0", "shows only these MIG slices"),
     ],
 )
 def test_what_cuda_visible_devices_does_is_said(monkeypatch: pytest.MonkeyPatch, value: str, effect: str) -> None:
@@ -80,8 +80,8 @@ def test_unlike_cards_are_numbered_by_cuda(
         (Machine("570.86", "", ()), [TORCH], "driver 570.86 shows no card"),
         (MACHINE, [NUMPY], "only NumPy is installed"),
         (MACHINE, [NUMPY, TORCH], "install a build with GPU support"),
-        (MACHINE, [TORCH, SEEING], "seen by JAX (1)"),
-        (BARE, [SEEING], "seen by JAX (1)"),
+        (MACHINE, [TORCH, SEEING], "These frameworks see GPUs: JAX (1)"),
+        (BARE, [SEEING], "These frameworks see GPUs: JAX (1)"),
     ],
 )
 def test_the_verdict_names_the_cause(
@@ -95,7 +95,7 @@ def test_the_verdict_names_the_cause(
 
 def test_hidden_cards_are_the_first_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "because CUDA_VISIBLE_DEVICES hides all: unset it" in " ".join(verdict(MACHINE, [TORCH]))
+    assert "because CUDA_VISIBLE_DEVICES hides all of them: unset it" in " ".join(verdict(MACHINE, [TORCH]))
 
 
 def test_without_the_package_that_asks_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_it_runs_and_is_plain_in_a_pipe(run: Run) -> None:
     assert "\x1b" not in done.stdout
     for words in ("Python", "NVIDIA driver", "CUDA_VISIBLE_DEVICES", "DEVSHIM_SIMULATE_GPUS", "NumPy"):
         assert words in done.stdout
-    assert "NumPy computes only on the CPU" in done.stdout, "simulated cards are not what it is asked about"
+    assert "NumPy computes only on the CPU" in done.stdout, "doctor looks for real GPUs"
 
 
 def test_a_broken_framework_fails_it(run: Run, fake: Callable[[str, str], dict[str, str]]) -> None:
@@ -152,7 +152,7 @@ def test_a_copy_of_one_number_shows_what_is_broken(fake: Callable[[str, str], di
 def test_a_number_that_comes_back_as_another_is_broken(fake: Callable[[str, str], dict[str, str]]) -> None:
     wrong = fake("sitecustomize", "import devshim\ndevshim.place = lambda x, device: x * 0\n")
     problem = _touch.touch("numpy", "gpu:0", {**os.environ, **SIMULATED, **wrong})
-    assert problem == "it came back as 0.0, and was 3.0"
+    assert problem == "it came back as 0.0 instead of 3.0"
 
 
 def test_a_copy_without_an_end_is_given_up(
@@ -160,7 +160,7 @@ def test_a_copy_without_an_end_is_given_up(
 ) -> None:
     hangs = fake("sitecustomize", "import devshim, time\ndevshim.place = lambda *words: time.sleep(60)\n")
     monkeypatch.setattr(_touch, "PATIENCE", 3)
-    assert _touch.touch("numpy", "gpu:0", {**os.environ, **SIMULATED, **hangs}) == "no end within 3 seconds"
+    assert _touch.touch("numpy", "gpu:0", {**os.environ, **SIMULATED, **hangs}) == "it did not end within 3 seconds"
 
 
 def test_cards_that_fail_at_the_first_copy_fail_the_doctor(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,11 +171,11 @@ def test_cards_that_fail_at_the_first_copy_fail_the_doctor(invoke: Invoke, monke
     found = invoke("doctor")
     assert asked == [("jax", "gpu:0")], "the CPU is not asked"
     assert found.exit_code == 1
-    assert "JAX counts gpu:0, and a copy of one number there fails: no kernel image" in found.stdout
+    assert "JAX counts gpu:0, but copying a number to it fails: no kernel image" in found.stdout
     monkeypatch.setattr(_touch, "touch", lambda name, device: None)
     found = invoke("doctor")
     assert found.exit_code == 0
-    assert "A number was copied to each GPU and back" in found.stdout
+    assert "Each framework copied a number to each GPU and back" in found.stdout
 
 
 def test_without_gpus_nothing_is_said_of_copies() -> None:

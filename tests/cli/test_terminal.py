@@ -58,4 +58,4 @@ def test_on_a_narrow_terminal_each_line_says_whose_it_is(tmp_path: Path) -> None
 
 
 def test_the_table_says_simulated(tmp_path: Path) -> None:
-    assert "2 simulated cards" in _on_terminal(["tour", "--backend", "numpy"], 100, tmp_path)
+    assert "2 simulated GPUs" in _on_terminal(["tour", "--backend", "numpy"], 100, tmp_path)

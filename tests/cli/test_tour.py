@@ -42,7 +42,7 @@ def test_piped_output_is_plain_and_says_simulated(run: Run) -> None:
     assert done.returncode == 0
     assert done.stdout.isascii(), "neither colours nor drawn lines belong into a pipe"
     assert "\x1b" not in done.stdout
-    assert "2 simulated cards" in done.stdout
+    assert "2 simulated GPUs" in done.stdout
     assert "on gpu:1 (simulated)" in done.stdout
     assert all(f"{i}. {step.title}\n" in done.stdout for i, step in enumerate(STEPS, 1))
     assert done.stderr == ""
@@ -52,7 +52,7 @@ def test_the_lines_shown_are_those_that_run(invoke: Invoke) -> None:
     _, told = recorded(invoke)
     shown = {step["name"]: step["code"] for step in told["steps"]}
     assert shown["copy"] == ['Z = ds.place(X, "gpu:1")']
-    assert shown["hosted"] == ["ds.require_same_device(x=x, X=X)"]
+    assert shown["host_and_gpu"] == ["ds.require_same_device(x=x, X=X)"]
     assert shown["train"][2:4] == [
         "for device in visited:",
         "    net, optimizer = ds.place([net, optimizer], device)",
@@ -65,7 +65,7 @@ def test_the_lines_shown_are_those_that_run(invoke: Invoke) -> None:
 
 @pytest.mark.parametrize(
     ("gpus", "left"),
-    [("0", {"create", "copy", "hosted", "mixed", "share"}), ("1", {"create", "copy", "mixed", "share"})],
+    [("0", {"create", "copy", "host_and_gpu", "mixed", "share"}), ("1", {"create", "copy", "mixed", "share"})],
 )
 def test_without_enough_cards_steps_are_left_out_and_say_so(invoke: Invoke, gpus: str, left: set[str]) -> None:
     code, told = recorded(invoke, "--gpus", gpus)
@@ -117,7 +117,7 @@ DEFECTS: dict[str, tuple[str, Any]] = {
     "compute": ("run", _mixing),
     "identity": ("place", lambda x, device, copy=None, _real=ds.place: _real(x, device, copy=True)),
     "demand": ("place", lambda x, device, copy=None, _real=ds.place: _real(x, device)),
-    "hosted": ("require_same_device", lambda **tensors: None),
+    "host_and_gpu": ("require_same_device", lambda **tensors: None),
     "mixed": ("run", _mixing),
     "missing": ("zeros", _everywhere(ds.zeros)),
     "back": ("to_numpy", lambda x: x),
@@ -150,8 +150,8 @@ def test_a_step_that_does_not_hold_is_shown_and_the_tour_goes_on(
     result = invoke("tour", "--backend", "numpy")
     assert result.exit_code == 1
     assert "ValueError: the framework said no" in result.stdout
-    assert f"18 of 19 steps hold on NumPy {ds.backends()['numpy'].version}" in result.stdout
-    assert "1 DO NOT HOLD: Count the cards" in result.stdout
+    assert f"18 of 19 steps passed on NumPy {ds.backends()['numpy'].version}" in result.stdout
+    assert "1 FAILED: Count the GPUs" in result.stdout
 
 
 # --------------------------------------------------------------------------------- choosing, and refusals
@@ -166,14 +166,14 @@ def test_with_numpy_alone_it_needs_no_option(invoke: Invoke, monkeypatch: pytest
     _installed(monkeypatch, "numpy")
     result = invoke("tour")
     assert result.exit_code == 0
-    assert "2 simulated cards" in result.stdout
+    assert "2 simulated GPUs" in result.stdout
 
 
 def test_among_several_frameworks_one_must_be_chosen(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     _installed(monkeypatch, "torch", "jax", "numpy")
     result = invoke("tour")
     assert result.exit_code == 1
-    assert "none is chosen: torch, jax" in result.stderr
+    assert "none is selected: torch, jax" in result.stderr
     assert "devshim tour --backend torch" in result.stderr
 
 
@@ -187,19 +187,19 @@ def test_a_framework_that_cannot_simulate_runs_on_what_is_there(
     code, told = recorded(invoke, "--gpus", "2")
     assert code == 0
     assert told["cards"] == 0
-    assert {"needs a second card: the reason declared", "needs a card: the reason declared"} == {
+    assert {"needs a second GPU: the reason declared", "needs a GPU: the reason declared"} == {
         step["result"] for step in told["steps"] if step["holds"] is None
     }
 
 
 def test_what_a_framework_lacks_is_said(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("devshim.cli._nets._WORDS", {})
+    monkeypatch.setattr("devshim.cli._nets._NETWORKS", {})
     code, told = recorded(invoke)
     assert code == 0
     left = {step["name"]: step["result"] for step in told["steps"] if step["holds"] is None}
     assert sorted(left) == sorted(step.name for step in chapter_nets.CHAPTER)
-    assert set(left.values()) == {"left out: it knows none in the words of numpy"}
-    assert "14 of 19 steps hold" in (text := invoke("tour", "--backend", "numpy").stdout)
+    assert set(left.values()) == {"left out: the tour has no network for numpy"}
+    assert "14 of 19 steps passed" in (text := invoke("tour", "--backend", "numpy").stdout)
     assert ", 5 left out" in text
 
 
@@ -218,7 +218,7 @@ def test_the_record_is_written_where_asked(invoke: Invoke, tmp_path: Path) -> No
     path = tmp_path / "out" / "numpy.json"
     result = invoke("tour", "--backend", "numpy", "--json", path)
     assert result.exit_code == 0
-    assert "19 of 19 steps hold" in result.stdout
+    assert "19 of 19 steps passed" in result.stdout
     assert json.loads(path.read_text(encoding="utf-8"))["backend"] == "numpy"
 
 

@@ -17,7 +17,7 @@ def test_the_record_is_what_the_tour_shows() -> None:
     title = ds.backends()[BACKEND].title
     shown = tour.Tour(BACKEND, title, None, cards=2, simulated=True, note=None, declared=None)
     with ds.using(BACKEND), ds.simulate(2):
-        found = {step.name: tour.play(step, shown).native for step in tour.chapter()}
+        found = {step.name: tour.run_step(step, shown).native for step in tour.chapter()}
     found = {name: [records.without_folder(line) for line in lines] for name, lines in found.items()}
     assert records.lines(BACKEND) == found, "run `nox -s tour`, which records it again"
     assert records.title(BACKEND) == title

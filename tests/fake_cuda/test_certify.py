@@ -26,11 +26,11 @@ def test_rates_are_measured(tmp_path):
 def test_the_doctor_copies_to_each_card():
     done = command("doctor")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "A number was copied to each GPU and back" in done.stdout
+    assert "Each framework copied a number to each GPU and back" in done.stdout
 
 
 def test_the_doctor_says_which_cards_fail():
     done = command("doctor", FAKE_CUDA_MEMORY="10000")
     assert done.returncode == 1
     for card in ("gpu:0", "gpu:1"):
-        assert f"PyTorch counts {card}, and a copy of one number there fails: {card} is out of memory" in done.stdout
+        assert f"PyTorch counts {card}, but copying a number to it fails: {card} is out of memory" in done.stdout

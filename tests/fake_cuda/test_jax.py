@@ -16,7 +16,7 @@ def test_counting_and_describing_start_nothing(run_on_each):
     found = ds.describe(CARD)
     assert (found.name, found.simulated) == ("Fake card", False)
     assert contexts() == [] and not xla_bridge.backends_are_initialized()
-    with pytest.raises(ds.DeviceNotFoundError, match="that is all the driver shows"):
+    with pytest.raises(ds.DeviceNotFoundError, match="the driver shows no more"):
         ds.zeros(3, device=f"gpu:{LAST + 1}")
     """)
 

@@ -13,7 +13,7 @@ def test_counting_and_describing_start_nothing(run_on_each):
     found = ds.describe(CARD)
     assert (found.name, found.compute_capability, found.simulated) == ("Fake card", (9, 0), False)
     assert contexts() == []
-    with pytest.raises(ds.DeviceNotFoundError, match="that is all the driver shows"):
+    with pytest.raises(ds.DeviceNotFoundError, match="the driver shows no more"):
         ds.zeros(3, device=f"gpu:{LAST + 1}")
     """)
 

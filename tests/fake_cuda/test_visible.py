@@ -69,10 +69,10 @@ def test_of_cards_in_mig_mode_cuda_shows_one_slice(run, value):
         for call in (lambda: ds.zeros(3, device="gpu:1"), lambda: ds.place(torch.ones(3), "gpu:1"),
                      lambda: ds.require("gpu:1"), lambda: ds.describe("gpu:1"), lambda: ds.memory("gpu:1"),
                      lambda: ds.place([torch.ones(3)] * 9, "gpu:1")):
-            with pytest.raises(ds.DeviceNotFoundError, match="MIG mode, where CUDA shows a process one slice"):
+            with pytest.raises(ds.DeviceNotFoundError, match="MIG mode, where CUDA shows one slice to a process"):
                 call()
         if {value is None}:
-            with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:1, and 1 is visible: a card is in MIG mode"):
+            with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:1, and 1 is visible: a GPU is in MIG mode"):
                 ds.set_visible_devices([1])
         assert contexts() == []
         x = ds.place(torch.ones(3), "gpu:0")

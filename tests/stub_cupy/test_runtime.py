@@ -175,7 +175,7 @@ READS = {
     "tobytes()": lambda x: x.tobytes(),
     "pickle": lambda x: pickle.dumps(x),
     "an index": lambda x: x[np.array([1])],
-    "what a mask selects": lambda x: x[x > 1],
+    "a selection by a mask": lambda x: x[x > 1],
 }
 
 

@@ -42,7 +42,7 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "simulate": (
-            "memoryview of a tensor on a simulated GPU that was taken away raises Python's SystemError instead of "
+            "memoryview of a tensor on a simulated GPU that was removed raises Python's SystemError instead of "
             "devshim's SimulationError"
         ),
         "simulate_memory": (

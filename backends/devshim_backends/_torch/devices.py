@@ -214,7 +214,7 @@ def _no_more_cards(count: int) -> str:
         value = os.environ.get(name)
         if value is not None:
             return f"{name}={value[:40]!r} hides {'the others' if count else 'them'}"
-    return "that is all the driver shows" if count else "no AMD driver answers"
+    return "the driver shows no more" if count else "no AMD driver answers"
 
 
 def _capability(properties: Any) -> tuple[int, int] | None:

@@ -20,7 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 def simulate() -> None:
     """Simulate the GPUs that the environment asks for."""
     if find_spec("devshim") is None:
-        print(f"devshim run: {sys.executable} has no devshim, so nothing is simulated in it", file=sys.stderr)
+        print(f"devshim run: devshim is not installed for {sys.executable}, so it simulates no GPUs", file=sys.stderr)
         return
     import devshim as ds
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 REFUSED: dict[str, tuple[Callable[[Any], object], type[ds.DevshimError], type[Exception], str]] = {
-    "no device": (lambda x: ds.place(x, "gup:1"), ds.DeviceSpecError, ValueError, "'gup:1' names no device"),
+    "no device": (lambda x: ds.place(x, "gup:1"), ds.DeviceSpecError, ValueError, "'gup:1' is not a device"),
     "missing device": (
         lambda x: ds.place(x, "gpu:99"),
         ds.DeviceNotFoundError,

@@ -64,7 +64,7 @@ class GuardTests(Kit):
             HIDDEN[how](x)
         if isinstance(caught.value, ds.TransferError):
             assert f" copies from {other_device} to cpu for " in caught.value.problem
-            assert caught.value.problem.partition(", unasked, at ")[2].rpartition(":")[0] in HERE
+            assert caught.value.problem.partition(" (an implicit transfer) at ")[2].rpartition(":")[0] in HERE
         assert outcome(lambda: HIDDEN[how](x)) is plain
 
     @feature("guard")
@@ -86,7 +86,7 @@ class GuardTests(Kit):
             CARRIED[how](x)
         if isinstance(caught.value, ds.TransferError):
             assert f" copies from cpu to {other_device} for an " in caught.value.problem
-            assert caught.value.problem.partition(", unasked, at ")[2].rpartition(":")[0] in HERE
+            assert caught.value.problem.partition(" (an implicit transfer) at ")[2].rpartition(":")[0] in HERE
         with ds.guard("error", host_to_device="allow"):
             assert self.same_numbers(x + x, 2 * numbers())
 
@@ -130,7 +130,7 @@ class GuardTests(Kit):
         at: list[int] = []
         with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
             SITES[site](HIDDEN[how], x, at)
-        assert caught.value.problem.endswith(f", unasked, at {call_sites.__file__}:{at[-1]}")
+        assert caught.value.problem.endswith(f" (an implicit transfer) at {call_sites.__file__}:{at[-1]}")
 
     @feature("guard")
     @pytest.mark.parametrize("how", NUMPYS)

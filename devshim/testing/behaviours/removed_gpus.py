@@ -61,7 +61,7 @@ class RemovedGpuTests(SubprocessKit):
     def left(self, other_device: Device) -> Iterator[Tensor]:
         """Yield a tensor on the last simulated GPU, which is removed."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: real GPUs are not taken away")
+            pytest.skip("hardware: real GPUs are not removed")
         x = self.tensor(other_device)
         with ds.simulate(other_device.index):
             yield x
@@ -75,7 +75,7 @@ class RemovedGpuTests(SubprocessKit):
     @pytest.mark.parametrize("call", CALLS)
     def test_a_tensor_on_a_removed_gpu_names_the_line_that_removed_it(self, left: Tensor, call: str) -> None:
         """Any call that uses a tensor on a removed GPU raises `SimulationError` with the line that removed it."""
-        with pytest.raises(ds.SimulationError, match=r"gpu:1 was taken away at .*taken\.py:\d+") as caught:
+        with pytest.raises(ds.SimulationError, match=r"gpu:1 was removed at .*taken\.py:\d+") as caught:
             CALLS[call](left)
         assert "ds.place(x, 'cpu')" in str(caught.value.hint)
 
@@ -83,9 +83,9 @@ class RemovedGpuTests(SubprocessKit):
     @pytest.mark.parametrize("call", NATIVE)
     def test_operators_refuse_a_tensor_on_a_removed_gpu(self, left: Tensor, call: str) -> None:
         """The framework's own operators also raise it, in other threads, too."""
-        with pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
+        with pytest.raises(ds.SimulationError, match="gpu:1 was removed at "):
             NATIVE[call](left)
-        with pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
+        with pytest.raises(ds.SimulationError, match="gpu:1 was removed at "):
             in_thread(lambda: NATIVE[call](left))
 
     @feature("simulate", "simulate_memory")
@@ -93,9 +93,9 @@ class RemovedGpuTests(SubprocessKit):
     def test_values_on_a_removed_gpu_are_not_read(self, other_device: Device, kind: Callable[[Any], object]) -> None:
         """``float(x)``, ``int(x)`` and ``bool(x)`` raise it, too."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: real GPUs are not taken away")
+            pytest.skip("hardware: real GPUs are not removed")
         x = ds.from_numpy(np.ones((), "float32"), other_device)
-        with ds.simulate(1), pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
+        with ds.simulate(1), pytest.raises(ds.SimulationError, match="gpu:1 was removed at "):
             kind(x)
         assert kind(x) == 1
 
@@ -105,7 +105,7 @@ class RemovedGpuTests(SubprocessKit):
         assert ds.device_of(left) is other_device
         assert ds.placement_of({"a": left}).devices == {other_device}
         for text in (repr(left), str(left), f"{left}"):
-            assert "gpu:1 was taken away at " in text
+            assert "gpu:1 was removed at " in text
 
     @feature("simulate", "simulate_memory")
     def test_the_remaining_gpus_still_compute(self, left: Tensor) -> None:
@@ -118,7 +118,7 @@ class RemovedGpuTests(SubprocessKit):
     def test_a_tensor_works_again_when_its_gpu_returns(self, other_device: Device, tmp_path: Path) -> None:
         """After the GPU is restored, everything is as before, including the values."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: real GPUs are not taken away")
+            pytest.skip("hardware: real GPUs are not removed")
         x = self.tensor(other_device)
         for _ in range(2):
             with ds.simulate(1), pytest.raises(ds.SimulationError):
@@ -126,13 +126,13 @@ class RemovedGpuTests(SubprocessKit):
             y = ds.run(lambda a: a + a, x)
             assert ds.device_of(y) is other_device
             assert self.same_numbers(ds.place(y, "cpu"), 2 * numbers())
-            assert "taken away" not in repr(x)
+            assert "removed" not in repr(x)
 
     @feature("simulate_memory")
     def test_memory_on_a_removed_gpu_is_counted_until_freed(self, other_device: Device) -> None:
         """The bytes on a removed GPU count again after it is restored, unless they were freed in the meantime."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: real GPUs are not taken away")
+            pytest.skip("hardware: real GPUs are not removed")
         gc.collect()
         before = ds.memory(other_device).used
         x, y = self.tensor(other_device), self.tensor(other_device)
@@ -148,7 +148,7 @@ class RemovedGpuTests(SubprocessKit):
     def test_a_tensor_on_a_removed_gpu_may_be_freed_in_another_thread(self, other_device: Device) -> None:
         """The last reference may be dropped in any thread, and nothing is refused afterwards."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: real GPUs are not taken away")
+            pytest.skip("hardware: real GPUs are not removed")
         held = [self.tensor(other_device)]
         with ds.simulate(1):
             thread = threading.Thread(target=held.clear)
@@ -161,7 +161,7 @@ class RemovedGpuTests(SubprocessKit):
     def test_models_on_a_removed_gpu_are_refused_completely(self, other_device: Device) -> None:
         """Models and optimizers cannot be moved or called while their GPU is removed, and are unchanged afterwards."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: real GPUs are not taken away")
+            pytest.skip("hardware: real GPUs are not removed")
         model = ds.place(self.model(), other_device)
         optimizer = self.optimizer(model)
         x, y = self.tensor(other_device, (8, 4)), self.tensor(other_device, (8, 3))
@@ -175,7 +175,7 @@ class RemovedGpuTests(SubprocessKit):
                 lambda: self.forward(model, x),
                 lambda: self.train_step(model, optimizer, x, y, lambda: None),
             ):
-                with pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
+                with pytest.raises(ds.SimulationError, match="gpu:1 was removed at "):
                     use()
         after = self.values_of(model)
         assert all((before[name] == after[name]).all() for name in before)

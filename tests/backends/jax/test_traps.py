@@ -776,7 +776,7 @@ def test_an_array_outlives_its_simulated_card():
         x = ds.ones(2, device=GPU1)
         with ds.simulate(gpus=1):
             assert ds.device_of(x) is GPU1
-            with pytest.raises(ds.SimulationError, match="gpu:1 was taken away"):
+            with pytest.raises(ds.SimulationError, match="gpu:1 was removed"):
                 ds.place(x, CPU)
             with pytest.raises(ds.DeviceNotFoundError):
                 ds.copy(ds.ones(2, device=CPU), GPU1)

@@ -98,7 +98,9 @@ def test_a_variable_that_is_shown_is_read(variables, name, kind):
     assert "1." in expected
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
         show(v)
-    assert caught.value.problem.startswith("TensorFlow copies from gpu:1 to cpu for print(), unasked, at " + __file__)
+    assert caught.value.problem.startswith(
+        "TensorFlow copies from gpu:1 to cpu for print() (an implicit transfer) at " + __file__
+    )
     with warnings.catch_warnings(record=True) as seen, ds.guard("warn"):
         warnings.simplefilter("always")
         assert show(v) == expected

@@ -140,7 +140,7 @@ def test_everything_is_put_back():
     kept = ds.ones((1000,), device="gpu:1")
     with ds.simulate(gpus=0):
         assert entries() != list(hooks._THEIRS), "they refuse what was left on the GPU"
-        with pytest.raises(ds.SimulationError, match="gpu:1 was taken away"):
+        with pytest.raises(ds.SimulationError, match="gpu:1 was removed"):
             kept + kept
     assert entries() == list(hooks._OURS)
     assert used() - before == 4096

@@ -47,8 +47,8 @@ WAITS = {
     "one_hot": (lambda x: F.one_hot(x.long()), "item()"),
     "inv": (lambda x: torch.linalg.inv(x), "item()"),
     "repeat_interleave": (lambda x: x.repeat_interleave(x[0].long(), dim=0), "repeat_interleave()"),
-    "index": (lambda x: torch.ops.aten.index(x, [x > 1]), "what a mask selects"),
-    "writing by a mask": (lambda x: x.index_put_((x > 1,), x[0] + 1), "what a mask selects"),
+    "index": (lambda x: torch.ops.aten.index(x, [x > 1]), "a selection by a mask"),
+    "writing by a mask": (lambda x: x.index_put_((x > 1,), x[0] + 1), "a selection by a mask"),
 }
 GOES_ON = {
     "where, three arguments": lambda x: torch.where(x > 1, x, 0.0),
@@ -77,7 +77,7 @@ def test_what_a_card_waits_for_is_refused(x, name):
     wait, what = WAITS[name]
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
         wait(x)
-    assert f"copies from gpu:1 to cpu for {what}, unasked, at {__file__}:" in caught.value.problem
+    assert f"copies from gpu:1 to cpu for {what} (an implicit transfer) at {__file__}:" in caught.value.problem
     with ds.guard("warn"), warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         wait(x)

@@ -29,7 +29,7 @@ def refused(call, *args):
     """Return the report about a call: its reason, and the line."""
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
         call(*args)
-    told, _, at = caught.value.problem.rpartition(", unasked, at ")
+    told, _, at = caught.value.problem.rpartition(" (an implicit transfer) at ")
     return told.partition("PyTorch copies from ")[2], at
 
 

@@ -690,7 +690,7 @@ assert torch.accelerator.current_accelerator() is None or torch.version.cuda
 try:
     left + 1
 except ds.SimulationError as error:
-    assert "gpu:1 was taken away at " in str(error) and "ds.simulate" in str(error)
+    assert "gpu:1 was removed at " in str(error) and "ds.simulate" in str(error)
 else:
     raise AssertionError("an operator on a card that is gone")
 """,

@@ -174,7 +174,7 @@ def test_ties_are_saved_once_and_stay(first: Any, path: Path) -> None:
     saved.parameters["again"] = on(first.backend, numbers(4, 3) + 1)
     ds.save(saved, path)
     before = state(model)
-    with pytest.raises(ds.CheckpointError, match=r"'0.weight' and 'again' are one there, and two in the file"):
+    with pytest.raises(ds.CheckpointError, match=r"'0.weight' and 'again' are one tensor, but two in the file"):
         ds.load(path, into=model)
     assert state(model) == before
 
@@ -319,11 +319,11 @@ def longer(model: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (less, r"it has '0.bias', too"),
+        (less, r"it also has '0.bias'"),
         (more, r"the file lacks '2.weight'"),
         (wider, r"its '0.bias' is float32 of shape \(7,\), and in the file '0.bias' is float32 of shape \(4,\)"),
         (longer, r"its '0.bias' is float64 of shape \(4,\)"),
-        (lambda model: (model.parameters.clear(), model.layers.clear()), "not built"),
+        (lambda model: (model.parameters.clear(), model.layers.clear()), "build it first"),
     ],
 )
 def test_another_model_is_refused_leaf_by_name(change: Any, told: str, first: Any, path: Path) -> None:
@@ -423,7 +423,7 @@ UNLIKE: dict[str, tuple[Callable[[Any], Any], str]] = {
         r"its 'dense/kernel' is float32 of shape \(9, 4\).*'0.weight' is float32 of shape \(4, 3\)",
     ),
     "rank": (lambda f: ranked(turned_net(f)), r"its weight has 4 axes, and in the file 2"),
-    "unknown": (lambda f: unknown(turned_net(f)), "'extra' of it belong to no layer known on both sides"),
+    "unknown": (lambda f: unknown(turned_net(f)), "'extra' belong to no layer that devshim knows on both frameworks"),
 }
 
 

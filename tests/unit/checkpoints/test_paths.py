@@ -73,7 +73,7 @@ GIVEN: dict[str, tuple[str, str]] = {
     "ds.load(Says(b'model'))": ("ds.load takes a path as text, and was given bytes", "ds.load(os.fsdecode(path))"),
     "ds.load(b'model')": ("ds.load takes a path as text, and was given bytes", "ds.load(os.fsdecode(path))"),
     "ds.load('')": ("ds.load was given an empty path", "name a file: ds.load('checkpoint.safetensors')"),
-    "ds.load('a\\0b')": ("'a\\x00b' holds a character that no file's name can have", "ds.load('ab')"),
+    "ds.load('a\\0b')": ("'a\\x00b' contains a character that no file name can have", "ds.load('ab')"),
     "ds.load('gpu:0', 'model.safetensors')": (
         "ds.load takes the path first and the device second, and was given 'gpu:0' first and 'model.safetensors' "
         "second",
@@ -93,7 +93,7 @@ GIVEN: dict[str, tuple[str, str]] = {
     ),
     "ds.save(X, b'model')": ("ds.save takes a path as text, and was given bytes", "ds.save(obj, os.fsdecode(path))"),
     "ds.save(X, '')": ("ds.save was given an empty path", "name a file: ds.save(obj, 'checkpoint.safetensors')"),
-    "ds.save(X, 'a\\0b')": ("'a\\x00b' holds a character that no file's name can have", "ds.save(obj, 'ab')"),
+    "ds.save(X, 'a\\0b')": ("'a\\x00b' contains a character that no file name can have", "ds.save(obj, 'ab')"),
     "ds.save('model.safetensors', X)": (
         "ds.save takes the path second, and was given 'model.safetensors' first and an ndarray second",
         "the arguments are swapped: ds.save(obj, 'model.safetensors')",
@@ -103,11 +103,17 @@ GIVEN: dict[str, tuple[str, str]] = {
         "the arguments are swapped: ds.save(obj, 'new')",
     ),
     "ds.save(X, 'folder')": (
-        "'{here}/folder' is a folder, not a file to save into",
+        "'{here}/folder' is a folder, not a file",
         "ds.save(obj, '{here}/folder/checkpoint.safetensors')",
     ),
-    "ds.save(X, os.devnull)": ("'/dev/null' is not a regular file, and would be replaced by one", "pass another path"),
-    "ds.save(X, '/dev/full')": ("'/dev/full' is not a regular file, and would be replaced by one", "pass another path"),
+    "ds.save(X, os.devnull)": (
+        "'/dev/null' is not a regular file, and saving would replace it by one",
+        "pass another path",
+    ),
+    "ds.save(X, '/dev/full')": (
+        "'/dev/full' is not a regular file, and saving would replace it by one",
+        "pass another path",
+    ),
 }
 
 
@@ -121,7 +127,7 @@ def test_a_path_that_is_none(call: str, here: Path) -> None:
 
 def test_half_a_character_is_not_a_name() -> None:
     for call in (lambda: ds.load("\ud800"), lambda: ds.save(X, "\ud800")):
-        with pytest.raises(ds.ArgumentError, match="holds a character that no file's name can have"):
+        with pytest.raises(ds.ArgumentError, match="contains a character that no file name can have"):
             call()
 
 
@@ -138,7 +144,7 @@ NOT_THERE: dict[str, tuple[str, str]] = {
     "full/unlike": ("there is no file 'full/unlike' to load", "in that folder are 'a.safetensors'"),
     "folder/x": (
         "there is no file 'folder/x' to load",
-        "write the whole path: the current folder is '{here}'",
+        "pass the full path: the current folder is '{here}'",
     ),
     "nowhere/x": (
         "there is no file 'nowhere/x' to load",
@@ -177,9 +183,9 @@ def test_a_folder_that_is_not_there(here: Path) -> None:
     with pytest.raises(ds.CheckpointError) as caught:
         ds.save(X, "nowhere/x")
     assert isinstance(caught.value, FileNotFoundError)
-    assert caught.value.problem == f"there is no such folder to save into: '{here}/nowhere'"
+    assert caught.value.problem == f"the folder '{here}/nowhere' does not exist"
     assert str(caught.value.hint).startswith("os.makedirs('")
-    with pytest.raises(FileNotFoundError, match="no such folder") as caught:
+    with pytest.raises(FileNotFoundError, match=r"the folder .* does not exist") as caught:
         ds.save(X, "~/x")
     assert "expanduser" in str(caught.value.hint)  # type: ignore[attr-defined]
 
@@ -206,7 +212,7 @@ def test_a_file_that_may_not_be_read(here: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "hint"),
-    [(errno.ENOSPC, "make room on the disk"), (errno.EACCES, "save into a folder that you can write to")],
+    [(errno.ENOSPC, "free disk space"), (errno.EACCES, "save to a folder that you may write to")],
 )
 def test_what_the_system_says_when_saving(number: int, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any) -> None:
@@ -274,10 +280,10 @@ OTHERS: dict[str, tuple[Any, str, str]] = {
     "a.pkl": (
         lambda: pickle.dumps({}),
         "it is a pickle",
-        "read it with the program that wrote it, and save what it holds with ds.save",
+        "read it with the program that wrote it, and save the contents with ds.save",
     ),
     "a.npz": (npz, "it is a file of numpy.savez", "ds.save(dict(numpy.load('a.npz')), 'a.safetensors') converts it"),
-    "a.npy": (npy, "it is an array of numpy.save", "ds.from_numpy(numpy.load('a.npy')) makes a tensor of it"),
+    "a.npy": (npy, "it is an array of numpy.save", "ds.from_numpy(numpy.load('a.npy')) makes a tensor from it"),
     "a.keras": (
         lambda: archive("metadata.json", "config.json", "model.weights.h5"),
         "it is a model of Keras",
@@ -295,13 +301,13 @@ OTHERS: dict[str, tuple[Any, str, str]] = {
     ),
     "a.gguf": (
         lambda: b"GGUF" + bytes(100),
-        "it is a GGUF file, as llama.cpp reads",
+        "it is a GGUF file, as llama.cpp uses",
         "download the model's safetensors files instead",
     ),
     "lfs.safetensors": (
         lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
-        "it is a pointer of Git LFS in place of the file",
-        "`git lfs pull` brings the file itself",
+        "it is a Git LFS pointer instead of the file",
+        "`git lfs pull` downloads the file itself",
     ),
     "page.safetensors": (
         lambda: b"<!doctype html><html></html>",

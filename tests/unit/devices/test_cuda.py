@@ -104,7 +104,7 @@ def test_cards_in_mig_mode_are_as_many_as_cuda_shows(
 
 def test_of_cards_in_mig_mode_those_that_cuda_shows_can_be_chosen(machine: Machine) -> None:
     machine.cards, machine.cuda, machine.in_slices = 4, "1\n", True
-    with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:1, and 1 is visible: a card is in MIG mode"):
+    with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:1, and 1 is visible: a GPU is in MIG mode"):
         ds.set_visible_devices([1])
     ds.set_visible_devices([0])
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"

@@ -111,7 +111,7 @@ def test_cards_in_mig_mode(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> N
     driver.in_slices = {1}
     assert [card.in_slices for card in nvml.cards()] == [False, True]
     assert nvml.known(1) is None
-    assert "MIG mode, where CUDA shows a process one slice" in nvml.why_not(1)
+    assert "MIG mode, where CUDA shows one slice to a process" in nvml.why_not(1)
 
 
 @pytest.mark.parametrize("text", [str, str.encode])
@@ -133,7 +133,7 @@ def test_a_card_that_does_not_tell_its_memory_is_there_all_the_same(driver: Driv
 def test_no_card(driver: Driver) -> None:
     driver.count = 0
     assert nvml.cards() == []
-    assert "has no card" in nvml.why_none()
+    assert "shows no GPU" in nvml.why_none()
 
 
 @pytest.mark.parametrize(
@@ -225,11 +225,11 @@ def test_unlike_cards_are_known_only_in_the_drivers_order(three: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("value", "count", "told"),
     [
-        ("1", 1, "CUDA_VISIBLE_DEVICES='1' hides 2 of 3 cards"),
-        ("", 0, "CUDA_VISIBLE_DEVICES='' hides 3 of 3 cards"),
-        ("0,1,2", 3, "that is all the driver shows"),
-        ("MIG-a,MIG-b,MIG-c", 3, "that is all the driver shows"),
-        (None, 3, "that is all the driver shows"),
+        ("1", 1, "CUDA_VISIBLE_DEVICES='1' hides 2 of 3 GPUs"),
+        ("", 0, "CUDA_VISIBLE_DEVICES='' hides 3 of 3 GPUs"),
+        ("0,1,2", 3, "the driver shows no more"),
+        ("MIG-a,MIG-b,MIG-c", 3, "the driver shows no more"),
+        (None, 3, "the driver shows no more"),
         (None, 0, "it is the driver's own words"),
         ("0,1,2", 0, "it is the driver's own words"),
     ],

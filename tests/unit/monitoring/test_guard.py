@@ -74,7 +74,7 @@ def line() -> int:
 def test_hidden_copies_are_refused(x: Any, name: str) -> None:
     with ds.guard("error"):
         with pytest.raises(
-            ds.TransferError, match=r"^NumPy copies from gpu:1 to cpu for \S+.*, unasked, at "
+            ds.TransferError, match=r"^NumPy copies from gpu:1 to cpu for \S+.* \(an implicit transfer\) at "
         ) as caught:
             HIDDEN[name](x)
         assert "ds.to_numpy(x)" in str(caught.value.hint)
@@ -107,7 +107,7 @@ def test_a_warning_points_at_the_line(x: Any) -> None:
 def test_a_log_entry_is_seen_where_nobody_has_set_up_logging(x: Any, caplog: pytest.LogCaptureFixture) -> None:
     with ds.guard("log"):
         assert float(x) == 1
-    assert "NumPy copies from gpu:1 to cpu for float(), unasked" in caplog.text
+    assert "NumPy copies from gpu:1 to cpu for float() (an implicit transfer)" in caplog.text
 
 
 def test_directions_and_nesting(x: Any) -> None:
@@ -394,11 +394,11 @@ class Sequence:
         raise IndexError(index)
 
     def __float__(self) -> float:
-        raise ds.TransferError("a card's number was read", "write it down")
+        raise ds.TransferError("a value on a GPU was read", "make the copy explicit")
 
 
 def test_a_refusal_behind_an_error_of_numpy_is_raised(x: Any) -> None:
-    with pytest.raises(ds.TransferError, match="a card's number was read"), ds.guard("error"):
+    with pytest.raises(ds.TransferError, match="a value on a GPU was read"), ds.guard("error"):
         np.zeros(2)[0] = Sequence()
     with pytest.raises(ValueError, match="setting an array element"):
         np.zeros(2)[0] = Sequence()

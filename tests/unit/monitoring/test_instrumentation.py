@@ -175,7 +175,7 @@ ARRAY = np.ones(2)
         (lambda x: x[[Tensor(G0, [1], "int64"), 0]], [("gpu:0", "gpu:1", "an index")]),
         (lambda x: x[Tensor(CPU, 1, "int64")], []),
         (lambda x: x[0], []),
-        (lambda x: x[Tensor(G1, [True, False], "bool")], [("gpu:1", "cpu", "what a mask selects")]),
+        (lambda x: x[Tensor(G1, [True, False], "bool")], [("gpu:1", "cpu", "a selection by a mask")]),
         (lambda x: x.__setitem__(0, ARRAY), [("cpu", "gpu:1", "an index or a value")]),
         (lambda x: x.__setitem__(0, Tensor(G0)), [("gpu:0", "gpu:1", "an index or a value")]),
         (lambda x: x.__setitem__(0, 1.0), []),

@@ -55,7 +55,7 @@ def test_beyond_its_capacity_it_goes_on() -> None:
         for i in range(10):
             log.append(scalar(i, "gpu:0"))
         assert copies.count == 2
-        assert "10 values, 2 of them there" in repr(log)
+        assert "10 values, 2 of them on the device" in repr(log)
         assert log.flush().tolist() == list(range(10))
     assert copies.count == 3
 

@@ -340,13 +340,13 @@ TEXTS: dict[str, tuple[type[ds.DevshimError], str, str]] = {
     ),
     'ds.device("cuda:a")': (
         ds.DeviceSpecError,
-        "'cuda:a' names no device: 'a' is not an index",
+        "'cuda:a' is not a device: 'a' is not an index",
         "write the index as a number, such as 'cuda:0'; accepted are 'cpu', 'gpu:1', 'cuda:1', '/GPU:1', an int (a GPU "
         "index), or a framework's own device object",
     ),
     "ds.on(x)": (
         ds.DeviceSpecError,
-        "an object of type ndarray names no device",
+        "an object of type ndarray is not a device",
         "ds.device_of(x) is the device of a tensor x; else write 'cpu', 'gpu:1', 'cuda:1', '/GPU:1', an int (a GPU "
         "index), or a framework's own device object",
     ),

@@ -40,7 +40,7 @@ def test_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="devshim")
     with ds.simulate(2, "1KiB"):
         assert caplog.messages == ["NumPy shows 2 simulated GPUs of 1,024 bytes, computed on the CPU"]
-    assert caplog.messages[1:] == ["NumPy shows no simulated GPUs any more"]
+    assert caplog.messages[1:] == ["NumPy shows no more simulated GPUs"]
     assert {record.levelname for record in caplog.records} == {"INFO"}
 
 

@@ -86,7 +86,7 @@ def missing_gpu_error(index: int) -> SimulationError:
     reason = f"devshim simulates {number} GPU{'s' * (number != 1)}" if number else "no GPUs are simulated now"
     gpu = _removed_gpu(index)
     if gpu is not None:  # PyTorch names the device of tensors that it makes itself, as in x[0] = 5.0
-        reason = f"gpu:{index} was taken away at {gpu.taken}, and {reason}"
+        reason = f"gpu:{index} was removed at {gpu.taken}, and {reason}"
     return SimulationError(
         f"{gpu_name(index)} does not exist (invalid device ordinal): {reason}",
         f"ds.simulate(gpus={index + 1}) adds it, and tensors that were on it can be used again",

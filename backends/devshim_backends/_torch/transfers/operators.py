@@ -217,7 +217,7 @@ def _reason_to_wait(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """Return a description of the value that a GPU waits for in an operator; None if it does not wait."""
     if name in _INDEXED:
         masked = any(x is not None and x.dtype in (torch.bool, torch.uint8) for x in args[1])
-        return "what a mask selects" if masked and (name == "index" or args[2].numel() != 1) else None
+        return "a selection by a mask" if masked and (name == "index" or args[2].numel() != 1) else None
     if name == "repeat_interleave":
         return None if kwargs.get("output_size") is not None else "repeat_interleave()"
     reason = _WAITING.get(name)
