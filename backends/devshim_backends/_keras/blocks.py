@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from devshim.contract.backend import Backend
-    from devshim_backends._keras.layout_inference import Orders
+    from devshim_backends._keras.layout_features import FeatureOrders
     from devshim_backends._keras.traversal import Contents
 
 __all__ = ["blocks_of", "layers_of"]
@@ -51,7 +51,7 @@ def blocks_of(backend: Backend, contents: Contents, model: Any) -> list[Block]:
     paths = Paths(backend, contents, model)
     if not is_layer(model):
         return [Block("", paths.all())] if contents.is_module(model) and paths.all() else []
-    return list(_opened(model, paths)) if _can_be_cut(model) else [Block("", paths.all())]
+    return list(_chain_blocks(model, paths)) if _can_be_cut(model) else [Block("", paths.all())]
 
 
 def layers_of(backend: Backend, contents: Contents, model: Any) -> list[Layer]:
@@ -59,44 +59,45 @@ def layers_of(backend: Backend, contents: Contents, model: Any) -> list[Layer]:
     paths = Paths(backend, contents, model)
     if not is_layer(model):
         return [Layer("other", "", {path: Weight(path) for path in paths.all()})] if paths.all() else []
-    from devshim_backends._keras.layout_inference import (
-        orders_of,  # imports Keras, which a program with a layer has imported
-    )
+    # This imports Keras, which a program with a layer has imported.
+    from devshim_backends._keras.layout_inference import infer_orders
 
-    return list(_layers(model, paths, orders_of(model), set()))
+    return list(_walk_layers(model, paths, infer_orders(model), set()))
 
 
 # ---------------------------------------------------------------------- blocks
-def _opened(layer: Any, paths: Paths) -> Iterator[Block]:
+def _chain_blocks(layer: Any, paths: Paths) -> Iterator[Block]:
     """Yield the blocks of a model: its own weights first, then its layers, with chains opened."""
-    from devshim_backends._keras.layout_graph import is_graph, parts
+    from devshim_backends._keras.layout_features import sublayers
+    from devshim_backends._keras.layout_graph import is_graph
 
-    own = tuple(paths.of(_own(layer)))
+    own = tuple(paths.of(_own_variables(layer)))
     if own:
         yield Block(own[0], own)
-    for each in parts(layer):
+    for each in sublayers(layer):
         if is_graph(each):
-            yield from _opened(each, paths)
+            yield from _chain_blocks(each, paths)
             continue
         leaves = tuple(paths.of(each.variables))
         if leaves:
-            inside = tuple(_opened(each, paths)) if _can_be_cut(each) else ()
-            yield Block.of(_prefix(leaves), leaves, inside)
+            inside = tuple(_chain_blocks(each, paths)) if _can_be_cut(each) else ()
+            yield Block.of(_common_prefix(leaves), leaves, inside)
 
 
-def _own(layer: Any) -> list[Any]:
+def _own_variables(layer: Any) -> list[Any]:
     """Return a layer's variables that are not in its sublayers."""
     return [*getattr(layer, "_trainable_variables", ()), *getattr(layer, "_non_trainable_variables", ())]
 
 
 def _can_be_cut(layer: Any) -> bool:
     """Return True if a layer calls its sublayers as a user would, so that they can be on other devices."""
-    from devshim_backends._keras.layout_graph import is_graph, parts
+    from devshim_backends._keras.layout_features import sublayers
+    from devshim_backends._keras.layout_graph import is_graph
 
-    return any(parts(layer)) and (is_graph(layer) or not type(layer).__module__.startswith("keras."))
+    return any(sublayers(layer)) and (is_graph(layer) or not type(layer).__module__.startswith("keras."))
 
 
-def _prefix(paths: tuple[str, ...]) -> str:
+def _common_prefix(paths: tuple[str, ...]) -> str:
     """Return the prefix of the key paths of a layer's weights."""
     split = [path.split(".")[:-1] for path in paths]
     common = [names[0] for names in zip(*split, strict=False) if len(set(names)) == 1]
@@ -104,21 +105,21 @@ def _prefix(paths: tuple[str, ...]) -> str:
 
 
 # ---------------------------------------------------------------------- layers
-def _layers(layer: Any, paths: Paths, orders: Orders, seen: set[int]) -> Iterator[Layer]:
+def _walk_layers(layer: Any, paths: Paths, orders: FeatureOrders, seen: set[int]) -> Iterator[Layer]:
     """Yield a layer and its sublayers, each once."""
     from devshim_backends._keras import layer_specs
-    from devshim_backends._keras.layout_graph import parts
+    from devshim_backends._keras.layout_features import sublayers
 
     if id(layer) in seen:
         return
     seen.add(id(layer))
     path_of = {id(variable): path for variable in layer.weights for path in paths.of([variable])}
-    told = layer_specs.told(layer, path_of, orders)
-    if told is not None:
-        yield from told
+    described = layer_specs.describe_layer(layer, path_of, orders)
+    if described is not None:
+        yield from described
         return
-    own = paths.of(_own(layer))
+    own = paths.of(_own_variables(layer))
     if own:
-        yield Layer("other", _prefix(tuple(own)), {path.rpartition(".")[2]: Weight(path) for path in own})
-    for each in parts(layer):
-        yield from _layers(each, paths, orders, seen)
+        yield Layer("other", _common_prefix(tuple(own)), {path.rpartition(".")[2]: Weight(path) for path in own})
+    for each in sublayers(layer):
+        yield from _walk_layers(each, paths, orders, seen)

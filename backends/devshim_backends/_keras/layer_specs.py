@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from devshim.contract.models import Layer, Weight
-from devshim_backends._keras.layout_graph import PLAIN, Features
+from devshim_backends._keras.layout_features import PLAIN, FeatureOrders, Features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from devshim_backends._keras.layout_inference import Orders
-
-__all__ = ["told"]
+__all__ = ["describe_layer"]
 
 _UNCLEAR = (
     "its features may be those of a map, which Keras stores in another order than other frameworks, and the order "
@@ -32,17 +30,17 @@ _CELLS = {keras.layers.LSTMCell: "lstm", keras.layers.GRUCell: "gru", keras.laye
 _DEFAULTS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 
 
-def told(layer: Any, path_of: Mapping[int, str], orders: Orders) -> list[Layer] | None:
-    """Return a layer as the layers that it is in other frameworks; None if its kind is unknown.
+def describe_layer(layer: Any, path_of: Mapping[int, str], orders: FeatureOrders) -> list[Layer] | None:
+    """Return a layer as one or more layers in canonical terms; None if its kind is unknown.
 
     Args:
         layer: The layer.
         path_of: Id of a variable that has a value -> its key path.
-        orders: The features that it takes and makes.
+        orders: The features of all layers of the model.
     """
-    found = list(_of(layer, _Paths(path_of), orders))
-    named = {weight.path for each in found for weight in each.weights.values()}
-    return found if found and named == {*path_of.values()} else None
+    found = list(_describe(layer, _Paths(path_of), orders))
+    described = {weight.path for each in found for weight in each.weights.values()}
+    return found if found and described == {*path_of.values()} else None
 
 
 class _Paths:
@@ -55,119 +53,123 @@ class _Paths:
         return self._path_of.get(id(getattr(layer, name, None)))
 
 
-def _of(layer: Any, paths: _Paths, orders: Orders) -> Iterator[Layer]:
+def _describe(layer: Any, paths: _Paths, orders: FeatureOrders) -> Iterator[Layer]:
     cls = keras.layers
-    takes, makes = orders.into.get(id(layer), PLAIN), orders.made.get(id(layer), PLAIN)
+    in_features, out_features = orders.inputs.get(id(layer), PLAIN), orders.outputs.get(id(layer), PLAIN)
     if isinstance(layer, cls.Bidirectional):
         for each in (layer.forward_layer, layer.backward_layer):
-            yield from _recurrent(each, paths, takes)
+            yield from _recurrent(each, paths, in_features)
     elif isinstance(layer, cls.RNN):
-        yield from _recurrent(layer, paths, takes)
+        yield from _recurrent(layer, paths, in_features)
     elif type(layer) in _CELLS:
-        yield from _cell(layer, paths, takes, reverse=False)
+        yield from _cell(layer, paths, in_features, reverse=False)
     elif isinstance(layer, cls.Dense):
-        yield _made("linear", paths, layer, {"weight": _matrix(paths, layer, "kernel", takes, makes)}, {}, makes)
+        kernel = _kernel(paths, layer, "kernel", in_features, out_features)
+        yield _layer("linear", paths, layer, {"weight": kernel}, {}, out_features)
     elif isinstance(layer, cls.Embedding):
-        yield _made("embedding", paths, layer, {"weight": _plain(paths.of(layer, "embeddings"), makes)}, {})
+        yield _layer("embedding", paths, layer, {"weight": _unchanged(paths.of(layer, "embeddings"), out_features)}, {})
     elif isinstance(layer, (cls.BatchNormalization, cls.LayerNormalization, cls.GroupNormalization)):
-        yield from _norm(layer, paths, takes, makes)
+        yield from _norm(layer, paths, in_features, out_features)
     else:
         for each in _convolutions(layer, paths):
-            why = _UNCLEAR if takes.kind == "unclear" else ""
+            why = _UNCLEAR if in_features.kind == "unclear" else ""
             weights = {role: replace(weight, unclear=why) for role, weight in each.weights.items()}
             yield replace(each, weights=weights)
 
 
-def _made(
+def _layer(
     kind: str,
     paths: _Paths,
     layer: Any,
     weights: dict[str, Weight | None],
     settings: dict[str, Any],
-    makes: Features = PLAIN,
+    out_features: Features = PLAIN,
 ) -> Layer:
     bias = paths.of(layer, "bias")
     if bias is not None:
-        weights["bias"] = _vector(bias, makes)
+        weights["bias"] = _bias_or_scale(bias, out_features)
     held = {role: weight for role, weight in weights.items() if weight is not None}
     first = next(iter(held.values()), None)
     return Layer(kind, "" if first is None else first.path.rpartition(".")[0], held, settings)
 
 
 # ---------------------------------------------------------------------- layouts
-def _matrix(paths: _Paths, layer: Any, name: str, takes: Features, makes: Features, gates: int = 1) -> Weight | None:
-    """Return a kernel of (inputs, outputs); either may be a row of a map, in which channels come last."""
+def _kernel(
+    paths: _Paths, layer: Any, name: str, in_features: Features, out_features: Features, gates: int = 1
+) -> Weight | None:
+    """Return a kernel of (inputs, outputs); either may be a flattened map, in which channels come last."""
     path: str | None = paths.of(layer, name)
     kernel: Any = getattr(layer, name, None)
     if path is None:
         return None
     inputs, outputs = map(int, kernel.shape)
-    ins, outs = _row(takes) or (inputs,), _row(makes) or ((gates, outputs // gates) if gates > 1 else (outputs,))
-    if "unclear" in (takes.kind, makes.kind) or prod(ins) != inputs or prod(outs) != outputs:
+    ins = _map_sizes(in_features) or (inputs,)
+    outs = _map_sizes(out_features) or ((gates, outputs // gates) if gates > 1 else (outputs,))
+    if "unclear" in (in_features.kind, out_features.kind) or prod(ins) != inputs or prod(outs) != outputs:
         return Weight(path, (1, 0), unclear=_UNCLEAR)
     if len(ins) == len(outs) == 1:
         return Weight(path, (1, 0))
-    out_axes = _turned(outs, 0) if _row(makes) else tuple(range(len(outs)))
-    return Weight(path, (*_turned(ins, len(outs)), *out_axes), (outs, ins), (1, 0, 2) if gates == 3 else None)
+    out_axes = _channels_last(outs, 0) if _map_sizes(out_features) else tuple(range(len(outs)))
+    return Weight(path, (*_channels_last(ins, len(outs)), *out_axes), (outs, ins), (1, 0, 2) if gates == 3 else None)
 
 
-def _vector(path: str, features: Features) -> Weight:
+def _bias_or_scale(path: str, features: Features) -> Weight:
     if features.kind == "unclear":
         return Weight(path, unclear=_UNCLEAR)
-    sizes = _row(features)
-    return Weight(path, _turned(sizes, 0), (sizes,)) if sizes else Weight(path)
+    sizes = _map_sizes(features)
+    return Weight(path, _channels_last(sizes, 0), (sizes,)) if sizes else Weight(path)
 
 
-def _row(features: Features) -> tuple[int, ...]:
-    """Return the channels, height and width of a map whose row the features are; empty for other features."""
-    return features.sizes if features.kind == "row" else ()
+def _map_sizes(features: Features) -> tuple[int, ...]:
+    """Return the channels, height and width of the map that was flattened; empty for other features."""
+    return features.sizes if features.kind == "flattened" else ()
 
 
-def _plain(path: str | None, makes: Features) -> Weight | None:
+def _unchanged(path: str | None, out_features: Features) -> Weight | None:
     """Return a weight with the same layout in every framework, unless its last axis becomes a map."""
     if path is None:
         return None
-    return Weight(path, unclear=_UNCLEAR if makes.kind in ("unclear", "row") else "")
+    return Weight(path, unclear=_UNCLEAR if out_features.kind in ("unclear", "flattened") else "")
 
 
-def _turned(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:
+def _channels_last(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:
     """Return axes with the first one moved to the end."""
     axes = range(first, first + len(sizes))
     return (*axes[1:], axes[0])
 
 
 # ---------------------------------------------------------------------- kinds
-def _norm(layer: Any, paths: _Paths, takes: Features, makes: Features) -> Iterator[Layer]:
-    settings: dict[str, Any] = {"epsilon": layer.epsilon}
-    roles = dict(_NORMS)
+def _norm(layer: Any, paths: _Paths, in_features: Features, out_features: Features) -> Iterator[Layer]:
+    """Yield a normalization, whose scale and shift have the order of the features."""
+    roles, settings = dict(_NORMS), {"epsilon": layer.epsilon}
     axes = list(layer.axis) if isinstance(layer.axis, (list, tuple)) else [layer.axis]
-    features = makes if makes.kind != "plain" and takes.kind == "plain" else takes
+    features = out_features if out_features.kind != "plain" and in_features.kind == "plain" else in_features
     if isinstance(layer, keras.layers.BatchNormalization):
         kind = "batch_norm"
         roles.update(_STATISTICS)
     elif isinstance(layer, keras.layers.LayerNormalization):
         kind = "other" if getattr(layer, "rms_scaling", False) else "layer_norm"
-        if len(axes) > 1 and takes.kind != "plain":
-            features = _of_a_map(layer, axes, takes)
+        if len(axes) > 1 and in_features.kind != "plain":
+            features = _map_norm_features(layer, axes, in_features)
     else:
         kind, gamma = "group_norm", layer.gamma if layer.scale else layer.beta
         if gamma is None:
             return
         settings["groups"] = int(gamma.shape[0]) if layer.groups == -1 else layer.groups
-        features = Features("unclear") if takes.kind in ("row", "unclear") else features
-    found = {role: paths.of(layer, name) for name, role in roles.items()}
-    if kind == "layer_norm" and len(axes) > 1 and features.kind == "map":
-        weights = {role: Weight(path, _back(len(axes))) for role, path in found.items() if path}
-    else:
-        weights = {role: _vector(path, features) for role, path in found.items() if path}
+        features = Features("unclear") if in_features.kind in ("flattened", "unclear") else features
+    found = {role: path for name, role in roles.items() if (path := paths.of(layer, name))}
+    over_map = kind == "layer_norm" and len(axes) > 1 and features.kind == "map"
+    weights = {
+        role: Weight(path, _channels_first(len(axes))) if over_map else _bias_or_scale(path, features)
+        for role, path in found.items()
+    }
     if weights and kind != "other":
-        path = next(iter(weights.values())).path
-        yield Layer(kind, path.rpartition(".")[0], weights, settings)
+        yield Layer(kind, next(iter(found.values())).rpartition(".")[0], weights, settings)
 
 
-def _of_a_map(layer: Any, axes: list[int], takes: Features) -> Features:
+def _map_norm_features(layer: Any, axes: list[int], in_features: Features) -> Features:
     """Return the features of a normalization over several axes: a whole map, or unclear."""
-    normalizes_channels = takes.kind == "map" and layer.gamma is not None and -1 not in axes[:-1]
+    normalizes_channels = in_features.kind == "map" and layer.gamma is not None and -1 not in axes[:-1]
     return (
         Features("map")
         if normalizes_channels and sorted(axes) == list(range(1, len(axes) + 1))
@@ -175,7 +177,7 @@ def _of_a_map(layer: Any, axes: list[int], takes: Features) -> Features:
     )
 
 
-def _back(rank: int) -> tuple[int, ...]:
+def _channels_first(rank: int) -> tuple[int, ...]:
     return (*range(1, rank), 0)
 
 
@@ -183,26 +185,26 @@ def _convolutions(layer: Any, paths: _Paths) -> Iterator[Layer]:
     cls = keras.layers
     path = paths.of(layer, "kernel")
     if isinstance(layer, (cls.Conv1DTranspose, cls.Conv2DTranspose, cls.Conv3DTranspose)):
-        yield _made("conv_transpose", paths, layer, {"weight": _window(path, layer.rank)}, {"groups": 1})
+        yield _layer("conv_transpose", paths, layer, {"weight": _conv_kernel(path, layer.rank)}, {"groups": 1})
     elif isinstance(layer, (cls.Conv1D, cls.Conv2D, cls.Conv3D)):
-        yield _made("conv", paths, layer, {"weight": _window(path, layer.rank)}, {"groups": layer.groups})
+        yield _layer("conv", paths, layer, {"weight": _conv_kernel(path, layer.rank)}, {"groups": layer.groups})
     elif isinstance(layer, (cls.DepthwiseConv1D, cls.DepthwiseConv2D)):
-        weights, settings = _depthwise(layer, paths, "kernel")
-        yield _made("conv", paths, layer, weights, settings)
+        weights, settings = _depthwise_kernel(layer, paths, "kernel")
+        yield _layer("conv", paths, layer, weights, settings)
     elif isinstance(layer, (cls.SeparableConv1D, cls.SeparableConv2D)):
-        weights, settings = _depthwise(layer, paths, "depthwise_kernel")
+        weights, settings = _depthwise_kernel(layer, paths, "depthwise_kernel")
         if weights["weight"] is not None:
             yield Layer("conv", weights["weight"].path.rpartition(".")[0], {"weight": weights["weight"]}, settings)
-        pointwise = _window(paths.of(layer, "pointwise_kernel"), layer.rank)
-        yield _made("conv", paths, layer, {"weight": pointwise}, {"groups": 1})
+        pointwise = _conv_kernel(paths.of(layer, "pointwise_kernel"), layer.rank)
+        yield _layer("conv", paths, layer, {"weight": pointwise}, {"groups": 1})
 
 
-def _window(path: str | None, rank: int) -> Weight | None:
+def _conv_kernel(path: str | None, rank: int) -> Weight | None:
     """Return a kernel of (height, width, inputs, outputs)."""
     return None if path is None else Weight(path, (*range(2, rank + 2), 1, 0))
 
 
-def _depthwise(layer: Any, paths: _Paths, name: str) -> tuple[dict[str, Weight | None], dict[str, Any]]:
+def _depthwise_kernel(layer: Any, paths: _Paths, name: str) -> tuple[dict[str, Weight | None], dict[str, Any]]:
     """Return a kernel of (height, width, inputs, outputs of each)."""
     path = paths.of(layer, name)
     if path is None:
@@ -212,13 +214,13 @@ def _depthwise(layer: Any, paths: _Paths, name: str) -> tuple[dict[str, Weight |
     return {"weight": Weight(path, (*range(3, 3 + len(window)), 0, 1, 2), folded)}, {"groups": inputs}
 
 
-def _recurrent(layer: Any, paths: _Paths, takes: Features) -> Iterator[Layer]:
+def _recurrent(layer: Any, paths: _Paths, in_features: Features) -> Iterator[Layer]:
     cells = getattr(layer.cell, "cells", [layer.cell])
     for cell in cells:
-        yield from _cell(cell, paths, takes if cell is cells[0] else PLAIN, reverse=layer.go_backwards)
+        yield from _cell(cell, paths, in_features if cell is cells[0] else PLAIN, reverse=layer.go_backwards)
 
 
-def _cell(cell: Any, paths: _Paths, takes: Features, *, reverse: bool) -> Iterator[Layer]:
+def _cell(cell: Any, paths: _Paths, in_features: Features, *, reverse: bool) -> Iterator[Layer]:
     kind = _CELLS.get(type(cell))
     if kind is None or paths.of(cell, "kernel") is None:
         return
@@ -229,22 +231,22 @@ def _cell(cell: Any, paths: _Paths, takes: Features, *, reverse: bool) -> Iterat
             settings[name] = used
     gates = 3 if kind == "gru" else 1
     weights = {
-        "weight_ih": _matrix(paths, cell, "kernel", takes, PLAIN, gates),
-        "weight_hh": _matrix(paths, cell, "recurrent_kernel", PLAIN, PLAIN, gates),
+        "weight_ih": _kernel(paths, cell, "kernel", in_features, PLAIN, gates),
+        "weight_hh": _kernel(paths, cell, "recurrent_kernel", PLAIN, PLAIN, gates),
     }
     bias = paths.of(cell, "bias")
     if kind == "gru":
         if not cell.reset_after:
             settings["reset_after"] = False
         if bias is not None:
-            weights.update(_biases_of_gates(bias, cell))
+            weights.update(_gru_biases(bias, cell))
     elif bias is not None:
         weights["bias_ih+bias_hh"] = Weight(bias)
     held = {role: weight for role, weight in weights.items() if weight is not None}
     yield Layer(kind, held["weight_ih"].path.rpartition(".")[0], held, settings)
 
 
-def _biases_of_gates(path: str, cell: Any) -> dict[str, Weight]:
+def _gru_biases(path: str, cell: Any) -> dict[str, Weight]:
     folded, order = ((3, cell.units),), (1, 0, 2)
     if not cell.reset_after:
         return {"bias_ih+bias_hh": Weight(path, None, folded, order)}

@@ -6,38 +6,36 @@ unchanged, and the recorded calls are deleted. Code that does not accept symboli
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from devshim_backends._keras.layout_features import all_layers
 
 __all__ = ["graph_of"]
 
 
-def graph_of(layer: Any, every: Callable[[Any], Any], tensor: Any | None = None) -> Any | None:
+def graph_of(layer: Any, tensor: Any | None = None) -> Any | None:
     """Return the `keras.Function` that a layer applies to one tensor; None if it cannot be found.
 
     Args:
         layer: A layer or model with a ``call`` of the user's own.
-        every: Returns a layer and all its sublayers.
         tensor: The tensor that the layer is called with, or None for one of the shape that it was built for.
     """
     shape = _built_for(layer) if tensor is None else tuple(tensor.shape)
     if shape is None or type(layer).call.__module__.startswith("keras."):
         return None
-    before = [(each, len(each._inbound_nodes), len(each._outbound_nodes)) for each in every(layer)]
+    before = [(each, len(each._inbound_nodes), len(each._outbound_nodes)) for each in all_layers(layer)]
     try:
-        given = keras.KerasTensor(shape, getattr(tensor, "dtype", "float32"))
+        symbolic = keras.KerasTensor(shape, getattr(tensor, "dtype", "float32"))
         with keras.StatelessScope():
-            made = layer.call(given)
-        return keras.Function(given, made)
+            result = layer.call(symbolic)
+        return keras.Function(symbolic, result)
     except Exception:  # the user's code may raise any error for a tensor without values
         return None
     finally:
-        for each, taken, given_on in before:
-            del each._inbound_nodes[taken:], each._outbound_nodes[given_on:]
+        for each, inbound, outbound in before:
+            del each._inbound_nodes[inbound:], each._outbound_nodes[outbound:]
 
 
 def _built_for(layer: Any) -> tuple[int | None, ...] | None:

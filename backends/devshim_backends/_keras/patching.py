@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ORIGINAL", "wrap_method"]
 
-ORIGINAL = "_devshim_theirs"
+ORIGINAL = "_devshim_original"
 """The attribute of a wrapper that contains the Keras function it replaced."""
 
 

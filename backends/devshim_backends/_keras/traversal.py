@@ -32,7 +32,7 @@ __all__ = [
     "is_variable",
 ]
 
-_IGNORED = frozenset({"_devshim_wire", "_tracker"})
+_IGNORED = frozenset({"_devshim_hook", "_tracker"})
 _VARIABLES = frozenset({"Variable", "KerasVariable"})
 
 

@@ -8,15 +8,15 @@ from typing import Any
 from devshim_backends._keras.cloning import rebuild_layer
 from devshim_backends._tensorflow.models.traversal import CONTENTS, children, is_layer, parts
 
-__all__ = ["made_again"]
+__all__ = ["clone_model"]
 
 
-def made_again(model: Any) -> Any:
-    """Return a model of the same structure, into which the caller still has to copy the values."""
-    return rebuild_layer(CONTENTS, model) if is_layer(model) else copy.deepcopy(model, _remade_within(model))
+def clone_model(model: Any) -> Any:
+    """Return a model of the same structure; the caller still has to copy the values into it."""
+    return rebuild_layer(CONTENTS, model) if is_layer(model) else copy.deepcopy(model, _clone_keras_objects(model))
 
 
-def _remade_within(module: Any) -> dict[int, Any]:
+def _clone_keras_objects(module: Any) -> dict[int, Any]:
     """Return clones of the Keras objects in a module, by `id`: Keras makes them, because Python cannot copy them."""
     made: dict[int, Any] = {}
     for _, part in parts(module):

@@ -1,8 +1,9 @@
 """Split models and placed models: this module makes models and optimizers compute on the devices of their variables.
 
-TensorFlow computes on the current scope's device, not on that of its tensors. So each layer of a model on a GPU gets a
-hook (a `Wire` of `hooks`). The hook chooses the scope in which the layer computes, builds and trains. In a model on
-several devices, it also copies the layer's inputs there.
+TensorFlow computes on the device of the current scope, not on that of its tensors. So each layer, module and optimizer
+of a placed model gets a hook (`hooks`), which runs around the calls of its methods (`patching`) and opens the scope of
+a device: a `DeviceHook` if all variables of the part are on one device, a `FollowHook` if a part of a split model has
+no variables, a `SplitHook` if it contains parts on several devices, and an `OptimizerHook` for an optimizer.
 
 Requirements this module answers:
 
@@ -15,6 +16,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -23,15 +25,18 @@ from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, UnsupportedError
 from devshim_backends._keras.optimizers import wrapped_optimizers
 from devshim_backends._tensorflow.models import patching
-from devshim_backends._tensorflow.models.hooks import Apply, Floating, Place, Span, Wire
-from devshim_backends._tensorflow.models.storage_swap import forget, is_hosts
+from devshim_backends._tensorflow.models.hooks import CallHook, DeviceHook, FollowHook, OptimizerHook, SplitHook
+from devshim_backends._tensorflow.models.storage_swap import recompile_functions, stays_on_host
 from devshim_backends._tensorflow.models.traversal import compiled_parts, is_layer, named_variables, native, parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from devshim.devices.device import Device
     from devshim_backends._tensorflow.models.models import TensorflowModels
+
+    Hooked = tuple[Any, CallHook | None]
+    """An object and its hook; None for an object that needs no hook."""
 
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
 """The attributes that store what `fit`, `evaluate` and `predict` have compiled."""
@@ -40,104 +45,104 @@ _FUNCTIONS = ("train_function", "test_function", "predict_function")
 def install_hooks(backend: TensorflowModels, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
     """Install hooks on a model or optimizer to compute where its variables are; see `ModelBackend.install_hooks`."""
     if isinstance(obj, tf.Module) or is_layer(obj):
-        wires = list(_of_model(backend, obj, where).values())
+        hooked = _model_hooks(backend, obj, where)
         models = [part for _, part in compiled_parts(obj)]
         optimizers = {id(model.optimizer): model.optimizer for model in models if model.optimizer is not None}
     else:
-        wires, models, optimizers = [], [], {id(obj): obj}
+        hooked, models, optimizers = [], [], {id(obj): obj}
     for optimizer in optimizers.values():
-        wires += _of_optimizer(backend, optimizer)
-    forget()
-    before = [(part, patching.wire_of(part)) for part, _ in wires]
-
-    def undo() -> None:
-        for part, wire in before:
-            patching.put(part, wire)
-
-    for part, wire in wires:
-        patching.put(part, wire)
-    if any(isinstance(wire, Span) for _, wire in wires):
-        patching.serve_unplaced(Apply(backend, placed=False))
+        hooked += _optimizer_hooks(backend, optimizer)
+    recompile_functions()
+    before = [(part, patching.hook_of(part)) for part, _ in hooked]
+    _set_hooks(hooked)
+    if any(isinstance(hook, SplitHook) for _, hook in hooked):
+        patching.hook_other_optimizers(OptimizerHook(backend, placed=False))
     for model in models:
         for name in _FUNCTIONS:
             if getattr(model, name, None) is not None:
                 setattr(model, name, None)
-    return undo
+    return lambda: _set_hooks(before)
+
+
+def _set_hooks(hooked: Sequence[Hooked]) -> None:
+    for part, hook in hooked:
+        patching.set_hook(part, hook)
 
 
 # ---------------------------------------------------------------------- models
-def _of_model(backend: TensorflowModels, model: Any, where: Callable[[str], Device]) -> dict[int, tuple[Any, Any]]:
-    """Return each part of a model with its hook, by the part's `id`."""
-    found = {id(part): (part, path) for path, part in reversed(list(parts(model)))}
-    devices = {key: _devices(backend, part) for key, (part, _) in found.items()}
-    for key, (part, path) in found.items():
-        if not devices[key] and (part is model or not getattr(part, "built", True)):
-            devices[key] = _wanted(where, path)
-    every = dict.fromkeys(device for key in found for device in devices[key])
-    if len(every) < 2:
-        wire = _alone(backend, *every)
-        return {key: (part, wire) for key, (part, _) in found.items()}
-    if all(len(devices[key]) < 2 for key, (part, _) in found.items() if part is not model):
-        devices[id(model)] = every
-    made: dict[int, tuple[Any, Any]] = {}
-    for key, (part, path) in found.items():
-        made[key] = part, _in_split(backend, part, path, list(devices[key]))
-        for operation in getattr(part, "_operations", ()):  # the operators of a functional model are not layers
-            if id(operation) not in found:
-                made[id(operation)] = operation, Floating(backend)
-    return made
+def _model_hooks(backend: TensorflowModels, model: Any, where: Callable[[str], Device]) -> list[Hooked]:
+    """Return each part of a model with its hook."""
+    found: dict[int, tuple[str, Any]] = {}
+    devices: dict[int, list[Device]] = {}
+    for path, part in parts(model):
+        if id(part) not in found:  # a part with several names counts under the first
+            found[id(part)] = path, part
+            devices[id(part)] = _devices(backend, part) or _planned(model, part, path, where)
+    used = list(dict.fromkeys(chain.from_iterable(devices.values())))
+    if len(used) < 2:
+        hook = _whole_model_hook(backend, *used)
+        return [(part, hook) for _, part in found.values()]
+    devices[id(model)] = used
+    hooked: list[Hooked] = []
+    for key, (path, part) in found.items():
+        hooked.append((part, _part_hook(backend, part, path, devices[key])))
+    # The operators of a functional model, such as the sum in ``x + y``, are not layers.
+    operations = {id(each): each for _, part in found.values() for each in getattr(part, "_operations", ())}
+    return hooked + [(each, FollowHook(backend)) for key, each in operations.items() if key not in found]
 
 
-def _in_split(backend: TensorflowModels, part: Any, path: str, devices: list[Device]) -> Wire:
-    """Return the hook for a part of a model that is on several devices."""
+def _part_hook(backend: TensorflowModels, part: Any, path: str, devices: list[Device]) -> CallHook:
+    """Return the hook for a part of a split model."""
     if not devices:
-        return Floating(backend)
+        return FollowHook(backend)
     if len(devices) == 1:
-        return Place(backend, devices[0], carries=True)
-    own = list(dict.fromkeys(backend.device_of(x) for x in _own(backend, part)))
+        return DeviceHook(backend, devices[0], in_split=True)
+    own = list(dict.fromkeys(backend.device_of(x) for x in _own_variables(backend, part)))
     if len(own) > 1:
         raise UnsupportedError(
             f"the weights of {path or 'the layer'} ({type(part).__name__}) would be on {own[0]} and {own[1]}, but it "
             "computes with all of them at once",
             "give all weights of a layer one device by the layer's name: Placement({'dense': 'gpu:0'})",
         )
-    return Span(backend, devices)
+    return SplitHook(backend, devices)
 
 
-def _alone(backend: TensorflowModels, device: Device = CPU) -> Wire | None:
-    """Return the hook for parts that are all on one device."""
-    by_itself = device is CPU and (backend.simulated or not tf.config.get_visible_devices("GPU"))
-    return None if by_itself else Place(backend, device, carries=False)
+def _whole_model_hook(backend: TensorflowModels, device: Device = CPU) -> CallHook | None:
+    """Return the hook for the parts of a model that is on one device."""
+    computes_on_host = backend.simulated or not tf.config.get_visible_devices("GPU")
+    return None if device is CPU and computes_on_host else DeviceHook(backend, device, in_split=False)
 
 
-def _devices(backend: TensorflowModels, part: Any) -> dict[Device, None]:
+def _devices(backend: TensorflowModels, part: Any) -> list[Device]:
     """Return the devices of the variables of a part and of the parts inside it, in their order."""
-    return {backend.device_of(x): None for _, each in parts(part) for x in _own(backend, each)}
+    variables = (x for _, each in parts(part) for x in _own_variables(backend, each))
+    return list(dict.fromkeys(backend.device_of(x) for x in variables))
 
 
-def _own(backend: TensorflowModels, part: Any) -> Iterator[Any]:
+def _own_variables(backend: TensorflowModels, part: Any) -> Iterator[Any]:
     for each in named_variables(part):
         variable = native(each.variable)
-        if variable is not None and not is_hosts(backend, variable):
+        if variable is not None and not stays_on_host(backend, variable):
             yield variable
 
 
-def _wanted(where: Callable[[str], Device], path: str) -> dict[Device, None]:
-    """Return the device for a part without variables; a placement that names leaves may not give one."""
+def _planned(model: Any, part: Any, path: str, where: Callable[[str], Device]) -> list[Device]:
+    """Return the device for a part that has no variables yet; a placement that names leaves may not give one."""
+    if part is not model and getattr(part, "built", True):
+        return []
     try:
-        return {where(path): None}
+        return [where(path)]
     except ArgumentError:
-        return {}
+        return []
 
 
 # ---------------------------------------------------------------------- optimizers
-def _of_optimizer(backend: TensorflowModels, optimizer: Any) -> list[tuple[Any, Any]]:
+def _optimizer_hooks(backend: TensorflowModels, optimizer: Any) -> list[Hooked]:
     """Return the hooks for an optimizer and the optimizers that it wraps."""
     devices = dict.fromkeys(backend.device_of(leaf.owner) for leaf in backend.leaves(optimizer))
     # An optimizer that was moved back to the host may still be given gradients on a GPU.
-    needed = len(devices) > 1 or _alone(backend, *devices) or patching.wire_of(optimizer)
-    wire = Apply(backend) if needed else None
-    made = [(optimizer, wire)]
+    needed = len(devices) > 1 or _whole_model_hook(backend, *devices) or patching.hook_of(optimizer)
+    hooked: list[Hooked] = [(optimizer, OptimizerHook(backend) if needed else None)]
     for _, inner in wrapped_optimizers(optimizer):
-        made += _of_optimizer(backend, inner)
-    return made
+        hooked += _optimizer_hooks(backend, inner)
+    return hooked

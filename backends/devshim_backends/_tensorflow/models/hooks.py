@@ -1,10 +1,13 @@
-"""Hooks that run around method calls of a placed model, layer or optimizer.
+"""The hooks of placed models, layers and optimizers, which run around calls of their methods.
+
+`patching` gives each call of a method such as ``__call__``, ``fit`` or ``apply`` to the hook of its object. The hook
+calls the original method in the scope of a device. `dispatch` chooses the hook of each object.
 
 Requirements this module answers:
 
-* A part of a model computes in the scope of its device. Its inputs are copied there only if the model is on several
-  devices; otherwise an implicit transfer would go unnoticed.
-* In such a model gradients flow back through the copies, and the result is on the device of the part that ran last.
+* A part of a model computes in the scope of its device. Its inputs are copied there only if the model is split;
+  otherwise an implicit transfer would go unnoticed.
+* In a split model gradients flow back through the copies, and the result is on the device of the part that ran last.
 * Training steps, including eager ones, find their batch on the model's device: Keras' data come from the host.
 * An optimizer's gradients are copied to their variables' devices, because they may predate the last move.
 
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from devshim_backends._keras.building import move_states_to_weights
-from devshim_backends._tensorflow.models.align_devices import RUN, carried
+from devshim_backends._tensorflow.models.align_devices import SPLIT, allow_mixed_devices, copy_tensors
 from devshim_backends._tensorflow.models.traversal import native
 
 if TYPE_CHECKING:
@@ -29,18 +32,18 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim_backends._tensorflow.models.models import TensorflowModels
 
-    Call = Callable[..., Any]
+    Method = Callable[..., Any]
 
 _STEPS = frozenset({"train_step", "test_step", "predict_step"})
 
 
-class Wire:
-    """The base class of hooks, which run around a call."""
+class CallHook:
+    """The base class of hooks."""
 
     def __init__(self, backend: TensorflowModels) -> None:
         self._backend = backend
 
-    def __deepcopy__(self, memo: object) -> Wire:
+    def __deepcopy__(self, memo: object) -> CallHook:
         return self  # the variables of the copy are on the same devices
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
@@ -48,51 +51,59 @@ class Wire:
         entered: AbstractContextManager[object] = tf.device(self._backend.to_native(device))
         return entered
 
-    def run(self, name: str, obj: Any, call: Call, args: Any, kwargs: Any) -> Any:
-        """Call a method of an object that has this hook."""
+    def invoke(self, name: str, obj: Any, method: Method, args: Any, kwargs: Any) -> Any:
+        """Call a method of the object that has this hook.
+
+        Args:
+            name: The method's name.
+            obj: The object.
+            method: The original method, bound to the object.
+            args: The call's positional arguments.
+            kwargs: The call's named arguments.
+        """
         raise NotImplementedError
 
 
-class Place(Wire):
-    """The hook for a part on one device.
+class DeviceHook(CallHook):
+    """The hook for a part whose variables are all on one device: it computes there.
 
     Args:
         backend: The adapter.
         device: The part's device.
-        carries: True if the part belongs to a model on several devices, so that its inputs are copied to it.
+        in_split: True if the part belongs to a split model, so that its inputs are copied to it.
     """
 
-    def __init__(self, backend: TensorflowModels, device: Device, carries: bool) -> None:
+    def __init__(self, backend: TensorflowModels, device: Device, in_split: bool) -> None:
         super().__init__(backend)
         self._device = device
-        self._carries = carries
+        self._in_split = in_split
 
-    def run(self, name: str, obj: Any, call: Call, args: Any, kwargs: Any) -> Any:
-        if (self._carries and name == "__call__") or name in _STEPS:
-            args, kwargs = carried((args, kwargs), self._device)
-        if self._carries:
-            RUN.last = self._device
+    def invoke(self, name: str, obj: Any, method: Method, args: Any, kwargs: Any) -> Any:
+        if (self._in_split and name == "__call__") or name in _STEPS:
+            args, kwargs = copy_tensors((args, kwargs), self._device)
+        if self._in_split:
+            SPLIT.last_device = self._device
         with self.scope(self._device):
-            result = call(*args, **kwargs)
+            result = method(*args, **kwargs)
         if name == "compile":
             move_states_to_weights(self._backend, obj)
         return result
 
 
-class Floating(Wire):
+class FollowHook(CallHook):
     """The hook for a part without variables in a split model: it computes on the device of the part that ran last."""
 
-    def run(self, name: str, obj: Any, call: Call, args: Any, kwargs: Any) -> Any:
-        device = RUN.last if RUN.within else None
+    def invoke(self, name: str, obj: Any, method: Method, args: Any, kwargs: Any) -> Any:
+        device = SPLIT.last_device if SPLIT.in_forward else None
         if device is None or name != "__call__":
-            return call(*args, **kwargs)
-        args, kwargs = carried((args, kwargs), device)
+            return method(*args, **kwargs)
+        args, kwargs = copy_tensors((args, kwargs), device)
         with self.scope(device):
-            return call(*args, **kwargs)
+            return method(*args, **kwargs)
 
 
-class Span(Wire):
-    """The hook for a model or layer with parts on several devices.
+class SplitHook(CallHook):
+    """The hook for a model or layer with parts on several devices. The parts that take its inputs copy them.
 
     Args:
         backend: The adapter.
@@ -101,29 +112,31 @@ class Span(Wire):
 
     def __init__(self, backend: TensorflowModels, devices: list[Device]) -> None:
         super().__init__(backend)
-        self._devices = devices
+        self._last = devices[-1]
 
-    def run(self, name: str, obj: Any, call: Call, args: Any, kwargs: Any) -> Any:
-        if name in ("build", "add_weight"):
-            return call(*args, **kwargs)
+    def invoke(self, name: str, obj: Any, method: Method, args: Any, kwargs: Any) -> Any:
+        if name in ("build", "add_weight") or (name == "__call__" and SPLIT.in_forward):
+            return method(*args, **kwargs)
         if name == "__call__":
-            return call(*args, **kwargs) if RUN.within else self._whole_run(call, args, kwargs)
-        if name in _STEPS and args and isinstance(args[0], tuple):  # the parts that take inputs copy them
-            args = ((args[0][0], *carried(args[0][1:], self._devices[-1])), *args[1:])
-        with _running(), self.scope(self._devices[-1]), _uncompiled(obj):
-            result = call(*args, **kwargs)
+            return self._forward(method, args, kwargs)
+        if name in _STEPS and args and isinstance(args[0], tuple):
+            inputs, *targets = args[0]
+            args = ((inputs, *copy_tensors(targets, self._last)), *args[1:])
+        with allow_mixed_devices(), self.scope(self._last), _without_xla(obj):
+            result = method(*args, **kwargs)
         if name == "compile":
             move_states_to_weights(self._backend, obj)
         return result
 
-    def _whole_run(self, call: Call, args: Any, kwargs: Any) -> Any:
-        with _running(within=True):
-            result = call(*args, **kwargs)
-            return result if RUN.last is None else carried(result, RUN.last)
+    def _forward(self, method: Method, args: Any, kwargs: Any) -> Any:
+        """Run the forward pass of the outermost split model, and return its result on the device of the last part."""
+        with allow_mixed_devices(in_forward=True):
+            result = method(*args, **kwargs)
+            return result if SPLIT.last_device is None else copy_tensors(result, SPLIT.last_device)
 
 
-class Apply(Wire):
-    """The hook for an optimizer.
+class OptimizerHook(CallHook):
+    """The hook for an optimizer: it updates each variable on that variable's device.
 
     Args:
         backend: The adapter.
@@ -134,43 +147,34 @@ class Apply(Wire):
         super().__init__(backend)
         self._placed = placed
 
-    def run(self, name: str, obj: Any, call: Call, args: Any, kwargs: Any) -> Any:
+    def invoke(self, name: str, obj: Any, method: Method, args: Any, kwargs: Any) -> Any:
         if name == "update_step":
-            return self._at([args[1]], call, args, kwargs)
-        given = args[1:2] if name == "apply" else args[:1] if name == "build" else ()
-        variables = (given[0] if given else kwargs.get("trainable_variables")) or obj._trainable_variables
+            return self._call_at([args[1]], method, args, kwargs)
+        passed = args[1:2] if name == "apply" else args[:1] if name == "build" else ()
+        variables = (passed[0] if passed else kwargs.get("trainable_variables")) or obj._trainable_variables
         if name == "apply" and args and (self._placed or len(self._devices(variables)) > 1):
-            args = ([self._beside(*pair) for pair in zip(args[0], variables, strict=False)], *args[1:])
-        return self._at(variables, call, args, kwargs)
+            gradients = [self._copy_gradient(*pair) for pair in zip(args[0], variables, strict=False)]
+            args = (gradients, *args[1:])
+        return self._call_at(variables, method, args, kwargs)
 
-    def _at(self, variables: Any, call: Call, args: Any, kwargs: Any) -> Any:
-        """Call in the scope of the variables' device, or, if they are on several devices, let operators mix these."""
+    def _call_at(self, variables: Any, method: Method, args: Any, kwargs: Any) -> Any:
+        """Call in the scope of the variables' device; if they are on several devices, operators may mix these."""
         devices = self._devices(variables)
         if len(devices) < 2 and not (self._placed and devices):
-            return call(*args, **kwargs)
-        with _running() if len(devices) > 1 else self.scope(devices.pop()):
-            return call(*args, **kwargs)
+            return method(*args, **kwargs)
+        with allow_mixed_devices() if len(devices) > 1 else self.scope(devices.pop()):
+            return method(*args, **kwargs)
 
     def _devices(self, variables: Any) -> set[Device]:
         return {self._backend.device_of(native(each)) for each in variables}
 
-    def _beside(self, gradient: Any, variable: Any) -> Any:
-        return gradient if gradient is None else carried(gradient, self._backend.device_of(native(variable)))
+    def _copy_gradient(self, gradient: Any, variable: Any) -> Any:
+        """Return a gradient on the device of its variable."""
+        return None if gradient is None else copy_tensors(gradient, self._backend.device_of(native(variable)))
 
 
 @contextmanager
-def _running(within: bool = False) -> Iterator[None]:
-    """Allow operators on tensors of several devices inside this context."""
-    before = RUN.active, RUN.within, RUN.last
-    RUN.active, RUN.within, RUN.last = True, within, None
-    try:
-        yield
-    finally:
-        RUN.active, RUN.within, RUN.last = before
-
-
-@contextmanager
-def _uncompiled(model: Any) -> Iterator[None]:
+def _without_xla(model: Any) -> Iterator[None]:
     """Make Keras compile without XLA in this context: XLA uses one device and silently ignores scopes."""
     before = getattr(model, "_jit_compile", False)
     if before is not False:

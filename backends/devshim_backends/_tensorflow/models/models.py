@@ -21,8 +21,8 @@ from devshim_backends._keras.models import model_leaves
 from devshim_backends._keras.optimizers import optimizer_leaves
 from devshim_backends._tensorflow.locations import TensorflowPlaces
 from devshim_backends._tensorflow.models import dispatch
-from devshim_backends._tensorflow.models.cloning import made_again
-from devshim_backends._tensorflow.models.storage_swap import Exchange, is_hosts, refuse
+from devshim_backends._tensorflow.models.cloning import clone_model
+from devshim_backends._tensorflow.models.storage_swap import StorageSwap, check_swappable, stays_on_host
 from devshim_backends._tensorflow.models.traversal import CONTENTS, is_layer, native
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ class TensorflowModels(TensorflowPlaces):
         return self.clones([obj])[0]
 
     def clones(self, objects: Sequence[Any]) -> list[Any]:
-        return clone_objects(self, CONTENTS, objects, made_again)
+        return clone_objects(self, CONTENTS, objects, clone_model)
 
     def _leaves_of(self, path: str, kind: Any, variable: Any, follows: Any) -> Iterator[Leaf]:
         owner = native(variable)
-        if owner is None or is_hosts(self, owner):
+        if owner is None or stays_on_host(self, owner):
             return
-        refuse(path, owner)
-        exchange = Exchange(self, owner)
-        yield Leaf(path, kind, exchange.read, exchange.write, owner, follows)
+        check_swappable(path, owner)
+        swap = StorageSwap(self, owner)
+        yield Leaf(path, kind, swap.read, swap.write, owner, follows)

@@ -5,7 +5,7 @@ another handle, created on the new device. The variable stays the same object fo
 
 Compiled functions contain the old handle. So the old handle gets a value without elements, in a shape that fits
 nothing. This frees its memory even if other code still refers to the handle, and nothing computes with outdated
-weights. Every ``tf.function`` that used the handle is compiled again at its next call (`forget`).
+weights. Every ``tf.function`` that used the handle is compiled again at its next call (`recompile_functions`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
 
-__all__ = ["Exchange", "forget", "is_hosts", "refuse"]
+__all__ = ["StorageSwap", "check_swappable", "recompile_functions", "stays_on_host"]
 
-_NOTHING = (0,) * 8
+_NO_ELEMENTS = (0,) * 8
 """A shape without elements, with more dimensions than any operator accepts."""
 
-_left: list[tuple[weakref.ref[Any], weakref.ref[Exchange]]] = []
-"""Handles that were replaced, which compiled functions may still use, and the `Exchange` that replaced them."""
+_replaced: list[tuple[weakref.ref[Any], weakref.ref[StorageSwap]]] = []
+"""Handles that were replaced, which compiled functions may still use, and the `StorageSwap` that replaced them."""
 
 
-class Exchange:
+class StorageSwap:
     """The reader and writer of a leaf: reads a variable's value, and gives it another.
 
     Args:
@@ -58,68 +58,68 @@ class Exchange:
 
     def write(self, new: Tensor) -> None:
         """Give the variable a value and its device; the variable uses the tensor's memory."""
-        here, there = self._backend.device_of(self._variable), self._backend.device_of(new)
-        if here is not there:
-            self._handles[here] = self._variable._handle
-            with tf.device(new.backing_device):
-                known = self._handles.pop(there, None)
-                self._variable._handle = self._handle_for(new) if known is None else known
+        source, target = self._backend.device_of(self._variable), self._backend.device_of(new)
+        if source is target:
+            return _assign(self._variable._handle, new)
+        self._handles[source] = self._variable._handle
+        with tf.device(new.backing_device):
+            known = self._handles.pop(target, None)
+            self._variable._handle = self._create_handle(new) if known is None else known
         _assign(self._variable._handle, new)
-        if here is not there:
-            self._leave(self._handles[here])
+        self._empty(self._handles[source])
 
-    def _handle_for(self, new: Tensor) -> Any:
+    def _create_handle(self, new: Tensor) -> Any:
         """Return a new handle; the caller is in the scope of its device."""
         shape, name = self._variable.shape, self._variable._handle_name.partition(":")[0]
         return resource_variable_ops.eager_safe_variable_handle(new, shape, None, name, False)
 
-    def _leave(self, handle: Any) -> None:
-        """Free the memory of a handle that is no longer used."""
+    def _empty(self, handle: Any) -> None:
+        """Free the memory of a handle that was replaced."""
         dtype = self._variable.dtype
         with tf.device(handle.device):  # tf.zeros would need memory for the zero that it repeats
-            _assign(handle, tf.constant(np.empty(_NOTHING, dtype.as_numpy_dtype), dtype))
-        _left.append((weakref.ref(handle), weakref.ref(self)))
+            _assign(handle, tf.constant(np.empty(_NO_ELEMENTS, dtype.as_numpy_dtype), dtype))
+        _replaced.append((weakref.ref(handle), weakref.ref(self)))
 
 
 def _assign(handle: Any, value: Tensor) -> None:
-    handle._devshim_left = value.shape == _NOTHING
+    handle._devshim_emptied = value.shape == _NO_ELEMENTS
     with record.stop_recording(), tf.device(handle.device):
         gen_resource_variable_ops.assign_variable_op(handle, value)
 
 
-def forget() -> None:
+def recompile_functions() -> None:
     """Make every ``tf.function`` that uses a moved variable compile again at its next call.
 
     TensorFlow has no list of these functions. If other code still refers to an old handle, this searches all Python
     objects for TensorFlow's caches, which takes about 50 ms.
     """
-    held = [_is_held(handle(), exchange()) for handle, exchange in _left]
-    _left.clear()
-    if not any(held):
+    referenced = [_is_referenced(handle(), swap()) for handle, swap in _replaced]
+    _replaced.clear()
+    if not any(referenced):
         return
     for cache in [each for each in gc.get_objects() if type(each) is FunctionCache]:
-        if any(_uses_what_moved(function) for function in cache.values()):
+        if any(_uses_moved_variable(function) for function in cache.values()):
             cache.clear()
 
 
-def _is_held(handle: Any, exchange: Exchange | None) -> bool:
-    """Return True if a handle is referenced by more than its `Exchange`, the calling code and the counting itself."""
-    return handle is not None and sys.getrefcount(handle) > 2 + (exchange is not None)
+def _is_referenced(handle: Any, swap: StorageSwap | None) -> bool:
+    """Return True if a handle has other references than its `StorageSwap`, the calling code and the counting."""
+    return handle is not None and sys.getrefcount(handle) > 2 + (swap is not None)
 
 
-def _uses_what_moved(function: Any) -> bool:
+def _uses_moved_variable(function: Any) -> bool:
     captured = getattr(getattr(function, "graph", None), "external_captures", ())
-    return any(getattr(each, "_devshim_left", False) for each in captured)
+    return any(getattr(each, "_devshim_emptied", False) for each in captured)
 
 
-def is_hosts(backend: Backend, variable: Any) -> bool:
+def stays_on_host(backend: Backend, variable: Any) -> bool:
     """Return True if TensorFlow keeps a variable on the host in all scopes, as GPUs lack operators for its dtype."""
     return variable.dtype in (tf.string, tf.resource, tf.variant) or (
         variable.dtype == tf.int32 and not backend.simulated
     )
 
 
-def refuse(path: str, variable: Any) -> None:
+def check_swappable(path: str, variable: Any) -> None:
     """Refuse a variable whose handle cannot be replaced.
 
     Raises:

@@ -28,7 +28,7 @@ from devshim.devices.device import CPU
 from devshim.registry import mismatches
 from devshim_backends._tensorflow.failures import MixedDevicesError
 from devshim_backends._tensorflow.locations import EAGER, PLACED
-from devshim_backends._tensorflow.models.align_devices import RUN, carried
+from devshim_backends._tensorflow.models.align_devices import SPLIT, copy_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim_backends._tensorflow.locations import TensorflowPlaces
 
-    Run = Callable[[Device, Sequence[Any]], Any]
+    RunOn = Callable[[Device, Sequence[Any]], Any]
 
-__all__ = ["mended", "set_policy"]
+__all__ = ["run_refused_operator", "set_policy"]
 
-_HOSTED = frozenset({tf.int32, tf.string})
+_HOST_DTYPES = frozenset({tf.int32, tf.string})
 """Dtypes that TensorFlow natively keeps on the host, also in a GPU's scope."""
 _HANDLES = frozenset({tf.resource, tf.variant})
 
 
-def mended(backend: TensorflowPlaces, op: str, inputs: Sequence[Any], run: Run, error: Any) -> Any:
+def run_refused_operator(backend: TensorflowPlaces, op: str, inputs: Sequence[Any], run: RunOn, error: Any) -> Any:
     """Run an operator that TensorFlow's device policy has refused, if a real GPU would run it.
 
     Args:
@@ -62,10 +62,10 @@ def mended(backend: TensorflowPlaces, op: str, inputs: Sequence[Any], run: Run, 
     if "Tensors on conflicting devices" not in error.message:
         raise error
     try:
-        device = _common(backend, op, inputs)
+        device = _common_device(backend, op, inputs)
     except MixedDevicesError as refused:
-        device = _meeting_place(backend, inputs, refused)
-        inputs = [carried(x, device) if _meets(x) else x for x in inputs]
+        device = _device_for_split_model(backend, inputs, refused)
+        inputs = [copy_tensors(x, device) if _is_moved(x) else x for x in inputs]
     native, policy = context.context()._handle, context.context().device_policy
     try:  # set this thread's policy for one operator; calls in C, so that Ctrl-C cannot come before the second
         pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(native, context.DEVICE_PLACEMENT_SILENT)
@@ -79,7 +79,7 @@ def set_policy(policy: int) -> None:
     pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(context.context()._handle, policy)
 
 
-def _meeting_place(backend: TensorflowPlaces, inputs: Sequence[Any], refused: MixedDevicesError) -> Device:
+def _device_for_split_model(backend: TensorflowPlaces, inputs: Sequence[Any], refused: MixedDevicesError) -> Device:
     """Return the device for inputs of several devices: that of a variable, of the scope, or of the last part.
 
     Without any of these, it is the device of the input with the most dimensions.
@@ -87,24 +87,26 @@ def _meeting_place(backend: TensorflowPlaces, inputs: Sequence[Any], refused: Mi
     Raises:
         MixedDevicesError: No model or optimizer on several devices is running; the error is ``refused``.
     """
-    if not RUN.active:
+    if not SPLIT.active:
         raise refused
     found = list(_tensors(inputs))
     at_handle = next((backend.named(x.device) for x in found if x.dtype == tf.resource), None)
     scope = backend.named(context.context().device_name or "")
-    return at_handle or scope or RUN.last or backend.device_of(max(found, key=lambda x: len(x.shape)))
+    return at_handle or scope or SPLIT.last_device or backend.device_of(max(found, key=lambda x: len(x.shape)))
 
 
-def _meets(x: Any) -> bool:
+def _is_moved(x: Any) -> bool:
     """Return True if an input is copied to the others' device, as tensors and lists of tensors are."""
-    return next((True for each in _tensors([x]) if each.dtype not in _HOSTED), False)
+    return next((True for each in _tensors([x]) if each.dtype not in _HOST_DTYPES), False)
 
 
-def _common(backend: TensorflowPlaces, op: str, inputs: Sequence[Any]) -> Device:
+def _common_device(backend: TensorflowPlaces, op: str, inputs: Sequence[Any]) -> Device:
     """Return the one device on which an operator may run."""
     scope = backend.named(context.context().device_name or "")
     placed = [(x, _device_of(backend, x)) for x in _tensors(inputs)]
-    located = {number: device for number, (x, device) in enumerate(placed) if device is not CPU or not _mixes(x)}
+    located = {
+        number: device for number, (x, device) in enumerate(placed) if device is not CPU or not _may_stay_on_host(x)
+    }
     firm = {number: device for number, device in located.items() if not _is_hosted(placed[number][0])}
     if firm or scope is not None:
         located = firm
@@ -132,11 +134,11 @@ def _device_of(backend: TensorflowPlaces, x: Any) -> Device:
     return found or backend.device_of(x)
 
 
-def _mixes(x: Any) -> bool:
+def _may_stay_on_host(x: Any) -> bool:
     """Return True if a tensor on the host may be used together with tensors on a GPU."""
     if x.dtype in _HANDLES:
         return False
-    return len(x.shape) == 0 or x.dtype in _HOSTED or hasattr(x, "_devshim_anywhere")
+    return len(x.shape) == 0 or x.dtype in _HOST_DTYPES or hasattr(x, "_devshim_anywhere")
 
 
 def _is_hosted(x: Any) -> bool:
@@ -144,7 +146,7 @@ def _is_hosted(x: Any) -> bool:
 
     TensorFlow keeps such tensors and uses them on every device, such as the shape of ones in the gradient of a sum.
     """
-    return x.dtype in _HOSTED and not hasattr(x, PLACED)
+    return x.dtype in _HOST_DTYPES and not hasattr(x, PLACED)
 
 
 def _refused(op: str, located: dict[int, Device], scope: Device | None) -> MixedDevicesError:

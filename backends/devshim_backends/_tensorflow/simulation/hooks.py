@@ -33,7 +33,7 @@ from tensorflow.python.framework import constant_op, ops
 from devshim_backends._tensorflow.failures import FAILURES
 from devshim_backends._tensorflow.locations import EAGER
 from devshim_backends._tensorflow.simulation import direct_operators
-from devshim_backends._tensorflow.simulation.device_rules import mended, set_policy
+from devshim_backends._tensorflow.simulation.device_rules import run_refused_operator, set_policy
 from devshim_backends._tensorflow.simulation.devices import SIMULATED
 from devshim_backends._tensorflow.simulation.gpu_names import NAMED
 from devshim_backends._tensorflow.simulation.memory import LOCAL, UNCOUNTED, VARIABLES, Variable, count
@@ -124,7 +124,9 @@ def _fast(*args: Any) -> Any:
     try:
         made = _FAST(*args) if special is None else special(args)
     except FAILURES as error:
-        made = mended(_backend, args[1], args[3:], lambda device, given: _fast_on(device, (*args[:3], *given)), error)
+        made = run_refused_operator(
+            _backend, args[1], args[3:], lambda device, given: _fast_on(device, (*args[:3], *given)), error
+        )
     if VARIABLES or args[1] == "VarHandleOp":
         _follow(args[1], args[3:], args[3:], made)
     elif made is not None:
@@ -178,7 +180,7 @@ def _slow(execute: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         def run(device: Device, given: Any) -> Any:
             return execute(args[0], _name_of(device), args[2], given, *args[4:])
 
-        made = mended(_backend, op, args[3], run, error)
+        made = run_refused_operator(_backend, op, args[3], run, error)
     _follow(op, args[3], args[4] or (), made)
     return made
 
