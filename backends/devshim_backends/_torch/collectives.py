@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Tensor
 
-_WIDE: dict[Any, Any] = {torch.uint16: torch.int32, torch.uint32: torch.int64}
-_WIDE.update({getattr(torch, name): torch.float32 for name in dir(torch) if name.startswith("float8_")})
-_NCCL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-_NCCL |= {torch.int8, torch.uint8, torch.int32, torch.int64}
-_LOOKED_AT = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
-"""The dtypes whose numbers PyTorch and NumPy store alike; a complex number may have a pending conjugation."""
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_WIDER_DTYPES: dict[Any, Any] = {torch.uint16: torch.int32, torch.uint32: torch.int64}
+_WIDER_DTYPES.update({getattr(torch, name): torch.float32 for name in dir(torch) if name.startswith("float8_")})
+_NCCL_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_NCCL_DTYPES |= {torch.int8, torch.uint8, torch.int32, torch.int64}
+_SAME_BITS_IN_NUMPY = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
+"""Dtypes of which PyTorch and NumPy store the same bits; complex ones may have a pending conjugation."""
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _OPS = {"sum": torch.Tensor.add_, "mean": torch.Tensor.add_, "max": torch.maximum, "min": torch.minimum}
 
 
@@ -56,31 +56,28 @@ class TorchCollectives(TorchTensors):
         dtype = xs[0].dtype
         with torch.no_grad():
             if dtype is torch.uint64:
-                return _combined_uint64(xs, op)
-            return _combined([x.to(_WIDE.get(dtype, dtype)) for x in xs], op).to(dtype)
+                return _reduce_uint64(xs, op)
+            return _reduce_tensors([x.to(_WIDER_DTYPES.get(dtype, dtype)) for x in xs], op).to(dtype)
 
     def detached_copy(self, x: Tensor) -> Tensor:
         self._require_dense(x, "NumPy")
         return x.detach().clone()
 
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
-        kind, dtype, device, strided = type(x), x.dtype, x.device, torch.strided
+        kind, dtype, device, strided, size = type(x), x.dtype, x.device, torch.strided, x.dtype.itemsize
         name = self.dtype_name(x)
-        if kind not in _PLAIN or x.layout is not strided:
+        if kind not in _PLAIN_TYPES or x.layout is not strided:
             return None
+        # A simulated GPU finishes before a call returns, and its memory is the host's: its bytes can be read.
+        as_bytes = not x.is_cpu and name in _SAME_BITS_IN_NUMPY
 
         def read(x: Tensor) -> Any:
             same = type(x) is kind and x.dtype is dtype and x.numel() == 1 and x.device == device
-            return x.item() if same and x.layout is strided else None
+            if not same or x.layout is not strided:
+                return None
+            return string_at(x.data_ptr(), size) if as_bytes else x.item()
 
-        def look(x: Tensor) -> bytes | None:
-            same = type(x) is kind and x.dtype is dtype and x.numel() == 1 and x.device == device
-            return string_at(x.data_ptr(), size) if same and x.layout is strided else None
-
-        if x.is_cpu or name not in _LOOKED_AT:
-            return read, np.dtype(widest([name]))
-        size = dtype.itemsize
-        return look, np.dtype(name)  # a simulated GPU finishes before a call returns, and its memory is the host's
+        return read, np.dtype(name if as_bytes else widest([name]))
 
     def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         if xs[0].is_cpu is not True:  # the scalars may have been computed on any stream, in any thread
@@ -100,7 +97,7 @@ class TorchCollectives(TorchTensors):
             x.copy_(value)
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
-        if op not in ("sum", "mean") or not _nccl_takes(xs):
+        if op not in ("sum", "mean") or not _nccl_supports(xs):
             return None
         sources = [x.detach().contiguous() for x in xs]
         results = [torch.empty_like(x) for x in sources]
@@ -110,16 +107,16 @@ class TorchCollectives(TorchTensors):
     def all_reduce_many(
         self, groups: Sequence[Sequence[Tensor]], op: Literal["sum", "mean", "max", "min"]
     ) -> Sequence[Sequence[Tensor] | None]:
-        made: list[Sequence[Tensor] | None] = [None] * len(groups)
-        for members in _parcels(groups) if op in ("sum", "mean") else ():
+        reduced: list[Sequence[Tensor] | None] = [None] * len(groups)
+        for members in _group_for_nccl(groups) if op in ("sum", "mean") else ():
             ranks = zip(*(groups[i] for i in members), strict=True)
             joined = [torch.cat([x.detach().reshape(-1) for x in xs]) for xs in ranks]
             torch.cuda.nccl.all_reduce(joined)
             sizes = [groups[i][0].numel() for i in members]
             parts = [(each.div_(len(joined)) if op == "mean" else each).split(sizes) for each in joined]
             for i, results in zip(members, zip(*parts, strict=True), strict=True):
-                made[i] = [result.view(groups[i][0].shape) for result in results]
-        return [self.all_reduce(xs, op) if each is None else each for xs, each in zip(groups, made, strict=True)]
+                reduced[i] = [result.view(groups[i][0].shape) for result in results]
+        return [self.all_reduce(xs, op) if each is None else each for xs, each in zip(groups, reduced, strict=True)]
 
     def supports_inplace(self, x: Tensor) -> bool:
         return torch.is_inference_mode_enabled() or not x.is_inference()
@@ -129,44 +126,44 @@ class TorchCollectives(TorchTensors):
         accelerator = torch.accelerator.current_accelerator()
         kinds = ["cpu"] if accelerator is None else ["cpu", accelerator.type]
         casts = {kind: torch.get_autocast_dtype(kind) for kind in kinds if torch.is_autocast_enabled(kind)}
-        return lambda: _entered(gradients, inference, casts)
+        return lambda: _enter_thread_state(gradients, inference, casts)
 
 
-def _parcels(groups: Sequence[Sequence[Tensor]]) -> list[list[int]]:
+def _group_for_nccl(groups: Sequence[Sequence[Tensor]]) -> list[list[int]]:
     """Return the numbers of the leaves that NCCL sums in one call: small, of one dtype, a bounded number of bytes."""
-    found: dict[tuple[Any, int], list[int]] = {}
-    filled: dict[Any, int] = {}
+    calls: dict[tuple[Any, int], list[int]] = {}
+    sizes: dict[Any, int] = {}
     for i, xs in enumerate(groups):
-        if _nccl_takes(xs) and xs[0].nbytes <= coalesce.SMALL_BYTES:
+        if _nccl_supports(xs) and xs[0].nbytes <= coalesce.SMALL_BYTES:
             dtype = xs[0].dtype
-            filled[dtype] = filled.get(dtype, 0) + xs[0].nbytes
-            found.setdefault((dtype, filled[dtype] // coalesce.PARCEL_BYTES), []).append(i)
-    return [members for members in found.values() if len(members) > 1]
+            sizes[dtype] = sizes.get(dtype, 0) + xs[0].nbytes
+            calls.setdefault((dtype, sizes[dtype] // coalesce.PARCEL_BYTES), []).append(i)
+    return [members for members in calls.values() if len(members) > 1]
 
 
-def _combined(xs: Sequence[Tensor], op: str) -> Tensor:
+def _reduce_tensors(xs: Sequence[Tensor], op: str) -> Tensor:
     """Return the reduction of tensors in their own dtype, in the given order."""
-    made = reduce(_OPS[op], xs[1:], xs[0].clone())
-    return made.div_(len(xs)) if op == "mean" else made
+    result = reduce(_OPS[op], xs[1:], xs[0].clone())
+    return result.div_(len(xs)) if op == "mean" else result
 
 
-def _combined_uint64(xs: Sequence[Tensor], op: str) -> Tensor:
+def _reduce_uint64(xs: Sequence[Tensor], op: str) -> Tensor:
     """Return the reduction of uint64 tensors, computed as int64: sums are equal, and shifting keeps the order."""
     shift = 0 if op == "sum" else -(2**63)
     signed = [x.view(torch.int64) + shift for x in xs]
-    return (_combined(signed, op) - shift).view(torch.uint64)
+    return (_reduce_tensors(signed, op) - shift).view(torch.uint64)
 
 
-def _nccl_takes(xs: Sequence[Tensor]) -> bool:
+def _nccl_supports(xs: Sequence[Tensor]) -> bool:
     """Return True if NCCL can reduce the tensors: they are plain, and each is on a different card."""
-    if not hasattr(torch._C, "_nccl_all_reduce") or not all(x.is_cuda and x.dtype in _NCCL for x in xs):
+    if not hasattr(torch._C, "_nccl_all_reduce") or not all(x.is_cuda and x.dtype in _NCCL_DTYPES for x in xs):
         return False
     dense = all(x.layout is torch.strided and not x.is_nested for x in xs)
     return dense and len({x.device for x in xs}) == len(xs)
 
 
 @contextmanager
-def _entered(gradients: bool, inference: bool, casts: dict[str, Any]) -> Iterator[None]:
+def _enter_thread_state(gradients: bool, inference: bool, casts: dict[str, Any]) -> Iterator[None]:
     """Enter the captured state of one thread in another thread."""
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode() if inference else torch.set_grad_enabled(gradients))

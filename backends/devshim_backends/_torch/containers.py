@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Flat = tuple[list[Any], list[Any], Callable[[list[Any]], Any]]
 
-_NAMES = ("name", "key", "idx")
+_KEY_ATTRIBUTES = ("name", "key", "idx")
 """The attribute that stores the key, one for each PyTorch key type."""
 
 
@@ -27,7 +27,7 @@ class TorchContainers(Backend):
 
     def tree_flatten_one_level(self, node: object) -> Flat | None:
         if isinstance(node, PackedSequence):
-            return _of_packed(node)
+            return _flatten_packed_sequence(node)
         registered = SUPPORTED_NODES.get(type(node))
         if registered is None:
             return None
@@ -36,22 +36,22 @@ class TorchContainers(Backend):
             keys: list[Any] = list(range(len(children)))
         else:
             pairs, context = registered.flatten_with_keys_fn(node)
-            keys, children = [_key(key) for key, _ in pairs], [child for _, child in pairs]
+            keys, children = [_plain_key(key) for key, _ in pairs], [child for _, child in pairs]
         return keys, list(children), lambda new: registered.unflatten_fn(new, context)
 
 
-def _of_packed(node: Any) -> Flat:
+def _flatten_packed_sequence(node: Any) -> Flat:
     names = ["data", "sorted_indices", "unsorted_indices"]
 
     def rebuild(new: list[Any]) -> Any:
-        data, ordered, back = new
-        return type(node)(data, node.batch_sizes, ordered, back)
+        data, sorted_indices, unsorted_indices = new
+        return type(node)(data, node.batch_sizes, sorted_indices, unsorted_indices)
 
     return names, [getattr(node, name) for name in names], rebuild
 
 
-def _key(key: Any) -> Any:
-    for name in _NAMES:
+def _plain_key(key: Any) -> Any:
+    for name in _KEY_ATTRIBUTES:
         if hasattr(key, name):
             return getattr(key, name)
     return str(key)

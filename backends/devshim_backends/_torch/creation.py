@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
-NUMPY = {name: np.dtype(name) for name in DTYPES if name != "bfloat16"}
+NUMPY_DTYPES = {name: np.dtype(name) for name in DTYPES if name != "bfloat16"}
 """The dtypes that PyTorch and NumPy share, by name."""
 
-SMALL: dict[str, Any] = {
+SMALL_FLOATS: dict[str, Any] = {
     "bfloat16": torch.int16,
     **{
         name: torch.int8
@@ -37,21 +37,21 @@ SMALL: dict[str, Any] = {
 }
 """Floats that NumPy knows only through ``ml_dtypes``: name -> PyTorch's integer dtype of the same width."""
 
-TORCH: dict[str, Any] = {name: getattr(torch, name) for name in (*NUMPY, *SMALL)}
+TORCH_DTYPES: dict[str, Any] = {name: getattr(torch, name) for name in (*NUMPY_DTYPES, *SMALL_FLOATS)}
 """Name of a dtype -> PyTorch's dtype."""
 
-_UNRANGED_REAL = frozenset({torch.bool, torch.uint16, torch.uint32, torch.uint64})
-_UNRANGED = _UNRANGED_REAL | {torch.complex64, torch.complex128}
+_WITHOUT_LINSPACE = frozenset({torch.bool, torch.uint16, torch.uint32, torch.uint64})
+_WITHOUT_ARANGE = _WITHOUT_LINSPACE | {torch.complex64, torch.complex128}
 
 
 class TorchCreation(Backend):
     """Mixin for creation."""
 
     def dtype(self, name: str) -> Any:
-        found = TORCH.get(name)
-        if found is None:
+        dtype = TORCH_DTYPES.get(name)
+        if dtype is None:
             raise messages.no_dtype(self, name)
-        return found
+        return dtype
 
     def is_dtype(self, value: object) -> bool:
         return isinstance(value, torch.dtype)
@@ -77,21 +77,21 @@ class TorchCreation(Backend):
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         if step and (stop - start) / step <= 0:
             start, stop, step = type(start + stop + step)(0), 0, 1
-        if dtype in _UNRANGED:
+        if dtype in _WITHOUT_ARANGE:
             return torch.arange(start, stop, step, device=native(device)).to(dtype)
         return torch.arange(start, stop, step, dtype=dtype, device=native(device))
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
-        wide = torch.float64 if dtype in _UNRANGED_REAL else dtype
-        made = torch.linspace(start, stop, num if endpoint else num + 1, dtype=wide, device=native(device))
+        wide = torch.float64 if dtype in _WITHOUT_LINSPACE else dtype
+        x = torch.linspace(start, stop, num if endpoint else num + 1, dtype=wide, device=native(device))
         if not endpoint:
-            made = made[:num].clone()  # a tensor of its own, not a view of a longer one
-        return made if wide is dtype else made.to(dtype)
+            x = x[:num].clone()  # new memory, not a view of a longer tensor
+        return x if wide is dtype else x.to(dtype)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
-        made = torch.zeros((n_rows, n_cols), dtype=dtype, device=native(device))
+        x = torch.zeros((n_rows, n_cols), dtype=dtype, device=native(device))
         if -n_rows < k < n_cols:
-            made.diagonal(k).fill_(1)
-        return made
+            x.diagonal(k).fill_(1)
+        return x

@@ -13,6 +13,7 @@ Requirements this module answers:
 from __future__ import annotations
 
 import os
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,15 +31,15 @@ TYPES = {kind: "cuda" if kind == "gpu" else kind for kind in KINDS}
 """devshim's kind -> the type of a ``torch.device``. ROCm cards are also ``cuda``; simulated GPUs are ``sim``."""
 _KINDS = {**{name: kind for kind, name in TYPES.items()}, "sim": "gpu"}
 
-_COMMON = 16
+_PREFILLED = 16
 """Number of devices of a kind that are in the table from the start; others are added when they are first seen."""
 
 
 def _known_devices() -> dict[Any, Device]:
-    """Return the devices that tensors really report; to name a ``torch.device`` asks no driver anything."""
+    """Return the devices that tensors really report; naming a ``torch.device`` does not query a driver."""
     found = {torch.device("cpu"): CPU, torch.device("cpu", 0): CPU}
     for kind in ("gpu", "xpu", "mps"):
-        for index in range(_COMMON):
+        for index in range(_PREFILLED):
             found[torch.device(TYPES[kind], index)] = Device(kind, index)
     return found
 
@@ -58,18 +59,23 @@ def native(device: Device) -> Any:
     return found
 
 
-def name_cards(name: str) -> None:
+def set_gpu_type(name: str) -> None:
     """Make ``gpu`` mean PyTorch's devices of this name, until the next call with another name."""
     TYPES["gpu"] = name
     for device in [each for each in NATIVE if each.kind == "gpu"]:
         del NATIVE[device]
 
 
-_STARTS = {torch.cuda._lazy_init.__code__: (torch.cuda, "CUDA"), torch.xpu._lazy_init.__code__: (torch.xpu, "XPU")}
+_STARTERS = {torch.cuda._lazy_init.__code__: (torch.cuda, "CUDA"), torch.xpu._lazy_init.__code__: (torch.xpu, "XPU")}
 """The code that starts an accelerator -> the module it belongs to, and the accelerator's title."""
 
 
-def module(kind: str) -> Any:
+def is_host_scalar(x: Any) -> bool:
+    """Return True if a tensor is a number on the host, which PyTorch accepts with tensors of any device."""
+    return bool(x.dim() == 0 and x.device.type == "cpu")
+
+
+def device_module(kind: str) -> Any:
     """Return ``torch.cuda`` or the module for another kind of accelerator; None if this build has none."""
     return getattr(torch, TYPES.get(kind, kind), None)
 
@@ -80,21 +86,21 @@ def has_context(index: int) -> bool:
     Most calls that name such a card create a context on it. That takes about half a GB, and fails if the card is full
     or another process has exclusive use of it.
     """
-    asked = getattr(torch._C, "_cuda_hasPrimaryContext", None)
-    return asked is None or bool(asked(index))
+    has_primary_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+    return has_primary_context is None or bool(has_primary_context(index))
 
 
-def cards(kind: str) -> int:
+def accelerator_count(kind: str) -> int:
     """Return the number of accelerators of a kind, without starting any."""
     if TYPES.get(kind) == "cuda":
-        return cuda_cards()
+        return cuda_device_count()
     if startup.reason("torch", kind):
         return 0
-    asked = getattr(module(kind), "device_count", None)
-    return int(asked()) if asked is not None else 0
+    device_count = getattr(device_module(kind), "device_count", None)
+    return int(device_count()) if device_count is not None else 0
 
 
-def cuda_cards() -> int:
+def cuda_device_count() -> int:
     """Return the number of CUDA or ROCm cards, or slices of them, without starting any."""
     if torch.cuda.is_initialized():
         return int(torch._C._cuda_getDeviceCount())
@@ -105,10 +111,10 @@ def cuda_cards() -> int:
 
 # The same as torch.compiler.assume_constant_result, without its import of torch._dynamo (one second). A compiled
 # function cannot trace device_count, which returns no tensor, and the machine does not change while it runs.
-cards._dynamo_marked_constant = True  # type: ignore[attr-defined]
+accelerator_count._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def kinds(simulated: bool) -> str:
+def possible_kinds(simulated: bool) -> str:
     """Return the kinds of accelerator that this build of PyTorch, or a loaded plug-in, could have, as words."""
     found = ["gpu"] if _built_for_cuda() or simulated else []
     if torch.backends.mps.is_built():
@@ -116,37 +122,37 @@ def kinds(simulated: bool) -> str:
     if torch.xpu._is_compiled():
         found.append("xpu")
     # A plug-in adds the module with its name when it is loaded.
-    return " ".join([*found, *(kind for kind in ("npu", "hpu", "mlu") if module(kind) is not None)])
+    return " ".join([*found, *(kind for kind in ("npu", "hpu", "mlu") if device_module(kind) is not None)])
 
 
-kinds._dynamo_marked_constant = True  # type: ignore[attr-defined]
+possible_kinds._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 class TorchDevices(Backend):
     """Mixin for devices."""
 
     def kinds(self) -> Sequence[str]:
-        return kinds(bool(self.simulated)).split()
+        return possible_kinds(bool(self.simulated)).split()
 
     def count(self, kind: str) -> int:
-        return 1 if kind == "cpu" else cards(kind)
+        return 1 if kind == "cpu" else accelerator_count(kind)
 
     def why_unavailable(self, kind: str) -> str:
         if kind == "gpu":
-            return _no_more_cards(cards(kind))
+            return _why_no_more_gpus(accelerator_count(kind))
         if kind not in self.kinds():
             return f"this PyTorch ({torch.__version__}) is built without {kind}"
         return f"that is all the driver of {kind} shows"
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
-        step = error.__traceback__
-        while step is not None and step.tb_frame.f_code not in _STARTS:
-            step = step.tb_next
-        served, title = _STARTS[step.tb_frame.f_code] if step is not None else (None, "")
-        if served is None or served.is_initialized() or served._is_in_bad_fork():  # in a fork, PyTorch says what to do
+        codes = (frame.f_code for frame, _ in walk_tb(error.__traceback__))
+        accelerator, title = next((_STARTERS[code] for code in codes if code in _STARTERS), (None, ""))
+        if accelerator is None or accelerator.is_initialized():
             return None
-        said = str(error).split(" Please ")[0].split("\n")[0].rstrip(" .")
-        return f"{title} does not start ({said})"
+        if accelerator._is_in_bad_fork():  # PyTorch's own error says what to do
+            return None
+        reason = str(error).split(" Please ")[0].split("\n")[0].rstrip(" .")
+        return f"{title} does not start ({reason})"
 
     def to_native(self, device: Device) -> Any:
         try:
@@ -158,7 +164,7 @@ class TorchDevices(Backend):
         if not isinstance(native, torch.device):
             return None
         found = DEVICES.get(native)
-        return found if found is not None else _read(native)
+        return found if found is not None else _device_from_native(native)
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
@@ -167,15 +173,15 @@ class TorchDevices(Backend):
             return _describe_mps(self.name, device)
         if self.simulated_devices is not None and self.simulated and device.kind == "gpu":
             return host.describe_simulated(self.name, device, self.simulated_devices[device.index].limit)
-        found = module(device.kind).get_device_properties(device.index)
+        properties = device_module(device.kind).get_device_properties(device.index)
         return DeviceInfo(
             device=device,
-            name=found.name,
+            name=properties.name,
             backend=self.name,
-            total_memory=getattr(found, "total_memory", None),
-            compute_capability=_capability(found),
-            uuid=uuid_of(found),
-            pci_bus_id=_pci(found),
+            total_memory=getattr(properties, "total_memory", None),
+            compute_capability=_compute_capability(properties),
+            uuid=uuid_of(properties),
+            pci_bus_id=_pci_bus_id(properties),
         )
 
     def native_text(self, device: Device) -> str:
@@ -184,28 +190,30 @@ class TorchDevices(Backend):
         return '"cpu"' if device is CPU else f'"{kind}:{device.index}"'
 
 
-def _read(native: Any) -> Device | None:
+def _device_from_native(native: Any) -> Device | None:
     """Return the `Device` of a ``torch.device`` outside of the table: one without an index, or of a rare kind."""
     kind = _KINDS.get(native.type)
     if kind is None:
         return None  # meta, and types of accelerator that devshim does not know
     if native.index is None:
-        return Device(kind, _current(kind))  # not cached: the current device changes
+        return Device(kind, _current_index(kind))  # not cached: the current device changes
     return DEVICES.setdefault(native, Device(kind, native.index))
 
 
-def _current(kind: str) -> int:
+def _current_index(kind: str) -> int:
     """Return the index of this thread's current device of a kind, without starting it; 0 if it is not started."""
-    started = getattr(module(kind), "is_initialized", None)
-    asked = getattr(module(kind), "current_device", None)
-    return int(asked()) if started is not None and asked is not None and started() else 0
+    is_initialized = getattr(device_module(kind), "is_initialized", None)
+    current_device = getattr(device_module(kind), "current_device", None)
+    if is_initialized is None or current_device is None:
+        return 0
+    return int(current_device()) if is_initialized() else 0
 
 
 def _built_for_cuda() -> bool:
     return torch.version.cuda is not None or torch.version.hip is not None
 
 
-def _no_more_cards(count: int) -> str:
+def _why_no_more_gpus(count: int) -> str:
     if not _built_for_cuda():
         return f"this PyTorch ({torch.__version__}) is a CPU-only build"
     if torch.version.hip is None:
@@ -217,7 +225,7 @@ def _no_more_cards(count: int) -> str:
     return "the driver shows no more" if count else "no AMD driver answers"
 
 
-def _capability(properties: Any) -> tuple[int, int] | None:
+def _compute_capability(properties: Any) -> tuple[int, int] | None:
     """Return CUDA's compute capability; on ROCm the same fields contain the gfx number, which is something else."""
     if torch.version.hip is not None or not hasattr(properties, "major"):
         return None
@@ -232,7 +240,7 @@ def uuid_of(properties: Any) -> str | None:
     return f"MIG-{found}" if " MIG " in properties.name else f"GPU-{found}"  # a slice's name is "... MIG 1g.10gb"
 
 
-def _pci(properties: Any) -> str | None:
+def _pci_bus_id(properties: Any) -> str | None:
     if getattr(properties, "pci_bus_id", None) is None or not hasattr(properties, "pci_device_id"):
         return None
     domain = getattr(properties, "pci_domain_id", 0)
@@ -240,10 +248,10 @@ def _pci(properties: Any) -> str | None:
 
 
 def _describe_mps(backend: str, device: Device) -> DeviceInfo:
-    named = getattr(torch.backends.mps, "get_name", None)
+    get_name = getattr(torch.backends.mps, "get_name", None)
     return DeviceInfo(
         device=device,
-        name=str(named()) if named is not None else "Apple GPU",
+        name=str(get_name()) if get_name is not None else "Apple GPU",
         backend=backend,
         total_memory=int(torch.mps.recommended_max_memory()),
     )

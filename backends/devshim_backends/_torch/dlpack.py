@@ -21,7 +21,7 @@ from devshim.contract.fast_paths import FastPaths
 from devshim.devices.device import CPU
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
-from devshim_backends._torch.creation import NUMPY, TORCH
+from devshim_backends._torch.creation import NUMPY_DTYPES, TORCH_DTYPES
 from devshim_backends._torch.tensors import TorchTensors, copy_on_host
 
 if TYPE_CHECKING:
@@ -29,14 +29,16 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Tensor
 
-_PLAIN = {TORCH[name]: (name, kind) for name, kind in NUMPY.items() if not name.startswith("complex")}
+_PLAIN_DTYPES = {
+    TORCH_DTYPES[name]: (name, kind) for name, kind in NUMPY_DTYPES.items() if not name.startswith("complex")
+}
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 """The dtypes of plain tensors -> name and NumPy dtype. Complex ones are left out: a conjugation may be pending."""
 
 
 def _fast_view(x: Tensor) -> np.ndarray | None:
     """Return a NumPy view of a plain tensor (see `FastPaths.numpy_view`); a sparse, nested or wrapped tensor raises."""
-    kinds = _PLAIN.get(x.dtype)
+    kinds = _PLAIN_DTYPES.get(x.dtype)
     if kinds is None or not x.is_cpu or x.is_neg() or not x.data_ptr():
         return None
     array: np.ndarray = x.detach().numpy() if x.requires_grad else x.numpy()
@@ -45,7 +47,7 @@ def _fast_view(x: Tensor) -> np.ndarray | None:
 
 def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     """Return a plain tensor's capsule (see `FastPaths.dlpack_export`)."""
-    kinds = _PLAIN.get(x.dtype)
+    kinds = _PLAIN_DTYPES.get(x.dtype)
     if kinds is None or not x.is_cpu or x.is_neg() or not x.is_contiguous():
         return None
     address = x.data_ptr()
@@ -57,8 +59,8 @@ def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] 
 def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """Return a tensor over a plain capsule (see `FastPaths.dlpack_import`)."""
     x = from_dlpack(capsule)
-    faithful = type(x) is torch.Tensor and x.is_cpu and x.dtype is TORCH.get(dtype) and x.shape == shape
-    return x if faithful else None
+    is_exact = type(x) is torch.Tensor and x.is_cpu and x.dtype is TORCH_DTYPES.get(dtype) and x.shape == shape
+    return x if is_exact else None
 
 
 class TorchDlpack(TorchTensors):
@@ -88,16 +90,16 @@ class TorchDlpack(TorchTensors):
             )
         device = self.device_of(x)
         plain = x.detach()  # the result has no gradient; a Parameter becomes a plain tensor
-        return plain if device is CPU or device.kind != "gpu" else _OnItsCard(plain)
+        return plain if device is CPU or device.kind != "gpu" else _ExportOnOwnGpu(plain)
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
-            return torch.from_dlpack(dlpack.ValidatingExporter(source, _check))
+            return torch.from_dlpack(dlpack.ValidatingExporter(source, _refuse_unsafe))
         except Exception as error:  # producers and PyTorch raise BufferError, RuntimeError, ValueError, TypeError, ...
             raise messages.not_accepted(self, source, error) from error
 
 
-class _OnItsCard:
+class _ExportOnOwnGpu:
     """A CUDA tensor whose export makes its own card current."""
 
     def __init__(self, x: Tensor) -> None:
@@ -111,9 +113,9 @@ class _OnItsCard:
             return self._x.__dlpack__(**options)
 
 
-def _check(offered: dlpack.TensorInfo) -> None:
+def _refuse_unsafe(info: dlpack.TensorInfo) -> None:
     """Refuse a tensor on which PyTorch would abort, or that it would write to although the owner forbids it."""
-    if offered.read_only:
+    if info.read_only:
         raise BufferError("it is read-only, and PyTorch has no read-only tensors")
-    if offered.has_negative_strides:
+    if info.has_negative_strides:
         raise BufferError("it has negative strides, which PyTorch does not support")

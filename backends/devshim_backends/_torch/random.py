@@ -25,10 +25,10 @@ class TorchRandom(Backend):
     """Mixin for random numbers."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        made = torch.empty(shape, dtype=dtype, device=native(device)).uniform_(low, high)
-        if low >= high or (made.is_cuda and not torch.compiler.is_compiling() and _stays_below(low, high, made.dtype)):
-            return made
-        return made.masked_fill_(made >= high, low)
+        x = torch.empty(shape, dtype=dtype, device=native(device)).uniform_(low, high)
+        if low >= high or (x.is_cuda and not torch.compiler.is_compiling() and _stays_below(low, high, x.dtype)):
+            return x
+        return x.masked_fill_(x >= high, low)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=native(device)).normal_(loc, scale)

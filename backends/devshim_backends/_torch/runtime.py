@@ -11,7 +11,7 @@ from devshim.contract.backend import Backend
 from devshim.devices import host, nvml
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
-from devshim_backends._torch.devices import cards, has_context, module, uuid_of
+from devshim_backends._torch.devices import accelerator_count, device_module, has_context, uuid_of
 from devshim_backends._torch.failures import FullDeviceError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.errors import OutOfMemoryError
 
-_FULL = (
+_OUT_OF_MEMORY_TEXTS = (
     "out of memory",  # CUDA, HIP, XPU and MPS
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
@@ -54,39 +54,39 @@ class TorchRuntime(Backend):
         if device is CPU:
             return host.memory()
         if device.kind == "mps":
-            return _memory_mps()
+            return _mps_memory()
         if self.simulated_devices is not None and self.simulated and device.kind == "gpu":
             return self.simulated_devices[device.index].info()
-        served = module(device.kind)
-        unused = _memory_unused(device.index) if served is torch.cuda else None
+        accelerator, index = device_module(device.kind), device.index
+        unused = _memory_without_context(index) if accelerator is torch.cuda else None
         if unused is not None:
             return unused
-        free, total = served.mem_get_info(device.index)
-        used = served.memory_allocated(device.index)
+        free, total = accelerator.mem_get_info(index)
+        used = accelerator.memory_allocated(index)
         # Memory in PyTorch's cache that no tensor uses is as available as the memory that the driver has left.
-        spare = served.memory_reserved(device.index) - used
-        return MemoryInfo(total=total, used=used, free=free + spare, peak=served.max_memory_allocated(device.index))
+        cached = accelerator.memory_reserved(index) - used
+        return MemoryInfo(total=total, used=used, free=free + cached, peak=accelerator.max_memory_allocated(index))
 
     def empty_cache(self, device: Device) -> None:
         if device is not CPU:
-            module(device.kind).empty_cache()
+            device_module(device.kind).empty_cache()
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         if policy == "grow":
             return  # PyTorch does this already
         for kind in ("gpu", "xpu"):
-            for index in range(cards(kind)):
-                module(kind).set_per_process_memory_fraction(float(policy), index)
-        if cards("mps"):
+            for index in range(accelerator_count(kind)):
+                device_module(kind).set_per_process_memory_fraction(float(policy), index)
+        if accelerator_count("mps"):
             torch.mps.set_per_process_memory_fraction(float(policy))
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         if isinstance(error, torch.OutOfMemoryError):
             return True
-        return isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)
+        return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY_TEXTS)
 
 
-def _memory_unused(index: int) -> MemoryInfo | None:
+def _memory_without_context(index: int) -> MemoryInfo | None:
     """Return NVML's figures for a card that this process has not used; PyTorch's own answer would create a context.
 
     Returns None if the process already has a context on the card, and if NVML does not know the card, for example a
@@ -102,6 +102,6 @@ def _memory_unused(index: int) -> MemoryInfo | None:
     return MemoryInfo(total=total, used=0, free=min(total, known.free_memory), peak=0)
 
 
-def _memory_mps() -> MemoryInfo:
+def _mps_memory() -> MemoryInfo:
     total, used = int(torch.mps.recommended_max_memory()), int(torch.mps.current_allocated_memory())
     return MemoryInfo(total=total, used=used, free=max(0, total - int(torch.mps.driver_allocated_memory())))

@@ -13,6 +13,7 @@ Requirements this module answers:
 from __future__ import annotations
 
 import sys
+from functools import cache
 from os.path import dirname
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from torch.utils._device import _device_constructors
 from devshim.contract.backend import Backend
 from devshim.errors import messages
 from devshim.monitoring import instrumentation
-from devshim_backends._torch.devices import module, native
+from devshim_backends._torch.devices import device_module, native
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -32,53 +33,49 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.errors import DevshimError
 
-_OURS = dirname(dirname(messages.__file__))
-_unmended = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
+_DEVSHIM_FOLDER = dirname(dirname(messages.__file__))
+_constructors_unpatched = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
 
 
-def mend_constructors() -> None:
+def patch_constructors() -> None:
     """Apply the fix of #165473 if the compiler is loaded: let it ask the modes about constructors too."""
-    global _unmended
+    global _constructors_unpatched
     compiler = sys.modules.get("torch._dynamo.variables.torch")
     overridable = getattr(compiler, "get_overridable_functions", None)
     if overridable is not None:
         overridable().update(_device_constructors())  # a cached set: every caller gets the same object
-        _unmended = False
+        _constructors_unpatched = False
 
 
-mend_constructors._dynamo_marked_constant = True  # type: ignore[attr-defined]  # runs in tracing: see devices.cards
+patch_constructors._dynamo_marked_constant = True  # type: ignore[attr-defined]  # traced: see `devices.accelerator_count`
 
 
-_HANDED_ON: dict[type[DevshimError], type[DevshimError]] = {}
-
-
-def _handed_on(kind: type[DevshimError]) -> type[DevshimError]:
+@cache
+def _trace_error_class(kind: type[DevshimError]) -> type[DevshimError]:
     """Return a subclass of an error's class that dynamo also recognises as its own error for code it cannot trace.
 
     Any other error that is raised while dynamo traces becomes an ``InternalTorchDynamoError``, or is lost, because
     dynamo cannot trace the construction of an exception whose class has an ``__init__`` (2.10 to 2.13). With
     ``fullgraph=True``, dynamo passes its own error on unchanged; without it, the error causes a graph break.
     """
-    if kind in _HANDED_ON:
-        return _HANDED_ON[kind]
     from torch._dynamo.exc import Unsupported
 
     class Untraceable(kind, Unsupported):  # type: ignore[misc, valid-type]  # both bases are unknown to mypy here
         def __init__(self, problem: str, hint: str | None = None) -> None:
             kind.__init__(self, problem, hint)
-            told = str(self)
-            Unsupported.__init__(self, told)
-            self.args = (told,)
+            message = str(self)
+            Unsupported.__init__(self, message)
+            self.args = (message,)
 
         def __reduce__(self) -> tuple[object, ...]:
             return (kind, (self.problem, self.hint))
 
     Untraceable.__name__ = Untraceable.__qualname__ = kind.__name__
     Untraceable.__module__ = kind.__module__
-    return _HANDED_ON.setdefault(kind, Untraceable)
+    return Untraceable
 
 
-def leave_alone() -> None:
+def skip_traced_frames() -> None:
     """Make dynamo skip the devshim frames that it is tracing, and what they call.
 
     After devshim's error, dynamo breaks the graph and calls the outermost of these functions. Without this, it would
@@ -87,12 +84,12 @@ def leave_alone() -> None:
     frame = sys._getframe()
     while frame is not None:
         code = getattr(frame.f_locals.get("self"), "f_code", None)  # "self" is an InstructionTranslator
-        if isinstance(code, CodeType) and code.co_filename.startswith(_OURS):
+        if isinstance(code, CodeType) and code.co_filename.startswith(_DEVSHIM_FOLDER):
             _skip(code)
         frame = frame.f_back  # type: ignore[assignment]
 
 
-def run_as_they_are(cls: type) -> None:
+def skip_methods(cls: type) -> None:
     """Make dynamo skip the methods of a class that report reads; at a call of one it breaks the graph.
 
     Otherwise dynamo would compile them, and the compiled code would always believe that it is being traced.
@@ -103,7 +100,7 @@ def run_as_they_are(cls: type) -> None:
             _skip(code)
 
 
-_is_traced = torch._C._is_tracing  # what `torch.jit.is_tracing` calls; only inside TorchScript does it differ
+_is_jit_tracing = torch._C._is_tracing  # what `torch.jit.is_tracing` calls; only inside TorchScript does it differ
 
 
 def _skip(code: CodeType) -> None:
@@ -118,14 +115,14 @@ class TorchScopes(Backend):
     traces_bytecode = True
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
-        if _unmended:
-            mend_constructors()
+        if _constructors_unpatched:
+            patch_constructors()
         if torch.compiler.is_compiling():
-            return _Traced(native(device))
+            return _TracedScope(native(device))
         if device.kind == "gpu":
-            return _Card(native(device), module("gpu").device(device.index))
+            return _AcceleratorScope(native(device), device_module("gpu").device(device.index))
         if device.kind == "xpu":
-            return _Card(native(device), torch.xpu.device(device.index))
+            return _AcceleratorScope(native(device), torch.xpu.device(device.index))
         scope: AbstractContextManager[object] = torch.device(native(device))
         return scope
 
@@ -136,16 +133,16 @@ class TorchScopes(Backend):
         # Not `is_compiling`: it is true in all code that dynamo has read, even when this runs after a graph break.
         if torch._guards.TracingContext.try_get() is not None:
             return True
-        return bool(torch.compiler._is_compiling_flag or _is_traced())
+        return bool(torch.compiler._is_compiling_flag or _is_jit_tracing())
 
     def as_trace_error(self, error: DevshimError) -> DevshimError:
         if torch._guards.TracingContext.try_get() is None:
             return error
-        leave_alone()
-        return _handed_on(type(error))(error.problem, error.hint)
+        skip_traced_frames()
+        return _trace_error_class(type(error))(error.problem, error.hint)  # type: ignore[arg-type]
 
 
-class _Card:
+class _AcceleratorScope:
     """Both halves of "the default device": where new tensors are created, and which GPU is current."""
 
     def __init__(self, default: Any, current: Any) -> None:
@@ -167,7 +164,7 @@ class _Card:
             self._current.__exit__(*failure)
 
 
-class _Traced(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is Any to the type checker
+class _TracedScope(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is Any to the type checker
     """An equivalent of ``with torch.device(...)`` that the compiler can trace."""
 
     def __init__(self, device: Any) -> None:

@@ -27,9 +27,9 @@ from devshim.devices.device import CPU
 from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import ConversionError, UnsupportedError, messages
 from devshim_backends._keras.traversal import is_model_or_optimizer
-from devshim_backends._torch.creation import NUMPY, SMALL, TORCH
-from devshim_backends._torch.devices import DEVICES, NATIVE, TYPES, has_context, module, native
-from devshim_backends._torch.models.optimizers import OTHERS
+from devshim_backends._torch.creation import NUMPY_DTYPES, SMALL_FLOATS, TORCH_DTYPES
+from devshim_backends._torch.devices import DEVICES, NATIVE, TYPES, device_module, has_context, native
+from devshim_backends._torch.models.optimizers import OTHER_CLASSES
 from devshim_backends._torch.transfers import coalesce, pinned
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
-_NAMES = {dtype: name for name, dtype in TORCH.items()}
-_READ = frozenset(TORCH[name] for name in NUMPY)
+_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+_READABLE = frozenset(TORCH_DTYPES[name] for name in NUMPY_DTYPES)
 """The dtypes that PyTorch and NumPy have in common."""
 _QUANTIZED = {
     getattr(torch, name) for name in ("quint8", "qint8", "qint32", "quint4x2", "quint2x4") if hasattr(torch, name)
@@ -50,8 +50,8 @@ def copy_on_host(x: Tensor) -> Tensor | None:
     """Return a copy of a tensor in host memory, on the host: the same as `copy_to`, in a quarter less time."""
     if x.is_cpu is not True or (not is_grad_enabled() and not is_compiling() and torch.is_inference_mode_enabled()):
         return None
-    made = x.clone()
-    return made if made.is_cpu is True else None
+    result = x.clone()
+    return result if result.is_cpu is True else None
 
 
 def _is_aligned(x: Tensor) -> bool:
@@ -64,14 +64,14 @@ def _is_aligned(x: Tensor) -> bool:
         return True
 
 
-def _realigned(x: Tensor) -> Tensor:
+def _copy_aligned(x: Tensor) -> Tensor:
     """Return a copy in PyTorch's memory, made as float64, which PyTorch reads at any address; gradients flow."""
     plain = x.conj() if x.is_conj() else x
     negated = plain.is_neg()
-    made = torch.view_as_complex(torch.view_as_real(plain._neg_view() if negated else plain).clone())
-    made = made._neg_view() if negated else made
-    made = made.conj() if x.is_conj() else made
-    return made.clone() if negated or x.is_conj() else made
+    result = torch.view_as_complex(torch.view_as_real(plain._neg_view() if negated else plain).clone())
+    result = result._neg_view() if negated else result
+    result = result.conj() if x.is_conj() else result
+    return result.clone() if negated or x.is_conj() else result
 
 
 class TorchTensors(Backend):
@@ -81,21 +81,21 @@ class TorchTensors(Backend):
         return issubclass(cls, (torch.Tensor, torch.fx.Proxy))
 
     def is_model(self, cls: type) -> bool:
-        return issubclass(cls, (torch.nn.Module, torch.optim.Optimizer, *OTHERS)) or is_model_or_optimizer(cls)
+        return issubclass(cls, (torch.nn.Module, torch.optim.Optimizer, *OTHER_CLASSES)) or is_model_or_optimizer(cls)
 
     def is_tracer(self, x: Tensor) -> bool:
         return isinstance(x, torch.fx.Proxy)  # torch.compile shows real tensor types and their devices
 
     def device_of(self, x: Tensor) -> Device:
-        found = DEVICES.get(x.device)
-        return found if found is not None else self._rare_device_of(x)
+        device = DEVICES.get(x.device)
+        return device if device is not None else self._rare_device_of(x)
 
     def _rare_device_of(self, x: Tensor) -> Device:
         if isinstance(x, torch.fx.Proxy):
             raise messages.tracing(self, "device_of", "ask before torch.fx traces the function, or use torch.compile")
-        found = self.from_native(x.device)
-        if found is not None:
-            return found
+        device = self.from_native(x.device)
+        if device is not None:
+            return device
         if x.device.type == "meta":
             raise UnsupportedError(
                 "a meta tensor has a shape and a dtype but no data, so it is not on a device",
@@ -110,82 +110,82 @@ class TorchTensors(Backend):
         if x.is_cpu is not True:
             self.device_of(x)  # a meta tensor has no values to copy: device_of refuses it with the usual message
         elif x.dtype is torch.complex128 and not _is_aligned(x):
-            x = _realigned(x)
+            x = _copy_aligned(x)
             if device is CPU:
                 return x
-        place = NATIVE.get(device) or native(device)
+        target = NATIVE.get(device) or native(device)
         non_blocking = non_blocking and device is not CPU
         if not is_grad_enabled() and not is_compiling() and torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.no_grad():  # otherwise a model moved here could not be trained
-                return x.to(place, None, non_blocking, True)
-        if x.is_cpu is not (place.type == "cpu") and not is_compiling() and pinned.is_large(x, place):
-            return pinned.copy_to(x, place, non_blocking)
-        return x.to(place, None, non_blocking, True)  # dtype, non_blocking, copy: by name the call costs a tenth more
+                return x.to(target, None, non_blocking, True)
+        if x.is_cpu is not (target.type == "cpu") and not is_compiling() and pinned.is_large(x, target):
+            return pinned.copy_to(x, target, non_blocking)
+        return x.to(target, None, non_blocking, True)  # dtype, non_blocking, copy: by name the call costs a tenth more
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
-        place = NATIVE.get(device) or native(device)
-        if torch.is_inference_mode_enabled() or not pinned.may_apply(place):
+        target = NATIVE.get(device) or native(device)
+        if torch.is_inference_mode_enabled() or not pinned.may_apply(target):
             return super().copy_many(xs, device, non_blocking)
-        return coalesce.copy_all(xs, place, lambda x: self.copy_to(x, device, non_blocking), non_blocking)
+        return coalesce.copy_all(xs, target, lambda x: self.copy_to(x, device, non_blocking), non_blocking)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
-        if not copy and type(x) is torch.Tensor and x.is_cpu is True and x.dtype in _READ and not x.requires_grad:
+        if not copy and type(x) is torch.Tensor and x.is_cpu is True and x.dtype in _READABLE and not x.requires_grad:
             with suppress(RuntimeError, TypeError):  # PyTorch makes the checks below too, with other messages
                 if x.data_ptr():  # otherwise the tensor is empty, or its storage was emptied
                     shared: np.ndarray = x.numpy()
                     return shared
         self._require_dense(x, "NumPy")
-        seen = x.detach()
+        source = x.detach()
         if self.device_of(x) is not CPU:
             if not copy:
                 raise messages.copy_needed(self.device_of(x), CPU)
-            seen, copy = pinned.copy_to(seen, NATIVE[CPU]), False  # nothing else refers to the new tensor
-        if seen.is_conj() or seen.is_neg():
+            source, copy = pinned.copy_to(source, NATIVE[CPU]), False  # nothing else refers to the new tensor
+        if source.is_conj() or source.is_neg():
             if not copy:
                 raise messages.cannot_share("this tensor", "its conjugation or negation is pending")
-            if seen.dtype is torch.complex128 and not _is_aligned(seen):
-                seen = _realigned(seen)
-            seen, copy = seen.resolve_conj().resolve_neg(), False
-        if seen._is_zerotensor():  # an internal tensor of derivatives, without memory
-            seen = seen.clone()
-        name = self.dtype_name(seen)
-        if name not in SMALL and name not in NUMPY:
+            if source.dtype is torch.complex128 and not _is_aligned(source):
+                source = _copy_aligned(source)
+            source, copy = source.resolve_conj().resolve_neg(), False
+        if source._is_zerotensor():  # an internal tensor of derivatives, without memory
+            source = source.clone()
+        name = self.dtype_name(source)
+        if name not in SMALL_FLOATS and name not in NUMPY_DTYPES:
             raise messages.no_numpy_dtype(name)
         try:  # small floats are reinterpreted, never converted
-            array: np.ndarray = (seen.view(SMALL[name]) if name in SMALL else seen).numpy()
+            array: np.ndarray = (source.view(SMALL_FLOATS[name]) if name in SMALL_FLOATS else source).numpy()
         except RuntimeError as error:
-            what = f"this {type(x).__name__} has no values that NumPy can read"
-            raise ConversionError(what, "convert outside the function that is traced or transformed") from error
-        array = array.view(numpy_dtype(name)) if name in SMALL else array
+            problem = f"this {type(x).__name__} has no values that NumPy can read"
+            raise ConversionError(problem, "convert outside the function that is traced or transformed") from error
+        array = array.view(numpy_dtype(name)) if name in SMALL_FLOATS else array
         return np.array(array) if copy else array
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         name = array.dtype.name
-        dtype = TORCH.get(name)
+        dtype = TORCH_DTYPES.get(name)
         if dtype is None:
             raise messages.no_dtype(self, name)
         if not copy:
-            return self._over(array, name, device)
-        if device is not CPU and _torch_reads(array):
-            return pinned.copy_to(self._over(array, name, CPU), native(device))
-        made = torch.empty(array.shape, dtype=dtype, device="cpu")
-        if name in SMALL:
-            made.view(SMALL[name]).numpy()[...] = array.view(_plain(name))
+            return self._share_array(array, name, device)
+        if device is not CPU and _is_shareable(array):
+            return pinned.copy_to(self._share_array(array, name, CPU), native(device))
+        result = torch.empty(array.shape, dtype=dtype, device="cpu")
+        if name in SMALL_FLOATS:
+            result.view(SMALL_FLOATS[name]).numpy()[...] = array.view(_integer_of_width(name))
         else:
-            made.numpy()[...] = array
-        return made if device is CPU else pinned.copy_to(made, native(device))
+            result.numpy()[...] = array
+        return result if device is CPU else pinned.copy_to(result, native(device))
 
-    def _over(self, array: np.ndarray, name: str, device: Device) -> Tensor:
+    def _share_array(self, array: np.ndarray, name: str, device: Device) -> Tensor:
         """Return a tensor over an array's own memory."""
         if device is not CPU:
             raise messages.copy_needed(CPU, device)
-        if not _torch_reads(array):
-            why = "PyTorch has no negative or uneven strides" if array.flags.writeable else "it is read-only"
-            raise messages.cannot_share("this array", why)
-        if name in SMALL:
-            return torch.from_numpy(array.view(_plain(name))).view(TORCH[name])
+        if not _is_shareable(array):
+            reason = "PyTorch has no negative or uneven strides" if array.flags.writeable else "it is read-only"
+            raise messages.cannot_share("this array", reason)
+        if name in SMALL_FLOATS:
+            return torch.from_numpy(array.view(_integer_of_width(name))).view(TORCH_DTYPES[name])
         # NumPy has two equal dtypes for unsigned 64-bit integers, and PyTorch recognises only one of them.
-        return torch.from_numpy(array if array.dtype is NUMPY[name] else array.view(NUMPY[name]))
+        return torch.from_numpy(array if array.dtype is NUMPY_DTYPES[name] else array.view(NUMPY_DTYPES[name]))
 
     def detach(self, x: Tensor) -> Tensor:
         return x.detach()
@@ -202,32 +202,34 @@ class TorchTensors(Backend):
     def nbytes(self, x: Tensor) -> int:
         if x.layout is torch.strided or x.layout is torch.jagged:
             return int(x.numel() * x.element_size())
-        return sum(int(part.numel() * part.element_size()) for part in _parts(x))
+        return sum(int(part.numel() * part.element_size()) for part in _dense_parts(x))
 
     def synchronize(self, device: Device) -> None:
         if device is CPU:
             return
         if device.kind == "mps":
             torch.mps.synchronize()
-        elif module(device.kind).is_initialized() and (TYPES.get(device.kind) != "cuda" or has_context(device.index)):
-            module(device.kind).synchronize(device.index)  # otherwise this process never used the device
+            return
+        accelerator = device_module(device.kind)  # nothing to wait for if this process never used the device
+        if accelerator.is_initialized() and (TYPES.get(device.kind) != "cuda" or has_context(device.index)):
+            accelerator.synchronize(device.index)
 
-    def _require_dense(self, x: Tensor, whom: str) -> None:
+    def _require_dense(self, x: Tensor, consumer: str) -> None:
         """Refuse a tensor that has no plain block of memory, and name the call that gives it one."""
         self.device_of(x)
         if torch.nn.parameter.is_lazy(x):
-            what, instead = "a parameter without a shape yet", "call its module once first, which gives it values"
+            problem, hint = "a parameter without a shape yet", "call its module once first, which gives it values"
         elif x.is_nested:
-            what, instead = "a nested tensor", "pad it first: x.to_padded_tensor(0.0)"
+            problem, hint = "a nested tensor", "pad it first: x.to_padded_tensor(0.0)"
         elif x.layout is not torch.strided:
-            what, instead = f"a tensor of layout {str(x.layout).removeprefix('torch.')}", "call x.to_dense() first"
+            problem, hint = f"a tensor of layout {str(x.layout).removeprefix('torch.')}", "call x.to_dense() first"
         elif _is_emptied(x):
-            what, instead = "a tensor whose storage was emptied", "give it memory and values again first"
+            problem, hint = "a tensor whose storage was emptied", "give it memory and values again first"
         elif x.dtype in _QUANTIZED:
-            what, instead = f"a quantized tensor ({self.dtype_name(x)})", "call x.dequantize() or x.int_repr() first"
+            problem, hint = f"a quantized tensor ({self.dtype_name(x)})", "call x.dequantize() or x.int_repr() first"
         else:
             return
-        raise ConversionError(f"{what} has no counterpart in {whom}", instead)
+        raise ConversionError(f"{problem} has no counterpart in {consumer}", hint)
 
 
 def _is_emptied(x: Tensor) -> bool:
@@ -240,7 +242,7 @@ def _is_emptied(x: Tensor) -> bool:
         return False
 
 
-def _parts(x: Tensor) -> list[Tensor]:
+def _dense_parts(x: Tensor) -> list[Tensor]:
     """Return the dense tensors that make up a sparse one."""
     if x.layout is torch.sparse_coo:
         return [x._indices(), x._values()]
@@ -251,7 +253,7 @@ def _parts(x: Tensor) -> list[Tensor]:
     return [x]  # mkldnn: dense, in a memory order of its own
 
 
-def _torch_reads(array: np.ndarray) -> bool:
+def _is_shareable(array: np.ndarray) -> bool:
     """Return True if ``torch.from_numpy`` takes an array unchanged: writable, aligned, no negative or uneven stride."""
     size = array.itemsize
     return (
@@ -261,6 +263,6 @@ def _torch_reads(array: np.ndarray) -> bool:
     )
 
 
-def _plain(name: str) -> Any:
+def _integer_of_width(name: str) -> Any:
     """Return the NumPy integer that is as wide as a small float."""
-    return NUMPY["int16" if name == "bfloat16" else "int8"]
+    return NUMPY_DTYPES["int16" if name == "bfloat16" else "int8"]

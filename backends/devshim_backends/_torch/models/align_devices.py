@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from devshim.tensors import activations
-from devshim_backends._torch.devices import DEVICES
+from devshim_backends._torch.devices import DEVICES, is_host_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,61 +23,61 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 
-class Run(threading.local):
+class ForwardPass(threading.local):
     """The forward pass of a split model that is running in this thread."""
 
     devices: dict[Any, None] | None = None
     """The devices of the model's parts; None while no split model is running."""
     last: Any = None
     """The device of the part that ran last."""
-    meeting: bool = False
+    aligning: bool = False
     """True while operands are being aligned."""
 
-    def ran(self, device: Any) -> None:
-        """Record that a part on a device runs."""
+    def enter_part(self, device: Any) -> None:
+        """Record that a part on this device runs now."""
         if self.devices is not None:
-            self.last = device
+            self.last_device = device
 
 
-RUN = Run()
+FORWARD = ForwardPass()
 
 
-def carry(x: Tensor, device: Any) -> Tensor:
-    """Return a tensor on a device; the copy goes through devshim's copy engine."""
+def to_device(x: Tensor, device: Any) -> Tensor:
+    """Return a tensor on a device; devshim's copy engine makes and records the copy."""
     return x if x.device == device or x.device.type == "meta" else activations.carry(x, DEVICES.get(device, device))
 
 
-_CROSSING = frozenset({"to", "type_as", "cpu", "cuda", "copy_", "set_", "backward", "__get__", "__set__"})
-"""Functions that concern devices themselves, or do not read values."""
-_SHAPE_OF = ("view_as", "reshape_as", "expand_as")
-_STATISTICS = ("batch_norm", "instance_norm")
+_UNALIGNED = frozenset({"to", "type_as", "cpu", "cuda", "copy_", "set_", "backward", "__get__", "__set__"})
+_UNALIGNED |= {"view_as", "reshape_as", "expand_as"}
+"""Functions that concern devices themselves, or do not read the values of all their tensors."""
+_WRITE_STATISTICS = ("batch_norm", "instance_norm")
 """Functions that write to their second argument."""
 
 
-class Meeting(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is Any to the type checker
+class AlignDevices(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is Any to the type checker
     """Function mode that brings the tensors of every call to one device."""
 
     def __enter__(self) -> Any:
-        RUN.meeting = True
+        FORWARD.aligning = True
         return super().__enter__()
 
     def __exit__(self, *failure: object) -> None:
-        RUN.meeting = False
+        FORWARD.aligning = False
         super().__exit__(*failure)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
-        if _disagree(args, options):
+        if _are_on_several_devices(args, options):
             name = getattr(func, "__name__", "")
-            device = None if name in _CROSSING or name in _SHAPE_OF else _where(name, args, options)
+            device = None if name in _UNALIGNED else _common_device(name, args, options)
             if device is not None:
                 args, options = pytree.tree_map_only(
-                    torch.Tensor, lambda x: x if _is_number(x) else carry(x, device), (args, options)
+                    torch.Tensor, lambda x: x if is_host_scalar(x) else to_device(x, device), (args, options)
                 )
         return func(*args, **options)
 
 
-def _disagree(args: Any, options: dict[str, Any]) -> bool:
+def _are_on_several_devices(args: Any, options: dict[str, Any]) -> bool:
     """Return True if a call's tensors are on several devices; checked at every call, and usually False."""
     first = None
     for x in _tensors(args, options):
@@ -92,39 +92,34 @@ def _tensors(args: Any, options: dict[str, Any]) -> Iterator[Tensor]:
     """Yield the tensors of a call that must be on one device, including those in lists."""
     for value in (*args, *options.values()) if options else args:
         for x in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(x, torch.Tensor) and not _is_number(x):
+            if isinstance(x, torch.Tensor) and not is_host_scalar(x):
                 yield x
 
 
-def _is_number(x: Tensor) -> bool:
-    """Return True if a tensor is a number on the host, which PyTorch accepts with tensors of any device."""
-    return bool(x.dim() == 0 and x.device.type == "cpu")
-
-
-def _where(name: str, args: Any, options: dict[str, Any]) -> Any:
+def _common_device(name: str, args: Any, options: dict[str, Any]) -> Any:
     """Return the device on which a call must compute; None to leave it to PyTorch."""
-    found = list(_tensors(args, options))
-    written = _written(name, args, options)
+    tensors = list(_tensors(args, options))
+    written = _written_tensor(name, args, options)
     if written is not None:
         return written.device
-    device = next((x.device for x in found if isinstance(x, torch.nn.Parameter)), None)
+    device = next((x.device for x in tensors if isinstance(x, torch.nn.Parameter)), None)
     if device is not None:
-        RUN.ran(device)
+        FORWARD.enter_part(device)
         return device
-    devices = [x.device for x in found]
-    if RUN.last in devices:
-        return RUN.last
-    return next((device for device in reversed(devices) if device in (RUN.devices or {})), None)
+    devices = [x.device for x in tensors]
+    if FORWARD.last_device in devices:
+        return FORWARD.last_device
+    return next((device for device in reversed(devices) if device in (FORWARD.devices or {})), None)
 
 
-def _written(name: str, args: Any, options: dict[str, Any]) -> Any:
+def _written_tensor(name: str, args: Any, options: dict[str, Any]) -> Any:
     """Return the tensor that a call writes to, or None."""
     if options.get("out") is not None:
-        found = options["out"]
-    elif name in _STATISTICS:
-        found = options.get("running_mean", args[1] if len(args) > 1 else None)
+        written = options["out"]
+    elif name in _WRITE_STATISTICS:
+        written = options.get("running_mean", args[1] if len(args) > 1 else None)
     elif name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.endswith("__")):
-        found = args[0] if args else None
+        written = args[0] if args else None
     else:
         return None
-    return found[0] if isinstance(found, (list, tuple)) else found
+    return written[0] if isinstance(written, (list, tuple)) else written

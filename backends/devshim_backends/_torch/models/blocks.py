@@ -25,16 +25,17 @@ from devshim.contract.models import Block, Layer, Weight
 from devshim_backends._keras.blocks import blocks_of, layers_of
 from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models.keras_traversal import CONTENTS
+from devshim_backends._torch.models.traversal import join_path, own_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel, torch.optim.swa_utils.AveragedModel)
-_PLAIN = {"weight": "weight", "bias": "bias"}
-_RUNNING = {**_PLAIN, "running_mean": "mean", "running_var": "variance"}
+_WEIGHT_AND_BIAS = {"weight": "weight", "bias": "bias"}
+_WITH_STATISTICS = {**_WEIGHT_AND_BIAS, "running_mean": "mean", "running_var": "variance"}
 _RECURRENT = {"RNN_TANH": "rnn", "RNN_RELU": "rnn", "LSTM": "lstm", "GRU": "gru"}
 _CELLS = {nn.RNNCell: "rnn", nn.LSTMCell: "lstm", nn.GRUCell: "gru"}
-_GATED = {name: name for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
+_CELL_WEIGHTS = {name: name for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
 _KINDS = {
     nn.Linear: "linear",
     _ConvTransposeNd: "conv_transpose",
@@ -48,7 +49,7 @@ _KINDS = {
 """Ordered from the most specific class: a transposed convolution is also a `_ConvNd`."""
 _NORMS = frozenset({"batch_norm", "layer_norm", "group_norm"})
 _EPSILON = {"epsilon": "eps"}
-_FACTS = {
+_SETTINGS = {
     "conv": {"groups": "groups"},
     "conv_transpose": {"groups": "groups"},
     "batch_norm": _EPSILON,
@@ -67,37 +68,35 @@ class TorchBlocks(Backend):
             return blocks_of(self, CONTENTS, model)
         if not isinstance(model, nn.Module):  # an optimizer's state is one block
             return []
-        return list(_opened("", model)) if _can_be_cut(model) else [_block("", model)]
+        return list(_iter_blocks("", model)) if _can_be_cut(model) else [_block("", model)]
 
     def layers(self, model: Any) -> list[Layer]:
         if is_model_or_optimizer(type(model)):
             return layers_of(self, CONTENTS, model)
         found: list[Layer] = []
-        for path, module in model.named_modules():  # a module that is in two places is listed once, as elsewhere
-            held = {**module._parameters, **module._buffers}
-            names = [name for name, tensor in held.items() if tensor is not None and not is_lazy(tensor)]
-            names = [name for name in names if name != _COUNTER or not isinstance(module, _BatchNorm)]
+        for path, module in model.named_modules():  # lists a module with two paths once
+            names = [name for name in _own_names(module) if name != _COUNTER or not isinstance(module, _BatchNorm)]
             if isinstance(module, nn.RNNBase) and "parametrizations" not in module._modules:
-                found += _recurrent(module, path)
+                found += _recurrent_layers(module, path)
             elif names:
-                kind, roles, settings = _kind(module, names)
-                weights = {roles.get(name, name): Weight(_joined(path, name)) for name in names}
+                kind, roles, settings = _kind_of_module(module, names)
+                weights = {roles.get(name, name): Weight(join_path(path, name)) for name in names}
                 found.append(Layer(kind, path, weights, settings))
         return found
 
 
 # ---------------------------------------------------------------------- blocks
-def _opened(path: str, module: Any) -> Iterator[Block]:
+def _iter_blocks(path: str, module: Any) -> Iterator[Block]:
     """Yield the blocks of a module: its own tensors first, then its children, with lists and chains opened."""
-    own = tuple(_joined(path, name) for name in _own(module))
+    own = tuple(join_path(path, name) for name in _own_names(module))
     if own:
         yield Block(own[0], own)
     for name, child in module._modules.items():
         if child is None:
             continue
-        below = _joined(path, name)
+        below = join_path(path, name)
         if _is_chain(child):
-            yield from _opened(below, child)
+            yield from _iter_blocks(below, child)
         else:
             block = _block(below, child)
             if block.leaves:
@@ -106,15 +105,14 @@ def _opened(path: str, module: Any) -> Iterator[Block]:
 
 def _block(path: str, module: Any) -> Block:
     parts = module.named_modules(remove_duplicate=False)
-    leaves = tuple(_joined(path, _joined(prefix, name)) for prefix, each in parts for name in _own(each))
-    inside = tuple(_opened(path, module)) if _can_be_cut(module) else ()
+    leaves = tuple(join_path(path, join_path(prefix, name)) for prefix, each in parts for name in _own_names(each))
+    inside = tuple(_iter_blocks(path, module)) if _can_be_cut(module) else ()
     return Block.of(path, leaves, inside)
 
 
-def _own(module: Any) -> Iterator[str]:
-    """Yield the names of a module's own parameters and buffers."""
-    for held in (module._parameters, module._buffers):
-        yield from (name for name, tensor in held.items() if tensor is not None and not is_lazy(tensor))
+def _own_names(module: Any) -> Iterator[str]:
+    """Yield the names of a module's own parameters and buffers, except those without a shape."""
+    yield from (name for name, tensor in own_tensors(module) if not is_lazy(tensor))
 
 
 def _is_chain(module: Any) -> bool:
@@ -132,14 +130,10 @@ def _can_be_cut(module: Any) -> bool:
     return bool(module._modules) and not computes_with_parts and "parametrizations" not in module._modules
 
 
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path and name else path or name
-
-
 # ---------------------------------------------------------------------- layers
-def _kind(module: Any, names: list[str]) -> tuple[str, Mapping[str, str], dict[str, Any]]:
+def _kind_of_module(module: Any, names: list[str]) -> tuple[str, Mapping[str, str], dict[str, Any]]:
     """Return a layer's kind, its tensors' roles by name, and the settings that must agree besides the shapes."""
-    kind, roles, settings = _known(module)
+    kind, roles, settings = _kind_of_class(module)
     if kind not in _NORMS and "weight" in roles and "weight" not in names:
         kind = "other"
     if kind == "other" or "parametrizations" in module._modules or not set(names) <= roles.keys():
@@ -147,29 +141,31 @@ def _kind(module: Any, names: list[str]) -> tuple[str, Mapping[str, str], dict[s
     return kind, roles, settings
 
 
-def _known(module: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
+def _kind_of_class(module: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
     """Return the kind, roles and settings of a layer of this class."""
     if isinstance(module, nn.RNNCellBase):
         kind = next((kind for cls, kind in _CELLS.items() if isinstance(module, cls)), "other")
-        return kind, _GATED, {"activation": module.nonlinearity} if isinstance(module, nn.RNNCell) else {}
+        return kind, _CELL_WEIGHTS, {"activation": module.nonlinearity} if isinstance(module, nn.RNNCell) else {}
     if isinstance(module, _InstanceNorm):  # equals one group for each channel, unless it tracks statistics
         settings = {"epsilon": module.eps, "groups": module.num_features}
-        return ("other" if module.track_running_stats else "group_norm"), _PLAIN, settings
+        return ("other" if module.track_running_stats else "group_norm"), _WEIGHT_AND_BIAS, settings
     for cls, kind in _KINDS.items():
         if isinstance(module, cls):
-            settings = {word: getattr(module, name) for word, name in _FACTS.get(kind, {}).items()}
-            return kind, (_RUNNING if kind == "batch_norm" else _PLAIN), settings
+            settings = {word: getattr(module, name) for word, name in _SETTINGS.get(kind, {}).items()}
+            return kind, (_WITH_STATISTICS if kind == "batch_norm" else _WEIGHT_AND_BIAS), settings
     return "other", {}, {}
 
 
-def _recurrent(module: Any, path: str) -> Iterator[Layer]:
+def _recurrent_layers(module: Any, path: str) -> Iterator[Layer]:
     """Yield each layer and direction of a recurrent module as one layer, as in Keras."""
-    ways = ("", "_reverse") if module.bidirectional else ("",)
-    units = [f"l{number}{way}" for number in range(module.num_layers) for way in ways]
+    suffixes = ("", "_reverse") if module.bidirectional else ("",)
+    units = [f"l{number}{suffix}" for number in range(module.num_layers) for suffix in suffixes]
     for unit in units:
         roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
-        weights = {role: Weight(_joined(path, f"{role}_{unit}")) for role in roles if hasattr(module, f"{role}_{unit}")}
+        weights = {
+            role: Weight(join_path(path, f"{role}_{unit}")) for role in roles if hasattr(module, f"{role}_{unit}")
+        }
         settings = {"activation": module.nonlinearity} if isinstance(module, nn.RNN) else {}
         if unit.endswith("_reverse"):
             settings["reverse"] = True
-        yield Layer(_RECURRENT[module.mode], _joined(path, unit) if len(units) > 1 else path, weights, settings)
+        yield Layer(_RECURRENT[module.mode], join_path(path, unit) if len(units) > 1 else path, weights, settings)

@@ -3,8 +3,8 @@
 Requirements this module answers:
 
 * A model on one device is as PyTorch made it: all hooks that devshim installed are removed.
-* On a split model, each part on one device copies its inputs there (`split_forward.carry_inputs`), and each module with
-  parts on several devices aligns the devices of their results (`split_forward.Spanning`).
+* On a split model, each part on one device copies its inputs there (`split_forward.copy_inputs`), and each module with
+  parts on several devices aligns the devices of their results (`split_forward.SplitForward`).
 * A model that cannot compute over several devices is refused, before it is moved.
 * Modules whose parameters have no shape yet create them on the device that they were placed on.
 """
@@ -19,7 +19,9 @@ from torch.nn.parameter import is_lazy
 
 from devshim.errors import UnsupportedError
 from devshim_backends._torch.devices import native
-from devshim_backends._torch.models.split_forward import Spanning, carry_inputs, devices_of, own_devices_of
+from devshim_backends._torch.models.split_forward import SplitForward, copy_inputs
+from devshim_backends._torch.models.storage_swap import data_setter
+from devshim_backends._torch.models.traversal import devices_of, join_path, own_devices_of, own_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,50 +34,43 @@ if TYPE_CHECKING:
 
 def install_hooks(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
     """Install the hooks that a model needs on its devices; see `devshim.contract.models.ModelBackend.install_hooks`."""
-    undo: list[Undo] = [_put_back_wires(module) for module in model.modules()]
+    undo: list[Undo] = [_hook_restorer(module) for module in model.modules()]
 
-    def take_back() -> None:
+    def undo_all() -> None:
         for each in reversed(undo):
             each()
 
     try:
-        for path, tensor in _lazy(model):
+        for path, tensor in _lazy_tensors(model):
             undo.append(_place_lazy(tensor, native(where(path))))
-        _refuse_engines(backend, model)
+        _refuse_fixed_devices(backend, model)
         for module in model.modules():
-            _take_off_wires(module)
+            _remove_hooks(module)
             if isinstance(module, torch.nn.RNNBase):
-                _flatten(backend, module)
+                _flatten_weights(backend, module)
         if len(devices_of(model)) > 1:
-            _wire(backend, "", model, set())
+            _install_on_parts(backend, "", model, set())
     except BaseException:
-        take_back()
+        undo_all()
         raise
-    return take_back
+    return undo_all
 
 
 # ---------------------------------------------------------------------- lazy parameters and recurrent weights
-def _lazy(model: Any) -> Iterator[tuple[str, Tensor]]:
+def _lazy_tensors(model: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield the path and the tensor of each parameter and buffer without a shape."""
     for prefix, module in model.named_modules():
-        for held in (module._parameters, module._buffers):
-            for name, tensor in held.items():
-                if tensor is not None and is_lazy(tensor):
-                    yield (f"{prefix}.{name}" if prefix else name), tensor
+        yield from ((join_path(prefix, name), tensor) for name, tensor in own_tensors(module) if is_lazy(tensor))
 
 
 def _place_lazy(tensor: Tensor, device: Any) -> Undo:
     """Make a tensor without a shape create its data on a device later, by moving its empty data there."""
-    before = tensor.data
-
-    def put(data: Tensor) -> None:
-        tensor.data = data
-
-    put(torch.empty(0, dtype=before.dtype, device=device))
-    return lambda: put(before)
+    before, write = tensor.data, data_setter(tensor)
+    write(torch.empty(0, dtype=before.dtype, device=device))
+    return lambda: write(before)
 
 
-def _flatten(backend: Backend, module: Any) -> None:
+def _flatten_weights(backend: Backend, module: Any) -> None:
     """Join recurrent weights in one block of memory, as cuDNN expects and `Module.to` does.
 
     This temporarily needs memory for a second copy. If the card does not have it, that is not an error: cuDNN then
@@ -91,7 +86,7 @@ def _flatten(backend: Backend, module: Any) -> None:
 
 
 # ---------------------------------------------------------------------- hooks
-def _wire(backend: Backend, path: str, module: Any, seen: set[int]) -> None:
+def _install_on_parts(backend: Backend, path: str, module: Any, seen: set[int]) -> None:
     """Install hooks on the parts of a split model, and wrap the ``forward`` of modules whose parts are apart."""
     if id(module) in seen:
         return
@@ -103,11 +98,11 @@ def _wire(backend: Backend, path: str, module: Any, seen: set[int]) -> None:
             _add_hook(module)
         return
     if len(found) > 1:
-        _refuse_torn(backend, path, module)
+        _refuse_to_split(backend, path, module)
         if called:
-            module.forward = Spanning(module, vars(module).get("forward"))
+            module.forward = SplitForward(module, vars(module).get("forward"))
     for name, child in module.named_children():
-        _wire(backend, f"{path}.{name}" if path else name, child, seen)
+        _install_on_parts(backend, join_path(path, name), child, seen)
 
 
 def _is_called(module: Any) -> bool:
@@ -118,45 +113,46 @@ def _is_called(module: Any) -> bool:
 
 
 def _add_hook(module: Any) -> None:
-    """Do the same as ``register_forward_pre_hook(carry_inputs, prepend=True, with_kwargs=True)``.
+    """Do the same as ``register_forward_pre_hook(copy_inputs, prepend=True, with_kwargs=True)``.
 
     TorchScript modules refuse that call, because their own code would not run the hook; calls from Python do.
     """
     handle = torch.utils.hooks.RemovableHandle(
         module._forward_pre_hooks, extra_dict=module._forward_pre_hooks_with_kwargs
     )
-    module._forward_pre_hooks[handle.id] = carry_inputs
+    module._forward_pre_hooks[handle.id] = copy_inputs
     module._forward_pre_hooks_with_kwargs[handle.id] = True
     module._forward_pre_hooks.move_to_end(handle.id, last=False)
 
 
-def _take_off_wires(module: Any) -> None:
+def _remove_hooks(module: Any) -> None:
     forward = vars(module).get("forward")
-    if isinstance(forward, Spanning):
-        forward.take_off()
-    for key in [key for key, hook in module._forward_pre_hooks.items() if hook is carry_inputs]:
+    if isinstance(forward, SplitForward):
+        forward.uninstall()
+    for key in [key for key, hook in module._forward_pre_hooks.items() if hook is copy_inputs]:
         del module._forward_pre_hooks[key]
         module._forward_pre_hooks_with_kwargs.pop(key, None)
 
 
-def _put_back_wires(module: Any) -> Undo:
+def _hook_restorer(module: Any) -> Undo:
     """Return a function that restores a module's hooks, in the same dictionaries: handles of hooks refer to them."""
     own = vars(module)
     forward = own.get("forward")
-    hooks = [(held, list(held.items())) for held in (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs)]
+    registries = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs
+    before = [(hooks, list(hooks.items())) for hooks in registries]
 
-    def take_back() -> None:
-        for held, items in hooks:
-            held.clear()
-            held.update(items)
+    def undo_all() -> None:
+        for hooks, items in before:
+            hooks.clear()
+            hooks.update(items)
         if own.get("forward") is not forward:
             own.pop("forward", None) if forward is None else own.update(forward=forward)
 
-    return take_back
+    return undo_all
 
 
 # ---------------------------------------------------------------------- checks
-def _refuse_torn(backend: Backend, path: str, module: Any) -> None:
+def _refuse_to_split(backend: Backend, path: str, module: Any) -> None:
     """Refuse to split a module that computes with several of its own tensors in one operator."""
     what = f"{path or 'the model'} ({type(module).__name__})"
     if isinstance(module, torch.jit.ScriptModule):
@@ -166,21 +162,21 @@ def _refuse_torn(backend: Backend, path: str, module: Any) -> None:
         )
     found = own_devices_of(module)
     if len(found) > 1:
-        told = " and ".join(str(backend.from_native(device)) for device in found)
+        devices = " and ".join(str(backend.from_native(device)) for device in found)
         raise UnsupportedError(
-            f"the tensors of {what} would be on {told}, but it uses them in the same operator",
+            f"the tensors of {what} would be on {devices}, but it uses them in the same operator",
             f"place all of {path or 'it'} on one device",
         )
 
 
-def _refuse_engines(backend: Backend, model: Any) -> None:
+def _refuse_fixed_devices(backend: Backend, model: Any) -> None:
     """Refuse to move a module that chose its devices when it was made, unless it is on them."""
     for path, module in model.named_modules():
         what = f"{path or 'the model'} ({type(module).__name__})"
-        home = _home(module)
-        if home is not None and set(devices_of(module)) != {home}:
+        fixed = _fixed_device(module)
+        if fixed is not None and set(devices_of(module)) != {fixed}:
             raise UnsupportedError(
-                f"{what} chose its devices when it was created, and works only from {backend.from_native(home)}",
+                f"{what} chose its devices when it was created, and works only from {backend.from_native(fixed)}",
                 "place the module that it wraps (its attribute module), and wrap that again",
             )
         if hasattr(module, "_hf_hook"):
@@ -190,7 +186,7 @@ def _refuse_engines(backend: Backend, model: Any) -> None:
             )
 
 
-def _home(module: Any) -> Any:
+def _fixed_device(module: Any) -> Any:
     """Return the device from which a wrapper for several devices works; None for any other module."""
     if isinstance(module, torch.nn.DataParallel):
         return module.src_device_obj if module.device_ids else None

@@ -14,14 +14,15 @@ from devshim import errors
 from devshim.contract.backend import Backend
 from devshim_backends._keras import extra_state
 from devshim_backends._keras.traversal import is_model_or_optimizer
-from devshim_backends._torch.models.optimizers import COUNTS
+from devshim_backends._torch.models.optimizers import HOST_COUNTERS
+from devshim_backends._torch.models.traversal import join_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 
-_LEAF = "(a leaf)"
+_LEAF_MARKER = "(a leaf)"
 """The marker for a tensor that is saved as a leaf."""
 
 
@@ -37,27 +38,26 @@ class TorchExtraState(Backend):
         if isinstance(obj, (torch.nn.Module, torch.Generator)):
             return None
         leaves = {leaf.path for leaf in self.leaves(obj)}
-        return _outline("", obj.state_dict(), leaves)
+        return _replace_leaves("", obj.state_dict(), leaves)
 
     def create_optimizer_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
-        return extra_state.create_optimizer_state(
-            optimizer, models, forms
-        )  # PyTorch's own optimizers know their parameters
+        # Only for optimizers of Keras: PyTorch's own know their parameters.
+        return extra_state.create_optimizer_state(optimizer, models, forms)
 
     def set_extra_state(self, obj: Any, state: Any, forms: Forms) -> Callable[[], None]:
         if is_model_or_optimizer(type(obj)):
             return extra_state.set_extra_state(obj, state, forms)
         before = dict(vars(obj))
-        filled = _filled("", state, forms, self)
+        loaded = _insert_tensors("", state, forms, self)
         if isinstance(obj, torch.optim.Optimizer):
-            filled["state"] = {int(number): state for number, state in filled["state"].items()}
+            loaded["state"] = {int(number): each for number, each in loaded["state"].items()}
 
         def undo() -> None:
             vars(obj).clear()
             vars(obj).update(before)
 
         try:
-            obj.load_state_dict(filled)
+            obj.load_state_dict(loaded)
             if isinstance(obj, torch.optim.Optimizer):
                 _keep_on_host(obj, forms)
             if "_scale" in forms and obj._scale is None:  # a scaler that has not scaled anything yet
@@ -75,33 +75,29 @@ def _keep_on_host(optimizer: Any, forms: Forms) -> None:
     """Move counts back to the host if they were there: PyTorch (2.13) keeps only ``step``, not ``mu_product``."""
     numbers = {id(p): i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
     for parameter, state in optimizer.state.items():
-        for name in COUNTS & set(state):
+        for name in HOST_COUNTERS & set(state):
             if isinstance(state[name], torch.Tensor) and f"state.{numbers[id(parameter)]}.{name}" not in forms:
                 state[name] = state[name].cpu()
 
 
-def _outline(path: str, held: Any, leaves: set[str]) -> Any:
+def _replace_leaves(path: str, state: Any, leaves: set[str]) -> Any:
     """Return a state_dict with markers for leaves, and with text for keys."""
-    if isinstance(held, torch.Tensor):
-        return _LEAF if path in leaves else held.detach()
-    if isinstance(held, dict):
-        return {str(key): _outline(_below(path, key), value, leaves) for key, value in held.items()}
-    if isinstance(held, (list, tuple)):
-        return type(held)(_outline(_below(path, i), value, leaves) for i, value in enumerate(held))
-    return held
+    if isinstance(state, torch.Tensor):
+        return _LEAF_MARKER if path in leaves else state.detach()
+    if isinstance(state, dict):
+        return {str(key): _replace_leaves(join_path(path, key), value, leaves) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(_replace_leaves(join_path(path, i), value, leaves) for i, value in enumerate(state))
+    return state
 
 
-def _filled(path: str, outline: Any, forms: Forms, backend: Backend) -> Any:
-    """Return the state_dict of an outline, with a new tensor of the given form for each marker."""
-    if isinstance(outline, str) and outline == _LEAF:
+def _insert_tensors(path: str, state: Any, forms: Forms, backend: Backend) -> Any:
+    """Return a state_dict with a new tensor, of the given shape and dtype, in place of each marker."""
+    if isinstance(state, str) and state == _LEAF_MARKER:
         shape, dtype = forms[path]
         return torch.zeros(shape, dtype=backend.dtype(dtype))
-    if isinstance(outline, dict):
-        return {key: _filled(_below(path, key), value, forms, backend) for key, value in outline.items()}
-    if isinstance(outline, (list, tuple)):
-        return type(outline)(_filled(_below(path, i), value, forms, backend) for i, value in enumerate(outline))
-    return outline
-
-
-def _below(path: str, key: object) -> str:
-    return f"{path}.{key}" if path else str(key)
+    if isinstance(state, dict):
+        return {key: _insert_tensors(join_path(path, key), value, forms, backend) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(_insert_tensors(join_path(path, i), value, forms, backend) for i, value in enumerate(state))
+    return state

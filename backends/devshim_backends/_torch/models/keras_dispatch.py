@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from devshim_backends._keras.building import store_planned_devices
 from devshim_backends._keras.traversal import is_layer
-from devshim_backends._torch.models.keras_calls import serve
-from devshim_backends._torch.models.keras_patches import follow_data
-from devshim_backends._torch.models.keras_split_forward import settle_spans
+from devshim_backends._torch.models.keras_calls import set_backend
+from devshim_backends._torch.models.keras_patches import patch_keras
+from devshim_backends._torch.models.keras_split_forward import mark_split_layers
 from devshim_backends._torch.models.keras_traversal import CONTENTS
 
 if TYPE_CHECKING:
@@ -24,20 +24,20 @@ __all__ = ["install", "install_hooks"]
 
 def install(backend: Backend) -> None:
     """Patch Keras, which has been imported, to compute where its data is."""
-    serve(backend)
-    follow_data()
+    set_backend(backend)
+    patch_keras()
 
 
 def install_hooks(backend: Backend, obj: Any, where: Callable[[str], Device]) -> Undo:
     """Make a layer or model compute where its variables are; see `ModelBackend.install_hooks`."""
     install(backend)
     if not is_layer(obj):
-        return _nothing
-    unsettle = store_planned_devices(CONTENTS, obj, where)
+        return lambda: None
+    undo_plan = store_planned_devices(CONTENTS, obj, where)
     try:
-        unspan = settle_spans(backend, obj)
+        unmark = mark_split_layers(backend, obj)
     except BaseException:
-        unsettle()
+        undo_plan()
         raise
     for _, model in CONTENTS.compiled_parts(obj):
         for name in ("train", "test", "predict") if model.jit_compile else ():
@@ -45,11 +45,7 @@ def install_hooks(backend: Backend, obj: Any, where: Callable[[str], Device]) ->
                 getattr(model, f"make_{name}_function")(force=True)
 
     def undo() -> None:
-        unspan()
-        unsettle()
+        unmark()
+        undo_plan()
 
     return undo
-
-
-def _nothing() -> None:
-    """Undo nothing."""

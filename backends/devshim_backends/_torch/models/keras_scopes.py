@@ -1,8 +1,8 @@
-"""The device where Keras computes with PyTorch: a patch of ``get_device`` that answers with the data's device.
+"""The device where Keras computes with PyTorch: a patch of ``get_device`` that returns the data's device.
 
 Keras 3 (3.15.1) moves every argument of an operator to one device: ``KERAS_TORCH_DEVICE``, the first GPU of the
-process, or the host, unless ``keras.device`` names another. It does not support other GPUs. All of Keras asks one
-function, ``keras.src.backend.torch.core.get_device``, so this module answers that function, for each thread:
+process, or the host, unless ``keras.device`` names another. It does not support other GPUs. All of Keras calls one
+function, ``keras.src.backend.torch.core.get_device``. This module replaces it; for each thread it returns:
 
 * inside ``keras.device``: its device, as without devshim;
 * inside a call that follows its data (`devshim_backends._torch.models.keras_patches`): the device of the data;
@@ -25,35 +25,44 @@ from devshim_backends._torch.devices import TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["FOLLOWING", "Within", "attach", "device_asked", "explicit", "found_in", "named", "value_of"]
+__all__ = [
+    "CURRENT",
+    "ComputeOn",
+    "current_device",
+    "explicit_device",
+    "find_device",
+    "keras_name",
+    "set_keras_state",
+    "tensor_of",
+]
 
 
-class Following(threading.local):
+class CurrentCall(threading.local):
     """The call in this thread that follows its data."""
 
     device: str | None = None
     """The device of the data; None outside of such calls."""
-    carries: bool = False
+    copies: bool = False
     """True if all tensors are copied to the device, as Keras does; if False, PyTorch refuses mixed devices."""
 
 
-FOLLOWING = Following()
+CURRENT = CurrentCall()
 
 
-class Within:
+class ComputeOn:
     """A context in which Keras computes on a device."""
 
-    __slots__ = ("_before", "_carries", "_device")
+    __slots__ = ("_before", "_copies", "_device")
 
-    def __init__(self, device: torch.device | None, carries: bool) -> None:
-        self._device, self._carries = None if device is None else named(device), carries
+    def __init__(self, device: torch.device | None, copies: bool) -> None:
+        self._device, self._copies = None if device is None else keras_name(device), copies
 
     def __enter__(self) -> None:
-        self._before = FOLLOWING.device, FOLLOWING.carries
-        FOLLOWING.device, FOLLOWING.carries = self._device, self._carries
+        self._before = CURRENT.device, CURRENT.copies
+        CURRENT.device, CURRENT.copies = self._device, self._copies
 
     def __exit__(self, *failure: object) -> None:
-        FOLLOWING.device, FOLLOWING.carries = self._before
+        CURRENT.device, CURRENT.copies = self._before
 
 
 class _Cuda(str):
@@ -71,7 +80,7 @@ class _Cuda(str):
 _NAMES: dict[torch.device, str] = {}
 
 
-def named(device: torch.device) -> str:
+def keras_name(device: torch.device) -> str:
     """Return the text by which Keras identifies a device."""
     found = _NAMES.get(device)
     if found is None:
@@ -80,45 +89,45 @@ def named(device: torch.device) -> str:
     return found
 
 
-# ---------------------------------------------------------------------- answers to Keras
-_KERAS: list[object] = [None]
+# ---------------------------------------------------------------------- the current device
+_KERAS_STATE: list[object] = [None]
 
 
-def explicit() -> str | None:
+def explicit_device() -> str | None:
     """Return the device of ``keras.device`` in this thread, or ``"meta"`` while Keras infers shapes, or None."""
-    found: str | None = getattr(_KERAS[0], "torch_device", None)
+    found: str | None = getattr(_KERAS_STATE[0], "torch_device", None)
     return found
 
 
-def attach(state: object) -> None:
+def set_keras_state(state: object) -> None:
     """Store Keras's thread-local state, to which ``keras.device`` writes."""
-    _KERAS[:] = [state]
+    _KERAS_STATE[:] = [state]
 
 
-def device_asked(default: Callable[[], str]) -> str:
+def current_device(default: Callable[[], str]) -> str:
     """Return the device where Keras creates tensors and computes in this thread; ``default`` asks Keras."""
-    scope = explicit()
+    scope = explicit_device()
     if scope is not None:
         simulated = TYPES["gpu"] != "cuda" and scope.startswith("cuda")  # ``keras.device("gpu:1")``
         return TYPES["gpu"] + scope[len("cuda") :] if simulated else scope
-    if FOLLOWING.device is not None:
-        return FOLLOWING.device
+    if CURRENT.device is not None:
+        return CURRENT.device
     if torch._C._len_torch_function_stack():
         for mode in reversed(_get_current_function_mode_stack()):
             if isinstance(mode, DeviceContext) and mode.device.type != "meta":
-                return named(mode.device)
+                return keras_name(mode.device)
     return default()
 
 
 # ---------------------------------------------------------------------- devices of data
-def value_of(x: Any) -> Any:
+def tensor_of(x: Any) -> Any:
     """Return the tensor of an argument, which may be a Keras variable; None for any other argument."""
     if isinstance(x, torch.Tensor):
         return x
     return x._value if type(x).__module__.startswith("keras.") and is_variable(x) else None
 
 
-def found_in(values: Iterable[Any]) -> torch.device | None:
+def find_device(values: Iterable[Any]) -> torch.device | None:
     """Return the device of the first tensor on a GPU, otherwise the host if a tensor is there; None without tensors.
 
     Lists, tuples and dictionaries are searched.
@@ -132,7 +141,7 @@ def found_in(values: Iterable[Any]) -> torch.device | None:
         elif isinstance(x, dict):
             stack[:0] = x.values()
         else:
-            tensor = value_of(x)
+            tensor = tensor_of(x)
             if tensor is not None:
                 kind = tensor.device.type
                 if kind not in ("cpu", "meta"):

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim.contract.models import Leaf
 from devshim_backends._keras.traversal import Contents, NamedVariable, is_layer, is_variable
-from devshim_backends._torch.models.storage_swap import WithGradient, exchange, refuse
+from devshim_backends._torch.models.storage_swap import leaves_of_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from devshim.contract.models import Leaf
 
 __all__ = ["CONTENTS", "leaves_of_variable"]
 
@@ -29,12 +30,12 @@ class TorchContents(Contents):
 
     def named_variables(self, obj: Any) -> list[NamedVariable]:
         found = super().named_variables(obj)
-        wrapped = list(_wrapped(obj)) if is_layer(obj) else []
+        wrapped = list(_native_tensors(obj)) if is_layer(obj) else []
         known = {id(each.variable) for each in wrapped}
         return [each for each in found if id(self.owner(each.variable)) not in known] + wrapped
 
 
-def _wrapped(layer: Any) -> Iterator[NamedVariable]:
+def _native_tensors(layer: Any) -> Iterator[NamedVariable]:
     """Yield the tensors of native PyTorch modules in a layer; Keras lists their parameters without names."""
     for name, module in layer._modules.items():
         if module is None or name == "_torch_params" or is_layer(module):
@@ -49,17 +50,9 @@ CONTENTS = TorchContents()
 
 
 def leaves_of_variable(path: str, kind: Any, variable: Any, follows: Any) -> Iterator[Leaf]:
-    """Yield the leaf of a Keras variable, followed by the leaf of its gradient."""
+    """Return the leaf of a Keras variable, then the leaf of its gradient; a variable without a value has none."""
     tensor = CONTENTS.owner(variable)
-    if tensor is None:
-        return
-    refuse(path, tensor)
-    if tensor.grad is None:
-        yield Leaf(path, kind, tensor.detach, exchange(tensor), tensor, follows)
-        return
-    both = WithGradient(tensor, None)
-    yield Leaf(path, kind, tensor.detach, both.write_tensor, tensor, follows)
-    yield Leaf(f"{path}.grad", "gradient", tensor.grad.detach, both.write_gradient, tensor.grad, tensor)
+    return iter(()) if tensor is None else leaves_of_tensor(path, kind, tensor, follows)
 
 
 def device_of(obj: Any) -> torch.device | None:

@@ -17,21 +17,23 @@ import torch
 
 from devshim.contract.models import Leaf
 from devshim.errors import UnsupportedError
-from devshim_backends._torch.models.storage_swap import exchange, refuse
+from devshim_backends._torch.devices import is_host_scalar
+from devshim_backends._torch.models.storage_swap import data_setter, require_movable
+from devshim_backends._torch.models.traversal import join_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from devshim.contract.backend import Tensor
 
-OTHERS = (torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler, torch.Generator)
+OTHER_CLASSES = (torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler, torch.Generator)
 """Classes that can be placed besides modules and optimizers; a generator is accepted only to be refused clearly."""
 
-COUNTS = frozenset({"step", "mu_product"})
+HOST_COUNTERS = frozenset({"step", "mu_product"})
 """Scalars of the state that ``torch.optim`` creates on the host unless they are requested on the device."""
 
 
-def of_optimizer(optimizer: Any) -> Iterator[Leaf]:
+def leaves_of_optimizer(optimizer: Any) -> Iterator[Leaf]:
     """Yield the state, by the parameters' numbers in ``state_dict``, then tensors among the groups' settings."""
     groups: dict[Tensor, Any] = {}
     numbers: dict[Tensor, int] = {}
@@ -44,33 +46,33 @@ def of_optimizer(optimizer: Any) -> Iterator[Leaf]:
         # ASGD always creates its counts on the device of its parameters.
         on_device = _on_device(groups.get(key, {})) or isinstance(optimizer, torch.optim.ASGD)
         for path, tensor in _tensors(f"state.{numbers.get(key, key if follows is None else len(numbers))}", state):
-            if on_device or not (path.rpartition(".")[2] in COUNTS and _is_hosts(tensor)):
+            if on_device or not (path.rpartition(".")[2] in HOST_COUNTERS and is_host_scalar(tensor)):
                 yield _leaf(path, tensor, follows)
     for i, group in enumerate(optimizer.param_groups):
         settings = {name: value for name, value in group.items() if name != "params"}
         follows = group["params"][0] if group["params"] else None
         for path, tensor in _tensors(f"param_groups.{i}", settings):
-            if _on_device(group) or not _is_hosts(tensor):
+            if _on_device(group) or not is_host_scalar(tensor):
                 yield _leaf(path, tensor, follows)
 
 
-def of_others(obj: Any) -> Iterator[Leaf]:
+def leaves_of_other(obj: Any) -> Iterator[Leaf]:
     """Yield the tensors in the attributes of a scheduler (and its inner schedulers) or scaler; a generator has none.
 
     A scaler's tensors are on the device of the losses; a scheduler's host tensors stay on the host.
     """
     if isinstance(obj, torch.Generator):
         return
-    held = dict(vars(obj))
+    attributes = dict(vars(obj))
     scaler = isinstance(obj, torch.amp.GradScaler)
     if scaler and obj.is_enabled():  # key its optimizers by order, not by address
-        held["_per_optimizer_states"] = list(obj._per_optimizer_states.values())
-    for path, tensor in _tensors("", held):
-        if scaler or not _is_hosts(tensor):
+        attributes["_per_optimizer_states"] = list(obj._per_optimizer_states.values())
+    for path, tensor in _tensors("", attributes):
+        if scaler or not is_host_scalar(tensor):
             yield _leaf(path, tensor, None)
 
 
-def require_together(objects: Sequence[Any]) -> None:
+def require_complete(objects: Sequence[Any]) -> None:
     """Refuse to copy an optimizer without its model, or a scheduler without its optimizer.
 
     Raises:
@@ -93,29 +95,22 @@ def _on_device(group: Any) -> bool:
     return bool(group.get("capturable") or group.get("fused"))
 
 
-def _is_hosts(tensor: Tensor) -> bool:
-    """Return True if a tensor is a number on the host, which PyTorch accepts with tensors of any device."""
-    return bool(tensor.dim() == 0 and tensor.device.type == "cpu")
-
-
 def _leaf(path: str, tensor: Tensor, follows: Any) -> Leaf:
-    refuse(path, tensor)
-    return Leaf(path, "state", tensor.detach, exchange(tensor), tensor, follows)
+    require_movable(path, tensor)
+    return Leaf(path, "state", tensor.detach, data_setter(tensor), tensor, follows)
 
 
-def _tensors(path: str, held: Any) -> Iterator[tuple[str, Tensor]]:
+def _tensors(path: str, state: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor in nested dictionaries, lists, tuples and schedulers, but not inside an optimizer."""
-    if isinstance(held, torch.Tensor):
-        if not isinstance(held, torch.nn.Parameter):
-            yield path, held
-        return
-    if isinstance(held, torch.optim.lr_scheduler.LRScheduler):
-        held = vars(held)
-    if isinstance(held, dict):
-        items = iter(held.items())
-    elif isinstance(held, (list, tuple)):
-        items = iter(enumerate(held))
-    else:
-        return
+    if isinstance(state, torch.optim.lr_scheduler.LRScheduler):
+        state = vars(state)
+    items: Iterable[tuple[object, Any]] = ()
+    if isinstance(state, torch.Tensor):
+        if not isinstance(state, torch.nn.Parameter):
+            yield path, state
+    elif isinstance(state, dict):
+        items = state.items()
+    elif isinstance(state, (list, tuple)):
+        items = enumerate(state)
     for key, value in items:
-        yield from _tensors(f"{path}.{key}" if path else str(key), value)
+        yield from _tensors(join_path(path, key), value)

@@ -14,62 +14,33 @@ from __future__ import annotations
 
 import inspect
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from devshim_backends._torch.models.align_devices import RUN, Meeting, carry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from devshim.contract.backend import Tensor
-
-
-# ---------------------------------------------------------------------- the devices of a module's tensors
-def devices_of(module: Any) -> dict[Any, None]:
-    """Return the devices of all parameters and buffers in a module and its submodules, in their order."""
-    return {tensor.device: None for tensor in _tensors(module)}
-
-
-def own_devices_of(module: Any) -> dict[Any, None]:
-    """Return the devices of the tensors that a module's own code computes with."""
-    if isinstance(module, torch.nn.MultiheadAttention):  # it uses the weight of its submodule, and never calls it
-        return devices_of(module)
-    found = {tensor.device: None for tensor in _direct(module)}
-    parametrized = module._modules.get("parametrizations")
-    return found if parametrized is None else {**found, **devices_of(parametrized)}
-
-
-def _direct(module: Any) -> Iterator[Tensor]:
-    for held in (module._parameters, module._buffers):
-        yield from (tensor for tensor in held.values() if tensor is not None)
-
-
-def _tensors(module: Any) -> Iterator[Tensor]:
-    for each in module.modules():
-        yield from _direct(each)
+from devshim_backends._torch.models.align_devices import FORWARD, AlignDevices, to_device
+from devshim_backends._torch.models.traversal import all_tensors, devices_of
 
 
 # ---------------------------------------------------------------------- parts on one device
-def carry_inputs(module: Any, args: Any, kwargs: Any) -> Any:
+def copy_inputs(module: Any, args: Any, kwargs: Any) -> Any:
     """Copy the inputs of a part to its device; this is a forward pre-hook."""
-    device = next(_tensors(module)).device
+    device = next(all_tensors(module)).device
     if not torch.compiler.is_compiling():
-        RUN.ran(device)
-    if all(_stays(x, device) for x in args) and all(_stays(x, device) for x in kwargs.values()):
+        FORWARD.enter_part(device)
+    if all(_needs_no_copy(x, device) for x in args) and all(_needs_no_copy(x, device) for x in kwargs.values()):
         return None  # the fast path for most parts, whose input comes from the same device
-    return pytree.tree_map_only(torch.Tensor, lambda x: carry(x, device), (args, kwargs))
+    return pytree.tree_map_only(torch.Tensor, lambda x: to_device(x, device), (args, kwargs))
 
 
-def _stays(x: Any, device: Any) -> bool:
+def _needs_no_copy(x: Any, device: Any) -> bool:
     """Return True if an argument clearly needs no copy."""
     return x.device == device if isinstance(x, torch.Tensor) else x is None or isinstance(x, (bool, int, float, str))
 
 
 # ---------------------------------------------------------------------- modules with parts on several devices
-class Spanning:
+class SplitForward:
     """The ``forward`` of a module whose parts are on several devices.
 
     Args:
@@ -86,7 +57,7 @@ class Spanning:
         """The signature of the method that this object replaces, by which libraries find a model's arguments."""
         return inspect.signature(self._inner or type(self._module).forward.__get__(self._module))
 
-    def take_off(self) -> None:
+    def uninstall(self) -> None:
         """Restore the module's own ``forward``."""
         del self._module.forward
         if self._inner is not None:
@@ -95,33 +66,33 @@ class Spanning:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return self._forward(*args, **kwargs)
-        if RUN.devices is not None:
-            with self._meeting():
+        if FORWARD.devices is not None:
+            with self._align_devices():
                 return self._forward(*args, **kwargs)
         found = devices_of(self._module)
         if len(found) < 2:  # the model was moved by code other than devshim
             return self._forward(*args, **kwargs)
-        RUN.devices = found
+        FORWARD.devices = found
         try:
-            with self._meeting():
+            with self._align_devices():
                 result = self._forward(*args, **kwargs)
-            return self._together(result, RUN.last)
+            return self._gather_result(result, FORWARD.last_device)
         finally:
-            RUN.devices = RUN.last = None
+            FORWARD.devices = FORWARD.last_device = None
 
     def _forward(self, *args: Any, **kwargs: Any) -> Any:
         if self._inner is not None:
             return self._inner(*args, **kwargs)
         return type(self._module).forward(self._module, *args, **kwargs)
 
-    def _meeting(self) -> Any:
+    def _align_devices(self) -> Any:
         """Return a context that aligns operands in the module's own code; a chain of modules needs none."""
         chain = self._inner is None and type(self._module).forward is torch.nn.Sequential.forward
-        return nullcontext() if chain or RUN.meeting else Meeting()
+        return nullcontext() if chain or FORWARD.aligning else AlignDevices()
 
-    def _together(self, result: Any, device: Any) -> Any:
+    def _gather_result(self, result: Any, device: Any) -> Any:
         """Return the result on one device; the model did not compute a tensor that is on no part's device."""
-        found = RUN.devices or {}
+        found = FORWARD.devices or {}
         return pytree.tree_map_only(
-            torch.Tensor, lambda x: x if device is None or x.device not in found else carry(x, device), result
+            torch.Tensor, lambda x: x if device is None or x.device not in found else to_device(x, device), result
         )

@@ -7,20 +7,21 @@ happen in any order, and can be undone in any order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from devshim.contract.models import Leaf
 from devshim.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from devshim.contract.backend import Tensor
 
 
-def exchange(tensor: Tensor, after: Callable[[], None] | None = None) -> Callable[[Tensor], None]:
+def data_setter(tensor: Tensor, after: Callable[[], None] | None = None) -> Callable[[Tensor], None]:
     """Return a function that puts another tensor's data under this object, and then calls ``after``."""
 
     def write(new: Tensor) -> None:
@@ -31,39 +32,52 @@ def exchange(tensor: Tensor, after: Callable[[], None] | None = None) -> Callabl
     return write
 
 
-class WithGradient:
+class TensorWithGradient:
     """A tensor and its gradient."""
 
     def __init__(self, tensor: Tensor, after: Callable[[], None] | None) -> None:
         self._tensor = tensor
         self._gradient = tensor.grad
-        self._write = exchange(tensor, after)
-        self._aside = False
+        self._write = data_setter(tensor, after)
+        self._detached = False
 
     def write_tensor(self, new: Tensor) -> None:
         """Replace the tensor's data."""
-        self._set_aside()
+        self._detach_gradient()
         self._write(new)
-        self._put_back()
+        self._attach_gradient()
 
     def write_gradient(self, new: Tensor) -> None:
         """Replace the gradient's data."""
-        self._set_aside()
+        self._detach_gradient()
         self._gradient.data = new
-        self._put_back()
+        self._attach_gradient()
 
-    def _set_aside(self) -> None:
+    def _detach_gradient(self) -> None:
         if self._tensor.grad is self._gradient:
             self._tensor.grad = None
-            self._aside = True
+            self._detached = True
 
-    def _put_back(self) -> None:
-        if self._aside and self._tensor.device == self._gradient.device:
+    def _attach_gradient(self) -> None:
+        if self._detached and self._tensor.device == self._gradient.device:
             self._tensor.grad = self._gradient
-            self._aside = False
+            self._detached = False
 
 
-def refuse(path: str, tensor: Tensor) -> None:
+def leaves_of_tensor(
+    path: str, kind: Any, tensor: Tensor, follows: Any = None, after: Callable[[], None] | None = None
+) -> Iterator[Leaf]:
+    """Yield the leaf of a tensor, then the leaf of its gradient."""
+    require_movable(path, tensor)
+    if tensor.grad is None:
+        yield Leaf(path, kind, tensor.detach, data_setter(tensor, after), tensor, follows)
+        return
+    pair = TensorWithGradient(tensor, after)
+    yield Leaf(path, kind, tensor.detach, pair.write_tensor, tensor, follows)
+    yield Leaf(f"{path}.grad", "gradient", tensor.grad.detach, pair.write_gradient, tensor.grad, tensor)
+
+
+def require_movable(path: str, tensor: Tensor) -> None:
     """Refuse a tensor whose data cannot be replaced.
 
     Raises:
@@ -81,7 +95,7 @@ def refuse(path: str, tensor: Tensor) -> None:
         )
 
 
-def refuse_frozen(module: object) -> None:
+def require_not_frozen(module: object) -> None:
     """Refuse a frozen TorchScript module: its weights are in its code, where PyTorch's own ``to`` leaves them.
 
     Raises:

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from devshim.contract.backend import Backend
-from devshim_backends._torch.devices import name_cards
+from devshim_backends._torch.devices import set_gpu_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ class TorchSimulation(Backend):
         SIMULATED.begin(gpus, memory, faults)
         self.simulated_devices = SIMULATED
         self.simulated = gpus
-        name_cards("sim" if gpus else "cuda")
+        set_gpu_type("sim" if gpus else "cuda")
         compiler: Any = sys.modules.get("torch._dynamo")
         if compiler is not None:
             compiler.reset()

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from devshim.contract.backend import Backend
 from devshim.monitoring.instrumentation import MEETINGS, instrument_operands, instrument_reads
 from devshim.monitoring.use_checks import uses_checked
-from devshim_backends._torch.scopes import run_as_they_are
+from devshim_backends._torch.scopes import skip_methods
 from devshim_backends._torch.transfers.c_slots import read_item_slots, restore_item_slots
 from devshim_backends._torch.transfers.operators import instrument_waits
 
@@ -36,13 +36,13 @@ class TorchTransferHooks(Backend):
             stack.enter_context(instrument_operands(torch.Tensor, self._where, report, names=operands))
             if items is not None:
                 restore_item_slots(torch.Tensor, items)
-            run_as_they_are(torch.Tensor)
+            skip_methods(torch.Tensor)
             yield
 
     @contextmanager
     def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> Iterator[None]:
         with uses_checked(torch.Tensor, self._where, check):  # operators make the check in their kernels
-            run_as_they_are(torch.Tensor)
+            skip_methods(torch.Tensor)
             yield
 
     def _where(self, x: Any) -> Device | None:

@@ -29,7 +29,7 @@ import torch
 
 from devshim.devices.device import CPU, Device
 from devshim.monitoring.instrumentation import is_suppressed, patched, suppressed
-from devshim_backends._torch.devices import cuda_cards, has_context
+from devshim_backends._torch.devices import cuda_device_count, has_context
 from devshim_backends._torch.transfers.backward import allow_gradients_of_copies
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _is_open() -> bool:
 
 def _only_used_card() -> Device | None:
     """Return the only card that this process has used; None if there are several."""
-    used = [index for index in range(cuda_cards()) if has_context(index)]
+    used = [index for index in range(cuda_device_count()) if has_context(index)]
     return Device("gpu", used[0]) if len(used) == 1 else None
 
 
