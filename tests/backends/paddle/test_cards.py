@@ -355,7 +355,7 @@ def with_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     devices = import_module("devshim_backends._paddle.devices")
     monkeypatch.setattr(devices, "_has_cuda", lambda: True)
     monkeypatch.setattr(adapter, "simulated", 0)
-    monkeypatch.setattr(adapter, "cards", None)
+    monkeypatch.setattr(adapter, "simulated_devices", None)
     ds.use("paddle")
     return adapter
 
