@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import paddle
 
-from devshim_backends._paddle import current_card
+from devshim_backends._paddle import cuda_context
 from devshim_backends._paddle.capabilities import GAPS, LIMITS
 from devshim_backends._paddle.collectives import PaddleCollectives
 from devshim_backends._paddle.creation import PaddleCreation
 from devshim_backends._paddle.devices import PaddleDevices, core
 from devshim_backends._paddle.dlpack import PaddleDlpack
-from devshim_backends._paddle.import_hooks import keep_compilers_out
+from devshim_backends._paddle.import_hooks import exclude_from_compilers
 from devshim_backends._paddle.models.blocks import PaddleBlocks
 from devshim_backends._paddle.models.extra_state import PaddleExtraState
 from devshim_backends._paddle.models.models import PaddleModels
@@ -54,6 +54,6 @@ class PaddleBackend(
     snippets: ClassVar[Mapping[str, str]] = SNIPPETS
 
 
-keep_compilers_out(paddle)  # again, in case Paddle was imported before devshim
+exclude_from_compilers(paddle)  # again, in case Paddle was imported before devshim
 if core.is_compiled_with_cuda():
-    current_card.keep(PaddleBackend)
+    cuda_context.restore_after_calls(PaddleBackend)

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
         "op_scope": Gap(
-            "never", "PaddlePaddle's operators compute where their arguments are, so a scope moves creation alone"
+            "never",
+            "PaddlePaddle's operators compute on the device of their arguments, so a scope affects only creation",
         ),
         "refuse_mixing": Gap(
             "upstream",
-            "PaddlePaddle (3.3 and older) checks no placement: on real cards mixed arguments give a result on one of "
-            "them, or an illegal memory access (PaddlePaddle/Paddle#51706, #71667); simulated cards are refused by "
-            "devshim",
+            "PaddlePaddle (3.3 and older) does not check devices: on real GPUs, mixed arguments give a result on one "
+            "of the devices, or an illegal memory access (PaddlePaddle/Paddle#51706, #71667); on simulated GPUs, "
+            "devshim refuses them",
         ),
     }
 )
@@ -30,20 +31,21 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "simulate": (
-            "functions that a program took out of Paddle's modules before GPUs were simulated compute with tensors of "
-            "two of them, and of those that were taken away"
+            "a function that a program imported from Paddle before GPUs were simulated does not refuse tensors on two "
+            "simulated GPUs, or on one that was removed"
         ),
         "several": (
-            "in threads of your own paddle.grad, compiling, and one function compiled as a whole in two of them end "
-            "the process or give wrong values (seen on 3.3.1): hold a lock; ds.parallel takes turns or refuses"
+            "in your own threads, use a lock around paddle.grad, compiling, and a function that was compiled as one "
+            "program (full_graph=True): in two threads at once they end the process or give wrong values (seen on "
+            "3.3.1); the threads of ds.parallel take turns, or are refused"
         ),
         "models": (
-            "every class of paddle.optimizer is moved; LBFGS, use_multi_tensor and ClipGradByGlobalNorm are "
+            "every class in paddle.optimizer is supported; LBFGS, use_multi_tensor and ClipGradByGlobalNorm are "
             "refused for a model over several devices, because they compute with all parameters at once"
         ),
         "guard": (
-            "what tensors' own methods read, np.asarray, masks, and operands of other devices; not what functions "
-            "such as paddle.unique and paddle.add read or carry inside, on real cards"
+            "reports reads by tensors' own methods and np.asarray, masks, and operands on other devices; on real GPUs, "
+            "does not report what functions such as paddle.unique and paddle.add read or copy internally"
         ),
     }
 )

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import paddle
 
 from devshim_backends._paddle import devices, scopes
-from devshim_backends._paddle.creation import EAGER, NUMPY
+from devshim_backends._paddle.creation import NUMPY_DTYPES, EagerTensor
 from devshim_backends._paddle.tensors import PaddleTensors
-from devshim_backends._paddle.thread_turns import TakingTurns
+from devshim_backends._paddle.thread_safety import ParallelThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 _OPS: dict[str, Any] = {"sum": paddle.add, "mean": paddle.add, "max": paddle.maximum, "min": paddle.minimum}
-_WIDE = {paddle.int8: paddle.int32, paddle.uint8: paddle.int32, paddle.int16: paddle.int32}
+_WIDER_DTYPES = {paddle.int8: paddle.int32, paddle.uint8: paddle.int32, paddle.int16: paddle.int32}
 """Wider dtypes for the smaller integers, for which PaddlePaddle (3.3) has no kernels."""
 
 
@@ -36,24 +36,24 @@ class PaddleCollectives(PaddleTensors):
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         if not self.is_tracer(x) and not x.is_dense():
-            raise self._unusable(x, "be cut up")
-        with self._beside(x):
+            raise self._make_unusable_error(x, "be split")
+        with self._cuda_scope(x):
             return x[(slice(None),) * axis + (slice(start, stop),)]
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         if len(xs) == 1:
             return self.copy_to(xs[0], self.device_of(xs[0]))
-        with self._beside(xs[0]):
+        with self._cuda_scope(xs[0]):
             return paddle.concat(list(xs), axis)
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
-        with self._beside(xs[0]):
+        with self._cuda_scope(xs[0]):
             return paddle.stack(list(xs))
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         dtype = xs[0].dtype
-        with paddle.no_grad(), self._beside(xs[0]):
-            values = [self.detached_copy(x).astype(_WIDE.get(dtype, dtype)) for x in xs]
+        with paddle.no_grad(), self._cuda_scope(xs[0]):
+            values = [self.detached_copy(x).astype(_WIDER_DTYPES.get(dtype, dtype)) for x in xs]
             made = reduce(_OPS[op], values)
             return (made / len(xs) if op == "mean" else made).astype(dtype)
 
@@ -61,13 +61,13 @@ class PaddleCollectives(PaddleTensors):
         return self.copy_to(x.detach(), self.device_of(x))
 
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
-        dtype = NUMPY.get(self.dtype_name(x))
-        if type(x) is not EAGER or dtype is None or not x.is_dense():
+        dtype = NUMPY_DTYPES.get(self.dtype_name(x))
+        if type(x) is not EagerTensor or dtype is None or not x.is_dense():
             return None
-        place, theirs, shape, size = x.place, x.dtype, x.shape, dtype.itemsize
+        place, native_dtype, shape, size = x.place, x.dtype, x.shape, dtype.itemsize
 
         def read(x: Tensor) -> bytes | None:
-            if type(x) is not EAGER or not x.is_dense() or x.shape != shape or x.dtype != theirs:
+            if type(x) is not EagerTensor or not x.is_dense() or x.shape != shape or x.dtype != native_dtype:
                 return None
             # The simulated GPUs of the plug-in compute before a call returns, in host memory.
             return string_at(x.data_ptr(), size) if x.place._equals(place) else None
@@ -77,32 +77,32 @@ class PaddleCollectives(PaddleTensors):
     def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         if not devices.only_host:  # each snapshot was taken on the stream and in the thread that were current then
             self.synchronize(self.device_of(xs[0]))
-        with paddle.no_grad(), self._beside(xs[0]):
-            alike = len({(x.dtype, tuple(x.shape)) for x in xs}) == 1
-            if alike and xs[0].dtype != paddle.bfloat16:
+        with paddle.no_grad(), self._cuda_scope(xs[0]):
+            same_form = len({(x.dtype, tuple(x.shape)) for x in xs}) == 1
+            if same_form and xs[0].dtype != paddle.bfloat16:
                 return paddle.stack(list(xs)).reshape([-1])  # two operators, however many scalars
-            dtype = "float32" if all(x.dtype == paddle.bfloat16 for x in xs) else _widest(xs)
+            dtype = "float32" if all(x.dtype == paddle.bfloat16 for x in xs) else _common_dtype(xs)
             return paddle.concat([x.reshape([1]).astype(dtype) for x in xs])
 
     def assign(self, x: Tensor, value: Tensor) -> None:
-        with paddle.no_grad(), self._beside(x):
+        with paddle.no_grad(), self._cuda_scope(x):
             x.copy_(value, True)
 
-    def _beside(self, x: Tensor) -> AbstractContextManager[object]:
-        return nullcontext() if devices.only_host or self.is_tracer(x) else scopes.beside(x.place)
+    def _cuda_scope(self, x: Tensor) -> AbstractContextManager[object]:
+        return nullcontext() if devices.only_host or self.is_tracer(x) else scopes.cuda_scope(x.place)
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
-        return partial(_modes, paddle.is_grad_enabled())
+        return partial(_restore_thread_state, paddle.is_grad_enabled())
 
 
 @contextmanager
-def _modes(records: bool) -> Iterator[None]:
+def _restore_thread_state(is_recording: bool) -> Iterator[None]:
     """Set gradient recording in this thread of `ds.parallel`, and take turns in `paddle.grad`."""
-    with TakingTurns(), paddle.set_grad_enabled(records):
+    with ParallelThread(), paddle.set_grad_enabled(is_recording):
         yield
 
 
-def _widest(xs: Sequence[Tensor]) -> Any:
+def _common_dtype(xs: Sequence[Tensor]) -> Any:
     """Return the dtype that can represent the numbers of all, among NumPy's dtypes: bfloat16 becomes float32."""
     numbers = [paddle.zeros([1], paddle.float32 if x.dtype == paddle.bfloat16 else x.dtype).numpy() for x in xs]
     return str(sum(numbers[1:], numbers[0]).dtype)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
-NUMPY = {
+NUMPY_DTYPES = {
     name: np.dtype(name)
     for name in (
         *("bool", "int8", "int16", "int32", "int64", "uint8"),
@@ -36,21 +36,21 @@ NUMPY = {
 }
 """The dtypes that Paddle computes with and that NumPy has, by name."""
 
-PADDLE: dict[str, Any] = {name: getattr(paddle, name) for name in (*NUMPY, "bfloat16")}
+PADDLE_DTYPES: dict[str, Any] = {name: getattr(paddle, name) for name in (*NUMPY_DTYPES, "bfloat16")}
 """The name of a dtype -> Paddle's dtype."""
 
-SMALL: dict[str, Any] = {
+FLOAT8: dict[str, Any] = {
     name: getattr(paddle, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(paddle, name)
 }
 """Dtypes that Paddle stores, copies and casts, but hardly computes with."""
 
-NAMES: dict[Any, str] = {dtype: name for name, dtype in PADDLE.items()}
+DTYPE_NAMES: dict[Any, str] = {dtype: name for name, dtype in PADDLE_DTYPES.items()}
 """Paddle's dtype -> its name; Paddle's dtypes, unlike its places, can be keys."""
 
-EAGER = paddle.base.core.eager.Tensor
+EagerTensor = paddle.base.core.eager.Tensor
 """The class of tensors; it copies an array to a place or shares its memory, and reads NumPy's uint16 as bfloat16."""
 
-NEW: dict[str, Any] = {"persistable": False, "name": None, "stop_gradient": True}
+NEW_ATTRIBUTES: dict[str, Any] = {"persistable": False, "name": None, "stop_gradient": True}
 """The attributes of every new tensor."""
 
 
@@ -58,7 +58,7 @@ class PaddleCreation(Backend):
     """The mixin that creates tensors."""
 
     def dtype(self, name: str) -> Any:
-        found = PADDLE.get(name) or SMALL.get(name)
+        found = PADDLE_DTYPES.get(name) or FLOAT8.get(name)
         if found is None:
             raise messages.no_dtype(self, name, "int64" if name.startswith("uint") else "float32")
         return found
@@ -69,9 +69,9 @@ class PaddleCreation(Backend):
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         try:
             array = np.array(values)
-            default = _default_for(array, paddle.get_default_dtype())
+            default = _default_dtype(array, paddle.get_default_dtype())
             if default is not None and dtype is not None:  # a second time, so that NumPy checks the dtype's range
-                array = np.array(values, dtype=NUMPY.get(self._name(dtype), NUMPY["float32"]))
+                array = np.array(values, dtype=NUMPY_DTYPES.get(self._dtype_name(dtype), NUMPY_DTYPES["float32"]))
         except (OverflowError, ValueError, TypeError) as error:
             raise ConversionError(
                 f"PaddlePaddle cannot read these values: {str(error)[:200]}",
@@ -79,10 +79,10 @@ class PaddleCreation(Backend):
             ) from error
         if default is None:
             raise ConversionError(
-                f"these values hold {array.dtype.name}, and PaddlePaddle has no such dtype",
+                f"these values have the dtype {array.dtype.name}, which PaddlePaddle does not have",
                 "pass numbers, or nested sequences of numbers; integers from -2**63 to 2**63 - 1",
             )
-        return self._read(array, self._name(dtype or default), device)
+        return self._from_array(array, self._dtype_name(dtype or default), device)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         if self.is_tracer(x):
@@ -91,65 +91,65 @@ class PaddleCreation(Backend):
             return x.astype(dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        wanted, place = PADDLE[self._name(dtype or paddle.get_default_dtype())], self.to_native(device)
+        wanted, place = PADDLE_DTYPES[self._dtype_name(dtype or paddle.get_default_dtype())], self.to_native(device)
         if not paddle.in_dynamic_mode():
-            return self._constant(shape, 0, wanted)
+            return self._make_constant(shape, 0, wanted)
         made = _C_ops.empty(list(shape), wanted, place)
         return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
-        default = _default_for(np.array(value), paddle.get_default_dtype()) or "float32"
-        wanted, place = PADDLE[self._name(dtype or default)], self.to_native(device)
+        default = _default_dtype(np.array(value), paddle.get_default_dtype()) or "float32"
+        wanted, place = PADDLE_DTYPES[self._dtype_name(dtype or default)], self.to_native(device)
         if not paddle.in_dynamic_mode():
-            return self._constant(shape, value, wanted)
+            return self._make_constant(shape, value, wanted)
         made = _C_ops.full(list(shape), value, wanted, place)
         return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        wanted, place = PADDLE[self._name(dtype or paddle.get_default_dtype())], self.to_native(device)
+        wanted, place = PADDLE_DTYPES[self._dtype_name(dtype or paddle.get_default_dtype())], self.to_native(device)
         if not paddle.in_dynamic_mode():
-            return self._constant(shape, 0, wanted)
+            return self._make_constant(shape, 0, wanted)
         made = _C_ops.full(list(shape), 0, wanted, place)
         return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        wanted, place = PADDLE[self._name(dtype or paddle.get_default_dtype())], self.to_native(device)
+        wanted, place = PADDLE_DTYPES[self._dtype_name(dtype or paddle.get_default_dtype())], self.to_native(device)
         if not paddle.in_dynamic_mode():
-            return self._constant(shape, 1, wanted)
+            return self._make_constant(shape, 1, wanted)
         made = _C_ops.full(list(shape), 1, wanted, place)
         return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         array = np.arange(start, stop, step)
         default = "int64" if array.dtype.kind == "i" else paddle.get_default_dtype()
-        return self._read(array, self._name(dtype or default), device)
+        return self._from_array(array, self._dtype_name(dtype or default), device)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
         array = np.linspace(start, stop, num, endpoint=endpoint)
-        return self._read(array, self._name(dtype or paddle.get_default_dtype()), device)
+        return self._from_array(array, self._dtype_name(dtype or paddle.get_default_dtype()), device)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
         array = np.eye(n_rows, n_cols, k, dtype="int8")
-        return self._read(array, self._name(dtype or paddle.get_default_dtype()), device)
+        return self._from_array(array, self._dtype_name(dtype or paddle.get_default_dtype()), device)
 
-    def _read(self, array: np.ndarray, name: str, device: Device) -> Tensor:
+    def _from_array(self, array: np.ndarray, name: str, device: Device) -> Tensor:
         require_dynamic(self, "asarray")
-        ready = _ready(array, name)
-        return EAGER(value=ready, place=self.to_native(device), zero_copy=False, **NEW)
+        ready = _convert_array(array, name)
+        return EagerTensor(value=ready, place=self.to_native(device), zero_copy=False, **NEW_ATTRIBUTES)
 
-    def _constant(self, shape: tuple[int, ...], value: complex, dtype: Any) -> Tensor:
+    def _make_constant(self, shape: tuple[int, ...], value: complex, dtype: Any) -> Tensor:
         """Return a constant of the program being built: it has a device only when the program runs."""
         if any(self.count(kind) for kind in self.kinds()):
             raise messages.tracing(self, "zeros", "make the tensor outside, and pass it in")
         return paddle.full(list(shape), value, dtype)
 
-    def _name(self, dtype: Any) -> str:
+    def _dtype_name(self, dtype: Any) -> str:
         """Return the name of a dtype that Paddle computes with; a name is returned unchanged."""
-        found: str | None = dtype if dtype in PADDLE else NAMES.get(dtype)
+        found: str | None = dtype if dtype in PADDLE_DTYPES else DTYPE_NAMES.get(dtype)
         if found is None:
-            raise messages.no_dtype(self, shown(dtype), "int64")
+            raise messages.no_dtype(self, unsupported_name(dtype), "int64")
         return found
 
 
@@ -159,21 +159,23 @@ def require_dynamic(backend: Backend, call: str) -> None:
         raise messages.tracing(backend, call, "make the tensor outside, and pass it in")
 
 
-def shown(dtype: Any) -> str:
+def unsupported_name(dtype: Any) -> str:
     """Return the name of a dtype that devshim does not support; Paddle 3.x prints its uint16 as bfloat16."""
     name = str(dtype).removeprefix("paddle.")
     return "uint16" if name == "bfloat16" else name
 
 
-def _ready(array: np.ndarray, name: str) -> np.ndarray:
+def _convert_array(array: np.ndarray, name: str) -> np.ndarray:
     """Return an array cast to the dtype of that name, in the form that Paddle reads: bfloat16 as its bits."""
-    if name in NUMPY:
-        return array.astype(NUMPY[name], copy=False)
-    wide = EAGER(value=array.astype("float32", copy=False), place=paddle.CPUPlace(), zero_copy=False, **NEW)
-    return np.asarray(_C_ops.cast(wide, PADDLE[name]).numpy())
+    if name in NUMPY_DTYPES:
+        return array.astype(NUMPY_DTYPES[name], copy=False)
+    wide = EagerTensor(
+        value=array.astype("float32", copy=False), place=paddle.CPUPlace(), zero_copy=False, **NEW_ATTRIBUTES
+    )
+    return np.asarray(_C_ops.cast(wide, PADDLE_DTYPES[name]).numpy())
 
 
-def _default_for(array: np.ndarray, default: str) -> str | None:
+def _default_dtype(array: np.ndarray, default: str) -> str | None:
     """Return the name of the dtype for Python values that NumPy has read; None if they are not numbers.
 
     Args:

@@ -68,9 +68,9 @@ class PaddleDevices(Backend):
     def why_unavailable(self, kind: str) -> str:
         name = _custom_types().get(kind)
         if name is not None and not self.simulated and not (kind == "gpu" and _has_cuda()):
-            return f"its plug-in {name!r} shows no more"
+            return f"its plug-in {name!r} has no more devices"
         if kind != "gpu":
-            return f"this PaddlePaddle was built without {kind} devices, and no plug-in brings any"
+            return f"this PaddlePaddle was built without {kind} devices, and no plug-in provides any"
         if not _has_cuda():
             return f"this PaddlePaddle {paddle.__version__} is a CPU-only build"
         count, failure = _count_cuda()

@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["around", "by_adapter", "clashes", "keep_compilers_out", "simulating"]
+__all__ = ["around", "clashes", "exclude_from_compilers", "is_imported_by_adapter", "simulating"]
 
 _by_adapter = False
 
-_LOST_IN = ("Placement", "all_reduce_", "backends", "gather", "save")
+_GRAPH_BREAKS = ("Placement", "all_reduce_", "backends", "gather", "save")
 """The functions that the bytecode compiler has to call unchanged (Paddle 3.3)."""
 
 
@@ -47,13 +47,13 @@ def around() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "No ccache found", UserWarning)
         before = sys.getdlopenflags()
-        if _binds_deeply():
+        if _needs_deepbind():
             sys.setdlopenflags(os.RTLD_NOW | os.RTLD_DEEPBIND)
         try:
             yield
         finally:
             sys.setdlopenflags(before)
-    keep_compilers_out(sys.modules["paddle"])
+    exclude_from_compilers(sys.modules["paddle"])
 
 
 @contextmanager
@@ -61,16 +61,16 @@ def simulating() -> Iterator[None]:
     """Run Paddle's own import inside this context as well if GPUs are to be simulated."""
     from devshim_backends._paddle.simulation import plugin  # compiles, which only simulation needs
 
-    with plugin.announced(Path(sys.modules["paddle"].__path__[0])):
+    with plugin.loaded_during_import(Path(sys.modules["paddle"].__path__[0])):
         yield
 
 
-def by_adapter() -> bool:
+def is_imported_by_adapter() -> bool:
     """Return True if devshim's own adapter imported Paddle, and not the program before it."""
     return _by_adapter
 
 
-def keep_compilers_out(paddle: Any) -> None:
+def exclude_from_compilers(paddle: Any) -> None:
     """Make Paddle's ``to_static`` call the public functions of devshim unchanged instead of rewriting them."""
     # Paddle 2.6 reads the package's members when it first traces; 3.x skips everything in the package's folder.
     paddle.jit.ignore_module([import_module("devshim")])
@@ -79,10 +79,10 @@ def keep_compilers_out(paddle: Any) -> None:
         homes = (import_module("devshim").__file__, import_module("devshim_backends").__file__)
         paths = str(import_module("pathlib").__file__).removesuffix("__init__.py")  # a package as of Python 3.13
         skip((*(os.path.dirname(str(home)) for home in homes), paths))
-        _break_off(import_module("paddle.jit.dy2static.program_translator").SymbolicStaticFunction)
+        _break_graph(import_module("paddle.jit.dy2static.program_translator").SymbolicStaticFunction)
 
 
-def _break_off(compiled: Any) -> None:
+def _break_graph(compiled: Any) -> None:
     """Make the bytecode compiler break the graph at some functions, on its first use: its import takes 0.15 s."""
     own = compiled._perform_call
     if own.__module__ == __name__:
@@ -92,7 +92,7 @@ def _break_off(compiled: Any) -> None:
         compiled._perform_call = own
         settings: Any = import_module("paddle.jit.sot.utils.paddle_api_config")
         if hasattr(settings, "add_break_graph_function"):  # 3.0 and newer
-            for name in _LOST_IN:
+            for name in _GRAPH_BREAKS:
                 settings.add_break_graph_function(getattr(import_module("devshim"), name))
         return own(self, *args, **kwargs)
 
@@ -101,11 +101,11 @@ def _break_off(compiled: Any) -> None:
 
 def clashes() -> tuple[str, ...]:
     """Return the known conflicts with the frameworks that this process has imported, one sentence each."""
-    if sys.platform != "linux" or sys.modules.get("tensorflow") is None or _binds_deeply():
+    if sys.platform != "linux" or sys.modules.get("tensorflow") is None or _needs_deepbind():
         return ()
-    return ("importing PaddlePaddle after TensorFlow can end the process: this system's C library cannot bind deeply",)
+    return ("importing PaddlePaddle after TensorFlow can end the process: this C library lacks RTLD_DEEPBIND",)
 
 
-def _binds_deeply() -> bool:
+def _needs_deepbind() -> bool:
     """Return True if Paddle must be loaded with its own symbols first: with TensorFlow, if the C library is glibc."""
     return sys.modules.get("tensorflow") is not None and hasattr(os, "RTLD_DEEPBIND")

@@ -19,14 +19,14 @@ from paddle import _C_ops
 
 from devshim.contract.backend import Backend
 from devshim.errors import ConversionError
-from devshim_backends._paddle.creation import NAMES, PADDLE, require_dynamic
+from devshim_backends._paddle.creation import DTYPE_NAMES, PADDLE_DTYPES, require_dynamic
 from devshim_backends._paddle.devices import core
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
-_GLOBAL = 0
+_DEVICE_GENERATOR = 0
 """The seed that means "use the device's own generator"."""
 
 
@@ -35,20 +35,24 @@ class PaddleRandom(Backend):
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         require_dynamic(self, "random.uniform")
-        name, wide = _drawn(dtype or paddle.get_default_dtype(), "uniform")
+        name, wide = _choose_dtype(dtype or paddle.get_default_dtype(), "uniform")
         place = self.to_native(device)
-        made = _there(_C_ops.uniform(list(shape), wide, float(low), float(high), _GLOBAL, place), place)
-        if PADDLE[name] is wide:
+        made = _copy_to_place(
+            _C_ops.uniform(list(shape), wide, float(low), float(high), _DEVICE_GENERATOR, place), place
+        )
+        if PADDLE_DTYPES[name] is wide:
             return made
         with self.scope(device):
-            return paddle.clip(made, max=max(float(low), _below(high, name))).astype(PADDLE[name])
+            return paddle.clip(made, max=max(float(low), _largest_below(high, name))).astype(PADDLE_DTYPES[name])
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         require_dynamic(self, "random.normal")
-        name, wide = _drawn(dtype or paddle.get_default_dtype(), "normal")
+        name, wide = _choose_dtype(dtype or paddle.get_default_dtype(), "normal")
         place = self.to_native(device)
-        made = _there(_C_ops.gaussian(list(shape), float(loc), float(scale), _GLOBAL, wide, place), place)
-        return made if PADDLE[name] is wide else self.cast(made, PADDLE[name])
+        made = _copy_to_place(
+            _C_ops.gaussian(list(shape), float(loc), float(scale), _DEVICE_GENERATOR, wide, place), place
+        )
+        return made if PADDLE_DTYPES[name] is wide else self.cast(made, PADDLE_DTYPES[name])
 
     def seed(self, value: int) -> None:
         paddle.seed(value)
@@ -57,22 +61,24 @@ class PaddleRandom(Backend):
                 core.default_custom_device_generator(core.CustomPlace(name, index)).manual_seed(value)
 
 
-def _there(made: Tensor, place: Any) -> Tensor:
+def _copy_to_place(made: Tensor, place: Any) -> Tensor:
     """Return a tensor on its requested place: an empty one from a plug-in that lacks the kernel is left on the host."""
     return made if made.size or made.place._equals(place) else made._copy_to(place, True)
 
 
-def _drawn(dtype: Any, call: str) -> tuple[str, Any]:
+def _choose_dtype(dtype: Any, call: str) -> tuple[str, Any]:
     """Return the requested dtype's name, and the dtype to draw in: Paddle 2.6 draws no 16-bit floats on the host."""
-    name = NAMES.get(dtype, str(dtype))
+    name = DTYPE_NAMES.get(dtype, str(dtype))
     if name in ("float32", "float64"):
-        return name, PADDLE[name]
+        return name, PADDLE_DTYPES[name]
     if name in ("float16", "bfloat16"):
-        return name, PADDLE["float32"]
-    raise ConversionError(f"PaddlePaddle draws floats, and ds.random.{call} was asked for {name}", "draw, then cast")
+        return name, PADDLE_DTYPES["float32"]
+    raise ConversionError(
+        f"ds.random.{call} was asked for {name}, but PaddlePaddle draws only floats", "draw floats, then cast them"
+    )
 
 
-def _below(high: float, name: str) -> float:
+def _largest_below(high: float, name: str) -> float:
     """Return the largest number of a 16-bit dtype that is less than ``high``."""
     if name == "float16":
         found = np.float16(high)

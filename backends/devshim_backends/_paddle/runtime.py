@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from devshim.devices.device import Device
 
-_FULL = ("out of memory", "resourceexhausted", "fail to alloc memory", "cannot allocate", "bad_alloc")
+_FULL_TEXTS = ("out of memory", "resourceexhausted", "fail to alloc memory", "cannot allocate", "bad_alloc")
 """Texts, in lower case, with which Paddle's errors report that a device or the host is full."""
 
 
-_NO_START = re.compile(r"CUDA error\((3|34|35|46|100|101|800|803|804|999)\)[^\n]*")
+_CUDA_START_ERROR = re.compile(r"CUDA error\((3|34|35|46|100|101|800|803|804|999)\)[^\n]*")
 """Paddle's error text when CUDA does not start, with the numbers of ``cudaError``."""
 
 
@@ -78,9 +78,11 @@ class PaddleRuntime(Backend):
         if isinstance(error, MemoryError):
             return True
         # Paddle has no class for this: a full card raises a MemoryError, RuntimeError, OSError or SystemError.
-        told = isinstance(error, (RuntimeError, OSError, SystemError))
-        return told and any(text in str(error).lower() for text in _FULL)
+        is_paddle_error = isinstance(error, (RuntimeError, OSError, SystemError))
+        return is_paddle_error and any(text in str(error).lower() for text in _FULL_TEXTS)
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
-        found = _NO_START.search(str(error)) if isinstance(error, (OSError, RuntimeError, SystemError)) else None
+        found = (
+            _CUDA_START_ERROR.search(str(error)) if isinstance(error, (OSError, RuntimeError, SystemError)) else None
+        )
         return None if found is None else found[0]

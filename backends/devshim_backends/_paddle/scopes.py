@@ -19,7 +19,7 @@ A place that came from a scope is recognised when it is passed back to the sette
 On real cards the C++ layer computes on the *process-wide* card, not where the arguments are
 (PaddlePaddle/Paddle#51706).  So while a scope is open, that card is the scope's for all threads; Paddle does not
 support two threads on two CUDA cards at once.  Plug-in devices follow the data.  A copy from a card to the host works
-only from that process-wide card (``phi::Copy`` in tensor_utils.cc): `beside` opens a scope of the tensor's card.
+only from that process-wide card (``phi::Copy`` in tensor_utils.cc): `cuda_scope` opens a scope of the tensor's card.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from paddle import _C_ops
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU, Device
 from devshim.errors import messages
-from devshim_backends._paddle import current_card
+from devshim_backends._paddle import cuda_context
 from devshim_backends._paddle.devices import is_custom, make_place
 
 if TYPE_CHECKING:
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 framework = paddle.base.framework
 
-_HERE: ContextVar[Any] = ContextVar("devshim_paddle_place", default=None)
+_SCOPE_PLACE: ContextVar[Any] = ContextVar("devshim_paddle_place", default=None)
 """The place of the innermost scope of this thread or task, or None."""
 
 _LOCK = Lock()
-_OURS: dict[Device, Any] = {}
+_SCOPE_PLACES: dict[Device, Any] = {}
 """The places that scopes use; they are distinguished from the user's own by identity."""
 
-_CARDS: list[tuple[object, Any]] = []
+_OPEN_GPU_SCOPES: list[tuple[object, Any]] = []
 """The open scopes on real cards, of all threads, innermost last, with their places."""
 
-_attached = False
+_installed = False
 
 
 class PaddleScopes(Backend):
@@ -77,38 +77,38 @@ def open_scope(device: Device) -> AbstractContextManager[object]:
     return _Scope(device)
 
 
-def beside(place: Any) -> AbstractContextManager[object]:
+def cuda_scope(place: Any) -> AbstractContextManager[object]:
     """Return a scope of the CUDA card of a tensor's place, for operators and copies, or a null context."""
     if not place.is_gpu_place():
         return nullcontext()
-    return _OnCard(Device("gpu", place.gpu_device_id()))
+    return _CudaScope(Device("gpu", place.gpu_device_id()))
 
 
 class _Scope:
     """A context in which a device is Paddle's default, for this thread or task; it can be entered once."""
 
     def __init__(self, device: Device) -> None:
-        self._place, self._index = _place_of(device), device.index
-        self._is_card = device is not CPU and not is_custom(device)
-        self._before: Any = None
+        self._place, self._index = _get_scope_place(device), device.index
+        self._is_real_gpu = device is not CPU and not is_custom(device)
+        self._outer_place: Any = None
         self._context: int | None = None
 
     def __enter__(self) -> object:
-        self._before = _HERE.get()
-        _HERE.set(self._place)
-        if self._is_card:
-            self._context = current_card.context()
-            _compute_on(self, self._place)
+        self._outer_place = _SCOPE_PLACE.get()
+        _SCOPE_PLACE.set(self._place)
+        if self._is_real_gpu:
+            self._context = cuda_context.get_context()
+            _set_computing_place(self, self._place)
         return self
 
     def __exit__(self, *failure: object) -> None:
-        _HERE.set(self._before)
-        if self._is_card:
-            _compute_on(self, None)
-            current_card.put_back(self._context)
+        _SCOPE_PLACE.set(self._outer_place)
+        if self._is_real_gpu:
+            _set_computing_place(self, None)
+            cuda_context.restore(self._context)
 
 
-class _OnCard(_Scope):
+class _CudaScope(_Scope):
     """A scope of a CUDA card that is also CUDA's current card inside it."""
 
     def __enter__(self) -> object:
@@ -118,70 +118,70 @@ class _OnCard(_Scope):
         return entered
 
 
-def _place_of(device: Device) -> Any:
-    found = _OURS.get(device)
+def _get_scope_place(device: Device) -> Any:
+    found = _SCOPE_PLACES.get(device)
     if found is None:
         with _LOCK:
-            _attach()
-            found = _OURS.setdefault(device, make_place(device))
+            _install()
+            found = _SCOPE_PLACES.setdefault(device, make_place(device))
     return found
 
 
-def _compute_on(scope: object, place: Any) -> None:
+def _set_computing_place(scope: object, place: Any) -> None:
     """Open (or, with None, close) a scope on a real card for Paddle's C++ layer."""
     tracer = framework.global_var._dygraph_tracer_
     with _LOCK:
         if place is not None:
-            _CARDS.append((scope, place))
+            _OPEN_GPU_SCOPES.append((scope, place))
         else:
-            _CARDS[:] = [entry for entry in _CARDS if entry[0] is not scope]
+            _OPEN_GPU_SCOPES[:] = [entry for entry in _OPEN_GPU_SCOPES if entry[0] is not scope]
         if tracer is not None:
-            tracer._expected_place = _CARDS[-1][1] if _CARDS else process_wide()
+            tracer._expected_place = _OPEN_GPU_SCOPES[-1][1] if _OPEN_GPU_SCOPES else process_wide_place()
 
 
-def is_chosen() -> bool:
+def is_default_chosen() -> bool:
     """Return True if a scope or ``paddle.set_device`` has chosen a default device other than the host."""
-    return _HERE.get() is not None or not isinstance(process_wide(), framework.core.CPUPlace)
+    return _SCOPE_PLACE.get() is not None or not isinstance(process_wide_place(), framework.core.CPUPlace)
 
 
-def process_wide() -> Any:
+def process_wide_place() -> Any:
     """Return Paddle's own place for the whole process, regardless of open scopes."""
-    look_up: Any = framework._current_expected_place_
-    return look_up.__defaults__[1]() if _attached else look_up()
+    get_place: Any = framework._current_expected_place_
+    return get_place.__defaults__[1]() if _installed else get_place()
 
 
-def set_process_wide(place: Any) -> None:
+def set_process_wide_place(place: Any) -> None:
     """Set Paddle's own place for the whole process, regardless of open scopes."""
-    tell: Any = framework._set_expected_place
-    (tell.__defaults__[2] if _attached else tell)(place)
+    set_place: Any = framework._set_expected_place
+    (set_place.__defaults__[2] if _installed else set_place)(place)
 
 
-def _attach() -> None:
+def _install() -> None:
     """Make Paddle consult the context variable before its process-wide place; only the first call has an effect."""
-    global _attached
-    if not _attached:
-        _divert(framework._current_expected_place_, _look_up, (_HERE,))
-        _divert(framework._set_expected_place, _set, (_HERE, _OURS))
-        _attached = True
+    global _installed
+    if not _installed:
+        _replace_code(framework._current_expected_place_, _get_place, (_SCOPE_PLACE,))
+        _replace_code(framework._set_expected_place, _set_place, (_SCOPE_PLACE, _SCOPE_PLACES))
+        _installed = True
 
 
-def _divert(function: Any, code: Any, given: tuple[object, ...]) -> None:
+def _replace_code(function: Any, code: Any, injected: tuple[object, ...]) -> None:
     """Give a Paddle function new code; the objects that it needs, and the original, become argument defaults."""
     original = FunctionType(function.__code__, function.__globals__, function.__name__)
     # The defaults are set first: the old code ignores them, but the new code needs them.
-    function.__defaults__ = (*given, original)
+    function.__defaults__ = (*injected, original)
     function.__code__ = code.__code__
 
 
-def _look_up(here: Any = None, original: Any = None) -> Any:
+def _get_place(scope_place: Any = None, original: Any = None) -> Any:
     """Return the place: new code for ``_current_expected_place_``, whose globals are Paddle's, so it must use none."""
-    place = here.get()
+    place = scope_place.get()
     return original() if place is None else place
 
 
-def _set(place: Any, here: Any = None, ours: Any = None, original: Any = None) -> None:
+def _set_place(place: Any, scope_place: Any = None, scope_places: Any = None, original: Any = None) -> None:
     """Set the place: new code for ``_set_expected_place``."""
-    if here.get() is None and not any(place is own for own in ours.values()):
+    if scope_place.get() is None and not any(place is own for own in scope_places.values()):
         original(place)
     else:
-        here.set(place)
+        scope_place.set(place)

@@ -17,7 +17,7 @@ SNIPPETS: Mapping[str, str] = MappingProxyType(
         "memory_fraction": 'os.environ["FLAGS_fraction_of_gpu_memory_to_use"] = "{args}"',
         "place_model": "{x}.to({device})",
         "copy_model": "copy.deepcopy({x}).to({device})",
-        "place_parameter": "{x}.state_dict()[{path}]._copy_to({device}, True)  # Paddle moves layers whole",
+        "place_parameter": "{x}.state_dict()[{path}]._copy_to({device}, True)  # Paddle moves only whole layers",
         "place_optimizer": "{x}.set_state_dict({{k: v._copy_to({device}, True) for k, v in {x}.state_dict().items()}})",
         "copy_optimizer": "copy.deepcopy({x})",
         "device_of_model": "{x}.parameters()[0].place",

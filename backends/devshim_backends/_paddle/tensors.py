@@ -31,34 +31,46 @@ from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import ConversionError, DevshimError, UnsupportedError, messages
 from devshim.transfers import dlpack
 from devshim_backends._paddle import devices, scopes
-from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, SMALL, shown
+from devshim_backends._paddle.creation import (
+    DTYPE_NAMES,
+    FLOAT8,
+    NEW_ATTRIBUTES,
+    NUMPY_DTYPES,
+    EagerTensor,
+    unsupported_name,
+)
 from devshim_backends._paddle.devices import HOST, KINDS_OF_MEMORY, device_at
+from devshim_backends._paddle.host_memory import HostMemory
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
-SYMBOLS = tuple(
+SYMBOLIC_TYPES = tuple(
     cls
     for cls in (paddle.static.Variable, getattr(getattr(paddle, "pir", None), "Value", None))
     if isinstance(cls, type)
 )
 """The types that represent a tensor while a function or a static program is being built."""
 
-WHOLES = (
+MODEL_TYPES = (
     *(paddle.nn.Layer, paddle.optimizer.Optimizer, paddle.optimizer.lr.LRScheduler),
     *(paddle.amp.GradScaler, paddle.amp.AmpScaler),
 )
 """The types that move as one object."""
 
-_SYMBOLIC = frozenset(SYMBOLS)
+_SYMBOLIC_SET = frozenset(SYMBOLIC_TYPES)
 HOST_PLACE = paddle.CPUPlace()
-_ITEM_SIZES = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, **dict.fromkeys(SMALL, 1), "bfloat16": 2}
-STRIDED = "FLAGS_use_stride_kernel"
+_ITEM_SIZES = {
+    **{name: dtype.itemsize for name, dtype in NUMPY_DTYPES.items()},
+    **dict.fromkeys(FLOAT8, 1),
+    "bfloat16": 2,
+}
+STRIDES_FLAG = "FLAGS_use_stride_kernel"
 """True if Paddle reads strides; on simulated GPUs it does not."""
-MOST_AXES = 9
+MAX_AXES = 9
 """The largest number of axes of a tensor (``kMaxRank`` in Paddle's ``ddim.h``, 2.6 to 3.3)."""
-_OUTSIDE = "call it before or after the compiled function, or compile with to_static(full_graph=False)"
+_TRACING_HINT = "call it before or after the compiled function, or compile with to_static(full_graph=False)"
 
 
 def copy_to_host(x: Tensor) -> Tensor | None:
@@ -78,68 +90,71 @@ class PaddleTensors(Backend):
     """The mixin for tensors."""
 
     def is_tensor(self, cls: type) -> bool:
-        return issubclass(cls, (paddle.Tensor, *SYMBOLS))
+        return issubclass(cls, (paddle.Tensor, *SYMBOLIC_TYPES))
 
     def is_model(self, cls: type) -> bool:
-        return issubclass(cls, WHOLES)
+        return issubclass(cls, MODEL_TYPES)
 
     def is_tracer(self, x: Tensor) -> bool:
-        return issubclass(type(x), SYMBOLS)  # isinstance(x, Variable) is true for every tensor: Paddle overrides it
+        return issubclass(
+            type(x), SYMBOLIC_TYPES
+        )  # isinstance(x, Variable) is true for every tensor: Paddle overrides it
 
     def device_of(self, x: Tensor) -> Device:
-        if type(x) is not EAGER and type(x) in _SYMBOLIC:  # reading its place raises a warning (3.x)
-            return self._traced(x, "device_of")
+        if type(x) is not EagerTensor and type(x) in _SYMBOLIC_SET:  # reading its place raises a warning (3.x)
+            return self._device_when_tracing(x, "device_of")
         try:
             place = x.place
             found = KINDS_OF_MEMORY[place._type()]  # a tenth faster than `get`
         except KeyError:
-            return self._on_card(x.place)
+            return self._name_place(x.place)
         except Exception as error:
-            return self._nowhere(x, error)
-        return found if found is not None else self._on_card(place)
+            return self._explain_no_device(x, error)
+        return found if found is not None else self._name_place(place)
 
-    def _on_card(self, place: Any) -> Device:
+    def _name_place(self, place: Any) -> Device:
         found = device_at(place)
         if found is None and "undefined" in str(place):  # a parameter made under `paddle.LazyGuard`
             raise UnsupportedError(
-                "this tensor has no memory yet, so it is on no device", "give it values first: layer.initialize()"
+                "this tensor has no memory yet, so it does not have a device",
+                "give it values first: layer.initialize()",
             )
         if found is None:
             raise UnsupportedError(
-                f"PaddlePaddle has this tensor on {place}, a kind of device that devshim does not know",
+                f"this tensor is on {place}, a kind of device that devshim does not support",
                 "move it with PaddlePaddle first: x.cpu()",
             )
         return found
 
-    def _nowhere(self, x: Tensor, error: Exception) -> Device:
+    def _explain_no_device(self, x: Tensor, error: Exception) -> Device:
         if self.is_tracer(x):
-            return self._traced(x, "device_of")
+            return self._device_when_tracing(x, "device_of")
         raise UnsupportedError(
-            "this tensor has no memory yet, so it is on no device", "give it values first: paddle.zeros(x.shape)"
+            "this tensor has no memory yet, so it does not have a device", "give it values first: paddle.zeros(x.shape)"
         ) from error
 
-    def _traced(self, x: Tensor, call: str) -> Device:
+    def _device_when_tracing(self, x: Tensor, call: str) -> Device:
         """Return the future device of a value in a program being built: known only if the host is the only device."""
         if any(self.count(kind) for kind in self.kinds()):
-            raise messages.tracing(self, call, _OUTSIDE)
+            raise messages.tracing(self, call, _TRACING_HINT)
         return CPU
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
-        if type(x) is not EAGER and self.is_tracer(x):
-            self._traced(x, "copy")
+        if type(x) is not EagerTensor and self.is_tracer(x):
+            self._device_when_tracing(x, "copy")
             return paddle.assign(x)
         if not x.is_dense():
-            raise self._unusable(x, "be copied")
+            raise self._make_unusable_error(x, "be copied")
         # From card to card Paddle copies on the target's stream, which does not wait for the source's stream.
         blocking = device is CPU or not non_blocking or x.place._type() not in HOST
         place = self.to_native(device)
-        if x.dtype == paddle.complex128 and _is_scattered(x):
-            return EAGER(value=self.to_numpy(x, copy=True), place=place, **NEW)
+        if x.dtype == paddle.complex128 and _is_unaligned_view(x):
+            return EagerTensor(value=self.to_numpy(x, copy=True), place=place, **NEW_ATTRIBUTES)
         if x.stop_gradient:
             try:
-                return _copied(x.detach(), place, blocking)
+                return _copy_detached(x.detach(), place, blocking)
             except SystemError:
-                if paddle.get_flags(STRIDED)[STRIDED]:
+                if paddle.get_flags(STRIDES_FLAG)[STRIDES_FLAG]:
                     raise
                 # It came through DLPack with strides, which Paddle reads only for NumPy while GPUs are simulated.
                 return self.from_numpy(self.to_numpy(x, copy=True), device, copy=True)
@@ -147,45 +162,45 @@ class PaddleTensors(Backend):
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if self.is_tracer(x):
-            raise messages.tracing(self, "to_numpy", _OUTSIDE)
+            raise messages.tracing(self, "to_numpy", _TRACING_HINT)
         name = self.dtype_name(x)
         if not x.is_dense() or name not in _ITEM_SIZES:
-            raise self._unusable(x, "become a NumPy array")
-        if copy and not (name == "complex128" and _is_scattered(x)):
+            raise self._make_unusable_error(x, "become a NumPy array")
+        if copy and not (name == "complex128" and _is_unaligned_view(x)):
             # From a card that is not CUDA's current one, the copy would not wait for pending work on that card.
-            with nullcontext() if devices.only_host else scopes.beside(x.place):
+            with nullcontext() if devices.only_host else scopes.cuda_scope(x.place):
                 array = np.asarray(x.detach().numpy())
         elif x.place._type() not in HOST:
             raise messages.copy_needed(self.device_of(x), CPU)
         elif prod(x.shape):
             plain = x.detach()
-            kind = _type_of_memory(name)
+            kind = _storage_dtype(name)
             strides = tuple(step * kind.itemsize for step in plain.strides)
-            array = np.array(Memory(plain, plain.data_ptr(), tuple(x.shape), strides, kind), copy=copy)
+            array = np.array(HostMemory(plain, plain.data_ptr(), tuple(x.shape), strides, kind), copy=copy)
         else:
-            array = np.empty(tuple(x.shape), _type_of_memory(name))
-        return array if name in NUMPY else array.view(numpy_dtype(name))
+            array = np.empty(tuple(x.shape), _storage_dtype(name))
+        return array if name in NUMPY_DTYPES else array.view(numpy_dtype(name))
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         name = array.dtype.name
         self.dtype(name)  # refuses what Paddle lacks
-        if array.ndim > MOST_AXES:
-            raise ConversionError(too_many_axes(array.ndim), "reshape it first")
-        if name not in NUMPY:
-            array = array.view(_type_of_memory(name))
+        if array.ndim > MAX_AXES:
+            raise ConversionError(explain_axes(array.ndim), "reshape it first")
+        if name not in NUMPY_DTYPES:
+            array = array.view(_storage_dtype(name))
         if not copy:
             if device is not CPU:
                 raise messages.copy_needed(CPU, device)
             if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
                 why = "it is not contiguous" if array.flags.writeable else "it is read-only"
                 raise messages.cannot_share("this array", why)
-        if name in SMALL:
+        if name in FLOAT8:
             if not copy:
-                raise messages.cannot_share("this array", f"PaddlePaddle reads no {name} of NumPy's in place")
-            return self._small(array, name, device)
-        return EAGER(value=array, place=self.to_native(device), zero_copy=not copy, **NEW)
+                raise messages.cannot_share("this array", f"PaddlePaddle cannot read NumPy's {name} in place")
+            return self._from_float8(array, name, device)
+        return EagerTensor(value=array, place=self.to_native(device), zero_copy=not copy, **NEW_ATTRIBUTES)
 
-    def _small(self, array: np.ndarray, name: str, device: Device) -> Tensor:
+    def _from_float8(self, array: np.ndarray, name: str, device: Device) -> Tensor:
         """Return a tensor of an array's bytes, for a dtype that Paddle reads from DLPack but not from NumPy."""
         capsule = dlpack.label(np.array(array, order="C").__dlpack__(), name)
         dlpack.managed(capsule).tensor.strides = None  # C order; for empty arrays Paddle misreads NumPy's strides
@@ -196,7 +211,7 @@ class PaddleTensors(Backend):
         return x if x.stop_gradient else x.detach()
 
     def dtype_name(self, x: Tensor) -> str:
-        return NAMES.get(x.dtype) or shown(x.dtype)
+        return DTYPE_NAMES.get(x.dtype) or unsupported_name(x.dtype)
 
     def shape(self, x: Tensor) -> tuple[int, ...]:
         return tuple(x.shape)
@@ -217,35 +232,35 @@ class PaddleTensors(Backend):
         if reserved or cuda.has_context(device.index):
             paddle.device.synchronize(self.to_native(device))
 
-    def _unusable(self, x: Tensor, what: str) -> DevshimError:
+    def _make_unusable_error(self, x: Tensor, what: str) -> DevshimError:
         """Return the error for a tensor that is sparse, or has a dtype that Paddle does not compute with."""
         if not x.is_dense():
-            return UnsupportedError(f"a sparse tensor of PaddlePaddle's cannot {what}", "call x.to_dense() first")
-        return messages.no_dtype(self, shown(x.dtype), "int64")
+            return UnsupportedError(f"a sparse PaddlePaddle tensor cannot {what}", "call x.to_dense() first")
+        return messages.no_dtype(self, unsupported_name(x.dtype), "int64")
 
 
-def _is_scattered(x: Tensor) -> bool:
+def _is_unaligned_view(x: Tensor) -> bool:
     """Return True if Paddle cannot copy this complex128: it uses an operator that crashes on unaligned memory (3.3)."""
-    if not x._is_initialized() or x.place._type() not in HOST or not paddle.get_flags(STRIDED)[STRIDED]:
+    if not x._is_initialized() or x.place._type() not in HOST or not paddle.get_flags(STRIDES_FLAG)[STRIDES_FLAG]:
         return False  # without strides it copies the whole memory, and some tensors must not be asked for an address
     return bool(x.data_ptr() % 16 and not x.is_contiguous())
 
 
-def too_many_axes(count: int) -> str:
+def explain_axes(count: int) -> str:
     """Return why Paddle cannot have a tensor with that many axes, in the words of an error from Paddle."""
-    return f"PaddlePaddle's tensors have at most {MOST_AXES} axes, and this has {count}"
+    return f"a PaddlePaddle tensor has at most {MAX_AXES} axes, and this array has {count}"
 
 
-def _type_of_memory(name: str) -> np.dtype:
+def _storage_dtype(name: str) -> np.dtype:
     """Return NumPy's dtype for memory of a dtype: the same, or integers of its width; Paddle reads u2 as bfloat16."""
-    return NUMPY.get(name) or np.dtype(f"u{_ITEM_SIZES[name]}")
+    return NUMPY_DTYPES.get(name) or np.dtype(f"u{_ITEM_SIZES[name]}")
 
 
-def _copied(x: Tensor, place: Any, blocking: bool) -> Tensor:
+def _copy_detached(x: Tensor, place: Any, blocking: bool) -> Tensor:
     """Return a copy without a gradient; from a CUDA card, made while that is Paddle's current one."""
     if devices.only_host:
         return x._copy_to(place, blocking)
-    with scopes.beside(x.place):
+    with scopes.cuda_scope(x.place):
         return x._copy_to(place, blocking)
 
 
@@ -255,36 +270,10 @@ class Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type ch
     @staticmethod
     def forward(ctx: Any, x: Tensor, place: Any, blocking: bool) -> Tensor:
         ctx.source = x.place
-        return _copied(x.detach(), place, blocking)
+        return _copy_detached(x.detach(), place, blocking)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         if gradient.stop_gradient:
-            return _copied(gradient, ctx.source, True)
+            return _copy_detached(gradient, ctx.source, True)
         return Copy.apply(gradient, ctx.source, True)
-
-
-class Memory:
-    """Writable host memory in NumPy's array interface, version 3; it keeps its owner alive.
-
-    Args:
-        owner: The object that owns the memory.
-        address: The address of the first element.
-        shape: The shape of the array.
-        strides: The strides in bytes; None for C order.
-        dtype: NumPy's dtype.
-    """
-
-    __slots__ = ("__array_interface__", "_owner")
-
-    def __init__(
-        self, owner: object, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype
-    ) -> None:
-        self._owner = owner
-        self.__array_interface__ = {
-            "shape": shape,
-            "typestr": dtype.str,
-            "data": (address, False),
-            "strides": strides,
-            "version": 3,
-        }

@@ -210,9 +210,9 @@ def test_a_metric_log_waits_for_every_stream(cuda: Cuda, monkeypatch: pytest.Mon
     adapter = import_module("devshim.registry.registry").load("paddle")
     several = import_module("devshim_backends._paddle.collectives").PaddleCollectives
     order: list[str] = []
-    own = several._beside
+    own = several._cuda_scope
     monkeypatch.setattr(type(adapter), "synchronize", lambda self, device: order.append(str(device)))
-    monkeypatch.setattr(several, "_beside", lambda self, x: order.append("computes") or own(self, x))
+    monkeypatch.setattr(several, "_cuda_scope", lambda self, x: order.append("computes") or own(self, x))
     adapter.stack_scalars([ds.ones((), device=place), ds.ones((), device=place)])
     assert order[:2] == [place, "computes"]
 
@@ -266,10 +266,10 @@ class Driver:
 @pytest.fixture
 def driver(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """Return a driver whose current context is the one that Paddle's layer left: that of the last tensor's GPU."""
-    current = import_module("devshim_backends._paddle.current_card")
+    current = import_module("devshim_backends._paddle.cuda_context")
     backend = type(import_module("devshim.registry.registry").load("paddle"))
     found = Driver()
-    monkeypatch.setattr(current, "driver", lambda: found)
+    monkeypatch.setattr(current, "load_driver", lambda: found)
 
     def moved(own: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -280,7 +280,7 @@ def driver(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> Driver:
 
     for name in current.CALLS:
         monkeypatch.setattr(backend, name, moved(getattr(backend, name)))
-    current.keep(backend)
+    current.restore_after_calls(backend)
     return found
 
 

@@ -91,9 +91,9 @@ def test_the_line_in_a_layer_and_a_hook(x):
 def test_operands_of_real_cards(backend, x, monkeypatch):
     """Real GPUs copy each other's operands, and the host's, or read them in place."""
     y = ds.place(x, "gpu:0")
-    assert backend._carried(y) is None
+    assert backend._copied_from(y) is None
     monkeypatch.setattr(backend, "simulated", 0)
-    monkeypatch.setattr(type(backend), "_where", lambda self, x: ds.gpu(0))
-    assert backend._carried(y) is ds.gpu(0)
-    assert backend._carried(paddle.sum(y)) is None, "a number"
-    assert backend._carried(2.0) is None
+    monkeypatch.setattr(type(backend), "_device_or_none", lambda self, x: ds.gpu(0))
+    assert backend._copied_from(y) is ds.gpu(0)
+    assert backend._copied_from(paddle.sum(y)) is None, "a number"
+    assert backend._copied_from(2.0) is None

@@ -117,7 +117,7 @@ def test_each_layer_and_direction_of_a_recurrent_layer_is_one(backend):
 def test_channels_last(backend):
     conv, linear = backend.layers(nn.Sequential(nn.Conv2D(4, 2, 3, data_format="NHWC"), nn.Linear(4, 3)))
     assert conv.weights["weight"] == Weight("0.weight")
-    assert "cannot be told in which order" in linear.weights["weight"].unclear
+    assert "the order in which features reach this layer is unknown" in linear.weights["weight"].unclear
 
 
 def test_a_shared_layer_is_told_once(backend):

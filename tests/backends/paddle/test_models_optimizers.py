@@ -152,7 +152,7 @@ def test_master_weights(paddle: Any, name: str, tmp_path: Path) -> None:
     for each in (pair, other, ds.copy(other, "gpu:0")):
         assert {path: ds.to_numpy(leaf.read()).tobytes() for path, leaf in leaves(each[1]).items()} == before
         masters = begin(*each)
-        assert len(leaves(each[1])) == len(before), "Paddle found what it looked for, and made nothing anew"
+        assert len(leaves(each[1])) == len(before), "Paddle created state that it should have found"
         assert len({ds.device_of(master) for master in masters}) == 1
 
 
@@ -216,14 +216,14 @@ def test_state_that_was_left_behind_is_an_error(paddle: Any) -> None:
 
 def test_on_real_cards_all_steps_follow_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is simulated there: the first placed model installs the patches that simulated GPUs include."""
-    paddle, stepping = import_module("paddle"), import_module("devshim_backends._paddle.models.optimizer_step")
+    paddle, optimizer_step = import_module("paddle"), import_module("devshim_backends._paddle.models.optimizer_step")
     with ds.using("paddle"), ds.simulate(gpus=0):
         backend = registry.load("paddle")
-        own = {(cls, name): vars(cls)[name] for cls, name, _ in stepping.methods()}
+        own = {(cls, name): vars(cls)[name] for cls, name, _ in optimizer_step.wrap_methods()}
         for (cls, name), function in own.items():
             monkeypatch.setattr(cls, name, function)  # restored at the end
-        monkeypatch.setattr(stepping, "_attached", False)
-        stepping.attach(backend)
+        monkeypatch.setattr(optimizer_step, "_installed", False)
+        optimizer_step.install(backend)
         assert all(vars(cls)[name] is function for (cls, name), function in own.items()), "there are no cards"
         trained = []
         for cards in (0, 1):

@@ -91,7 +91,7 @@ def test_without_a_compiler_it_says_what_to_install(cache: Path, tmp_path: Path)
     empty = tmp_path / "bin"
     empty.mkdir()
     told = finish(start(REFUSED, cache, PATH=str(empty), CXX=""))
-    assert told.count("compiled on first use, and there is no C++ compiler here") == 2
+    assert told.count("on first use, and this machine has no C++ compiler") == 2
     assert "apt-get install g++" in told
     assert "dnf install gcc-c++" in told
 
@@ -101,14 +101,28 @@ def test_a_broken_compiler_is_shown_with_what_it_said(cache: Path, tmp_path: Pat
     compiler.write_text("#!/bin/sh\necho 'it is Sunday' >&2\nexit 3\n", encoding="utf-8")
     compiler.chmod(0o700)
     told = finish(start(REFUSED, cache, CXX=str(compiler)))
-    assert f"cannot be compiled with {compiler}" in told
+    assert f"simulated GPUs with {compiler}" in told
     assert "it is Sunday" in told
     assert built(cache) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "what", "hint"),
+    [("SOURCE", "source of devshim's plug-in", "install devshim again"), ("HEADER", "the header", "paddlepaddle")],
+)
+def test_an_incomplete_installation_is_named(monkeypatch: pytest.MonkeyPatch, name: str, what: str, hint: str) -> None:
+    """A missing source belongs to devshim's wheel, a missing header to Paddle's."""
+    plugin = import_module("devshim_backends._paddle.simulation.plugin")
+    monkeypatch.setattr(plugin, name, Path("/no/such/file"))
+    monkeypatch.delenv("CUSTOM_DEVICE_ROOT", raising=False)
+    with pytest.raises(ds.SimulationError, match=f"{what}.* cannot be read: .*/no/such/file") as caught:
+        plugin._build(Path(str(ds.framework("paddle").__file__)).parent)
+    assert hint in str(caught.value.hint)
+
+
 def test_another_plug_in_is_left_alone(cache: Path, tmp_path: Path) -> None:
     told = finish(start(REFUSED, cache, CUSTOM_DEVICE_ROOT=str(tmp_path)))
-    assert f"another plug-in, from CUSTOM_DEVICE_ROOT={tmp_path}" in told
+    assert f"CUSTOM_DEVICE_ROOT={tmp_path} makes PaddlePaddle load another plug-in" in told
 
 
 # ---------------------------------------------------------------- the folder
@@ -131,7 +145,7 @@ def test_a_folder_above_that_everybody_can_write_is_refused(
 ) -> None:
     cache.mkdir()
     cache.chmod(mode)
-    with pytest.raises(ds.SimulationError, match="everybody can write to it") as caught:
+    with pytest.raises(ds.SimulationError, match="every user can write to it") as caught:
         private_folder(cache, monkeypatch)
     assert str(cache) in caught.value.problem
     assert "XDG_CACHE_HOME" in str(caught.value.hint)
@@ -144,7 +158,7 @@ def test_a_link_to_such_a_folder_is_refused(cache: Path, tmp_path: Path, monkeyp
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
     cache.symlink_to(open_to_all)
-    with pytest.raises(ds.SimulationError, match="everybody can write to it"):
+    with pytest.raises(ds.SimulationError, match="every user can write to it"):
         private_folder(cache, monkeypatch)
 
 
@@ -156,7 +170,7 @@ def test_a_folder_of_its_own_that_others_could_write_is_refused(
     ours = cache / "devshim"
     ours.mkdir(parents=True)
     ours.chmod(mode)
-    with pytest.raises(ds.SimulationError, match="others can write to it"):
+    with pytest.raises(ds.SimulationError, match="other users can write to it"):
         private_folder(cache, monkeypatch)
 
 
@@ -166,7 +180,7 @@ def test_a_folder_of_its_own_that_is_a_link_is_refused(
     cache.mkdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (cache / "devshim").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ds.SimulationError, match="it is no folder"):
+    with pytest.raises(ds.SimulationError, match="it is not a folder"):
         private_folder(cache, monkeypatch)
 
 
@@ -177,10 +191,10 @@ def test_what_belongs_to_another_user_is_refused(cache: Path, monkeypatch: pytes
     library = ours / "library.so"
     library.write_bytes(b"")
     library.chmod(0o700)
-    private.require_own(library)
+    private.require_private_file(library)
     os.chown(library, 12345, -1)
-    with pytest.raises(ds.SimulationError, match="not a file that this user alone can write"):
-        private.require_own(library)
+    with pytest.raises(ds.SimulationError, match="not a file that only this user can write to"):
+        private.require_private_file(library)
     os.chown(ours, 12345, -1)
     with pytest.raises(ds.SimulationError, match="it belongs to another user"):
         private_folder(cache, monkeypatch)
@@ -194,13 +208,13 @@ def test_a_library_that_others_can_write_is_refused(cache: Path, monkeypatch: py
     library = private_folder(cache, monkeypatch) / "library.so"
     library.write_bytes(b"")
     library.chmod(0o722)
-    with pytest.raises(ds.SimulationError, match="not a file that this user alone can write"):
-        import_module("devshim_backends._paddle.simulation.cache_dir").require_own(library)
+    with pytest.raises(ds.SimulationError, match="not a file that only this user can write to"):
+        import_module("devshim_backends._paddle.simulation.cache_dir").require_private_file(library)
 
 
 def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(ds.SimulationError, match="cannot be made") as caught:
+    with pytest.raises(ds.SimulationError, match="cannot create the folder") as caught:
         private_folder(tmp_path / "file" / "cache", monkeypatch)
     assert caught.value.hint == "set XDG_CACHE_HOME to a folder that you can write to"
 

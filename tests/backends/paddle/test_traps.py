@@ -236,12 +236,12 @@ def test_scopes_on_real_cards_may_end_in_any_order(paddle: Any) -> None:
     tracer = paddle.base.framework.global_var._dygraph_tracer_
     before = repr(tracer._expected_place)
     first, second = object(), object()
-    scopes._compute_on(first, paddle.CPUPlace())
-    scopes._compute_on(second, paddle.CPUPlace())
-    scopes._compute_on(first, None)
-    assert len(scopes._CARDS) == 1
-    scopes._compute_on(second, None)
-    assert not scopes._CARDS
+    scopes._set_computing_place(first, paddle.CPUPlace())
+    scopes._set_computing_place(second, paddle.CPUPlace())
+    scopes._set_computing_place(first, None)
+    assert len(scopes._OPEN_GPU_SCOPES) == 1
+    scopes._set_computing_place(second, None)
+    assert not scopes._OPEN_GPU_SCOPES
     assert repr(tracer._expected_place) == before
 
 

@@ -20,32 +20,32 @@ from paddle.nn.layer.rnn import RNNBase
 
 from devshim.contract.backend import Backend
 from devshim.contract.models import Block, Layer, Weight
-from devshim_backends._paddle.models.storage_swap import is_made
+from devshim_backends._paddle.models.storage_swap import has_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_PLAIN = {"weight": "weight", "bias": "bias"}
-_RUNNING = {**_PLAIN, "_mean": "mean", "_variance": "variance"}
-_CELL = {f"{name}_{way}": f"{name}_{way}" for name in ("weight", "bias") for way in ("ih", "hh")}
+_AFFINE_ROLES = {"weight": "weight", "bias": "bias"}
+_BATCH_NORM_ROLES = {**_AFFINE_ROLES, "_mean": "mean", "_variance": "variance"}
+_CELL_ROLES = {f"{name}_{suffix}": f"{name}_{suffix}" for name in ("weight", "bias") for suffix in ("ih", "hh")}
 _CELLS = {nn.LSTMCell: "lstm", nn.GRUCell: "gru", nn.SimpleRNNCell: "rnn"}
 _CHAINS = (nn.Sequential, nn.LayerList, nn.LayerDict, DataParallel)
 _KINDS: dict[Any, tuple[str, Mapping[str, str]]] = {
-    nn.Linear: ("linear", _PLAIN),
-    nn.Embedding: ("embedding", _PLAIN),
-    nn.LayerNorm: ("layer_norm", _PLAIN),
-    nn.GroupNorm: ("group_norm", _PLAIN),
+    nn.Linear: ("linear", _AFFINE_ROLES),
+    nn.Embedding: ("embedding", _AFFINE_ROLES),
+    nn.LayerNorm: ("layer_norm", _AFFINE_ROLES),
+    nn.GroupNorm: ("group_norm", _AFFINE_ROLES),
     _InstanceNormBase: ("group_norm", {"scale": "weight", "bias": "bias"}),
-    (_BatchNormBase, nn.BatchNorm): ("batch_norm", _RUNNING),
-    (nn.Conv1DTranspose, nn.Conv2DTranspose, nn.Conv3DTranspose): ("conv_transpose", _PLAIN),
-    _ConvNd: ("conv", _PLAIN),
+    (_BatchNormBase, nn.BatchNorm): ("batch_norm", _BATCH_NORM_ROLES),
+    (nn.Conv1DTranspose, nn.Conv2DTranspose, nn.Conv3DTranspose): ("conv_transpose", _AFFINE_ROLES),
+    _ConvNd: ("conv", _AFFINE_ROLES),
 }
 """The most specific class comes first: a transposed convolution is also a `_ConvNd`."""
-_TURNED = {("linear", "weight"), ("lstm", "weight_ho")}
-_FACTS = {"epsilon": "_epsilon", "groups": "_groups"}
+_TRANSPOSED = {("linear", "weight"), ("lstm", "weight_ho")}
+_SETTINGS = {"epsilon": "_epsilon", "groups": "_groups"}
 _UNCLEAR = (
-    "a layer of this Paddle model has channels last (data_format), so that it cannot be told in which order features "
-    "reach it (in models with channels first it can)"
+    "a layer of this Paddle model has channels last (data_format), so the order in which features reach this layer is "
+    "unknown (with channels first it is known)"
 )
 
 
@@ -55,41 +55,44 @@ class PaddleBlocks(Backend):
     def blocks(self, model: Any) -> list[Block]:
         if not isinstance(model, nn.Layer):  # an optimizer's state is one block
             return []
-        return list(_opened("", model)) if _can_be_cut(model) else [_block("", model)]
+        return list(_open_chain("", model)) if _can_be_cut(model) else [_make_block("", model)]
 
     def layers(self, model: Any) -> list[Layer]:
-        each = [layer for _, layer in _parts("", model)]
-        channels_last = any(str(getattr(layer, "_data_format", "")).endswith("C") for layer in each)
-        told: set[int] = set()
+        channels_last = any(
+            str(getattr(layer, "_data_format", "")).endswith("C") for _, layer in _iter_layers("", model)
+        )
+        seen: set[int] = set()
         found: list[Layer] = []
-        for path, layer in _parts("", model):
-            if id(layer) not in told and not isinstance(layer, RNNBase):  # its weights also belong to its cells
-                told.add(id(layer))
-                found += _told(path, layer, unclear=_UNCLEAR if channels_last else "")
+        for path, layer in _iter_layers("", model):
+            if id(layer) not in seen and not isinstance(layer, RNNBase):  # its weights also belong to its cells
+                seen.add(id(layer))
+                found += _describe_layer(path, layer, unclear=_UNCLEAR if channels_last else "")
             if isinstance(layer, (nn.BiRNN, nn.RNN)):
-                found += _recurrent(path, layer, told)
+                found += _describe_cells(path, layer, seen)
         return found
 
 
 # ---------------------------------------------------------------------- blocks
-def _opened(path: str, layer: Any) -> Iterator[Block]:
+def _open_chain(path: str, layer: Any) -> Iterator[Block]:
     """Yield the blocks that a layer consists of: its own tensors first, then its parts; nested chains are opened."""
-    own = tuple(_joined(path, name) for name in _own(layer))
+    own = tuple(_join(path, name) for name in _iter_tensor_names(layer))
     if own:
         yield Block(own[0], own)
     for name, child in layer._sub_layers.items():
-        below = _joined(path, name)
+        below = _join(path, name)
         if isinstance(child, _CHAINS) and not isinstance(child, RNNBase):
-            yield from _opened(below, child)
+            yield from _open_chain(below, child)
         elif child is not None:
-            block = _block(below, child)
+            block = _make_block(below, child)
             if block.leaves:
                 yield block
 
 
-def _block(path: str, layer: Any) -> Block:
-    leaves = tuple(_joined(prefix, name) for prefix, each in _parts(path, layer) for name in _own(each))
-    inside = tuple(_opened(path, layer)) if _can_be_cut(layer) else ()
+def _make_block(path: str, layer: Any) -> Block:
+    leaves = tuple(
+        _join(prefix, name) for prefix, each in _iter_layers(path, layer) for name in _iter_tensor_names(each)
+    )
+    inside = tuple(_open_chain(path, layer)) if _can_be_cut(layer) else ()
     return Block.of(path, leaves, inside)
 
 
@@ -98,69 +101,70 @@ def _can_be_cut(layer: Any) -> bool:
     return bool(layer._sub_layers) and not isinstance(layer, (RNNBase, nn.RNN, nn.BiRNN, nn.MultiHeadAttention))
 
 
-def _parts(path: str, layer: Any) -> Iterator[tuple[str, Any]]:
+def _iter_layers(path: str, layer: Any) -> Iterator[tuple[str, Any]]:
     """Yield a layer and all layers in it, with the names of ``state_dict``; a shared one under each of its names."""
     yield path, layer
     for name, child in layer._sub_layers.items():
         if child is not None:
-            yield from _parts(_joined(path, name), child)
+            yield from _iter_layers(_join(path, name), child)
 
 
-def _own(layer: Any) -> Iterator[str]:
+def _iter_tensor_names(layer: Any) -> Iterator[str]:
     """Yield the names of a layer's own parameters and buffers."""
-    for held in (layer._parameters, layer._buffers):
-        yield from (name for name, tensor in held.items() if tensor is not None and is_made(tensor))
+    for tensors in (layer._parameters, layer._buffers):
+        yield from (name for name, tensor in tensors.items() if tensor is not None and has_memory(tensor))
 
 
-def _joined(path: str, name: str) -> str:
+def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path and name else path or name
 
 
 # ---------------------------------------------------------------------- layers
-def _told(path: str, layer: Any, unclear: str) -> Iterator[Layer]:
+def _describe_layer(path: str, layer: Any, unclear: str) -> Iterator[Layer]:
     """Yield the layer of a layer's own tensors, in canonical terms."""
-    names = list(_own(layer))
+    names = list(_iter_tensor_names(layer))
     if not names:
         return
-    kind, roles, settings = _known(layer)
+    kind, roles, settings = _look_up_kind(layer)
     unused = tuple(name for name in names if _is_constant(layer, name)) if kind == "batch_norm" else ()
     if not set(names) <= roles.keys():
         kind, roles, settings, unused = "other", {}, {}, ()
     weights = {}
     for name in names:
-        axes = (1, 0) if (kind, name) in _TURNED else None
+        axes = (1, 0) if (kind, name) in _TRANSPOSED else None
         if name not in unused:
-            place = unclear if kind in ("linear", "batch_norm", "layer_norm") else ""
-            weights[roles.get(name, name)] = Weight(_joined(path, name), axes, unclear=place)
-    yield Layer(kind, path, weights, settings, tuple(_joined(path, name) for name in unused))
+            reason = unclear if kind in ("linear", "batch_norm", "layer_norm") else ""
+            weights[roles.get(name, name)] = Weight(_join(path, name), axes, unclear=reason)
+    yield Layer(kind, path, weights, settings, tuple(_join(path, name) for name in unused))
 
 
-def _known(layer: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
+def _look_up_kind(layer: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
     """Return the kind, the roles and the facts of a layer of this class."""
     for cls, (kind, roles) in _KINDS.items():
         if isinstance(layer, cls):
-            settings = {word: getattr(layer, name) for word, name in _FACTS.items() if hasattr(layer, name)}
+            settings = {word: getattr(layer, name) for word, name in _SETTINGS.items() if hasattr(layer, name)}
             if kind == "group_norm":
                 settings["groups"] = layer._num_groups if hasattr(layer, "_num_groups") else layer._num_features
             return kind, roles, settings
     kind = _CELLS.get(type(layer), "other")
     settings = {"activation": layer.activation} if kind == "rnn" else {}
-    return kind, ({**_CELL, "weight_ho": "weight_hr"} if kind == "lstm" else _CELL if kind != "other" else {}), settings
+    roles = {"other": {}, "lstm": {**_CELL_ROLES, "weight_ho": "weight_hr"}}.get(kind, _CELL_ROLES)
+    return kind, roles, settings
 
 
 def _is_constant(layer: Any, name: str) -> bool:
     """Return True if a scale or shift was switched off, and Paddle 2.6 made one that changes nothing."""
-    asked = {"weight": "_weight_attr", "bias": "_bias_attr"}.get(name, "")
-    return getattr(layer, asked, None) is False
+    attribute = {"weight": "_weight_attr", "bias": "_bias_attr"}.get(name, "")
+    return getattr(layer, attribute, None) is False
 
 
-def _recurrent(path: str, layer: Any, told: set[int]) -> Iterator[Layer]:
+def _describe_cells(path: str, layer: Any, seen: set[int]) -> Iterator[Layer]:
     """Yield the cells of a recurrent layer, each once; a cell that runs from the end is marked as reversed."""
     for name in ("cell", "cell_fw", "cell_bw"):
         cell = layer._sub_layers.get(name)
-        if cell is None or id(cell) in told or type(cell) not in _CELLS:
+        if cell is None or id(cell) in seen or type(cell) not in _CELLS:
             continue
-        told.add(id(cell))
+        seen.add(id(cell))
         reverse = {"reverse": True} if name == "cell_bw" or getattr(layer, "is_reverse", False) else {}
-        for each in _told(_joined(path, name), cell, ""):
+        for each in _describe_layer(_join(path, name), cell, ""):
             yield Layer(each.kind, each.path, each.weights, {**each.settings, **reverse})

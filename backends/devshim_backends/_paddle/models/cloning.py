@@ -20,8 +20,8 @@ import paddle
 from paddle.base import unique_name
 
 from devshim.errors import UnsupportedError, messages
-from devshim_backends._paddle.models.optimizers import MASTER, accumulators_of, inner_of, parameters_of
-from devshim_backends._paddle.models.storage_swap import exchange, let_go
+from devshim_backends._paddle.models.optimizers import MASTER, accumulators_of, inner_optimizers, parameters_of
+from devshim_backends._paddle.models.storage_swap import accessors, release_flat_weight
 from devshim_backends._paddle.scopes import open_scope
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def clones(backend: Backend, objects: Sequence[Any]) -> list[Any]:
     """Return copies of models, optimizers, schedulers and scalers; see `ModelBackend.clones`."""
     _require_together(objects)
     try:
-        return _copied(backend, objects)
+        return _copy_all(backend, objects)
     except (RuntimeError, TypeError, ValueError) as error:
         if backend.is_out_of_memory(error):
             raise messages.out_of_memory_for_clones(backend, objects) from error
@@ -47,7 +47,7 @@ def clones(backend: Backend, objects: Sequence[Any]) -> list[Any]:
         ) from error
 
 
-def _copied(backend: Backend, objects: Sequence[Any]) -> list[Any]:
+def _copy_all(backend: Backend, objects: Sequence[Any]) -> list[Any]:
     memo: Memo = {}
     trained = []
     for obj in objects:
@@ -55,42 +55,42 @@ def _copied(backend: Backend, objects: Sequence[Any]) -> list[Any]:
             if leaf.kind == "gradient":
                 trained.append(leaf)
             elif id(leaf.owner) not in memo:
-                memo[id(leaf.owner)] = _copy_of(backend, leaf.owner)
-        for each in _optimizers_in(obj):
+                memo[id(leaf.owner)] = _copy_tensor(backend, leaf.owner)
+        for each in _list_optimizers(obj):
             memo[id(each._learning_rate_map)] = {}  # its keys are Paddle's programs
             memo[id(each.helper)] = each.helper  # it generates names, and has no state
     for leaf in {id(leaf.owner): leaf for leaf in trained}.values():
-        _give_gradient(backend, leaf.owner, memo[id(leaf.owner)])
+        _copy_gradient(backend, leaf.owner, memo[id(leaf.owner)])
     made = copy.deepcopy(list(objects), memo)
     for old, new in zip(objects, made, strict=True):
-        for one, other in zip(_optimizers_in(old), _optimizers_in(new), strict=True):
-            _rename(one, other)
+        for one, other in zip(_list_optimizers(old), _list_optimizers(new), strict=True):
+            _rename_state(one, other)
         if isinstance(old, paddle.amp.AmpScaler) and hasattr(old, "_optimizer_states"):
             states = {id(memo.get(key, key)): state for key, state in new._optimizer_states.items()}
             new._optimizer_states.clear()
             new._optimizer_states.update({key: state for key, state in states.items() if key in map(id, made)})
         for layer in new.sublayers(include_self=True) if isinstance(new, paddle.nn.Layer) else ():
-            let_go(layer)
+            release_flat_weight(layer)
     return made
 
 
-def _copy_of(backend: Backend, tensor: Tensor) -> Tensor:
+def _copy_tensor(backend: Backend, tensor: Tensor) -> Tensor:
     """Return a copy of a tensor on the same device; the copy of a parameter is another parameter."""
     device = backend.device_of(tensor)
     made = backend.detached_copy(tensor)
     if isinstance(tensor, paddle.base.framework.EagerParamBase):
         with open_scope(device):
             parameter = copy.deepcopy(tensor)
-        exchange(parameter)[1](made)
+        accessors(parameter)[1](made)
         made, parameter.stop_gradient = parameter, tensor.stop_gradient
     else:
         made.stop_gradient = tensor.stop_gradient or not tensor.is_leaf
     made.persistable = tensor.persistable
-    made.name = _new_name(tensor.name)
+    made.name = _make_name(tensor.name)
     return made
 
 
-def _give_gradient(backend: Backend, source: Tensor, target: Tensor) -> None:
+def _copy_gradient(backend: Backend, source: Tensor, target: Tensor) -> None:
     gradient = source.grad
     if gradient.is_selected_rows():
         raise UnsupportedError(
@@ -99,20 +99,20 @@ def _give_gradient(backend: Backend, source: Tensor, target: Tensor) -> None:
     made = backend.detached_copy(gradient)
     with open_scope(backend.device_of(target)):
         target.grad = made
-    exchange(target.grad)[1](made)
+    accessors(target.grad)[1](made)
 
 
-def _new_name(name: str) -> str:
+def _make_name(name: str) -> str:
     """Return a new name that ends in the same way, also for copies of copies."""
     return f"{unique_name.generate('copy')}.{name.partition('.')[2] if name.startswith('copy_') else name}"
 
 
 # ---------------------------------------------------------------------- optimizers
-def _optimizers_in(obj: Any) -> list[Any]:
+def _list_optimizers(obj: Any) -> list[Any]:
     """Return an optimizer and those that it wraps; an empty list for other objects."""
     if not isinstance(obj, paddle.optimizer.Optimizer):
         return []
-    return [obj, *(each for inner in inner_of(obj).values() for each in _optimizers_in(inner))]
+    return [obj, *(each for inner in inner_optimizers(obj).values() for each in _list_optimizers(inner))]
 
 
 def _require_together(objects: Sequence[Any]) -> None:
@@ -124,14 +124,14 @@ def _require_together(objects: Sequence[Any]) -> None:
     layers = [obj for obj in objects if isinstance(obj, paddle.nn.Layer)]
     copied = {id(p) for layer in layers for p in layer.parameters()}
     for obj in objects:
-        if any(id(p) not in copied for each in _optimizers_in(obj) for p in parameters_of(each)):
+        if any(id(p) not in copied for each in _list_optimizers(obj) for p in parameters_of(each)):
             raise UnsupportedError(
                 f"a copy of this {type(obj).__name__} alone would train copies of parameters that no model has",
                 "copy it together with its model: ds.copy([model, optimizer], device)",
             )
 
 
-def _rename(old: Any, new: Any) -> None:
+def _rename_state(old: Any, new: Any) -> None:
     """Rename the keys of a copied optimizer's state from the names of the old parameters to those of the new ones."""
     names = {a.name: b.name for a, b in zip(parameters_of(old), parameters_of(new), strict=True)}
     masters = new._master_weights or {}
@@ -149,10 +149,10 @@ def _rename(old: Any, new: Any) -> None:
         new._already_create_accumulator = {names.get(name, name) for name in new._already_create_accumulator}
     decays = getattr(new, "_apply_decay_param_fun", None)
     if decays is not None:
-        new._apply_decay_param_fun = _ByOldName(decays, names)
+        new._apply_decay_param_fun = _CallWithOldName(decays, names)
 
 
-class _ByOldName:
+class _CallWithOldName:
     """A function of a parameter's name that is called with the name of the parameter that was copied."""
 
     def __init__(self, function: Callable[[str], Any], names: dict[str, str]) -> None:

@@ -21,15 +21,15 @@ from devshim_backends._paddle.models import optimizer_step
 from devshim_backends._paddle.models.lazy_parameters import place_lazy
 from devshim_backends._paddle.models.split_forward import (
     METHOD,
-    Wire,
+    CallHook,
     devices_of,
+    install_hook,
     is_called,
     is_chain,
     own_devices_of,
-    put_on,
     tensors_of,
 )
-from devshim_backends._paddle.models.storage_swap import let_go
+from devshim_backends._paddle.models.storage_swap import release_flat_weight
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,88 +45,90 @@ __all__ = ["install_hooks"]
 def install_hooks(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
     """Make a model compute where its tensors are; see `devshim.contract.models.ModelBackend.install_hooks`."""
     layers = model.sublayers(include_self=True)
-    undo: list[Undo] = [_put_back_wires(layer) for layer in layers]
+    undo: list[Undo] = [_save_hooks(layer) for layer in layers]
 
-    def take_back() -> None:
-        for each in reversed(undo):
-            each()
+    def undo_all() -> None:
+        for step in reversed(undo):
+            step()
 
     try:
         place_lazy("", model, where, undo)
         for layer in layers:
-            _take_off_wires(layer, layers)
-            undo.append(let_go(layer))
-        around = _wire_of(model)
-        if around is not None:  # it is a part of a split model, whose other parts have not moved
-            around.take_off()
-            _wire(around.model, "", model, around.home)
+            _uninstall_hook(layer, layers)
+            undo.append(release_flat_weight(layer))
+        hook = _get_hook(model)
+        if hook is not None:  # it is a part of a split model, whose other parts have not moved
+            hook.uninstall()
+            _install_split_hooks(hook.model, "", model, hook.results_to)
         elif len(devices_of(model)) > 1:
-            _wire(model, "", model, None)
+            _install_split_hooks(model, "", model, None)
         elif devices_of(model) and any(backend.count(kind) for kind in backend.kinds()):
-            put_on(model, Wire(model, model))
-        optimizer_step.attach(backend)
+            install_hook(model, CallHook(model, model))
+        optimizer_step.install(backend)
     except BaseException:
-        take_back()
+        undo_all()
         raise
-    return take_back
+    return undo_all
 
 
 # ---------------------------------------------------------------------- hooks
-def _wire(model: Any, path: str, layer: Any, home: Any) -> None:
+def _install_split_hooks(model: Any, path: str, layer: Any, results_to: Any) -> None:
     """Make a layer's parts copy their inputs, and return their results to the layer that contains them.
 
     Args:
         model: The whole model.
         path: The layer's name.
         layer: A layer that may have parts on several devices.
-        home: The tensor on whose device results meet, or None if each goes to the next part.
+        results_to: The tensor to whose device the results are copied, or None if each result goes to the next part.
     """
-    found, called = devices_of(layer), is_called(layer)
-    if len(found) < 2 and called:
-        put_on(layer, Wire(model, layer, carries=bool(found), home=home))
+    devices, called = devices_of(layer), is_called(layer)
+    if len(devices) < 2 and called:
+        install_hook(layer, CallHook(model, layer, moves_inputs=bool(devices), results_to=results_to))
         return
-    if len(found) > 1:
-        _refuse_torn(path, layer)
-    inside = home
+    if len(devices) > 1:
+        _refuse_split_layer(path, layer)
+    inside = results_to
     if called:
-        inside = None if is_chain(layer) else _meeting(layer)
-        put_on(layer, Wire(model, layer, here=inside, carries=inside is not None, home=home))
+        inside = None if is_chain(layer) else _find_meeting_tensor(layer)
+        install_hook(
+            layer, CallHook(model, layer, computes_with=inside, moves_inputs=inside is not None, results_to=results_to)
+        )
     for name, child in layer._sub_layers.items():
         if child is not None:
-            _wire(model, f"{path}.{name}" if path else name, child, inside)
+            _install_split_hooks(model, f"{path}.{name}" if path else name, child, inside)
 
 
-def _meeting(layer: Any) -> Tensor:
+def _find_meeting_tensor(layer: Any) -> Tensor:
     """Return the tensor on whose device a layer's parts meet: one of the layer's own, or the last of all in it."""
     own = list(tensors_of(layer))
     return own[0] if own else [tensor for each in layer.sublayers() for tensor in tensors_of(each)][-1]
 
 
-def _wire_of(layer: Any) -> Wire | None:
-    found = vars(layer).get(METHOD)
-    return found if isinstance(found, Wire) else None
+def _get_hook(layer: Any) -> CallHook | None:
+    hook = vars(layer).get(METHOD)
+    return hook if isinstance(hook, CallHook) else None
 
 
-def _take_off_wires(layer: Any, layers: list[Any]) -> None:
+def _uninstall_hook(layer: Any, layers: list[Any]) -> None:
     """Uninstall a layer's hook, unless it belongs to a model around the one that is placed now."""
-    wire = _wire_of(layer)
-    if wire is not None and (wire.model is None or any(wire.model is each for each in layers)):
-        wire.take_off()
+    hook = _get_hook(layer)
+    if hook is not None and (hook.model is None or any(hook.model is each for each in layers)):
+        hook.uninstall()
 
 
-def _put_back_wires(layer: Any) -> Undo:
+def _save_hooks(layer: Any) -> Undo:
     own, hooks = vars(layer), layer._forward_pre_hooks
     call, items = own.get(METHOD), list(hooks.items())
 
-    def take_back() -> None:
+    def restore() -> None:
         hooks.clear()
         hooks.update(items)
         own.pop(METHOD, None) if call is None else own.update({METHOD: call})
 
-    return take_back
+    return restore
 
 
-def _refuse_torn(path: str, layer: Any) -> None:
+def _refuse_split_layer(path: str, layer: Any) -> None:
     """Refuse to split a layer whose own tensors are used together in one operator.
 
     Raises:
@@ -135,12 +137,13 @@ def _refuse_torn(path: str, layer: Any) -> None:
     what = f"{path or 'the model'} ({type(layer).__name__})"
     if "forward" in vars(layer):
         raise UnsupportedError(
-            f"{what} is compiled by to_static, which carries nothing between devices",
+            f"{what} is compiled by to_static, which cannot copy tensors between devices",
             "place it on one device, or split the model before paddle.jit.to_static",
         )
-    found = own_devices_of(layer)
-    if len(found) > 1:
+    devices = own_devices_of(layer)
+    if len(devices) > 1:
+        names = " and ".join(map(str, devices))
         raise UnsupportedError(
-            f"the tensors of {what} would be on {' and '.join(map(str, found))}, and it computes with them together",
+            f"the tensors of {what} would be on {names}, but it uses them in the same operator",
             f"place all of {path or 'it'} on one device",
         )

@@ -21,8 +21,8 @@ from paddle.base import unique_name
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.errors import CheckpointError
-from devshim_backends._paddle.models.optimizers import MASTER, accumulators_of, inner_of, parameters_of
-from devshim_backends._paddle.models.storage_swap import is_made
+from devshim_backends._paddle.models.optimizers import MASTER, accumulators_of, inner_optimizers, parameters_of
+from devshim_backends._paddle.models.storage_swap import has_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,18 +52,18 @@ class PaddleExtraState(Backend):
         if isinstance(obj, paddle.nn.Layer):
             return None
         paths = {leaf.path for leaf in self.leaves(obj)}
-        rate = _rate_of(obj)
+        rate = _get_learning_rate(obj)
         scheduled = isinstance(rate, paddle.optimizer.lr.LRScheduler)
         own = [] if obj is rate else [path for path in paths if not _STATE.fullmatch(path)]
-        inner = inner_of(obj)
+        inner = inner_optimizers(obj)
         names = {path.partition(".")[0] for path in own} - {"_learning_rate", *inner}
         held = {name: _outline(name, vars(obj)[name], paths) for name in names if name in vars(obj)}
         counts = [] if obj is rate else [name for name in _COUNTS if name in vars(obj)]
         return {
             "class": type(obj).__name__,
             "rate": None if scheduled or rate is None else float(rate),
-            "scheduler": _plain(rate.state_dict()) if scheduled else None,
-            "counts": {name: _plain(vars(obj)[name]) for name in counts},
+            "scheduler": _to_plain(rate.state_dict()) if scheduled else None,
+            "counts": {name: _to_plain(vars(obj)[name]) for name in counts},
             "held": held,
             "inner": {name: self.get_extra_state(each) for name, each in inner.items()},
         }
@@ -72,12 +72,12 @@ class PaddleExtraState(Backend):
         if type(obj).__name__ != state["class"]:
             raise CheckpointError(
                 f"the file has the state of {state['class']}, and this is {type(obj).__name__}",
-                "load it into one made in the same way, for a model with the same parameters",
+                "load it into an object that was created in the same way, for a model with the same parameters",
             )
-        return _Restoring(self, obj, forms).apply(state)
+        return _Restore(self, obj, forms).apply(state)
 
 
-class _Restoring:
+class _Restore:
     """One restore; every replaced object is replaced by a new one, so that the old attributes undo it.
 
     Args:
@@ -90,7 +90,7 @@ class _Restoring:
         self._backend = backend
         self._obj = obj
         self._forms = forms
-        self._old = {leaf.path: leaf.owner for leaf in backend.leaves(obj)}
+        self._existing = {leaf.path: leaf.owner for leaf in backend.leaves(obj)}
         self._before = [(obj, dict(vars(obj)))]
         self._inner: list[Callable[[], None]] = []
 
@@ -98,13 +98,13 @@ class _Restoring:
         own = vars(self._obj)
         try:
             if extra_state["scheduler"] is not None:
-                self._schedule(extra_state["scheduler"])
+                self._load_scheduler(extra_state["scheduler"])
             if isinstance(self._obj, paddle.optimizer.Optimizer):
-                self._give_state()
-                self._give_rate(extra_state["rate"])
+                self._create_state()
+                self._set_learning_rate(extra_state["rate"])
             own.update(extra_state["counts"])
-            own.update({name: _filled(name, held, self._make) for name, held in extra_state["held"].items()})
-            for name, inner in inner_of(self._obj).items():
+            own.update({name: _fill(name, held, self._make_leaf) for name, held in extra_state["held"].items()})
+            for name, inner in inner_optimizers(self._obj).items():
                 start = f"{name}."
                 forms = {path.removeprefix(start): form for path, form in self._forms.items() if path.startswith(start)}
                 self._inner.append(self._backend.set_extra_state(inner, extra_state["inner"][name], forms))
@@ -120,7 +120,7 @@ class _Restoring:
             vars(each).clear()
             vars(each).update(before)
 
-    def _give_rate(self, rate: float | None) -> None:
+    def _set_learning_rate(self, rate: float | None) -> None:
         own = vars(self._obj)
         if rate is None:
             return
@@ -131,14 +131,14 @@ class _Restoring:
             )
         own["_learning_rate"], own["_learning_rate_map"] = rate, {}
 
-    def _schedule(self, state: Any) -> None:
-        scheduler = _rate_of(self._obj)
+    def _load_scheduler(self, state: Any) -> None:
+        scheduler = _get_learning_rate(self._obj)
         if not isinstance(scheduler, paddle.optimizer.lr.LRScheduler):
             raise CheckpointError(
                 "the file has an optimizer with a scheduler, and this one's learning rate is a number",
                 "make the optimizer with a scheduler of the same class",
             )
-        self._before.extend((each, dict(vars(each))) for each in _schedulers_in(scheduler))
+        self._before.extend((each, dict(vars(each))) for each in _iter_schedulers(scheduler))
         with warnings.catch_warnings():  # LinearWarmup warns of values that it then uses
             warnings.filterwarnings("ignore", "There are some unused values in state_dict", UserWarning)
             scheduler.set_state_dict(state)
@@ -146,10 +146,10 @@ class _Restoring:
         for path in self._forms:  # for example the best loss so far, which a scheduler stores as a tensor
             if path.startswith(prefix) and not _STATE.fullmatch(path):
                 *names, last = path[len(prefix) :].split(".")
-                vars(reduce(getattr, names, scheduler))[last] = self._make(path, _LEAF)
+                vars(reduce(getattr, names, scheduler))[last] = self._make_leaf(path, _LEAF)
 
     # ------------------------------------------------------------------ state
-    def _give_state(self) -> None:
+    def _create_state(self) -> None:
         """Give an optimizer the state whose forms are in the file, and no other state."""
         optimizer: Any = self._obj
         parameters: list[Any] = parameters_of(optimizer)
@@ -160,8 +160,8 @@ class _Restoring:
             if found is None or int(found[1]) >= len(parameters):
                 continue
             parameter, name = parameters[int(found[1])], found[2]
-            tensor = self._tensor(path, self._backend.device_of(parameter))
-            if tensor is not self._old.get(path):
+            tensor = self._get_tensor(path, self._backend.device_of(parameter))
+            if tensor is not self._existing.get(path):
                 tensor.name = unique_name.generate(f"{parameter.name}_{name}")
                 tensor.persistable = True
             if name == MASTER:
@@ -175,34 +175,34 @@ class _Restoring:
         if hasattr(optimizer, "_already_create_accumulator"):  # from 3.0 on
             own["_already_create_accumulator"] = {parameter.name for parameter, *_ in state}
 
-    def _make(self, path: str, mark: Any) -> Any:
+    def _make_leaf(self, path: str, mark: Any) -> Any:
         if mark != _LEAF:
             return mark
         parameters = parameters_of(self._obj) if isinstance(self._obj, paddle.optimizer.Optimizer) else []
-        there = [parameter for parameter in parameters if is_made(parameter)]
-        device = self._backend.device_of(there[0]) if there else CPU
-        return self._tensor(path, device)
+        initialized = [parameter for parameter in parameters if has_memory(parameter)]
+        device = self._backend.device_of(initialized[0]) if initialized else CPU
+        return self._get_tensor(path, device)
 
-    def _tensor(self, path: str, device: Device) -> Tensor:
+    def _get_tensor(self, path: str, device: Device) -> Tensor:
         """Return the existing leaf of a path if it has the right shape and dtype; otherwise a new tensor."""
         shape, dtype = self._forms[path]
-        old = self._old.get(path)
+        old = self._existing.get(path)
         if old is not None and (self._backend.shape(old), self._backend.dtype_name(old)) == (tuple(shape), dtype):
             return old
         return self._backend.zeros(tuple(shape), self._backend.dtype(dtype), device)
 
 
-def _rate_of(obj: Any) -> Any:
+def _get_learning_rate(obj: Any) -> Any:
     """Return an optimizer's learning rate, which is a number or a scheduler; a scheduler is returned unchanged."""
     return obj if isinstance(obj, paddle.optimizer.lr.LRScheduler) else getattr(obj, "_learning_rate", None)
 
 
-def _schedulers_in(scheduler: Any) -> Iterator[Any]:
+def _iter_schedulers(scheduler: Any) -> Iterator[Any]:
     """Yield a scheduler and the schedulers inside it."""
     yield scheduler
     for held in vars(scheduler).values():
         if isinstance(held, paddle.optimizer.lr.LRScheduler):
-            yield from _schedulers_in(held)
+            yield from _iter_schedulers(held)
 
 
 # ---------------------------------------------------------------------- outlines
@@ -214,21 +214,21 @@ def _outline(path: str, held: Any, leaves: set[str]) -> Any:
         return {str(key): _outline(f"{path}.{key}", value, leaves) for key, value in held.items()}
     if isinstance(held, (list, tuple)):
         return [_outline(f"{path}.{i}", value, leaves) for i, value in enumerate(held)]
-    return _plain(held)
+    return _to_plain(held)
 
 
-def _filled(path: str, outline: Any, make: Make) -> Any:
+def _fill(path: str, outline: Any, make: Make) -> Any:
     if isinstance(outline, dict):
-        return {key: _filled(f"{path}.{key}", value, make) for key, value in outline.items()}
+        return {key: _fill(f"{path}.{key}", value, make) for key, value in outline.items()}
     if isinstance(outline, list):
-        return [_filled(f"{path}.{i}", value, make) for i, value in enumerate(outline)]
+        return [_fill(f"{path}.{i}", value, make) for i, value in enumerate(outline)]
     return make(path, outline)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Return a value as plain Python values; NumPy scalars become Python numbers."""
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _to_plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_to_plain(each) for each in value]
     return value.item() if hasattr(value, "item") and not isinstance(value, paddle.Tensor) else value

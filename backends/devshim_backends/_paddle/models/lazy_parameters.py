@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
     Undo = Callable[[], None]
 
-__all__ = ["place_lazy", "planned"]
+__all__ = ["place_lazy", "planned_device"]
 
 
-class There:
+class PlannedInitializer:
     """An initializer that allocates a parameter's memory on a given device."""
 
     def __init__(self, initializer: Any, device: Device) -> None:
-        self._initializer: Any = initializer._initializer if isinstance(initializer, There) else initializer
+        self._initializer: Any = (
+            initializer._initializer if isinstance(initializer, PlannedInitializer) else initializer
+        )
         self.device = device
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -29,10 +31,10 @@ class There:
             return self._initializer(*args, **kwargs)
 
 
-def planned(tensor: Tensor) -> Device | None:
+def planned_device(tensor: Tensor) -> Device | None:
     """Return the device on which a tensor without memory will get it, or None if no device was chosen."""
     initializer = getattr(tensor, "_init_func", None)
-    return initializer.device if isinstance(initializer, There) else None
+    return initializer.device if isinstance(initializer, PlannedInitializer) else None
 
 
 def place_lazy(prefix: str, layer: Any, where: Callable[[str], Device], undo: list[Undo]) -> None:
@@ -40,17 +42,17 @@ def place_lazy(prefix: str, layer: Any, where: Callable[[str], Device], undo: li
     for name, tensor in layer._parameters.items():
         initializer = getattr(tensor, "_init_func", None)
         if initializer is not None and not tensor._is_initialized():
-            undo.append(_set_initializer(tensor, There(initializer, where(prefix + name))))
+            undo.append(_set_initializer(tensor, PlannedInitializer(initializer, where(prefix + name))))
     for name, child in layer._sub_layers.items():
         if child is not None:
             place_lazy(f"{prefix}{name}.", child, where, undo)
 
 
-def _set_initializer(tensor: Tensor, made: There) -> Undo:
+def _set_initializer(tensor: Tensor, initializer: PlannedInitializer) -> Undo:
     before = tensor._init_func
 
-    def back() -> None:
+    def undo() -> None:
         tensor._init_func = before
 
-    tensor._init_func = made
-    return back
+    tensor._init_func = initializer
+    return undo

@@ -17,7 +17,7 @@ import paddle
 from devshim.contract.backend import Backend
 from devshim.contract.models import Leaf
 from devshim_backends._paddle.models import cloning, dispatch, optimizer_step, optimizers
-from devshim_backends._paddle.models.storage_swap import exchange, is_made, of_gradient
+from devshim_backends._paddle.models.storage_swap import accessors, gradient_accessors, has_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ class PaddleModels(Backend):
 
     def leaves(self, obj: Any) -> list[Leaf]:
         if isinstance(obj, paddle.nn.Layer):
-            return list(_of_layer("", obj))
+            return list(_iter_layer("", obj))
         return list(optimizers.leaves_of(obj))
 
     def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
@@ -42,7 +42,7 @@ class PaddleModels(Backend):
             return dispatch.install_hooks(self, obj, where)
         if isinstance(obj, paddle.optimizer.Optimizer):
             return optimizer_step.install_hooks(self, obj)
-        return _nothing
+        return _do_nothing
 
     def clone(self, obj: Any) -> Any:
         return self.clones([obj])[0]
@@ -51,25 +51,25 @@ class PaddleModels(Backend):
         return cloning.clones(self, objects)
 
 
-def _of_layer(prefix: str, layer: Any) -> Iterator[Leaf]:
+def _iter_layer(prefix: str, layer: Any) -> Iterator[Leaf]:
     """Yield parameters, each followed by its gradient, then buffers, then the leaves of the layers inside."""
     for name, tensor in layer._parameters.items():
-        yield from _of_tensor(prefix + name, tensor, "parameter")
+        yield from _iter_tensor(prefix + name, tensor, "parameter")
     for name, tensor in layer._buffers.items():
-        yield from _of_tensor(prefix + name, tensor, "random" if name == _DROPOUT else "buffer")
+        yield from _iter_tensor(prefix + name, tensor, "random" if name == _DROPOUT else "buffer")
     for name, child in layer._sub_layers.items():
         if child is not None:
-            yield from _of_layer(f"{prefix}{name}.", child)
+            yield from _iter_layer(f"{prefix}{name}.", child)
 
 
-def _of_tensor(path: str, tensor: Any, kind: Any) -> Iterator[Leaf]:
-    if tensor is None or not is_made(tensor):
+def _iter_tensor(path: str, tensor: Any, kind: Any) -> Iterator[Leaf]:
+    if tensor is None or not has_memory(tensor):
         return
-    yield Leaf(path, kind, *exchange(tensor), tensor)
+    yield Leaf(path, kind, *accessors(tensor), tensor)
     # Reading the gradient of a weight that is computed from others raises a warning.
     if tensor.is_leaf and tensor.grad is not None:
-        yield Leaf(f"{path}.grad", "gradient", *of_gradient(tensor), tensor, tensor)
+        yield Leaf(f"{path}.grad", "gradient", *gradient_accessors(tensor), tensor, tensor)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Undo nothing."""

@@ -30,43 +30,43 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
 
-__all__ = ["attach", "install_hooks", "methods"]
+__all__ = ["install", "install_hooks", "wrap_methods"]
 
-_WHOLE = ("step", "minimize")
+_STEP_METHODS = ("step", "minimize")
 """Methods that compute where the first parameter is."""
-_EACH = ("_append_optimize_op", "_add_accumulator")
+_PARAMETER_METHODS = ("_append_optimize_op", "_add_accumulator")
 """Methods whose second argument is, or contains, the parameter that they handle."""
 
-_attached = False
+_installed = False
 
 
 def install_hooks(backend: Backend, optimizer: Any) -> Callable[[], None]:
     """Refuse an optimizer that cannot compute where its parameters are; see `ModelBackend.install_hooks`."""
-    attach(backend)
+    install(backend)
     found = dict.fromkeys(backend.device_of(each) for each in parameters_of(optimizer) if each._is_initialized())
     if len(found) > 1:
-        _refuse_together(optimizer, list(found))
+        _refuse_several_devices(optimizer, list(found))
     return lambda: None
 
 
-def attach(backend: Backend) -> None:
+def install(backend: Backend) -> None:
     """Make the steps of all optimizers follow their parameters from now on, if this machine has cards.
 
     Simulated GPUs install and uninstall these patches themselves.
     """
-    global _attached
-    if not _attached and not backend.simulated and any(backend.count(kind) for kind in backend.kinds()):
-        _attached = True
-        for cls, name, made in list(methods()):
-            setattr(cls, name, made)
+    global _installed
+    if not _installed and not backend.simulated and any(backend.count(kind) for kind in backend.kinds()):
+        _installed = True
+        for cls, name, wrapper in list(wrap_methods()):
+            setattr(cls, name, wrapper)
 
 
-def methods() -> Iterator[tuple[type, str, Any]]:
+def wrap_methods() -> Iterator[tuple[type, str, Any]]:
     """Yield Paddle's optimizer classes, the names of their methods, and the replacements."""
     for cls in (paddle.optimizer.Optimizer, *_subclasses(paddle.optimizer.Optimizer)):
-        for name in (*_WHOLE, *_EACH):
+        for name in (*_STEP_METHODS, *_PARAMETER_METHODS):
             if name in vars(cls):
-                yield cls, name, (_whole if name in _WHOLE else _each)(vars(cls)[name])
+                yield cls, name, (_wrap_step if name in _STEP_METHODS else _wrap_parameter_method)(vars(cls)[name])
 
 
 def _subclasses(cls: type) -> Iterator[type]:
@@ -77,54 +77,54 @@ def _subclasses(cls: type) -> Iterator[type]:
 
 
 # ---------------------------------------------------------------------- the replacements
-def _whole(own: Any) -> Any:
+def _wrap_step(original: Any) -> Any:
     """Return a step that runs in a scope of the first parameter's device."""
 
     def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        device = _device_of(next(iter(parameters_of(optimizer)), None))
+        device = _get_device(next(iter(parameters_of(optimizer)), None))
         if device is None:
-            return own(optimizer, *args, **kwargs)
-        _bring_rate(optimizer, device)
+            return original(optimizer, *args, **kwargs)
+        _move_learning_rate(optimizer, device)
         with open_scope(device):
-            return own(optimizer, *args, **kwargs)
+            return original(optimizer, *args, **kwargs)
 
-    return update_wrapper(step, own)
+    return update_wrapper(step, original)
 
 
-def _each(own: Any) -> Any:
+def _wrap_parameter_method(original: Any) -> Any:
     """Return a method that handles one parameter in a scope of its device."""
 
-    def follow(optimizer: Any, first: Any, second: Any, *args: Any, **kwargs: Any) -> Any:
-        parameter = _parameter_in(second)
-        device = _device_of(parameter)
+    def call(optimizer: Any, first: Any, second: Any, *args: Any, **kwargs: Any) -> Any:
+        parameter = _find_parameter(second)
+        device = _get_device(parameter)
         if device is None:
-            return own(optimizer, first, second, *args, **kwargs)
-        _require_state(optimizer, parameter, device)
-        _bring_rate(optimizer, device)
+            return original(optimizer, first, second, *args, **kwargs)
+        _require_state_on(optimizer, parameter, device)
+        _move_learning_rate(optimizer, device)
         with open_scope(device):
-            return own(optimizer, first, second, *args, **kwargs)
+            return original(optimizer, first, second, *args, **kwargs)
 
-    def named(optimizer: Any, name: Any = None, param: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return follow(optimizer, name, param, *args, **kwargs)
+    def call_by_name(optimizer: Any, name: Any = None, param: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return call(optimizer, name, param, *args, **kwargs)
 
-    return update_wrapper(named if own.__name__ == "_add_accumulator" else follow, own)
+    return update_wrapper(call_by_name if original.__name__ == "_add_accumulator" else call, original)
 
 
-def _parameter_in(found: Any) -> Any:
+def _find_parameter(argument: Any) -> Any:
     """Return the parameter of a (parameter, gradient) pair, or of a group's settings that contain such a pair."""
-    if isinstance(found, dict):
-        found = found.get("params")
-    return found[0] if isinstance(found, (tuple, list)) and found else found
+    if isinstance(argument, dict):
+        argument = argument.get("params")
+    return argument[0] if isinstance(argument, (tuple, list)) and argument else argument
 
 
-def _device_of(parameter: Any) -> Device | None:
+def _get_device(parameter: Any) -> Device | None:
     """Return a parameter's device; None without a device to follow, as in a program that is being built."""
     if not isinstance(parameter, core.eager.Tensor) or not parameter._is_initialized():
         return None
     return device_at(parameter.place)
 
 
-def _state_of(optimizer: Any, parameter: Tensor) -> Iterator[Tensor]:
+def _iter_state(optimizer: Any, parameter: Tensor) -> Iterator[Tensor]:
     """Yield the state of one parameter, stored under its name or that of its master weight."""
     master = (optimizer._master_weights or {}).get(parameter.name)
     if master is not None:
@@ -135,14 +135,14 @@ def _state_of(optimizer: Any, parameter: Tensor) -> Iterator[Tensor]:
             yield found
 
 
-def _require_state(optimizer: Any, parameter: Tensor, device: Device) -> None:
+def _require_state_on(optimizer: Any, parameter: Tensor, device: Device) -> None:
     """Refuse state that stayed behind; single numbers may be anywhere, as Paddle has them.
 
     Raises:
         DeviceMismatchError: Some state is on another device.
     """
-    for tensor in _state_of(optimizer, parameter):
-        found = _device_of(tensor)
+    for tensor in _iter_state(optimizer, parameter):
+        found = _get_device(tensor)
         if found is not None and found is not device and tensor.size > 1:
             raise DeviceMismatchError(
                 f"the state of this {type(optimizer).__name__} is on {found}, and its parameter {parameter.name} is on "
@@ -151,39 +151,39 @@ def _require_state(optimizer: Any, parameter: Tensor, device: Device) -> None:
             )
 
 
-def _bring_rate(optimizer: Any, device: Device) -> None:
+def _move_learning_rate(optimizer: Any, device: Device) -> None:
     """Move the tensor of the learning rate to its next device: on a card it would pull the host's weights there.
 
     It is created again from the number that Paddle made it from.
     """
     rates = optimizer._learning_rate_map
     for program, rate in list(rates.items()):
-        found = _device_of(rate)
+        found = _get_device(rate)
         if found is not None and found is not device:
             with open_scope(device):
                 rates[program] = paddle.full(rate.shape, float(optimizer.get_lr()), rate.dtype)
 
 
 # ---------------------------------------------------------------------- refusals
-def _refuse_together(optimizer: Any, devices: list[Device]) -> None:
+def _refuse_several_devices(optimizer: Any, devices: list[Device]) -> None:
     """Refuse parameters on several devices if a step computes with all of them at once.
 
     Raises:
         UnsupportedError: The optimizer has such a step.
     """
-    told = " and ".join(map(str, devices))
+    names = " and ".join(map(str, devices))
     what = type(optimizer).__name__
     if isinstance(optimizer, paddle.optimizer.LBFGS):
         raise UnsupportedError(
-            f"{what} has one vector for all parameters, and these are on {told}", "place them on one device"
+            f"{what} has one vector for all parameters, and these are on {names}", "place them on one device"
         )
     if getattr(optimizer, "_use_multi_tensor", None):
         raise UnsupportedError(
-            f"{what}(use_multi_tensor=True) computes with all parameters at once, and these are on {told}",
+            f"{what}(use_multi_tensor=True) computes with all parameters at once, and these are on {names}",
             "leave use_multi_tensor out, or place them on one device",
         )
     if isinstance(optimizer._grad_clip, paddle.nn.ClipGradByGlobalNorm):
         raise UnsupportedError(
-            f"ClipGradByGlobalNorm adds the gradients of all parameters up, and these are on {told}",
+            f"ClipGradByGlobalNorm adds up the gradients of all parameters, and these are on {names}",
             "clip with paddle.nn.ClipGradByNorm or ClipGradByValue, or place them on one device",
         )

@@ -19,30 +19,30 @@ import paddle
 
 from devshim.contract.models import Leaf
 from devshim_backends._paddle.devices import core
-from devshim_backends._paddle.models.storage_swap import exchange, is_made
+from devshim_backends._paddle.models.storage_swap import accessors, has_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devshim.contract.backend import Tensor
 
-__all__ = ["MASTER", "accumulators_of", "inner_of", "leaves_of", "parameters_of"]
+__all__ = ["MASTER", "accumulators_of", "inner_optimizers", "leaves_of", "parameters_of"]
 
 MASTER = "master_weight"
 """The name of the leaf that is a parameter's copy in full precision."""
 
-_KEPT = frozenset({"_accumulators", "_accumulators_holder", "_master_weights", "_learning_rate_map"})
+_NOT_SEARCHED = frozenset({"_accumulators", "_accumulators_holder", "_master_weights", "_learning_rate_map"})
 """Attributes of an optimizer that are not searched: its state, listed by parameters, and the learning rate."""
-_TRAINED = frozenset({"_parameter_list", "_param_groups", "_params", "_param_dict"})
+_PARAMETER_ATTRIBUTES = frozenset({"_parameter_list", "_param_groups", "_params", "_param_dict"})
 
 
 def leaves_of(obj: Any) -> Iterator[Leaf]:
     """Yield the leaves of an optimizer, a scheduler or a scaler."""
     if isinstance(obj, paddle.optimizer.Optimizer):
-        yield from _of_optimizer("", obj)
+        yield from _iter_optimizer("", obj)
         return
-    for path, tensor in _tensors("", vars(obj), set()):
-        yield _leaf(path, tensor, None)
+    for path, tensor in _iter_tensors("", vars(obj), set()):
+        yield _make_leaf(path, tensor, None)
 
 
 def parameters_of(optimizer: Any) -> list[Tensor]:
@@ -53,9 +53,9 @@ def parameters_of(optimizer: Any) -> list[Tensor]:
     return found
 
 
-def inner_of(optimizer: Any) -> dict[str, Any]:
+def inner_optimizers(optimizer: Any) -> dict[str, Any]:
     """Return the optimizers that one wraps (``paddle.incubate.LookAhead``), by the names of its attributes."""
-    return {name: held for name, held in vars(optimizer).items() if isinstance(held, paddle.optimizer.Optimizer)}
+    return {name: value for name, value in vars(optimizer).items() if isinstance(value, paddle.optimizer.Optimizer)}
 
 
 def accumulators_of(optimizer: Any) -> Iterator[tuple[Any, str, Tensor]]:
@@ -70,7 +70,7 @@ def accumulators_of(optimizer: Any) -> Iterator[tuple[Any, str, Tensor]]:
             yield named.get(owner), name, tensor
 
 
-def _of_optimizer(prefix: str, optimizer: Any) -> Iterator[Leaf]:
+def _iter_optimizer(prefix: str, optimizer: Any) -> Iterator[Leaf]:
     parameters = parameters_of(optimizer)
     numbers = {id(parameter): i for i, parameter in enumerate(parameters)}
     first = parameters[0] if parameters else None
@@ -78,32 +78,34 @@ def _of_optimizer(prefix: str, optimizer: Any) -> Iterator[Leaf]:
     for parameter, name, tensor in accumulators_of(optimizer):
         seen.add(id(tensor))
         number = numbers.get(id(parameter), len(numbers))
-        if is_made(tensor):
-            yield _leaf(f"{prefix}state.{number}.{name}", tensor, first if parameter is None else parameter)
-    settings = {name: held for name, held in vars(optimizer).items() if name not in _KEPT | _TRAINED}
-    for path, tensor in _tensors(prefix.rstrip("."), settings, seen):
-        yield _leaf(path, tensor, first)
-    for name, inner in inner_of(optimizer).items():
-        yield from _of_optimizer(f"{prefix}{name}.", inner)
+        if has_memory(tensor):
+            yield _make_leaf(f"{prefix}state.{number}.{name}", tensor, first if parameter is None else parameter)
+    settings = {
+        name: value for name, value in vars(optimizer).items() if name not in _NOT_SEARCHED | _PARAMETER_ATTRIBUTES
+    }
+    for path, tensor in _iter_tensors(prefix.rstrip("."), settings, seen):
+        yield _make_leaf(path, tensor, first)
+    for name, inner in inner_optimizers(optimizer).items():
+        yield from _iter_optimizer(f"{prefix}{name}.", inner)
 
 
-def _leaf(path: str, tensor: Tensor, follows: Any) -> Leaf:
-    return Leaf(path, "state", *exchange(tensor), tensor, follows)
+def _make_leaf(path: str, tensor: Tensor, follows: Any) -> Leaf:
+    return Leaf(path, "state", *accessors(tensor), tensor, follows)
 
 
-def _tensors(path: str, held: Any, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+def _iter_tensors(path: str, container: Any, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor in nested dictionaries, lists, tuples and schedulers, except those already seen."""
-    if isinstance(held, core.eager.Tensor):
-        if id(held) not in seen and is_made(held):
-            yield path, held
+    if isinstance(container, core.eager.Tensor):
+        if id(container) not in seen and has_memory(container):
+            yield path, container
         return
-    if isinstance(held, paddle.optimizer.lr.LRScheduler):
-        held = vars(held)
-    if isinstance(held, dict):
-        items = iter(held.items())
-    elif isinstance(held, (list, tuple)):
-        items = iter(enumerate(held))
+    if isinstance(container, paddle.optimizer.lr.LRScheduler):
+        container = vars(container)
+    if isinstance(container, dict):
+        items = iter(container.items())
+    elif isinstance(container, (list, tuple)):
+        items = iter(enumerate(container))
     else:
         return
     for key, value in items:
-        yield from _tensors(f"{path}.{key}" if path else str(key), value, seen)
+        yield from _iter_tensors(f"{path}.{key}" if path else str(key), value, seen)

@@ -24,8 +24,8 @@ import paddle
 
 from devshim.tensors import activations
 from devshim_backends._paddle.devices import core, device_at
-from devshim_backends._paddle.models.lazy_parameters import planned
-from devshim_backends._paddle.models.storage_swap import is_made
+from devshim_backends._paddle.models.lazy_parameters import planned_device
+from devshim_backends._paddle.models.storage_swap import has_memory
 from devshim_backends._paddle.scopes import open_scope
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
-__all__ = ["METHOD", "Wire", "devices_of", "is_called", "is_chain", "own_devices_of", "put_on", "tensors_of"]
+__all__ = ["METHOD", "CallHook", "devices_of", "install_hook", "is_called", "is_chain", "own_devices_of", "tensors_of"]
 
 METHOD = "_dygraph_call_func"
 """The method that a hook replaces."""
@@ -43,29 +43,33 @@ METHOD = "_dygraph_call_func"
 # ---------------------------------------------------------------------- devices of a layer's tensors
 def devices_of(layer: Any) -> dict[Device, None]:
     """Return the devices of the parameters and buffers of a layer and of all layers in it, in their order."""
-    return {device: None for each in layer.sublayers(include_self=True) for device in _own(each)}
+    return {device: None for each in layer.sublayers(include_self=True) for device in _iter_own_devices(each)}
 
 
 def own_devices_of(layer: Any) -> dict[Device, None]:
     """Return the devices of the tensors that a layer itself computes with; for a recurrent one, of all its tensors."""
-    return devices_of(layer) if hasattr(layer, "_all_weights") else dict.fromkeys(_own(layer))
+    return devices_of(layer) if hasattr(layer, "_all_weights") else dict.fromkeys(_iter_own_devices(layer))
 
 
-def _own(layer: Any) -> Iterator[Device]:
+def _iter_own_devices(layer: Any) -> Iterator[Device]:
     for tensor in tensors_of(layer):
-        yield _place(tensor)
+        yield _get_device(tensor)
 
 
 def tensors_of(layer: Any) -> Iterator[Tensor]:
     """Yield a layer's own parameters and buffers that have memory, or will get it on a known device."""
-    for held in (layer._parameters, layer._buffers):
-        yield from (tensor for tensor in held.values() if tensor is not None and (is_made(tensor) or planned(tensor)))
+    for tensors in (layer._parameters, layer._buffers):
+        yield from (
+            tensor
+            for tensor in tensors.values()
+            if tensor is not None and (has_memory(tensor) or planned_device(tensor))
+        )
 
 
-def _place(tensor: Tensor) -> Device:
-    found = device_at(tensor.place) if is_made(tensor) else planned(tensor)
-    assert found is not None, "what has been placed is on a device"
-    return found
+def _get_device(tensor: Tensor) -> Device:
+    device = device_at(tensor.place) if has_memory(tensor) else planned_device(tensor)
+    assert device is not None, "a placed tensor has a device"
+    return device
 
 
 def is_called(layer: Any) -> bool:
@@ -79,48 +83,52 @@ def is_chain(layer: Any) -> bool:
 
 
 # ---------------------------------------------------------------------- calls
-def put_on(layer: Any, wire: Wire) -> None:
+def install_hook(layer: Any, hook: CallHook) -> None:
     """Install a hook that calls a layer."""
-    vars(layer)[METHOD] = wire
-    layer.register_forward_pre_hook(wire.hook)
+    vars(layer)[METHOD] = hook
+    layer.register_forward_pre_hook(hook.do_nothing)
 
 
-class Wire:
+class CallHook:
     """A hook that calls a layer; it does not keep the layer alive, nor the layer's memory on cards.
 
     Args:
         model: The model that was placed.
         layer: The layer.
-        here: The tensor on whose device the layer computes; if None, its own first tensor, if it has any.
-        carries: True if its inputs are copied there.
-        home: The tensor to whose device its results are copied, if any.
+        computes_with: The tensor on whose device the layer computes; if None, its own first tensor, if it has any.
+        moves_inputs: True if its inputs are copied there.
+        results_to: The tensor to whose device its results are copied, if any.
     """
 
-    def __init__(self, model: Any, layer: Any, *, here: Any = None, carries: bool = False, home: Any = None) -> None:
+    def __init__(
+        self, model: Any, layer: Any, *, computes_with: Any = None, moves_inputs: bool = False, results_to: Any = None
+    ) -> None:
         self._model = ref(model)
         self._layer = ref(layer)
-        self._here = here
-        self._carries = carries
-        self.home = home
+        self._computes_with = computes_with
+        self._moves_inputs = moves_inputs
+        self.results_to = results_to
 
     @property
     def model(self) -> Any:
         """The model that was placed; None if it is gone, and only the layer is left."""
         return self._model()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Wire:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CallHook:
         layer = memo[id(self._layer())]
         model = memo.get(id(self._model()), layer)
-        here, home = (memo.get(id(each), each) for each in (self._here, self.home))
-        return Wire(model, layer, here=here, carries=self._carries, home=home)
+        computes_with, results_to = (memo.get(id(each), each) for each in (self._computes_with, self.results_to))
+        return CallHook(
+            model, layer, computes_with=computes_with, moves_inputs=self._moves_inputs, results_to=results_to
+        )
 
     def __reduce__(self) -> Any:
-        return _wire, (self._model(), self._layer(), self._here, self._carries, self.home)
+        return _unpickle_hook, (self._model(), self._layer(), self._computes_with, self._moves_inputs, self.results_to)
 
-    def hook(self, layer: Any, inputs: Any) -> None:
+    def do_nothing(self, layer: Any, inputs: Any) -> None:
         """Do nothing; Paddle calls a layer through this object only if the layer has such a hook."""
 
-    def take_off(self) -> None:
+    def uninstall(self) -> None:
         """Uninstall the hook, so that the layer is called as before."""
         layer: Any = self._layer()
         own, hooks = vars(layer), layer._forward_pre_hooks
@@ -134,37 +142,37 @@ class Wire:
         device = self._device(layer, inputs, kwargs) if paddle.in_dynamic_mode() else None
         if device is None:
             return own(layer, *inputs, **kwargs)
-        if self._carries:
-            inputs, kwargs = carried(inputs, device), carried(kwargs, device)
+        if self._moves_inputs:
+            inputs, kwargs = move_tensors(inputs, device), move_tensors(kwargs, device)
         with open_scope(device):
             results = own(layer, *inputs, **kwargs)
-        return results if self.home is None else carried(results, _place(self.home))
+        return results if self.results_to is None else move_tensors(results, _get_device(self.results_to))
 
     def _device(self, layer: Any, inputs: Any, kwargs: Any) -> Device | None:
         """Return the device that the layer computes on: for one without tensors (activations), that of its inputs."""
-        if self._here is not None:
-            return _place(self._here)
+        if self._computes_with is not None:
+            return _get_device(self._computes_with)
         tensor = next((x for each in layer.sublayers(include_self=True) for x in tensors_of(each)), None)
         if tensor is None:
             tensor = next((x for x in (*inputs, *kwargs.values()) if isinstance(x, core.eager.Tensor)), None)
-        return None if tensor is None else _place(tensor)
+        return None if tensor is None else _get_device(tensor)
 
 
-def _wire(model: Any, layer: Any, here: Any, carries: bool, home: Any) -> Wire:
+def _unpickle_hook(model: Any, layer: Any, computes_with: Any, moves_inputs: bool, results_to: Any) -> CallHook:
     """Return a hook from its pickled parts."""
-    return Wire(model, layer, here=here, carries=carries, home=home)
+    return CallHook(model, layer, computes_with=computes_with, moves_inputs=moves_inputs, results_to=results_to)
 
 
-def carried(value: Any, device: Device) -> Any:
+def move_tensors(value: Any, device: Device) -> Any:
     """Return the same lists, tuples and dictionaries with every tensor on a device; `value` itself if nothing moves."""
     if isinstance(value, core.eager.Tensor):
-        return activations.carry(value, device) if is_made(value) else value
+        return activations.carry(value, device) if has_memory(value) else value
     if isinstance(value, dict):
-        made: Any = {key: carried(each, device) for key, each in value.items()}
-        return made if any(made[key] is not value[key] for key in value) else value
+        copies: Any = {key: move_tensors(each, device) for key, each in value.items()}
+        return copies if any(copies[key] is not value[key] for key in value) else value
     if isinstance(value, (list, tuple)):
-        found = [carried(each, device) for each in value]
-        if all(a is b for a, b in zip(found, value, strict=True)):
+        moved = [move_tensors(each, device) for each in value]
+        if all(a is b for a, b in zip(moved, value, strict=True)):
             return value
-        return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
+        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
     return value

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _UNDEFINED = 0
 """The kind of place (AllocationType) of a tensor without memory."""
 
-__all__ = ["alias", "exchange", "is_made", "let_go", "of_gradient"]
+__all__ = ["accessors", "alias", "gradient_accessors", "has_memory", "release_flat_weight"]
 
 
 def alias(data: Any) -> Tensor:
@@ -37,20 +37,20 @@ def alias(data: Any) -> Tensor:
     return made
 
 
-def exchange(tensor: Tensor) -> tuple[Reader, Writer]:
+def accessors(tensor: Tensor) -> tuple[Reader, Writer]:
     """Return a function that reads the data of a tensor, and one that swaps in another tensor's data."""
-    return _both(tensor.get_tensor)
+    return _make_accessors(tensor.get_tensor)
 
 
-def of_gradient(parameter: Tensor) -> tuple[Reader, Writer]:
+def gradient_accessors(parameter: Tensor) -> tuple[Reader, Writer]:
     """Return these functions for a parameter's gradient, or for its values if its rows are sparse (``Embedding``)."""
     gradient = parameter.grad
     if gradient.is_selected_rows():
-        return _both(lambda: gradient.get_selected_rows().get_tensor())
-    return _both(gradient.get_tensor)
+        return _make_accessors(lambda: gradient.get_selected_rows().get_tensor())
+    return _make_accessors(gradient.get_tensor)
 
 
-def let_go(layer: Any) -> Callable[[], None]:
+def release_flat_weight(layer: Any) -> Callable[[], None]:
     """Make the block that a recurrent layer's weights were cut from hold at most one of them, if they have left it.
 
     cuDNN needs them in one block; nothing else reads it. Paddle then makes the block at each call, and
@@ -67,7 +67,7 @@ def let_go(layer: Any) -> Callable[[], None]:
     return lambda: data._share_data_with(before.get_tensor())
 
 
-def is_made(tensor: Tensor) -> bool:
+def has_memory(tensor: Tensor) -> bool:
     """Return True if a tensor has memory; for example, a recurrent layer's dropout state has none before its use."""
     if tensor._is_initialized() or 0 not in tensor.shape:
         return bool(tensor._is_initialized())
@@ -77,7 +77,7 @@ def is_made(tensor: Tensor) -> bool:
         return False
 
 
-def _both(data: Callable[[], Any]) -> tuple[Reader, Writer]:
+def _make_accessors(data: Callable[[], Any]) -> tuple[Reader, Writer]:
     def write(new: Tensor) -> None:
         data()._share_data_with(new.get_tensor())
 

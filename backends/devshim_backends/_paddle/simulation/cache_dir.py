@@ -17,7 +17,7 @@ from pathlib import Path
 
 from devshim.errors import SimulationError
 
-__all__ = ["private_folder", "require_own"]
+__all__ = ["private_folder", "require_private_file"]
 
 
 def private_folder(*names: str) -> Path:
@@ -28,68 +28,68 @@ def private_folder(*names: str) -> Path:
     """
     if not hasattr(os, "getuid"):
         raise SimulationError(
-            "PaddlePaddle takes plug-ins on Linux and macOS alone, and this is neither",
+            "PaddlePaddle supports plug-ins only on Linux and macOS",
             "simulate with another framework: ds.use('numpy')",
         )
-    above = _cache_home()
+    folder = _cache_home()
     try:
-        above.mkdir(parents=True, exist_ok=True)
-        above = above.resolve(strict=True)
-        for folder in (*reversed(above.parents), above):
-            _require_safe(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder = folder.resolve(strict=True)
+        for parent in (*reversed(folder.parents), folder):
+            _require_safe(parent)
         for name in names:
-            above = above / name
-            above.mkdir(mode=0o700, exist_ok=True)
-            _close(above)
+            folder = folder / name
+            folder.mkdir(mode=0o700, exist_ok=True)
+            _make_private(folder)
     except OSError as error:
         raise SimulationError(
-            f"the folder for what devshim compiles cannot be made: {error}",
+            f"devshim cannot create the folder for its compiled plug-in: {error}",
             "set XDG_CACHE_HOME to a folder that you can write to",
         ) from error
-    return above
+    return folder
 
 
-def require_own(path: Path) -> None:
+def require_private_file(path: Path) -> None:
     """Raise `SimulationError` if a file is not a regular file of this user that other users cannot write."""
-    found = path.lstat()
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise _unsafe(path, "it is not a file that this user alone can write")
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise _unsafe(path, "it is not a file that only this user can write to")
 
 
 def _cache_home() -> Path:
     """Return XDG_CACHE_HOME, which counts only if it is absolute, or ``~/.cache``."""
-    told = os.environ.get("XDG_CACHE_HOME", "")
+    configured = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        return Path(told) if os.path.isabs(told) else Path.home() / ".cache"
+        return Path(configured) if os.path.isabs(configured) else Path.home() / ".cache"
     except RuntimeError as error:  # the home folder is unknown, as for a container's user without a passwd entry
         raise SimulationError(
-            f"there is no folder for what devshim compiles: {error}", "set XDG_CACHE_HOME to a folder of your own"
+            f"devshim found no folder for its compiled plug-in: {error}", "set XDG_CACHE_HOME to a folder of your own"
         ) from error
 
 
 def _require_safe(folder: Path) -> None:
-    found = folder.lstat()
-    if found.st_uid not in (0, os.getuid()):
+    status = folder.lstat()
+    if status.st_uid not in (0, os.getuid()):
         raise _unsafe(folder, "it belongs to another user")
-    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-        raise _unsafe(folder, "everybody can write to it")
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        raise _unsafe(folder, "every user can write to it")
 
 
-def _close(folder: Path) -> None:
+def _make_private(folder: Path) -> None:
     """Close a folder made here to other users; refuse one that they could already have written to."""
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise _unsafe(folder, "it is no folder")
-    if found.st_uid != os.getuid():
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise _unsafe(folder, "it is not a folder")
+    if status.st_uid != os.getuid():
         raise _unsafe(folder, "it belongs to another user")
-    if found.st_mode & 0o022:
-        raise _unsafe(folder, "others can write to it")
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o022:
+        raise _unsafe(folder, "other users can write to it")
+    if status.st_mode & 0o077:
         folder.chmod(0o700)
 
 
 def _unsafe(path: Path, why: str) -> SimulationError:
     return SimulationError(
-        f"code is not loaded from {path}: {why}",
-        "set XDG_CACHE_HOME to a folder of your own, or mend the owner and the mode of this one",
+        f"devshim does not load code from {path}: {why}",
+        "set XDG_CACHE_HOME to a folder of your own, or correct the owner and the permissions of this one",
     )

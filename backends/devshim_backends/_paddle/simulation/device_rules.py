@@ -21,14 +21,14 @@ from devshim_backends._paddle.devices import HOST, core
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["COPIES", "Rule", "place_of", "tensors_in"]
+__all__ = ["COPIES", "Rule", "device_or_none", "tensors_in"]
 
 Tensor = core.eager.Tensor
 
 COPIES = frozenset({"assign_out_", "copy_to", "memcpy", "memcpy_d2h", "memcpy_h2d", "share_data", "share_data_"})
 """Operators whose arguments are meant to be on different devices."""
 
-_DATA_FIRST = {
+_DATA_COUNTS = {
     0: "arange empty eye full full_ full_with_tensor gaussian linspace logspace randint randperm "
     "truncated_gaussian_random uniform",
     1: "as_strided bicubic_interp bilinear_interp bincount clip clip_ crop cumsum dropout expand fill fill_ "
@@ -38,7 +38,7 @@ _DATA_FIRST = {
     "unsqueeze_ view_shape",
     2: "conv2d_transpose conv3d_transpose depthwise_conv2d_transpose set_value_with_tensor set_value_with_tensor_",
 }
-_DATA = {name: count for count, names in _DATA_FIRST.items() for name in names.split()}
+_DATA = {name: count for count, names in _DATA_COUNTS.items() for name in names.split()}
 """Operator -> the number of leading arguments that are data; tensors among the others represent numbers."""
 
 _OPTIMIZERS = (
@@ -64,28 +64,28 @@ class Rule:
         """Raise `DeviceMismatchError` if the devices of the tensors among the arguments must not be combined."""
         if self._data is not None:
             args, kwargs = args[: self._data], {}
-        found: Device | None = None
+        first: Device | None = None
         for x in tensors_in((*args, *kwargs.values()) if kwargs else args):
-            place = place_of(x)
-            if found is None or place is None or place is found:
-                found = found or place
+            device = device_or_none(x)
+            if first is None or device is None or device is first:
+                first = first or device
             else:
-                self._look_closely(args, kwargs)
+                self._refuse_mixed(args, kwargs)
                 return
 
-    def _look_closely(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _refuse_mixed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise the error, unless the arguments that differ are scalars that may be anywhere."""
         located: dict[str, Device] = {}
         for name, values in [*((f"argument {i}", x) for i, x in enumerate(args)), *kwargs.items()]:
-            found = list(tensors_in((values,)))
-            for i, x in enumerate(found):
-                place = place_of(x)
-                if place is not None and not self._is_scalar(x, place):
-                    located[name if x is values else f"{name}[{i}]"] = place
+            for i, x in enumerate(tensors_in((values,))):
+                device = device_or_none(x)
+                if device is not None and not self._is_scalar(x, device):
+                    located[name if x is values else f"{name}[{i}]"] = device
         if len(set(located.values())) > 1:
             raise mismatches.native_mismatch(located, self._call)
 
-    def _is_scalar(self, x: Any, place: Device) -> bool:
-        return (place is CPU and not x.shape) or (self._is_optimizer and x.size <= 1)
+    def _is_scalar(self, x: Any, device: Device) -> bool:
+        return (device is CPU and not x.shape) or (self._is_optimizer and x.size <= 1)
 
 
 def tensors_in(values: Any) -> Iterator[Any]:
@@ -97,13 +97,13 @@ def tensors_in(values: Any) -> Iterator[Any]:
             yield from tensors_in(value)
 
 
-def place_of(x: Any) -> Device | None:
+def device_or_none(x: Any) -> Device | None:
     """Return a tensor's device, or None if it has no memory yet or is on a device that is not simulated."""
     try:
         place = x.place
     except Exception:  # Paddle has no single class for this error
         return None
-    found = HOST.get(place._type())
-    if found is not None:
-        return found
+    host = HOST.get(place._type())
+    if host is not None:
+        return host
     return Device("gpu", place.custom_device_id()) if place.is_custom_place() else None

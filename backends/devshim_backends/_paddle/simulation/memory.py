@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from devshim.simulation.memory import Fault
 
-__all__ = ["SIMULATED", "failure"]
+__all__ = ["SIMULATED", "take_failure"]
 
 _NO_LIMIT = -1
 
@@ -34,35 +34,35 @@ class _State(ctypes.Structure):
 
 
 class _Failure(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_longlong) for name in ("card", "bytes", "room", "lost"))
+    _fields_ = tuple((name, ctypes.c_longlong) for name in ("gpu", "bytes", "free", "lost"))
 
 
-def _functions() -> ctypes.CDLL:
-    found = plugin.library()
-    assert found is not None, "there are no cards before the plug-in is loaded"
-    return found
+def _plugin() -> ctypes.CDLL:
+    library = plugin.library()
+    assert library is not None, "there are no simulated GPUs before the plug-in is loaded"
+    return library
 
 
-class PaddleCard(SimulatedDevice):
+class PaddleSimulatedDevice(SimulatedDevice):
     """A simulated GPU whose memory Paddle's allocator counts; `track`, `take` and `give` are not used."""
 
     def begin(self, limit: int | None, faults: Iterable[Fault] = ()) -> None:
         self.limit, self.lost = limit, False
-        mine = [fault for fault in faults if fault.device is self.device]
-        told = (_Fault * len(mine))(*[_Fault(EVENTS.index(fault.what), fault.at, fault.times) for fault in mine])
-        given = ctypes.c_longlong(_NO_LIMIT if limit is None else limit)
-        _functions().devshim_begin(self.device.index, given, told, len(mine))
+        own = [fault for fault in faults if fault.device is self.device]
+        array = (_Fault * len(own))(*[_Fault(EVENTS.index(fault.what), fault.at, fault.times) for fault in own])
+        bytes_limit = ctypes.c_longlong(_NO_LIMIT if limit is None else limit)
+        _plugin().devshim_begin(self.device.index, bytes_limit, array, len(own))
 
     def check_alive(self, what: str) -> None:
         self._state()
         super().check_alive(what)
 
     def copying(self, what: str) -> None:
-        if _functions().devshim_copying(self.device.index):
+        if _plugin().devshim_copying(self.device.index):
             raise messages.device_failed(self.device, what)
 
     def reset_peak(self) -> None:
-        _functions().devshim_reset_peak(self.device.index)
+        _plugin().devshim_reset_peak(self.device.index)
 
     def info(self) -> MemoryInfo:
         state = self._state()
@@ -70,29 +70,29 @@ class PaddleCard(SimulatedDevice):
         return MemoryInfo(total=self.limit, used=state.used, free=self._free(), peak=state.peak)
 
     def _state(self) -> _State:
-        found = _State()
-        _functions().devshim_state(self.device.index, ctypes.byref(found))
-        self.lost = bool(found.lost)
-        return found
+        state = _State()
+        _plugin().devshim_state(self.device.index, ctypes.byref(state))
+        self.lost = bool(state.lost)
+        return state
 
 
-class _PaddleCards(SimulatedDevices):
+class _PaddleSimulatedDevices(SimulatedDevices):
     def new(self, device: Device) -> SimulatedDevice:
-        return PaddleCard(device, self._full)
+        return PaddleSimulatedDevice(device, self._full)
 
 
-SIMULATED = _PaddleCards()
+SIMULATED = _PaddleSimulatedDevices()
 """The GPUs simulated so far. A full one raises `OutOfMemoryError`, which is a `MemoryError` like Paddle's own error."""
 
 
-def failure() -> DevshimError | None:
-    """Return the error for what has just failed on this thread in the plug-in, or None."""
-    functions = plugin.library()
-    found = _Failure()
-    if functions is None or not functions.devshim_failure(ctypes.byref(found)):
+def take_failure() -> DevshimError | None:
+    """Return the error for the last failure of a simulated GPU in this thread, once; None if there is none."""
+    library = plugin.library()
+    failure = _Failure()
+    if library is None or not library.devshim_take_failure(ctypes.byref(failure)):
         return None
-    device = Device("gpu", found.card)
-    if found.lost:
-        what = "a copy" if found.lost == 2 else "an allocation"
-        return messages.device_failed(device, f"{what} of {found.bytes:,} bytes")
-    return messages.full(device, found.bytes, None if found.room == _NO_LIMIT else found.room, OutOfMemoryError)
+    device = Device("gpu", failure.gpu)
+    if failure.lost:
+        what = "a copy" if failure.lost == 2 else "an allocation"
+        return messages.device_failed(device, f"{what} of {failure.bytes:,} bytes")
+    return messages.full(device, failure.bytes, None if failure.free == _NO_LIMIT else failure.free, OutOfMemoryError)

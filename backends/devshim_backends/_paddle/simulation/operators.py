@@ -1,24 +1,24 @@
-"""Wrappers around Paddle's functions while GPUs are simulated: they refuse mixed devices, and report full GPUs.
+"""Wrappers around Paddle's operators and tensor methods, installed while GPUs are simulated.
 
-Requirements that this module meets:
+The simulated GPUs are a plug-in without kernels (``plugin.py``): Paddle computes for them on the host, and does not
+check that the arguments of an operator are on one device (2.6 to 3.3; PaddlePaddle/Paddle#51706, #71667).  Its Python
+layer calls C++ through functions in its modules and through methods of its tensors.  `install` replaces each of these
+by a wrapper, which does three things:
 
-* Paddle does not check devices (2.6 to 3.3; PaddlePaddle/Paddle#51706, #71667): mixed arguments are an illegal memory
-  access or a silent copy on real cards, and give a result on either device on simulated GPUs.  Here they raise a
-  `DeviceMismatchError`, which is a ``ValueError`` like Paddle's own refusals; see ``device_rules.py``.
-* A GPU that is full, or fails, raises the same error wherever that happens, also in the middle of the backward pass.
-* Paddle's faults on plug-in devices are worked around; see ``workarounds.py``.
-* None of this is installed while no GPUs are simulated: every function is restored.
+1. It refuses tensors on different devices (``device_rules.py``).  On real GPUs they are an illegal memory access or a
+   silent copy.  The error is a `DeviceMismatchError`, which is a ``ValueError`` like Paddle's own.
+2. It calls the original, or a workaround for one of Paddle's faults on plug-in devices (``workarounds.py``).
+3. If a simulated GPU is full or has failed, it raises devshim's error, also in the middle of a backward pass.
 
-How it works: Paddle's Python layer calls its C++ operators through functions in its modules and through methods of its
-tensors.  These functions, in every Paddle module that has them, and these methods are replaced.  A function that a
-program imported from Paddle before (``from paddle import matmul``) is not reached; one that it imports under
-simulation stays a wrapper, which afterwards only tests whether GPUs are simulated.
+`uninstall` restores every function.  A function that a program imported from Paddle before (``from paddle import
+matmul``) is not replaced; one that it imports under simulation stays a wrapper, which afterwards only tests whether
+GPUs are simulated.
 """
 
 from __future__ import annotations
 
 import sys
-from functools import update_wrapper
+from functools import wraps
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -27,19 +27,19 @@ import paddle
 from devshim.devices.device import CPU
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation import removed_gpus, workarounds
-from devshim_backends._paddle.simulation.device_rules import COPIES, Rule, place_of, tensors_in
-from devshim_backends._paddle.simulation.memory import failure
+from devshim_backends._paddle.simulation.device_rules import COPIES, Rule, device_or_none, tensors_in
+from devshim_backends._paddle.simulation.memory import take_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devshim_backends._paddle.simulation.workarounds import Function
 
-__all__ = ["put_back", "put_in_place"]
+__all__ = ["install", "uninstall"]
 
 Tensor = core.eager.Tensor
 
-BINARY = tuple(
+BINARY_METHODS = tuple(
     f"__{name}__"
     for name in (
         *("add", "radd", "sub", "rsub", "mul", "rmul", "div", "rdiv", "truediv", "rtruediv", "floordiv", "rfloordiv"),
@@ -48,141 +48,153 @@ BINARY = tuple(
 )
 """Methods of tensors that compute in C++."""
 
-RAISING = ("__init__", "_apply_backward_hook", "clone", "contiguous", "copy_", "numpy", "_copy_gradient_from")
+ALLOCATING_METHODS = (
+    "__init__",
+    "_apply_backward_hook",
+    "clone",
+    "contiguous",
+    "copy_",
+    "numpy",
+    "_copy_gradient_from",
+)
 """Methods of tensors in C++ that allocate or copy, possibly across devices."""
 
-_OURS: dict[Any, Any] = {}
-"""Paddle's own function -> the wrapper, made once."""
+_WRAPPERS: dict[Any, Any] = {}
+"""Paddle's function -> its wrapper, made once."""
 
-_METHODS: list[tuple[type, str, Any]] = []
-"""Paddle's own methods, while wrappers replace them."""
+_ORIGINAL_METHODS: list[tuple[type, str, Any]] = []
+"""Paddle's methods, while wrappers replace them."""
 
-_on = False
+_installed = False
 
 
-def put_in_place() -> None:
+def install() -> None:
     """Replace Paddle's functions and methods by wrappers."""
-    global _on
-    if _on:
+    global _installed
+    if _installed:
         return
-    _on = True
-    _make()
-    _exchange(_OURS)
-    for cls, name, made in [*_tensor_methods(), *workarounds.methods()]:
-        _METHODS.append((cls, name, vars(cls)[name]))
-        setattr(cls, name, made)
+    _installed = True
+    _wrap_functions()
+    _replace_in_modules(_WRAPPERS)
+    for cls, name, wrapper in [*_wrap_tensor_methods(), *workarounds.wrap_methods()]:
+        _ORIGINAL_METHODS.append((cls, name, vars(cls)[name]))
+        setattr(cls, name, wrapper)
 
 
-def put_back() -> None:
-    """Restore Paddle's own functions and methods."""
-    global _on
-    if not _on:
+def uninstall() -> None:
+    """Restore Paddle's functions and methods."""
+    global _installed
+    if not _installed:
         return
-    _on = False
-    _exchange({ours: own for own, ours in _OURS.items()})
-    while _METHODS:
-        setattr(*_METHODS.pop())
+    _installed = False
+    _replace_in_modules({wrapper: original for original, wrapper in _WRAPPERS.items()})
+    while _ORIGINAL_METHODS:
+        setattr(*_ORIGINAL_METHODS.pop())
 
 
-def _make() -> None:
+def _wrap_functions() -> None:
     """Make a wrapper for each Paddle function that does not have one yet."""
-    for module, wrap in ((paddle._C_ops, _operator), (paddle._legacy_C_ops, _legacy)):
-        for name, found in vars(module).items():
-            if type(found) is BuiltinFunctionType and found not in _OURS:
-                _OURS[found] = wrap(name, found)
-    for name, start in (("run_backward", 1), ("run_partial_grad", 2)):
-        found = getattr(core.eager, name)
-        if found not in _OURS.values():
-            _OURS[found] = _backward(name, found, start)
+    for module, wrap in ((paddle._C_ops, _wrap_operator), (paddle._legacy_C_ops, _wrap_legacy_operator)):
+        for name, function in vars(module).items():
+            if type(function) is BuiltinFunctionType and function not in _WRAPPERS:
+                _WRAPPERS[function] = wrap(name, function)
+    for name, position in (("run_backward", 1), ("run_partial_grad", 2)):
+        function = getattr(core.eager, name)
+        if function not in _WRAPPERS.values():
+            _WRAPPERS[function] = _wrap_backward(name, function, position)
     for name in paddle.nn.functional.__all__:
-        found = getattr(paddle.nn.functional, name)
-        if type(found) is FunctionType and found not in _OURS.values():
-            _OURS[found] = workarounds.following(found)
+        function = getattr(paddle.nn.functional, name)
+        if type(function) is FunctionType and function not in _WRAPPERS.values():
+            _WRAPPERS[function] = workarounds.use_argument_device(function)
 
 
-def _exchange(functions: dict[Any, Any]) -> None:
+def _replace_in_modules(replacements: dict[Any, Any]) -> None:
     """Replace functions in all modules of Paddle."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "paddle" and isinstance(module, ModuleType):
             for key, value in list(vars(module).items()):
-                if type(value) in (BuiltinFunctionType, FunctionType) and value in functions:
-                    setattr(module, key, functions[value])
+                if type(value) in (BuiltinFunctionType, FunctionType) and value in replacements:
+                    setattr(module, key, replacements[value])
 
 
-def _tensor_methods() -> Iterator[tuple[type, str, Any]]:
-    own = vars(Tensor)
-    for name in BINARY:
-        if name in own:
-            yield Tensor, name, _checked(name, own[name])
-    for name in RAISING:
-        if name in own:
-            yield Tensor, name, _told(own[name])
-    yield Tensor, "_copy_to", workarounds.copying(_told(own["_copy_to"]))
+def _wrap_tensor_methods() -> Iterator[tuple[type, str, Any]]:
+    methods = vars(Tensor)
+    for name in BINARY_METHODS:
+        if name in methods:
+            yield Tensor, name, _check_devices(name, methods[name])
+    for name in ALLOCATING_METHODS:
+        if name in methods:
+            yield Tensor, name, _report_failures(methods[name])
+    yield Tensor, "_copy_to", workarounds.copy_without_memory(_report_failures(methods["_copy_to"]))
     for name in ("_getitem_dygraph", "_setitem_dygraph"):
-        yield Tensor, name, _indexed(f"__{name[1:8]}__", own[name])
+        yield Tensor, name, _wrap_index_method(f"__{name[1:8]}__", methods[name])
 
 
 # ---------------------------------------------------------------- the wrappers
-def _told(own: Function) -> Function:
-    """Return a function that raises devshim's error when a simulated GPU fails."""
+def _report_failures(function: Function) -> Function:
+    """Return a function that raises devshim's error if a simulated GPU fails, or was removed."""
 
-    def told(*args: Any, **kwargs: Any) -> Any:
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
         if removed_gpus.CHECK is not None:
-            removed_gpus.require_shown((*args, *kwargs.values()))
+            removed_gpus.refuse_removed((*args, *kwargs.values()))
         try:
             # Paddle 2.6 takes an empty dictionary for unknown keyword arguments.
-            return own(*args, **kwargs) if kwargs else own(*args)
+            return function(*args, **kwargs) if kwargs else function(*args)
         except Exception as error:
-            found = failure()
-            if found is None:
+            failure = take_failure()
+            if failure is None:
                 raise
-            raise found from error
+            raise failure from error
 
-    return update_wrapper(told, own)
+    return call
 
 
-def _checked(name: str, own: Function) -> Function:
+def _check_devices(name: str, function: Function) -> Function:
     """Return an operator that checks the devices of its arguments."""
-    check, told = Rule(name).check, _told(own)
+    check, compute = Rule(name).check, _report_failures(function)
 
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        if _on:
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if _installed:
             check(args, kwargs)
-        return told(*args, **kwargs)
+        return compute(*args, **kwargs)
 
-    return update_wrapper(checked, own)
+    return call
 
 
-def _operator(name: str, own: Function) -> Function:
+def _wrap_operator(name: str, operator: Function) -> Function:
     if name in COPIES:
-        return _told(own)
-    mend = workarounds.OPERATORS.get(name)
-    return _checked(name, own if mend is None else mend(own))
+        return _report_failures(operator)
+    workaround = workarounds.OPERATORS.get(name)
+    return _check_devices(name, operator if workaround is None else workaround(operator))
 
 
-def _legacy(name: str, own: Function) -> Function:
-    return _checked(name, workarounds.legacy(name, own))
+def _wrap_legacy_operator(name: str, operator: Function) -> Function:
+    return _check_devices(name, workarounds.return_to_gpu(name, operator))
 
 
-def _indexed(name: str, own: Function) -> Function:
+def _wrap_index_method(name: str, method: Function) -> Function:
     """Return an index method: host tensors may index a GPU tensor, those of other GPUs may not; set values are data."""
-    check, told = Rule(name).check, _told(own)
+    check, compute = Rule(name).check, _report_failures(method)
 
-    def indexed(x: Any, item: Any, *value: Any) -> Any:
-        check((x, *value, [each for each in tensors_in((item,)) if place_of(each) is not CPU]), {})
-        return told(x, item, *value)
+    @wraps(method)
+    def call(x: Any, item: Any, *value: Any) -> Any:
+        check((x, *value, [index for index in tensors_in((item,)) if device_or_none(index) is not CPU]), {})
+        return compute(x, item, *value)
 
-    return update_wrapper(indexed, own)
+    return call
 
 
-def _backward(name: str, own: Function, start: int) -> Function:
-    """Return a backward pass that checks its initial gradients, its argument number `start`, against its outputs."""
-    check, told = Rule(name).check, _told(own)
+def _wrap_backward(name: str, function: Function, position: int) -> Function:
+    """Return a backward pass that checks its outputs against their gradients, which are its argument at a position."""
+    check, compute = Rule(name).check, _report_failures(function)
 
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        if _on and len(args) > start:
-            for output, gradient in zip(args[0] or (), args[start] or (), strict=False):
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if _installed and len(args) > position:
+            for output, gradient in zip(args[0] or (), args[position] or (), strict=False):
                 check((output, gradient), {})
-        return told(*args, **kwargs)
+        return compute(*args, **kwargs)
 
-    return update_wrapper(backward, own)
+    return call

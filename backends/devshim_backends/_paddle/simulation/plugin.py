@@ -1,14 +1,17 @@
-"""Paddle's plug-in for simulated GPUs: compiled on first use, and loaded while Paddle is imported or before it starts.
+"""The plug-in for simulated GPUs: compile ``simulated_gpus.cc``, and make Paddle load it.
+
+Paddle accepts a new kind of device from a shared library, its *plug-in*, which must be compiled against the headers in
+Paddle's own wheel.  devshim therefore contains the source, and compiles it on first use.  Paddle looks for plug-ins
+only once, while it is imported, so the library must be ready before that.
 
 Requirements that this module meets:
 
-* Paddle accepts a new kind of device as a shared library that is built against the headers in its own wheel, so devshim
-  cannot ship one.  ``simulated_gpus.cc`` is compiled once per Paddle version, in 0.3 s, into a folder that belongs to
-  this user only.
-* Several processes may compile at once: each writes a file of its own and renames it, and all these files are equal.
-* The way that Paddle documents is to set ``CUSTOM_DEVICE_ROOT`` in the environment during its import (`announced`).  If
-  devshim itself imported Paddle, for example to count devices, and nothing has been computed yet, Paddle can still be
-  made to look for devices again (`attach`, 2.6 to 3.3).  After that its allocators exist and it accepts no new device.
+* The source is compiled once per Paddle version, in 0.3 s, into a folder that belongs to this user only
+  (``cache_dir.py``).  Several processes may compile at once: each writes a file of its own and renames it.
+* `loaded_during_import` is the way that Paddle documents: the environment variable ``CUSTOM_DEVICE_ROOT`` is set during
+  its import.
+* `load_after_import` is for a Paddle that devshim itself imported, for example to count devices, and that has computed
+  nothing: it is made to look for plug-ins again (2.6 to 3.3).  After the first tensor it accepts no new device.
 
 This module does not import Paddle: half of it runs before Paddle is imported.
 """
@@ -30,17 +33,18 @@ from typing import TYPE_CHECKING
 
 from devshim.errors import SimulationError
 from devshim.registry.versions import version_of
-from devshim_backends._paddle.simulation.cache_dir import private_folder, require_own
+from devshim_backends._paddle.simulation.cache_dir import private_folder, require_private_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FLAGS", "announced", "attach", "library", "refusal"]
+__all__ = ["FLAGS", "library", "load_after_import", "load_error", "loaded_during_import"]
 
 SOURCE = Path(__file__).with_name("simulated_gpus.cc")
 LIBRARY = "libdevshim_simulated_gpus.so"
 HEADER = Path("include/paddle/phi/backends/device_ext.h")
 COMPILERS = ("c++", "g++", "clang++")
+_COMPILER_HINT = "install a working C++17 compiler (g++ or clang++), or name it in the environment variable CXX"
 
 FLAGS: Mapping[str, str] = {
     # Each tensor is one allocation, given back when it is freed: only then is the used memory known to the byte.
@@ -52,70 +56,70 @@ FLAGS: Mapping[str, str] = {
 }
 """Paddle's flags under simulation."""
 
-_loaded: ctypes.CDLL | None = None
-_refusal: SimulationError | None = None
+_library: ctypes.CDLL | None = None
+_load_error: SimulationError | None = None
 
 
 def library() -> ctypes.CDLL | None:
     """Return the plug-in that Paddle has loaded, or None."""
-    return _loaded
+    return _library
 
 
-def refusal() -> SimulationError | None:
+def load_error() -> SimulationError | None:
     """Return the reason why the plug-in could not be loaded when Paddle was imported, or None."""
-    return _refusal
+    return _load_error
 
 
 @contextmanager
-def announced(package: Path) -> Iterator[None]:
-    """Make a Paddle that is imported inside this context load the plug-in; if that fails, `refusal` has the reason."""
-    global _loaded, _refusal
+def loaded_during_import(package: Path) -> Iterator[None]:
+    """Make a Paddle that is imported inside this context load the plug-in; if that fails, `load_error` says why."""
+    global _library, _load_error
     try:
-        built, found = _opened(package)
+        path, library = _open(package)
     except SimulationError as error:  # the import continues, for work on the CPU
-        _refusal = error
+        _load_error = error
         yield
         return
     # Paddle writes eight lines about loading a plug-in to standard error; its errors are still logged.
-    is_suppressed = {} if "GLOG_minloglevel" in os.environ else {"GLOG_minloglevel": "1"}
-    with _environment({"CUSTOM_DEVICE_ROOT": str(built.parent), **FLAGS, **is_suppressed}):
+    quiet = {} if "GLOG_minloglevel" in os.environ else {"GLOG_minloglevel": "1"}
+    with _environment({"CUSTOM_DEVICE_ROOT": str(path.parent), **FLAGS, **quiet}):
         yield
-    _loaded = found
-    if is_suppressed:
-        _loaded.devshim_log_level(os.fsencode(_core(package)), 0)
+    _library = library
+    if quiet:
+        _library.devshim_log_level(os.fsencode(_core_library(package)), 0)
 
 
-def attach(package: Path) -> None:
+def load_after_import(package: Path) -> None:
     """Make a Paddle that is imported, but has made no tensor, load the plug-in now.
 
     Raises:
         SimulationError: It cannot be compiled, or this Paddle no longer accepts it.
     """
-    global _loaded
-    built, found = _opened(package)
-    with _environment({"CUSTOM_DEVICE_ROOT": str(built.parent)}):
-        failed = found.devshim_attach(os.fsencode(_core(package)))
+    global _library
+    path, library = _open(package)
+    with _environment({"CUSTOM_DEVICE_ROOT": str(path.parent)}):
+        failed = library.devshim_attach(os.fsencode(_core_library(package)))
     if failed:
         raise SimulationError(
-            f"PaddlePaddle {version_of('paddle')} is imported, and takes no new devices any more",
+            f"PaddlePaddle {version_of('paddle')} is already imported, and accepts no devices after that",
             "move ds.simulate(...) above `import paddle` and above all other calls of devshim",
         )
-    _loaded = found
+    _library = library
 
 
-def _opened(package: Path) -> tuple[Path, ctypes.CDLL]:
+def _open(package: Path) -> tuple[Path, ctypes.CDLL]:
     """Return the path of the compiled plug-in, and its functions; Paddle opens the same file and shares its memory."""
-    built = _built(package)
+    path = _build(package)
     try:
-        return built, ctypes.CDLL(str(built))
+        return path, ctypes.CDLL(str(path))
     except OSError as error:
         raise SimulationError(
-            f"PaddlePaddle's simulated GPUs are compiled, and cannot be loaded: {error}",
-            f"delete the folder {built.parent}; or set XDG_CACHE_HOME to one from which code may be loaded",
+            f"the compiled plug-in for PaddlePaddle's simulated GPUs cannot be loaded: {error}",
+            f"delete the folder {path.parent}, or set XDG_CACHE_HOME to a folder from which code may be loaded",
         ) from error
 
 
-def _core(package: Path) -> Path:
+def _core_library(package: Path) -> Path:
     return package / "base" / "libpaddle.so"
 
 
@@ -134,70 +138,75 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 # ---------------------------------------------------------------- compiling
-def _built(package: Path) -> Path:
+def _build(package: Path) -> Path:
     """Return the compiled plug-in for the Paddle in this package folder; its own folder contains nothing else."""
     other = os.environ.get("CUSTOM_DEVICE_ROOT")
     if other:
         raise SimulationError(
-            f"PaddlePaddle is told to load another plug-in, from CUSTOM_DEVICE_ROOT={other}",
+            f"CUSTOM_DEVICE_ROOT={other} makes PaddlePaddle load another plug-in, so devshim cannot add its own",
             "unset CUSTOM_DEVICE_ROOT, or use that plug-in's devices",
         )
-    header = package / HEADER
-    try:
-        key = _key(SOURCE.read_bytes(), header.read_bytes())
-    except OSError as error:
-        raise SimulationError(
-            f"this PaddlePaddle has not got the headers that a plug-in is compiled against: {error}",
-            "install its wheel: pip install --force-reinstall paddlepaddle",
-        ) from error
-    folder = private_folder("devshim", "paddle", f"{version_of('paddle')}-{key}")
+    source = _read(SOURCE, "the source of devshim's plug-in for PaddlePaddle", "install devshim again")
+    header = _read(
+        package / HEADER,
+        "the header that a plug-in for PaddlePaddle is compiled against",
+        "install Paddle's wheel again: pip install --force-reinstall paddlepaddle",
+    )
+    folder = private_folder("devshim", "paddle", f"{version_of('paddle')}-{_cache_key(source, header)}")
     target = folder / LIBRARY
     if not target.exists():
         _compile(package / "include", target)
-    require_own(target)
+    require_private_file(target)
     return target
 
 
-def _key(source: bytes, header: bytes) -> str:
+def _read(path: Path, what: str, hint: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SimulationError(f"{what} cannot be read: {error}", hint) from error
+
+
+def _cache_key(source: bytes, header: bytes) -> str:
     """Return a hash of what a compiled plug-in depends on: source, Paddle's interface, machine (for shared homes)."""
     machine = " ".join((platform.system(), platform.machine(), *platform.libc_ver())).encode()
     return sha256(b"\0".join((source, header, machine))).hexdigest()[:16]
 
 
 def _compile(include: Path, target: Path) -> None:
-    """Compile into a file beside the target, and rename it: other processes may be doing the same."""
+    """Compile into a file next to the target, and rename it: other processes may be doing the same."""
     handle, name = tempfile.mkstemp(prefix=".building-", dir=target.parent)
     os.close(handle)
     try:
         # Paddle 2.6's header uses the types of <cstdint> without including it.
         options = ("-O2", "-shared", "-fPIC", "-std=c++17", "-include", "cstdint", "-I", str(include))
         command = [*_compiler(), *options, str(SOURCE), "-o", name, "-ldl"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
+        process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if process.returncode:
+            output = process.stderr.strip()[-1500:]
             raise SimulationError(
-                f"PaddlePaddle's simulated GPUs cannot be compiled with {command[0]}:\n\n{done.stderr.strip()[-1500:]}",
-                "install a working C++17 compiler (g++ or clang++), or name it in the environment variable CXX",
+                f"devshim cannot compile PaddlePaddle's simulated GPUs with {command[0]}:\n\n{output}", _COMPILER_HINT
             )
         os.chmod(name, 0o700)
         os.replace(name, target)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SimulationError(
-            f"PaddlePaddle's simulated GPUs cannot be compiled: {error}",
-            "install a working C++17 compiler (g++ or clang++), or name it in the environment variable CXX",
+            f"devshim cannot compile PaddlePaddle's simulated GPUs: {error}",
+            _COMPILER_HINT,
         ) from error
     finally:
         Path(name).unlink(missing_ok=True)
 
 
 def _compiler() -> list[str]:
-    named = shlex.split(os.environ.get("CXX", ""))
-    if named:
-        return named
-    found = next((path for path in map(shutil.which, COMPILERS) if path is not None), None)
-    if found is None:
+    configured = shlex.split(os.environ.get("CXX", ""))
+    if configured:
+        return configured
+    compiler = next((path for path in map(shutil.which, COMPILERS) if path is not None), None)
+    if compiler is None:
         raise SimulationError(
-            "PaddlePaddle's simulated GPUs are compiled on first use, and there is no C++ compiler here",
+            "devshim compiles PaddlePaddle's simulated GPUs on first use, and this machine has no C++ compiler",
             "install one (Debian, Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; conda: conda install "
             "-c conda-forge cxx-compiler), or name one in the environment variable CXX",
         )
-    return [found]
+    return [compiler]

@@ -1,4 +1,7 @@
-"""Refusing tensors on simulated GPUs that were removed: in reads here, in operators by `operators`."""
+"""Refusing tensors on simulated GPUs that were removed, as by ``ds.simulate(gpus=1)`` after ``gpus=2``.
+
+`PaddleRemovedGpus` refuses reads of such tensors.  The wrappers of ``operators.py`` call `refuse_removed`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from devshim.contract.backend import Backend
 from devshim.monitoring.use_checks import uses_checked
 from devshim_backends._paddle.devices import core
-from devshim_backends._paddle.simulation.device_rules import place_of, tensors_in
+from devshim_backends._paddle.simulation.device_rules import device_or_none, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -18,15 +21,15 @@ if TYPE_CHECKING:
 CHECK: Callable[[Device | None], None] | None = None
 """Raises if the GPU of a tensor was removed, given the tensor's device; None while no GPU is removed."""
 
-_MORE = ("clone", "_copy_to", "cpu", "detach", "value")
+_METHODS = ("clone", "_copy_to", "cpu", "detach", "value")
 
 
-def require_shown(values: Iterable[Any]) -> None:
+def refuse_removed(values: Iterable[Any]) -> None:
     """Raise `SimulationError` if a tensor among an operator's arguments is on a simulated GPU that was removed."""
     check = CHECK
     if check is not None:
         for x in tensors_in(values):
-            check(place_of(x))
+            check(device_or_none(x))
 
 
 class PaddleRemovedGpus(Backend):
@@ -37,7 +40,7 @@ class PaddleRemovedGpus(Backend):
         global CHECK
         CHECK = check
         try:
-            with uses_checked(core.eager.Tensor, place_of, check, _MORE):
+            with uses_checked(core.eager.Tensor, device_or_none, check, _METHODS):
                 yield
         finally:
             CHECK = None

@@ -1,4 +1,4 @@
-"""Simulated GPUs as a Paddle plug-in, which must be there before Paddle starts, and how many of them are visible.
+"""Switching simulated GPUs on and off: load the plug-in once, then set how many of its GPUs are visible.
 
 Requirements that this module meets:
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from devshim.errors import SimulationError
     from devshim.simulation.memory import Fault
 
-_MOVE = "move ds.simulate(...) above `import paddle`, or set DEVSHIM_SIMULATE_GPUS in the environment"
+_MOVE_HINT = "move ds.simulate(...) above `import paddle`, or set DEVSHIM_SIMULATE_GPUS in the environment"
 
 
 if plugin.library() is not None:
@@ -49,24 +49,24 @@ class PaddleSimulation(Backend):
         self.simulated = gpus
         visibility.show(gpus)
         if self.simulated_or_removed:  # the wrappers also refuse tensors on GPUs that were removed
-            operators.put_in_place()
+            operators.install()
         else:
-            operators.put_back()
+            operators.uninstall()
 
     def _load(self) -> None:
-        """Load the plug-in into a Paddle that is already imported, if that is still possible."""
-        refused = plugin.refusal()
-        if refused is not None:
-            raise refused
+        """Load the plug-in into a Paddle that is already imported, or raise `SimulationError` if it is too late."""
+        error = plugin.load_error()
+        if error is not None:
+            raise error
         if core.is_compiled_with_cuda() or core.is_compiled_with_xpu():
-            raise self._too_late("this build is for real cards, and takes no plug-ins", "pip install paddlepaddle")
-        if not import_hooks.by_adapter():
-            raise self._too_late("it was imported before devshim was asked to simulate", _MOVE)
+            raise self._too_late("this build is for real GPUs and does not accept plug-ins", "pip install paddlepaddle")
+        if not import_hooks.is_imported_by_adapter():
+            raise self._too_late("it was imported before devshim was asked to simulate", _MOVE_HINT)
         if core.host_memory_stat_peak_value("Allocated", 0):
-            raise self._too_late("it has made tensors already, and takes no new devices any more", _MOVE)
+            raise self._too_late("it has already created tensors, and accepts no devices after that", _MOVE_HINT)
         devices.only_host = False
-        plugin.attach(Path(paddle.__file__).parent)
+        plugin.load_after_import(Path(paddle.__file__).parent)
         paddle.set_flags({name: int(value) for name, value in plugin.FLAGS.items() if name.endswith("_kernel")})
 
-    def _too_late(self, why: str, move: str) -> SimulationError:
-        return messages.simulated_too_late(self, why, move)
+    def _too_late(self, why: str, hint: str) -> SimulationError:
+        return messages.simulated_too_late(self, why, hint)

@@ -1,24 +1,27 @@
-// Simulated GPUs for PaddlePaddle: a custom device whose memory is the host's, counted per GPU.
+// Simulated GPUs for PaddlePaddle: a plug-in of the device type "sim_gpu", whose memory is the host's.
 //
-// Compiled by simulation/plugin.py against the headers in the installed Paddle, loaded by Paddle as the plug-in of the
-// device type "sim_gpu", and called by simulation/memory.py through ctypes.  It contains no kernels: Paddle computes
-// with the host's and copies there and back through the functions below.
+// A plug-in is a table of C functions (allocate, free, copy, wait, ...), which InitPlugin at the end of this file fills
+// in and Paddle calls.  These functions use malloc and memcpy, count the bytes of each GPU, and fail where a limit or
+// a fault says so.  There are no kernels: for each operator Paddle copies the arguments to the host, computes there,
+// and copies the results back.
+//
+// simulation/plugin.py compiles this file against the headers in the installed Paddle; simulation/memory.py calls the
+// functions devshim_* through ctypes.
 //
 // Requirements that this file meets:
 //
 // * Every tensor is one allocation here, of its own bytes, which is given back when the tensor is freed: Paddle is
 //   configured to align to one byte and to keep no chunks, so that the count is exact.  A simulated GPU rounds to
 //   ROUND, as those of devshim/simulation/memory.py do.
-// * A full GPU returns no memory and no error: only then does Paddle raise the MemoryError that a full CUDA card
+// * A full GPU returns no memory and no error: only then does Paddle raise the MemoryError that a full CUDA GPU
 //   raises, and not the OSError of a broken plug-in.  The failure is stored for the thread that asked.
 // * Paddle allocates without holding Python's lock, so every GPU has a lock of its own.
 // * Paddle asks a full GPU a second time after it has looked for memory to give back: that is one event, not two.
-// * The number of visible GPUs can change at any time; the number of existing ones (RESERVED) cannot.
+// * Paddle asks for the number of GPUs only once: it is always RESERVED, and simulation/visibility.py hides some.
 
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -39,9 +42,9 @@ constexpr long long NO_LIMIT = -1;
 enum What : long long { ALLOCATION = 0, COPY = 1, VANISH = 2 };
 struct Fault { long long what, at, times; };
 struct State { long long used, peak, lost; };
-struct Failure { long long card, bytes, room, lost; };  // lost: at an allocation 1, at a copy 2
+struct Failure { long long gpu, bytes, available, lost; };  // lost: at an allocation 1, at a copy 2
 
-struct Card {
+struct Gpu {
   std::mutex lock;
   long long limit = NO_LIMIT;
   size_t used = 0, peak = 0;
@@ -63,24 +66,23 @@ struct Card {
   }
 
   // The largest possible allocation: a multiple of ROUND.
-  long long room() const {
+  long long available() const {
     if (limit == NO_LIMIT) return NO_LIMIT;
     return std::max<long long>(limit - static_cast<long long>(used), 0) / ROUND * ROUND;
   }
 };
 
 // Never destroyed: Paddle frees tensors while the process ends, possibly after the destructors of static objects.
-Card* const CARDS = new Card[RESERVED];
-std::atomic<int> SHOWN{RESERVED};  // Paddle makes its contexts, one per GPU, while it loads the plug-in
+Gpu* const GPUS = new Gpu[RESERVED];
 thread_local int CURRENT = 0;
 thread_local Failure FAILURE{-1, 0, 0, 0};
-thread_local struct { int card; size_t bytes; bool refused; } ASKED{-1, 0, false};  // a request, until its retry
+thread_local struct { int gpu; size_t bytes; bool refused; } RETRY{-1, 0, false};  // a request, until its retry
 
 size_t rounded(size_t bytes) { return (bytes + ROUND - 1) / ROUND * ROUND; }
 
 bool is_lost(int id) {
-  std::lock_guard<std::mutex> hold(CARDS[id].lock);
-  return CARDS[id].lost;
+  std::lock_guard<std::mutex> guard(GPUS[id].lock);
+  return GPUS[id].lost;
 }
 
 C_Status nothing() { return C_SUCCESS; }
@@ -97,41 +99,41 @@ C_Status get_current(const C_Device device) {
 }
 
 C_Status count(size_t* found) {
-  *found = SHOWN;
+  *found = RESERVED;
   return C_SUCCESS;
 }
 
 C_Status list(size_t* found) {
-  for (int i = 0, shown = SHOWN; i < shown; ++i) found[i] = i;
+  for (int i = 0; i < RESERVED; ++i) found[i] = i;
   return C_SUCCESS;
 }
 
 // ---------------------------------------------------------------- memory
 C_Status allocate(const C_Device device, void** found, size_t bytes) {
-  Card& card = CARDS[device->id];
-  std::lock_guard<std::mutex> hold(card.lock);
-  const size_t taken = rounded(bytes);
-  const bool again = ASKED.card == device->id && ASKED.bytes == bytes;
-  const bool refused = again ? ASKED.refused || card.lost : card.fails(ALLOCATION);
-  ASKED.card = -1;
-  const bool full = card.limit != NO_LIMIT && static_cast<long long>(card.used + taken) > card.limit;
+  Gpu& gpu = GPUS[device->id];
+  std::lock_guard<std::mutex> guard(gpu.lock);
+  const size_t size = rounded(bytes);
+  const bool is_retry = RETRY.gpu == device->id && RETRY.bytes == bytes;
+  const bool refused = is_retry ? RETRY.refused || gpu.lost : gpu.fails(ALLOCATION);
+  RETRY.gpu = -1;
+  const bool full = gpu.limit != NO_LIMIT && static_cast<long long>(gpu.used + size) > gpu.limit;
   *found = refused || full ? nullptr : std::malloc(bytes);
   if (*found == nullptr) {
-    FAILURE = {device->id, static_cast<long long>(bytes), card.room(), card.lost};
-    if (!again) ASKED = {device->id, bytes, refused};
+    FAILURE = {device->id, static_cast<long long>(bytes), gpu.available(), gpu.lost};
+    if (!is_retry) RETRY = {device->id, bytes, refused};
     return C_SUCCESS;
   }
-  FAILURE.card = -1;
-  card.used += taken;
-  card.peak = std::max(card.peak, card.used);
+  FAILURE.gpu = -1;
+  gpu.used += size;
+  gpu.peak = std::max(gpu.peak, gpu.used);
   return C_SUCCESS;
 }
 
 C_Status deallocate(const C_Device device, void* memory, size_t bytes) {
   std::free(memory);
-  Card& card = CARDS[device->id];
-  std::lock_guard<std::mutex> hold(card.lock);
-  card.used -= rounded(bytes);
+  Gpu& gpu = GPUS[device->id];
+  std::lock_guard<std::mutex> guard(gpu.lock);
+  gpu.used -= rounded(bytes);
   return C_SUCCESS;
 }
 
@@ -150,11 +152,11 @@ C_Status fill(const C_Device, void* memory, unsigned char value, size_t bytes) {
   return C_SUCCESS;
 }
 
-C_Status statistics(const C_Device device, size_t* total, size_t* room) {
-  Card& card = CARDS[device->id];
-  std::lock_guard<std::mutex> hold(card.lock);
-  *total = card.limit == NO_LIMIT ? size_t{1} << 40 : card.limit;
-  *room = card.limit == NO_LIMIT ? *total - card.used : card.room();
+C_Status statistics(const C_Device device, size_t* total, size_t* available) {
+  Gpu& gpu = GPUS[device->id];
+  std::lock_guard<std::mutex> guard(gpu.lock);
+  *total = gpu.limit == NO_LIMIT ? size_t{1} << 40 : gpu.limit;
+  *available = gpu.limit == NO_LIMIT ? *total - gpu.used : gpu.available();
   return C_SUCCESS;
 }
 
@@ -172,7 +174,7 @@ C_Status copy_on(int source, int target, void* to, const void* from, size_t byte
       return C_FAILED;
     }
   }
-  FAILURE.card = -1;
+  FAILURE.gpu = -1;
   std::memcpy(to, from, bytes);
   return C_SUCCESS;
 }
@@ -218,41 +220,37 @@ C_Status call_back(const C_Device device, C_Stream stream, C_Callback callback, 
 }  // namespace
 
 // ---------------------------------------------------------------- for simulation/memory.py
-EXPORTED int devshim_reserved() { return RESERVED; }
-
-EXPORTED void devshim_show(int cards) { SHOWN = cards; }
-
 EXPORTED void devshim_begin(int id, long long limit, const Fault* faults, int how_many) {
-  Card& card = CARDS[id];
-  std::lock_guard<std::mutex> hold(card.lock);
-  card.limit = limit;
-  card.peak = card.used;
-  card.events[ALLOCATION] = card.events[COPY] = 0;
-  card.faults.assign(faults, faults + how_many);
-  card.lost = false;
+  Gpu& gpu = GPUS[id];
+  std::lock_guard<std::mutex> guard(gpu.lock);
+  gpu.limit = limit;
+  gpu.peak = gpu.used;
+  gpu.events[ALLOCATION] = gpu.events[COPY] = 0;
+  gpu.faults.assign(faults, faults + how_many);
+  gpu.lost = false;
 }
 
 EXPORTED void devshim_reset_peak(int id) {
-  std::lock_guard<std::mutex> hold(CARDS[id].lock);
-  CARDS[id].peak = CARDS[id].used;
+  std::lock_guard<std::mutex> guard(GPUS[id].lock);
+  GPUS[id].peak = GPUS[id].used;
 }
 
 EXPORTED int devshim_copying(int id) {
-  std::lock_guard<std::mutex> hold(CARDS[id].lock);
-  return CARDS[id].fails(COPY);
+  std::lock_guard<std::mutex> guard(GPUS[id].lock);
+  return GPUS[id].fails(COPY);
 }
 
 EXPORTED void devshim_state(int id, State* found) {
-  Card& card = CARDS[id];
-  std::lock_guard<std::mutex> hold(card.lock);
-  *found = {static_cast<long long>(card.used), static_cast<long long>(card.peak), card.lost};
+  Gpu& gpu = GPUS[id];
+  std::lock_guard<std::mutex> guard(gpu.lock);
+  *found = {static_cast<long long>(gpu.used), static_cast<long long>(gpu.peak), gpu.lost};
 }
 
 // Return the last failure on this thread, once.
-EXPORTED int devshim_failure(Failure* found) {
+EXPORTED int devshim_take_failure(Failure* found) {
   *found = FAILURE;
-  FAILURE.card = ASKED.card = -1;
-  return found->card >= 0;
+  FAILURE.gpu = RETRY.gpu = -1;
+  return found->gpu >= 0;
 }
 
 // ---------------------------------------------------------------- loading late
@@ -316,32 +314,32 @@ EXPORTED void InitPlugin(CustomRuntimeParams* params) {
   static char type[] = "sim_gpu", kind[] = "simulated";
   params->device_type = type;
   params->sub_device_type = kind;
-  C_DeviceInterface* made = params->interface;
-  std::memset(static_cast<void*>(made), 0, sizeof(C_DeviceInterface));
-  made->initialize = made->finalize = nothing;
-  made->init_device = made->deinit_device = made->synchronize_device = nothing_on;
-  made->set_device = set_current;
-  made->get_device = get_current;
-  made->get_device_count = count;
-  made->get_device_list = list;
+  C_DeviceInterface* api = params->interface;
+  std::memset(static_cast<void*>(api), 0, sizeof(C_DeviceInterface));
+  api->initialize = api->finalize = nothing;
+  api->init_device = api->deinit_device = api->synchronize_device = nothing_on;
+  api->set_device = set_current;
+  api->get_device = get_current;
+  api->get_device_count = count;
+  api->get_device_list = list;
 
-  made->device_memory_allocate = allocate;
-  made->device_memory_deallocate = deallocate;
-  made->host_memory_allocate = made->unified_memory_allocate = host_allocate;
-  made->host_memory_deallocate = made->unified_memory_deallocate = host_deallocate;
-  made->device_memory_set = fill;
-  made->device_memory_stats = statistics;
-  made->device_min_chunk_size = alignment;
+  api->device_memory_allocate = allocate;
+  api->device_memory_deallocate = deallocate;
+  api->host_memory_allocate = api->unified_memory_allocate = host_allocate;
+  api->host_memory_deallocate = api->unified_memory_deallocate = host_deallocate;
+  api->device_memory_set = fill;
+  api->device_memory_stats = statistics;
+  api->device_min_chunk_size = alignment;
 
-  made->memory_copy_h2d = made->memory_copy_d2h = made->memory_copy_d2d = copy;
-  made->async_memory_copy_h2d = made->async_memory_copy_d2h = made->async_memory_copy_d2d = copy_later;
-  made->memory_copy_p2p = copy_between;
-  made->async_memory_copy_p2p = copy_between_later;
+  api->memory_copy_h2d = api->memory_copy_d2h = api->memory_copy_d2d = copy;
+  api->async_memory_copy_h2d = api->async_memory_copy_d2h = api->async_memory_copy_d2d = copy_later;
+  api->memory_copy_p2p = copy_between;
+  api->async_memory_copy_p2p = copy_between_later;
 
-  made->create_stream = make_stream;
-  made->destroy_stream = made->synchronize_stream = made->query_stream = on_stream;
-  made->stream_add_callback = call_back;
-  made->create_event = make_event;
-  made->destroy_event = made->synchronize_event = made->query_event = on_event;
-  made->record_event = made->stream_wait_event = on_both;
+  api->create_stream = make_stream;
+  api->destroy_stream = api->synchronize_stream = api->query_stream = on_stream;
+  api->stream_add_callback = call_back;
+  api->create_event = make_event;
+  api->destroy_event = api->synchronize_event = api->query_event = on_event;
+  api->record_event = api->stream_wait_event = on_both;
 }

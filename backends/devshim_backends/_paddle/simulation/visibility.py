@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from devshim_backends._paddle.devices import core, device_at, forget_places
-from devshim_backends._paddle.scopes import process_wide, set_process_wide
+from devshim_backends._paddle.scopes import process_wide_place, set_process_wide_place
 
 __all__ = ["NAME", "show"]
 
@@ -18,58 +18,59 @@ NAME = "sim_gpu"
 """The plug-in's name for its kind of device."""
 
 _count = 0
-_diverted = False
+_replaced = False
 
 
 def show(gpus: int) -> None:
     """Show this many GPUs; a default device that is no longer among them becomes the host."""
     global _count
-    _divert()
+    _replace_functions()
     _count = gpus
     forget_places(gpus)
     place = core.Place()
-    place.set_place(process_wide())
+    place.set_place(process_wide_place())
     device = device_at(place)
     if device is not None and device.kind == "gpu" and device.index >= gpus:
-        set_process_wide(core.CPUPlace())
+        set_process_wide_place(core.CPUPlace())
 
 
-def _divert() -> None:
+def _replace_functions() -> None:
     """Replace Paddle's functions that count devices, once."""
-    global _diverted
-    if _diverted:
+    global _replaced
+    if _replaced:
         return
-    _diverted = True
-    own = {name: getattr(core, name) for name in _DIVERTED}
-    for name, make in _DIVERTED.items():
-        setattr(core, name, make(own[name]))
+    _replaced = True
+    for name, replace in _REPLACEMENTS.items():
+        setattr(core, name, replace(getattr(core, name)))
 
 
-def _counting(own: Any) -> Any:
+def _count_visible(original: Any) -> Any:
     def get_custom_device_count(device_type: str) -> int:
-        return _count if device_type == NAME else int(own(device_type))
+        return _count if device_type == NAME else int(original(device_type))
 
     return get_custom_device_count
 
 
-def _naming(own: Any) -> Any:
+def _name_visible(original: Any) -> Any:
     def names() -> list[str]:
-        return [name for name in own() or () if name != NAME or _count]
+        return [name for name in original() or () if name != NAME or _count]
 
     return names
 
 
-def _listing(own: Any) -> Any:
+def _list_visible(original: Any) -> Any:
     def devices() -> list[str]:
-        return [each for each in own() or () if not each.startswith(f"{NAME}:") or int(each.partition(":")[2]) < _count]
+        return [
+            name for name in original() or () if not name.startswith(f"{NAME}:") or int(name.partition(":")[2]) < _count
+        ]
 
     return devices
 
 
-_DIVERTED = {
-    "get_custom_device_count": _counting,
-    "get_all_custom_device_type": _naming,
-    "get_all_device_type": _naming,
-    "get_available_custom_device": _listing,
-    "get_available_device": _listing,
+_REPLACEMENTS = {
+    "get_custom_device_count": _count_visible,
+    "get_all_custom_device_type": _name_visible,
+    "get_all_device_type": _name_visible,
+    "get_available_custom_device": _list_visible,
+    "get_available_device": _list_visible,
 }

@@ -1,18 +1,21 @@
-"""Workarounds, installed while GPUs are simulated, for Paddle's faults on plug-in devices.
+"""Workarounds for Paddle's faults on plug-in devices, which ``operators.py`` installs while GPUs are simulated.
 
-Requirements that this module meets:
+The plug-in has no kernels, so Paddle copies the arguments of an operator to the host, computes there, and copies the
+results back.  Each section below is about one fault of that:
 
-* A layer, a loss or an optimizer computes where its tensors are.  Paddle creates what it needs besides (an LSTM's first
-  state, a mask, Adam's moments) on the default device; with a real card that is the card, where everything is.  Here,
-  if no default was chosen, it is the device of the arguments.
-* The results of a host kernel are copied back to the GPU.  Paddle does that itself, except for its old operators, for
-  the gradient of an embedding, and for operators whose host kernels do not accept arguments copied from elsewhere.
-* ``Layer.to`` accepts an LSTM that has not been called yet: a tensor without memory is copied as zeros (2.6, 3.3).
+* *New tensors.*  A layer, a loss or an optimizer creates tensors besides its arguments (an LSTM's first state, a mask,
+  Adam's moments) on the default device.  With a real GPU that is the GPU.  Here, if no default device was chosen, it
+  is the device of the arguments.
+* *Results that stay on the host.*  Paddle does not copy back the results of its legacy operators, the gradient of an
+  embedding, and what a gradient scaler has unscaled.
+* *Operators that need host tensors.*  Some host kernels do not accept arguments that were copied from elsewhere.
+* *Tensors without memory.*  ``Layer.to`` fails for an LSTM that has not been called yet: a tensor without memory is
+  copied as zeros (2.6, 3.3).
 """
 
 from __future__ import annotations
 
-from functools import update_wrapper
+from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -24,187 +27,195 @@ from devshim_backends._paddle import scopes
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.models import optimizer_step
 from devshim_backends._paddle.models.optimizers import parameters_of
-from devshim_backends._paddle.simulation.device_rules import place_of, tensors_in
+from devshim_backends._paddle.simulation.device_rules import device_or_none, tensors_in
 from devshim_backends._paddle.tensors import Copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["OPERATORS", "copying", "following", "legacy", "methods"]
+__all__ = ["OPERATORS", "copy_without_memory", "return_to_gpu", "use_argument_device", "wrap_methods"]
 
 Tensor = core.eager.Tensor
 Function = Any
 """A Paddle function, of any signature."""
 
 
-# ---------------------------------------------------------------- the default device
-def methods() -> Iterator[tuple[type, str, Function]]:
+def _is_on_gpu(x: Any) -> bool:
+    return device_or_none(x) not in (CPU, None)
+
+
+# ---------------------------------------------------------------- new tensors
+def wrap_methods() -> Iterator[tuple[type, str, Function]]:
     """Yield Paddle classes, the names of their methods, and the replacements."""
     layer = paddle.nn.Layer
-    yield Tensor, "set_value", following(vars(Tensor)["set_value"])  # 2.6 puts the values on the default device
-    yield layer, "__call__", following(vars(layer)["__call__"])
+    # 2.6 puts the values on the default device.
+    yield Tensor, "set_value", use_argument_device(vars(Tensor)["set_value"])
+    yield layer, "__call__", use_argument_device(vars(layer)["__call__"])
     static_function = import_module("paddle.jit.dy2static.program_translator").ASTStaticFunction
     if "_perform_call" in vars(static_function):  # it moves its arguments to the default device
-        yield static_function, "_perform_call", following(vars(static_function)["_perform_call"])
-    yield from optimizer_step.methods()
-    yield paddle.amp.AmpScaler, "_unscale", unscaling(vars(paddle.amp.AmpScaler)["_unscale"])
+        yield static_function, "_perform_call", use_argument_device(vars(static_function)["_perform_call"])
+    yield from optimizer_step.wrap_methods()
+    yield paddle.amp.AmpScaler, "_unscale", return_gradients(vars(paddle.amp.AmpScaler)["_unscale"])
 
 
-def following(own: Function) -> Function:
+def use_argument_device(function: Function) -> Function:
     """Return a function inside which the default device is that of its arguments."""
 
-    def follow(*args: Any, **kwargs: Any) -> Any:
-        if scopes.is_chosen():
-            return own(*args, **kwargs)
-        device = _card_of((*args, *kwargs.values()))
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        device = None if scopes.is_default_chosen() else _first_gpu((*args, *kwargs.values()))
         if device is None:
-            return own(*args, **kwargs)
+            return function(*args, **kwargs)
         with scopes.open_scope(device):
-            return own(*args, **kwargs)
+            return function(*args, **kwargs)
 
-    return update_wrapper(follow, own)
+    return call
 
 
-def _card_of(values: Any) -> Device | None:
+def _first_gpu(values: Any) -> Device | None:
     """Return the simulated GPU of the first tensor that is on one, or None."""
     for x in tensors_in(value for value in values if not isinstance(value, dict)):
-        device = place_of(x)
+        device = device_or_none(x)
         if device is not None and device is not CPU:
             return device
     return None
 
 
 # ---------------------------------------------------------------- results that stay on the host
-def legacy(name: str, call: Function) -> Function:
-    """Return an operator of the legacy kind that copies to the GPU the results that kernels leave on the host."""
+def return_to_gpu(name: str, operator: Function) -> Function:
+    """Return a legacy operator that copies to the GPU the results, and arguments, that it leaves on the host."""
 
-    def mended(*args: Any, **kwargs: Any) -> Any:
-        on_card = {id(x): (x, x.place) for x in tensors_in(args) if place_of(x) not in (CPU, None)}
-        if not on_card:
-            return call(*args, **kwargs)
+    @wraps(operator)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        on_gpu = {id(x): (x, x.place) for x in tensors_in(args) if _is_on_gpu(x)}
+        if not on_gpu:
+            return operator(*args, **kwargs)
         if name in OPERATORS:
-            return OPERATORS[name](call)(*args, **kwargs)
+            return OPERATORS[name](operator)(*args, **kwargs)
         if name == "coalesce_tensor":  # it moves an LSTM's weights into cuDNN's order, and here to the host
             return args[1:3]
-        results = call(*args, **kwargs)
-        for x, place in on_card.values():
-            if place_of(x) is CPU:
-                there = x._copy_to(place, True)  # kept in a variable: get_tensor() does not keep it alive
-                x.get_tensor()._share_data_with(there.get_tensor())
-        (_, place), *_ = on_card.values()
-        return _carried(results, place)
+        results = operator(*args, **kwargs)
+        for x, place in on_gpu.values():
+            if device_or_none(x) is CPU:
+                _move_in_place(x, place)
+        (_, place), *_ = on_gpu.values()
+        return _copy_tensors(results, place, from_host=True)
 
-    return update_wrapper(mended, call)
+    return call
 
 
-def unscaling(own: Function) -> Function:
+def return_gradients(method: Function) -> Function:
     """Return a gradient scaler's unscaling that moves gradients back: Paddle leaves the unscaled copies on the host."""
 
+    @wraps(method)
     def unscale(scaler: Any, optimizer: Any) -> Any:
-        result = own(scaler, optimizer)
+        result = method(scaler, optimizer)
         for parameter in parameters_of(optimizer):
             gradient = parameter.grad
-            if gradient is not None and place_of(gradient) is not place_of(parameter):
-                there = gradient._copy_to(parameter.place, True)
-                gradient.get_tensor()._share_data_with(there.get_tensor())
+            if gradient is not None and device_or_none(gradient) is not device_or_none(parameter):
+                _move_in_place(gradient, parameter.place)
         return result
 
-    return update_wrapper(unscale, own)
+    return unscale
 
 
-def _carried(results: Any, place: Any) -> Any:
-    """Return results with those on the host copied to a GPU, including their gradients."""
-    if isinstance(results, Tensor):
-        return Copy.apply(results, place, True) if place_of(results) is CPU else results
-    if type(results) in (list, tuple):
-        return type(results)(_carried(each, place) for each in results)
-    return results
+def _move_in_place(tensor: Any, place: Any) -> None:
+    copied = tensor._copy_to(place, True)  # kept in a variable: get_tensor() does not keep it alive
+    tensor.get_tensor()._share_data_with(copied.get_tensor())
 
 
-# ---------------------------------------------------------------- operators that work only on the host
-def on_host(call: Function) -> Function:
+def _copy_tensors(values: Any, place: Any, *, from_host: bool) -> Any:
+    """Return values with the tensors of the host, or of elsewhere, copied to a place; gradients flow through."""
+    if isinstance(values, Tensor):
+        return Copy.apply(values, place, True) if (device_or_none(values) is CPU) is from_host else values
+    if type(values) in (list, tuple):
+        return type(values)(_copy_tensors(value, place, from_host=from_host) for value in values)
+    return values
+
+
+# ---------------------------------------------------------------- operators that need host tensors
+def run_on_host(operator: Function) -> Function:
     """Return an operator that runs on host copies, and copies its results, with their gradients, back to the GPU.
 
     The gradient of an embedding stays on the host (2.6, 3.3); einsum also returns tensors without memory, which
     Paddle cannot copy back (2.6).
     """
 
-    def mended(*args: Any, **kwargs: Any) -> Any:
-        place = next((x.place for x in tensors_in(args) if place_of(x) not in (CPU, None)), None)
+    @wraps(operator)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        place = next((x.place for x in tensors_in(args) if _is_on_gpu(x)), None)
         if place is None:
-            return call(*args, **kwargs)
-        return _carried(call(*_brought(args, core.CPUPlace()), **kwargs), place)
+            return operator(*args, **kwargs)
+        results = operator(*_copy_tensors(args, core.CPUPlace(), from_host=False), **kwargs)
+        return _copy_tensors(results, place, from_host=True)
 
-    return update_wrapper(mended, call)
-
-
-def _brought(values: Any, place: Any) -> Any:
-    if isinstance(values, Tensor):
-        return Copy.apply(values, place, True)
-    if type(values) in (list, tuple):
-        return type(values)(_brought(each, place) for each in values)
-    return values
+    return call
 
 
-def embedding(call: Function) -> Function:
-    """Return `on_host` with a dense gradient even if a sparse one is requested: copying that ends the process."""
-    there = on_host(call)
+def run_embedding(operator: Function) -> Function:
+    """Return `run_on_host` with a dense gradient even if a sparse one is requested: copying that ends the process."""
+    compute = run_on_host(operator)
 
-    def mended(x: Any, weight: Any, padding: int = -1, sparse: bool = False) -> Any:
-        return there(x, weight, padding, sparse and place_of(weight) is CPU)
+    @wraps(operator)
+    def call(x: Any, weight: Any, padding: int = -1, sparse: bool = False) -> Any:
+        return compute(x, weight, padding, sparse and device_or_none(weight) is CPU)
 
-    return update_wrapper(mended, call)
+    return call
 
 
-def in_place_on_host(call: Function) -> Function:
+def run_in_place_on_host(operator: Function) -> Function:
     """Return an in-place operator that runs on host copies, which are then written to its arguments.
 
     The host kernel of RMSProp checks that its output is its input (2.6, 3.3).  That of SGD rounds once in place, with
     MKL's axpy, and twice otherwise, if the processor has fused multiply-add (3.3).
     """
 
-    def mended(*args: Any, **kwargs: Any) -> Any:
-        on_card = {i: x for i, x in enumerate(args) if isinstance(x, Tensor) and place_of(x) not in (CPU, None)}
-        there = {i: x.detach()._copy_to(core.CPUPlace(), True) for i, x in on_card.items()}
-        results = call(*(there.get(i, x) for i, x in enumerate(args)), **kwargs)
-        for i, x in on_card.items():
-            x.detach().copy_(there[i], True)
-        return _carried(results, on_card[0].place) if on_card else results
+    @wraps(operator)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        on_gpu = {i: x for i, x in enumerate(args) if isinstance(x, Tensor) and _is_on_gpu(x)}
+        copies = {i: x.detach()._copy_to(core.CPUPlace(), True) for i, x in on_gpu.items()}
+        results = operator(*(copies.get(i, x) for i, x in enumerate(args)), **kwargs)
+        for i, x in on_gpu.items():
+            x.detach().copy_(copies[i], True)
+        return _copy_tensors(results, on_gpu[0].place, from_host=True) if on_gpu else results
 
-    return update_wrapper(mended, call)
+    return call
+
+
+def refuse_gpus(operator: Function) -> Function:
+    """Return a whole compiled program that refuses plug-in tensors: it computes on the host, or ends the process."""
+
+    @wraps(operator)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if _first_gpu(args) is not None:
+            raise TracingError(
+                "PaddlePaddle cannot run a function that it compiled as one program (full_graph=True) on a simulated "
+                "GPU",
+                "compile it with to_static(full_graph=False), or call it without to_static",
+            )
+        return operator(*args, **kwargs)
+
+    return call
 
 
 # ---------------------------------------------------------------- tensors without memory
-def copying(call: Function) -> Function:
+def copy_without_memory(method: Function) -> Function:
     """Return a ``_copy_to`` that copies a tensor without memory as zeros: an LSTM's dropout state before its use."""
 
-    def mended(x: Any, *args: Any, **kwargs: Any) -> Any:
+    @wraps(method)
+    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
         if x._is_initialized() or 0 in x.shape:  # an empty tensor reports that it is not initialized
-            return call(x, *args, **kwargs)
-        return call(paddle.zeros(x.shape, x.dtype), *args, **kwargs)
+            return method(x, *args, **kwargs)
+        return method(paddle.zeros(x.shape, x.dtype), *args, **kwargs)
 
-    return update_wrapper(mended, call)
-
-
-def refused(call: Function) -> Function:
-    """Return a whole compiled program that refuses plug-in tensors: it computes on the host, or ends the process."""
-
-    def never(*args: Any, **kwargs: Any) -> Any:
-        if _card_of(args) is not None:
-            raise TracingError(
-                "a function that PaddlePaddle has compiled as a whole cannot run on a simulated GPU",
-                "compile it with to_static(full_graph=False), or call it without to_static",
-            )
-        return call(*args, **kwargs)
-
-    return update_wrapper(never, call)
+    return call
 
 
 OPERATORS = {
-    "einsum": on_host,
-    "embedding": embedding,
-    "rmsprop_": in_place_on_host,
-    "run_program": refused,
-    "sgd_": in_place_on_host,
+    "einsum": run_on_host,
+    "embedding": run_embedding,
+    "rmsprop_": run_in_place_on_host,
+    "run_program": refuse_gpus,
+    "sgd_": run_in_place_on_host,
 }
 """Operator -> its workaround."""

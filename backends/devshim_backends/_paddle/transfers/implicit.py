@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from devshim.devices.device import Device
 
-_MORE = tuple((name, f"{name}()") for name in ("nonzero", "masked_select", "unique"))
+_WAITING_METHODS = tuple((name, f"{name}()") for name in ("nonzero", "masked_select", "unique"))
 """Methods that wait for a number from a card, because the shape of the result depends on it."""
 
 
@@ -25,18 +25,18 @@ class PaddleTransferHooks(Backend):
 
     @contextmanager
     def report_implicit_transfers(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
-        reads = instrument_reads(paddle.Tensor, self._where, report, _MORE)
-        with reads, instrument_operands(paddle.Tensor, self._where, report, self._carried):
+        reads = instrument_reads(paddle.Tensor, self._device_or_none, report, _WAITING_METHODS)
+        with reads, instrument_operands(paddle.Tensor, self._device_or_none, report, self._copied_from):
             own = {name: getattr(paddle.Tensor, name) for name in ("__getitem__", "__setitem__")}
-            with patched(paddle.Tensor, {name: self._counting(each, report) for name, each in own.items()}):
+            with patched(paddle.Tensor, {name: self._report_indices(each, report) for name, each in own.items()}):
                 yield
 
-    def _counting(self, indexed: Any, report: Callable[[Device, Device, str], None]) -> Any:
+    def _report_indices(self, indexed: Any, report: Callable[[Device, Device, str], None]) -> Any:
         """Return an index method that reports single numbers on a card among its indices: the host waits for those."""
 
         def method(x: Any, index: Any, *value: Any) -> Any:
             if not is_suppressed():
-                for source in {self._where(number) for number in _numbers(index)}:
+                for source in {self._device_or_none(number) for number in _iter_numbers(index)}:
                     if source is not None:
                         report(source, CPU, "an index")
             return indexed(x, index, *value)
@@ -45,16 +45,16 @@ class PaddleTransferHooks(Backend):
         method.__doc__ = indexed.__doc__
         return method
 
-    def _carried(self, x: Any) -> Device | None:
+    def _copied_from(self, x: Any) -> Device | None:
         """Return the device of an operand that real cards copy or read in place; simulated GPUs refuse it."""
         mixes = not self.simulated and isinstance(x, paddle.Tensor) and x.ndim
-        return self._where(x) if mixes else None
+        return self._device_or_none(x) if mixes else None
 
-    def _where(self, x: Any) -> Device | None:
+    def _device_or_none(self, x: Any) -> Device | None:
         return None if self.is_tracer(x) or self.compiling() else self.device_of(x)
 
 
-def _numbers(index: Any) -> Iterator[Any]:
+def _iter_numbers(index: Any) -> Iterator[Any]:
     """Yield the 0-d tensors among indices and the ends of slices, except 0-d masks."""
     for part in index if isinstance(index, tuple) else (index,):
         for end in (part.start, part.stop, part.step) if isinstance(part, slice) else (part,):

@@ -25,47 +25,47 @@ CALLS = (
 """The adapter's methods in which Paddle uses a card."""
 
 
-def keep(cls: type) -> None:
+def restore_after_calls(cls: type) -> None:
     """Make the methods of an adapter leave CUDA's current card unchanged."""
     for name in CALLS:
-        setattr(cls, name, _keeping(getattr(cls, name)))
+        setattr(cls, name, _restore_after(getattr(cls, name)))
 
 
 @cache
-def driver() -> Any:
+def load_driver() -> Any:
     """Return the CUDA driver that Paddle has loaded."""
     return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
 
 
-def context() -> int | None:
+def get_context() -> int | None:
     """Return the address of this thread's CUDA context, which identifies its current card; None if it has none."""
     found = ctypes.c_void_p()
     try:
-        return None if driver().cuCtxGetCurrent(ctypes.byref(found)) else found.value
+        return None if load_driver().cuCtxGetCurrent(ctypes.byref(found)) else found.value
     except (OSError, AttributeError):  # no driver is loaded: this is a build for ROCm, or Windows
         return None
 
 
-def put_back(before: int | None) -> None:
+def restore(before: int | None) -> None:
     """Make a context current again unless it already is; None means that the thread had no context."""
-    if before is not None and context() != before:
-        driver().cuCtxSetCurrent(ctypes.c_void_p(before))
+    if before is not None and get_context() != before:
+        load_driver().cuCtxSetCurrent(ctypes.c_void_p(before))
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def preserved() -> Iterator[None]:
     """Leave CUDA's current card unchanged in this thread."""
-    before = context()
+    before = get_context()
     try:
         yield
     finally:
-        put_back(before)
+        restore(before)
 
 
-def _keeping(method: Callable[..., Any]) -> Callable[..., Any]:
+def _restore_after(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with kept():
+        with preserved():
             return method(*args, **kwargs)
 
     return call
