@@ -1,9 +1,9 @@
-"""Watch what NumPy reads of tensors through Python's buffer protocol, which no method of their class takes part in.
+"""Instrumentation of NumPy's reads of tensors through Python's buffer protocol, which calls no method of their class.
 
 ``np.asarray(x)`` asks an object for a buffer before it looks for ``__array__``, and finds one on the eager tensors of
 TensorFlow and on the JAX arrays that are in host memory, including those on simulated GPUs.  The function that returns
-the buffer is in a slot of the C struct behind the class.  While the class is watched, that slot has a function that
-reports first. To refuse a read, it returns no buffer; NumPy then calls ``__array__``, which raises the error.
+the buffer is in a slot of the C struct behind the class.  While the class is instrumented, that slot has a function
+that reports first. To refuse a read, it returns no buffer; NumPy then calls ``__array__``, which raises the error.
 
 If the struct is not the one that CPython has had since 3.8 (other interpreters, builds without the global lock),
 nothing is patched, and such reads are not detected.
@@ -23,45 +23,45 @@ from devshim.errors import SimulationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["buffers_told", "refusal", "slot_of"]
+__all__ = ["instrument_buffers", "refusal", "slot_of"]
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _BASICSIZE, _AS_BUFFER, _FLAGS = 4, 20, 21
 """The offsets, in words, of these fields in a type's struct; the second points to a table whose first word is the
 function."""
-_Give = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
+_GetBuffer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
 _FAILED = -1
 
-_TELLS: dict[type, Callable[[Any], object]] = {}
-"""The function that each watched class calls."""
+_CALLBACKS: dict[type, Callable[[Any], object]] = {}
+"""The function that each instrumented class calls first."""
 _REFUSED = threading.local()
-_OURS: dict[type, Any] = {}
-"""The functions put in slots, never freed: a thread may still be in one when watching ends."""
+_REPLACEMENTS: dict[type, Any] = {}
+"""The functions put in slots, never freed: a thread may still be in one when the instrumentation is removed."""
 
 
 @contextmanager
-def buffers_told(cls: type, tell: Callable[[Any], object]) -> Iterator[None]:
-    """Make a class call ``tell(x)`` before it returns a buffer of ``x``; if that raises, it returns no buffer."""
+def instrument_buffers(cls: type, callback: Callable[[Any], object]) -> Iterator[None]:
+    """Make a class call ``callback(x)`` before it returns a buffer of ``x``; if that raises, it returns no buffer."""
     slot = slot_of(cls, _AS_BUFFER)
     if slot is None or not slot.value:
         yield
         return
-    theirs, _TELLS[cls] = slot.value, tell
-    if cls not in _OURS:
-        _OURS[cls] = _Give(_giving(cls, _Give(theirs)))
-    slot.value = ctypes.cast(_OURS[cls], ctypes.c_void_p).value
+    original, _CALLBACKS[cls] = slot.value, callback
+    if cls not in _REPLACEMENTS:
+        _REPLACEMENTS[cls] = _GetBuffer(_make_getbuffer(cls, _GetBuffer(original)))
+    slot.value = ctypes.cast(_REPLACEMENTS[cls], ctypes.c_void_p).value
     try:
         yield
     finally:
-        slot.value = theirs
+        slot.value = original
 
 
-def _giving(cls: type, original: Any) -> Callable[[Any, int, int], int]:
+def _make_getbuffer(cls: type, original: Any) -> Callable[[Any, int, int], int]:
     """Return the function for the slot.  An error cannot leave it: the caller tries another way, or fails."""
 
-    def give(x: Any, view: int, flags: int) -> int:
+    def getbuffer(x: Any, view: int, flags: int) -> int:
         try:
-            _TELLS[cls](x)
+            _CALLBACKS[cls](x)
             return int(original(x, view, flags))
         except KeyboardInterrupt:
             _thread.interrupt_main()  # again, where Python can raise it
@@ -71,7 +71,7 @@ def _giving(cls: type, original: Any) -> Callable[[Any, int, int], int]:
             _REFUSED.last = error
         return _FAILED
 
-    return give
+    return getbuffer
 
 
 def refusal(error: object) -> BaseException | None:

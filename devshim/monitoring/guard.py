@@ -36,8 +36,8 @@ __all__ = ["TransferWarning", "guard"]
 MODES = ("allow", "log", "warn", "error")
 DIRECTIONS = ("host_to_device", "device_to_host", "device_to_device")
 _LOGGER = logging.getLogger("devshim")
-_COUNTING = threading.RLock()
-_watched: dict[str, AbstractContextManager[object]] = {}
+_LOCK = threading.RLock()
+_instrumented: dict[str, AbstractContextManager[object]] = {}
 _open = 0
 
 
@@ -71,31 +71,31 @@ class guard:
         device_to_host: Mode | None = None,
         device_to_device: Mode | None = None,
     ) -> None:
-        asked = (host_to_device, device_to_host, device_to_device)
-        for name, value in zip(("mode", *DIRECTIONS), (mode, *asked), strict=True):
+        by_direction = (host_to_device, device_to_host, device_to_device)
+        for name, value in zip(("mode", *DIRECTIONS), (mode, *by_direction), strict=True):
             if value not in MODES and (value is not None or name == "mode"):
                 raise unknown_choice(name, value, MODES)
-        self.modes: dict[str, str] = {name: value or mode for name, value in zip(DIRECTIONS, asked, strict=True)}
+        self.modes: dict[str, str] = {name: value or mode for name, value in zip(DIRECTIONS, by_direction, strict=True)}
         self._opened: list[observers.Scope] = []
         self.refused: TransferError | None = None
         """The last refusal raised in this block."""
 
     def __enter__(self) -> None:
         tracing.refuse("guard", "enter it around the call of the compiled function")
-        _count(1)
+        _change_open_count(1)
         observers.push(observers.GUARDED, self, self._opened)
 
     def __exit__(self, kind: object, failure: object, traceback: object) -> None:
         observers.pop(observers.GUARDED, self._opened)
-        _count(-1)
-        dropped = self._dropped()
-        refused = buffer_protocol.refusal(failure) or _swallowed(failure)
+        _change_open_count(-1)
+        dropped = self._take_swallowed_refusal()
+        refused = buffer_protocol.refusal(failure) or _replaced_error(failure)
         if isinstance(refused, TransferError):
             raise refused from None
         if dropped is not None and (failure is None or isinstance(failure, Exception)):  # do not hide Ctrl-C
             raise dropped
 
-    def _dropped(self) -> TransferError | None:
+    def _take_swallowed_refusal(self) -> TransferError | None:
         """Return a refusal that code in C or `logging` has swallowed, so that no line of the user's program saw it.
 
         An error's traceback begins with the outermost frame that the error has passed: here, a frame of that code.
@@ -105,36 +105,36 @@ class guard:
         return refused if trace is not None and observers.keeps_errors(trace.tb_frame) else None
 
 
-def _swallowed(failure: object) -> object:
+def _replaced_error(failure: object) -> object:
     """Return the error that NumPy replaced by its own while it filled an array with an object's values."""
     if isinstance(failure, ValueError) and str(failure).startswith("setting an array element with a sequence"):
         return failure.__cause__
     return None
 
 
-def _count(step: int) -> None:
-    """Count the open guards, and watch every loaded framework while a guard is open anywhere in the process."""
+def _change_open_count(step: int) -> None:
+    """Count the open guards; while one is open anywhere in the process, every loaded framework is instrumented."""
     global _open
-    with _COUNTING:
+    with _LOCK:
         _open += step
         try:
             for backend in registry_module.loaded() if _open else ():
-                attend(backend)
+                instrument(backend)
         except BaseException:  # this guard is not entered
             _open -= step
             raise
         finally:
-            while _watched and not _open:
-                _watched.popitem()[1].__exit__(None, None, None)
+            while _instrumented and not _open:
+                _instrumented.popitem()[1].__exit__(None, None, None)
 
 
-def attend(backend: Backend) -> None:
-    """Watch a framework that is loaded while a guard is open."""
-    with _COUNTING:
-        if _open and backend.name not in _watched and "guard" not in backend.gaps:
-            watching = backend.report_implicit_transfers(_reporter(backend))
-            watching.__enter__()
-            _watched[backend.name] = watching
+def instrument(backend: Backend) -> None:
+    """Make a framework report its implicit transfers, if a guard is open."""
+    with _LOCK:
+        if _open and backend.name not in _instrumented and "guard" not in backend.gaps:
+            reports = backend.report_implicit_transfers(_reporter(backend))
+            reports.__enter__()
+            _instrumented[backend.name] = reports
 
 
 def _reporter(backend: Backend) -> Callable[[Device | None, Device, str], None]:
@@ -174,4 +174,4 @@ def _direction(source: Device | None, target: Device) -> str:
 for _public in (TransferWarning, guard):
     _public.__module__ = "devshim"
 
-registry_module.on_load(attend)
+registry_module.on_load(instrument)

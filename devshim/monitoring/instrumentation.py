@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from devshim.devices.device import CPU
-from devshim.monitoring.buffer_protocol import buffers_told, slot_of
+from devshim.monitoring.buffer_protocol import instrument_buffers, slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 __all__ = [
-    "MEETINGS",
+    "OPERANDS",
     "READS",
     "instrument_operands",
     "instrument_reads",
@@ -64,7 +64,7 @@ _SYMBOLS = {
     "or": "|",
     "xor": "^",
 }
-MEETINGS = {
+OPERANDS = {
     **{f"__{name}__": f"an operand of {symbol}" for name, symbol in _SYMBOLS.items()},
     **{f"__r{name}__": f"an operand of {symbol}" for name, symbol in _SYMBOLS.items()},
     **{f"__{name}__": "a comparison" for name in ("eq", "ne", "lt", "le", "gt", "ge")},
@@ -74,7 +74,7 @@ MEETINGS = {
 """Method that takes another tensor or array -> the reason that a report gives."""
 
 _ABSENT = object()
-_TELLING = threading.local()
+_REPORTING = threading.local()
 
 
 @contextmanager
@@ -95,33 +95,37 @@ def instrument_reads(
         more: Further methods and properties with the reason to report, such as ``("asnumpy", "asnumpy()")``.
         buffers: True if NumPy can read the class's tensors past its methods (`devshim.monitoring.buffer_protocol`).
     """
-    told = {name: what for name, what in (*READS.items(), *more) if hasattr(cls, name)}
-    methods = {name: _reading(getattr(cls, name), what, where, report) for name, what in told.items()}
-    quietly = buffers_told(cls, _telling(lambda _: None, "NumPy", where, report)) if buffers else nullcontext()
-    with patched(cls, methods), quietly:
+    reasons = {name: what for name, what in (*READS.items(), *more) if hasattr(cls, name)}
+    methods = {name: _wrap_read(getattr(cls, name), what, where, report) for name, what in reasons.items()}
+    buffers_block = (
+        instrument_buffers(cls, _wrap_read_method(lambda _: None, "NumPy", where, report)) if buffers else nullcontext()
+    )
+    with patched(cls, methods), buffers_block:
         yield
 
 
 def is_suppressed() -> bool:
     """Return True if this thread is inside an operation that is already reported."""
-    return getattr(_TELLING, "now", False)
+    return getattr(_REPORTING, "active", False)
 
 
 @contextmanager
 def suppressed() -> Iterator[None]:
     """Suppress reports in this thread while the block is open: its copies are already reported, or explicit."""
-    before, _TELLING.now = is_suppressed(), True
+    before, _REPORTING.active = is_suppressed(), True
     try:
         yield
     finally:
-        _TELLING.now = before
+        _REPORTING.active = before
 
 
-def _reading(original: Any, what: str, where: Any, report: Any) -> Any:
+def _wrap_read(original: Any, what: str, where: Any, report: Any) -> Any:
     """Return a method, or a property, that reports first."""
     if isinstance(original, property):
-        return property(_telling(original.fget, what, where, report), original.fset, original.fdel, original.__doc__)
-    return _telling(original, what, where, report)
+        return property(
+            _wrap_read_method(original.fget, what, where, report), original.fset, original.fdel, original.__doc__
+        )
+    return _wrap_read_method(original, what, where, report)
 
 
 @contextmanager
@@ -129,9 +133,9 @@ def instrument_operands(
     cls: type,
     where: Callable[[Any], Device | None],
     report: Callable[[Device, Device, str], None],
-    carried: Callable[[Any], Device | None] = lambda _: None,
+    copied_from: Callable[[Any], Device | None] = lambda _: None,
     *,
-    names: Iterable[str] = tuple(MEETINGS),
+    names: Iterable[str] = tuple(OPERANDS),
     indices: bool = True,
 ) -> Iterator[None]:
     """Make a tensor class report what its framework copies to a tensor on a GPU while the block is open.
@@ -143,59 +147,59 @@ def instrument_operands(
         cls: The class.
         where: Returns a tensor's device; None if it has none, such as a tracer.
         report: Called with source, target and reason.
-        carried: Returns the device of an operand that the framework would copy to another device, and None for an
+        copied_from: Returns the device of an operand that the framework would copy to another device, and None for an
             operand that it would refuse, or that is not one of its tensors.
         names: Only these methods.
         indices: True if the framework copies an index that is one of its tensors to another device.
     """
-    told = {name: MEETINGS[name] for name in names if hasattr(cls, name)}
-    meet = _Meeting(cls if indices else (), where, report, carried)
-    with patched(cls, {name: meet.telling(getattr(cls, name), name, what) for name, what in told.items()}):
+    reasons = {name: OPERANDS[name] for name in names if hasattr(cls, name)}
+    reports = _OperandReports(cls if indices else (), where, report, copied_from)
+    with patched(cls, {name: reports.wrap(getattr(cls, name), name, what) for name, what in reasons.items()}):
         yield
 
 
-class _Meeting:
-    """The report of what is copied to a tensor, made before the copy."""
+class _OperandReports:
+    """Wrappers that report what the framework is about to copy to a tensor, before it does."""
 
-    def __init__(self, indices: Any, where: Any, report: Any, carried: Any) -> None:
-        self._indices, self._where, self._report, self._carried = indices, where, report, carried
+    def __init__(self, indices: Any, where: Any, report: Any, copied_from: Any) -> None:
+        self._indices, self._where, self._report, self._copied_from = indices, where, report, copied_from
 
-    def telling(self, original: Any, name: str, what: str) -> Any:
+    def wrap(self, original: Any, name: str, what: str) -> Any:
         indexed = name in ("__getitem__", "__setitem__")
 
         def method(x: Any, *others: Any) -> Any:
             if is_suppressed():
                 return original(x, *others)
-            _TELLING.now = True
+            _REPORTING.active = True
             try:
-                if self._tell(x, others, indexed, what):
+                if self._report_operands(x, others, indexed, what):
                     return original(x, *others)  # nested copies are not reported again
             finally:
-                _TELLING.now = False
+                _REPORTING.active = False
             return original(x, *others)
 
         method.__name__ = name
         method.__doc__ = getattr(original, "__doc__", None)
         return method
 
-    def _tell(self, x: Any, others: tuple[Any, ...], indexed: bool, what: str) -> bool:
+    def _report_operands(self, x: Any, others: tuple[Any, ...], indexed: bool, what: str) -> bool:
         """Report what is copied to a tensor; return True if anything is."""
         target = self._where(x)
-        if target is CPU and what is MEETINGS["__setitem__"]:
-            return self._tell_fetched(others[-1], what)
+        if target is CPU and what is OPERANDS["__setitem__"]:
+            return self._report_written_value(others[-1], what)
         if target is None or target is CPU:
             return False
         parts = others[0] if indexed and others and isinstance(others[0], (tuple, list)) else others[:1]
         sources = [self._source(part, indexed) for part in (*parts, *others[1:])]
-        carried = [source for source in sources if source is not None and source is not target]
-        for source in carried:
+        copied = [source for source in sources if source is not None and source is not target]
+        for source in copied:
             self._report(source, target, what)
-        counted = what is MEETINGS["__getitem__"] and any(map(self._is_mask, parts))
+        counted = what is OPERANDS["__getitem__"] and any(map(self._is_mask, parts))
         if counted:
             self._report(target, CPU, "a selection by a mask")
-        return counted or bool(carried)
+        return counted or bool(copied)
 
-    def _tell_fetched(self, value: Any, what: str) -> bool:
+    def _report_written_value(self, value: Any, what: str) -> bool:
         """Report a tensor on a GPU, also a 0-d one, that is written into a tensor on the host."""
         source = self._where(value) if isinstance(value, self._indices) else None
         if source is None or source is CPU:
@@ -214,7 +218,7 @@ class _Meeting:
         if indexed and isinstance(part, self._indices):
             device: Device | None = self._where(part)
             return device if getattr(part, "ndim", 1) else None
-        return self._carried(part)  # type: ignore[no-any-return]
+        return self._copied_from(part)  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -235,18 +239,18 @@ def patched(owner: Any, methods: dict[str, Any]) -> Iterator[None]:
                 setattr(owner, name, method)
 
 
-def _telling(original: Any, what: str, where: Any, report: Any) -> Any:
+def _wrap_read_method(original: Any, what: str, where: Any, report: Any) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_suppressed():
             return original(self, *args, **kwargs)
-        _TELLING.now = True
+        _REPORTING.active = True
         try:
             source = where(self)
             if source is not None:
                 report(source, CPU, what)
             return original(self, *args, **kwargs)
         finally:
-            _TELLING.now = False
+            _REPORTING.active = False
 
     method.__name__ = getattr(original, "__name__", "method")
     method.__doc__ = getattr(original, "__doc__", None)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import SimulationError
-from devshim.monitoring.buffer_protocol import buffers_told
+from devshim.monitoring.buffer_protocol import instrument_buffers
 from devshim.monitoring.instrumentation import READS, patched
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from devshim.devices.device import Device
 
-__all__ = ["uses_checked"]
+__all__ = ["instrument_uses"]
 
 _COPIED = ("__dlpack__", "__copy__", "__deepcopy__", "__iter__")
 """More methods that use a tensor, but that `READS` does not list."""
 
 
 @contextmanager
-def uses_checked(
+def instrument_uses(
     cls: type,
     where: Callable[[Any], Device | None],
     check: Callable[[Device | None], None],
@@ -46,15 +46,17 @@ def uses_checked(
         check(where(x))
 
     names = [name for name in (*READS, *_COPIED, *more) if hasattr(cls, name)]
-    methods = {name: (_shown if READS.get(name) == "print()" else _used)(getattr(cls, name), use) for name in names}
-    with patched(cls, methods), buffers_told(cls, use) if buffers else nullcontext():
+    methods = {
+        name: (_wrap_print if READS.get(name) == "print()" else _wrap_use)(getattr(cls, name), use) for name in names
+    }
+    with patched(cls, methods), instrument_buffers(cls, use) if buffers else nullcontext():
         yield
 
 
-def _used(original: Any, use: Callable[[Any], None]) -> Any:
+def _wrap_use(original: Any, use: Callable[[Any], None]) -> Any:
     """Return a method, or a property, that checks first."""
     if isinstance(original, property):
-        return property(_used(original.fget, use), original.fset, original.fdel, original.__doc__)
+        return property(_wrap_use(original.fget, use), original.fset, original.fdel, original.__doc__)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         use(self)
@@ -65,7 +67,7 @@ def _used(original: Any, use: Callable[[Any], None]) -> Any:
     return method
 
 
-def _shown(original: Any, use: Callable[[Any], None]) -> Any:
+def _wrap_print(original: Any, use: Callable[[Any], None]) -> Any:
     """Return a method that prints a tensor; for a tensor that cannot be read, it prints the reason."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:

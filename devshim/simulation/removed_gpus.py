@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     Check: TypeAlias = Callable[[Device | None], None]
 
-__all__ = ["located", "switch", "taken_away"]
+__all__ = ["device_even_if_removed", "removed_gpu_error", "switch"]
 
 _READS = ("copy_to", "copy_many", "to_numpy", "to_dlpack")
 """The methods of an adapter that may get tensors whose device is not known yet, and that need a check."""
 
-_refusing: dict[str, ExitStack] = {}
+_INSTALLED: dict[str, ExitStack] = {}
 """The installed checks, by the backend's name."""
 
 
@@ -44,43 +44,43 @@ def switch(backend: Backend, gpus: int, memory: int | None, faults: Sequence[Fau
     Raises:
         SimulationError: Under the same conditions as `Backend.simulate`.
     """
-    before, taken = backend.simulated_or_removed, [(card, card.taken) for card in backend.simulated_devices or ()]
-    left = _used_beyond(backend, gpus)
+    before, removed = backend.simulated_or_removed, [(gpu, gpu.removed_at) for gpu in backend.simulated_devices or ()]
+    last_used = _used_beyond(backend, gpus)
     _stop(backend)
-    backend.simulated_or_removed = max(gpus, left)
-    for card, _ in taken[:gpus]:
-        card.taken = None
+    backend.simulated_or_removed = max(gpus, last_used)
+    for gpu, _ in removed[:gpus]:
+        gpu.removed_at = None
     try:
         backend.simulate(gpus, memory, faults)
     except BaseException:
         backend.simulated_or_removed = before
-        for card, line in taken:
-            card.taken = line
+        for gpu, line in removed:
+            gpu.removed_at = line
         if before > backend.simulated:
             _start(backend)
         raise
-    for card, line in taken[gpus:]:
-        card.taken = (line or site()) if card.device.index < left else None
-    if left:
+    for gpu, line in removed[gpus:]:
+        gpu.removed_at = (line or site()) if gpu.device.index < last_used else None
+    if last_used:
         _start(backend)
 
 
 def _used_beyond(backend: Backend, gpus: int) -> int:
     """Return how many GPUs must keep their label: the number up to the last removed GPU that is still in use."""
-    cards = backend.simulated_devices
-    if cards is None or not cards.used_beyond(gpus):
+    simulated = backend.simulated_devices
+    if simulated is None or not simulated.used_beyond(gpus):
         return 0
     gc.collect()  # tensors that only a reference cycle keeps alive, such as an error and its traceback, are not in use
-    return cards.used_beyond(gpus)
+    return simulated.used_beyond(gpus)
 
 
 def _start(backend: Backend) -> None:
     """Install the checks that refuse the use of tensors on removed GPUs."""
-    cards: Any = backend.simulated_devices
+    simulated: Any = backend.simulated_devices
 
     def check(device: Device | None) -> None:
         if device is not None and device is not CPU and device.kind == "gpu":
-            cards[device.index].require_shown()
+            simulated[device.index].require_shown()
 
     plain = type(backend).device_of
 
@@ -91,20 +91,20 @@ def _start(backend: Backend) -> None:
 
     own = vars(backend)
     own["device_of"] = device_of
-    own.update({name: _checked(backend, getattr(backend, name), check) for name in _READS})
-    stack = _refusing[backend.name] = ExitStack()
+    own.update({name: _check_first(backend, getattr(backend, name), check) for name in _READS})
+    stack = _INSTALLED[backend.name] = ExitStack()
     for name in ("device_of", *_READS):
         stack.callback(own.pop, name, None)
     stack.enter_context(backend.refuse_removed_devices(check))
 
 
 def _stop(backend: Backend) -> None:
-    entered = _refusing.pop(backend.name, None)
-    if entered is not None:
-        entered.close()
+    installed = _INSTALLED.pop(backend.name, None)
+    if installed is not None:
+        installed.close()
 
 
-def _checked(backend: Backend, method: Callable[..., Any], check: Check) -> Callable[..., Any]:
+def _check_first(backend: Backend, method: Callable[..., Any], check: Check) -> Callable[..., Any]:
     """Wrap an adapter's method so that it checks the devices of its tensors first."""
     plain = type(backend).device_of
 
@@ -118,7 +118,7 @@ def _checked(backend: Backend, method: Callable[..., Any], check: Check) -> Call
     return checked
 
 
-def located(backend: Backend, read: Callable[[], Any]) -> Device:
+def device_even_if_removed(backend: Backend, read: Callable[[], Any]) -> Device:
     """Return the device of the tensor that ``read()`` returns; for a removed GPU, the device that it was on."""
     try:
         return backend.device_of(read())
@@ -126,7 +126,7 @@ def located(backend: Backend, read: Callable[[], Any]) -> Device:
         return error.where()
 
 
-def taken_away(device: Device, site: str) -> SimulationError:
+def removed_gpu_error(device: Device, site: str) -> SimulationError:
     """Return the error for the use of a tensor on a simulated GPU that is no longer shown."""
     error = SimulationError(
         f"{device} was removed at {site}, and a tensor on it was used",

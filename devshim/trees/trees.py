@@ -232,18 +232,18 @@ def placement_of(tree: Any) -> dict[str, Device]:
     """Return the device of every tensor of a tree, by path: parameters and buffers of models, state of optimizers."""
     from devshim.models.moving import joined
     from devshim.registry import tracing
-    from devshim.simulation.removed_gpus import located
+    from devshim.simulation.removed_gpus import device_even_if_removed
 
     done: list[Any] = []
     objects: list[tuple[Cell, Any, Backend]] = []
     found: dict[str, Device] = {}
     for cell, x, backend in iter_leaves(tree, done, objects):
-        found[path_text(cell)] = located(backend, partial(_itself, x))
+        found[path_text(cell)] = device_even_if_removed(backend, partial(_itself, x))
     look_at_others("placement_of", tree, bool(done or objects or found), [])
     for cell, obj, backend in objects:
         prefix = path_text(cell)
         tracing.refuse_where_read("placement_of", "ask of models outside the compiled function")
         for leaf in backend.leaves(obj):
             if leaf.kind != "gradient":
-                found[joined(prefix, leaf.path)] = located(backend, leaf.read)
+                found[joined(prefix, leaf.path)] = device_even_if_removed(backend, leaf.read)
     return found

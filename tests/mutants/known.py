@@ -15,8 +15,8 @@ SURVIVORS: dict[tuple[str, str, str], str] = {
     ): "the options are short words, to which no text of 40 characters is close",
     (
         "devshim/simulation/memory.py",
-        "self._split = False",
+        "self._inconsistent = False",
         "False -> True",
-    ): "the next look adds up what is held once more, and gets the same sum",
+    ): "the next update adds up the same allocations again, and gets the same sum",
 }
 """File, line of source and change -> the reason why the mutant behaves like the original."""

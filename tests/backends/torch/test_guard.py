@@ -331,7 +331,7 @@ def test_the_guard_raises_where_cuda_warns(monkeypatch):
     with pytest.warns(ds.TransferWarning) as seen, ds.guard("warn"):
         cuda.wait()
     assert len(seen) == 1
-    assert guard._watched == {}
+    assert guard._instrumented == {}
     assert cuda.mode == 0
 
 

@@ -23,7 +23,7 @@ from devshim_backends._numpy.simulation.simulate import SimulatedArray
 
 import devshim as ds
 from devshim.monitoring import buffer_protocol, guard
-from devshim.monitoring.instrumentation import MEETINGS, READS
+from devshim.monitoring.instrumentation import OPERANDS, READS
 from devshim.registry import registry
 from devshim.transfers import engine
 
@@ -63,7 +63,7 @@ def x() -> Iterator[Any]:
     ds.use(None)
 
 
-NAMES = (*READS, *MEETINGS)
+NAMES = (*READS, *OPERANDS)
 
 
 def line() -> int:
@@ -239,7 +239,7 @@ def test_afterwards_nothing_is_left(x: Any) -> None:
         assert {name: SimulatedArray.__dict__.get(name) for name in NAMES} != before
     assert {name: SimulatedArray.__dict__.get(name) for name in NAMES} == before
     assert engine.LEDGER is None
-    assert guard._watched == {}
+    assert guard._instrumented == {}
 
 
 def test_a_framework_loaded_under_the_guard_is_watched(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,7 +364,7 @@ def test_the_slot_for_buffers(cls: type) -> None:
     slot = buffer_protocol.slot_of(cls, buffer_protocol._AS_BUFFER)
     assert (slot is not None and bool(slot.value)) == (cls is not int)
     x = cls(b"abc") if cls is bytearray else cls(3)
-    with buffer_protocol.buffers_told(cls, told.append):
+    with buffer_protocol.instrument_buffers(cls, told.append):
         if cls is not int:
             assert memoryview(x).nbytes
     if cls is not int:
@@ -377,7 +377,7 @@ def test_a_buffer_that_is_refused() -> None:
     def refuse(x: object) -> None:
         raise ds.TransferError("no")
 
-    with buffer_protocol.buffers_told(bytearray, refuse), pytest.raises(SystemError) as caught:
+    with buffer_protocol.instrument_buffers(bytearray, refuse), pytest.raises(SystemError) as caught:
         memoryview(bytearray(b"abc"))
     assert isinstance(buffer_protocol.refusal(caught.value), ds.TransferError)
     assert buffer_protocol.refusal(caught.value) is None, "it is told once"

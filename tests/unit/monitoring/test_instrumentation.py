@@ -52,20 +52,20 @@ class Tensor:
 
 
 @pytest.fixture
-def heard() -> list[Any]:
+def reported() -> list[Any]:
     return []
 
 
 @pytest.fixture
-def report(heard: list[Any]) -> Any:
-    return lambda source, target, what: heard.append((str(source), str(target), what))
+def report(reported: list[Any]) -> Any:
+    return lambda source, target, what: reported.append((str(source), str(target), what))
 
 
 def where(x: Any) -> Any:
     return x.device
 
 
-def carried(x: Any) -> Any:
+def copied_from(x: Any) -> Any:
     return x.device if type(x) is Tensor else None
 
 
@@ -76,8 +76,8 @@ def reads(report: Any) -> Any:
 
 
 @pytest.fixture
-def meetings(report: Any) -> Any:
-    with instrumentation.instrument_operands(Tensor, where, report, carried):
+def operands(report: Any) -> Any:
+    with instrumentation.instrument_operands(Tensor, where, report, copied_from):
         yield
 
 
@@ -93,15 +93,15 @@ def meetings(report: Any) -> Any:
     ids=["item", "float", "print", "property"],
 )
 def test_a_read_is_reported_once_and_gives_what_it_gave(
-    reads: None, heard: list[Any], read: Any, result: Any, what: str
+    reads: None, reported: list[Any], read: Any, result: Any, what: str
 ) -> None:
     assert read(Tensor(G1, [1])) == result
-    assert heard == [("gpu:1", "cpu", what)], "what the read itself calls is not reported again"
+    assert reported == [("gpu:1", "cpu", what)], "what the read itself calls is not reported again"
     assert read(Tensor(None, [1])) == result, "a tracer is nowhere"
-    assert len(heard) == 1
+    assert len(reported) == 1
 
 
-def test_what_is_known_already_is_not_reported(reads: None, heard: list[Any]) -> None:
+def test_what_is_known_already_is_not_reported(reads: None, reported: list[Any]) -> None:
     x = Tensor(G1, [1])
     assert not instrumentation.is_suppressed()
     with instrumentation.suppressed():
@@ -112,14 +112,14 @@ def test_what_is_known_already_is_not_reported(reads: None, heard: list[Any]) ->
             pass
         assert instrumentation.is_suppressed()
     assert not instrumentation.is_suppressed()
-    assert heard == []
+    assert reported == []
     x.item()
-    assert len(heard) == 1
+    assert len(reported) == 1
 
 
-def test_a_report_that_raises_stops_the_read_and_the_next_is_reported(heard: list[Any]) -> None:
+def test_a_report_that_raises_stops_the_read_and_the_next_is_reported(reported: list[Any]) -> None:
     def refuse(*told: Any) -> None:
-        heard.append(told)
+        reported.append(told)
         raise RuntimeError("guarded")
 
     x = Tensor(G1, [1])
@@ -127,7 +127,7 @@ def test_a_report_that_raises_stops_the_read_and_the_next_is_reported(heard: lis
         for _ in range(2):
             with pytest.raises(RuntimeError, match="guarded"):
                 x.item()
-    assert len(heard) == 2
+    assert len(reported) == 2
     assert x.item() == 1.0
 
 
@@ -182,11 +182,11 @@ ARRAY = np.ones(2)
         (lambda x: x.__setitem__(Tensor(G1, [True, False], "bool"), 1.0), []),
     ],
 )
-def test_what_a_cards_tensor_meets(meetings: None, heard: list[Any], use: Any, expected: Any) -> None:
+def test_what_a_cards_tensor_meets(operands: None, reported: list[Any], use: Any, expected: Any) -> None:
     use(Tensor(G1))
-    assert heard == expected
+    assert reported == expected
     use(Tensor(None))
-    assert heard == expected, "a tracer is nowhere"
+    assert reported == expected, "a tracer is nowhere"
 
 
 @pytest.mark.parametrize(
@@ -201,12 +201,12 @@ def test_what_a_cards_tensor_meets(meetings: None, heard: list[Any], use: Any, e
         (lambda x: x.__setitem__(0, Tensor(None)), []),
     ],
 )
-def test_what_the_hosts_tensor_meets(meetings: None, heard: list[Any], use: Any, expected: Any) -> None:
+def test_what_the_hosts_tensor_meets(operands: None, reported: list[Any], use: Any, expected: Any) -> None:
     use(Tensor(CPU))
-    assert heard == expected
+    assert reported == expected
 
 
-def test_the_operator_does_what_it_did(meetings: None, heard: list[Any]) -> None:
+def test_the_operator_does_what_it_did(operands: None, reported: list[Any]) -> None:
     x = Tensor(G1)
     assert x + ARRAY == "sum"
     assert x[ARRAY] == "items"
@@ -215,14 +215,14 @@ def test_the_operator_does_what_it_did(meetings: None, heard: list[Any]) -> None
     with instrumentation.suppressed():
         assert x + ARRAY == "sum"
         assert x[ARRAY] == "items"
-    assert len(heard) == 3
+    assert len(reported) == 3
 
 
-def test_an_index_that_the_framework_refuses_is_not_carried(report: Any, heard: list[Any]) -> None:
+def test_an_index_that_the_framework_refuses_is_not_carried(report: Any, reported: list[Any]) -> None:
     with instrumentation.instrument_operands(Tensor, where, report, names=["__getitem__"], indices=False):
         x = Tensor(G1)
         x[Tensor(CPU, [0, 1], "int64")]
         x + ARRAY
-        assert heard == []
+        assert reported == []
         x[ARRAY]
-    assert heard == [("cpu", "gpu:1", "an index")]
+    assert reported == [("cpu", "gpu:1", "an index")]

@@ -54,8 +54,8 @@ def used(one: SimulatedDevice) -> int | None:
 @pytest.mark.parametrize(("nbytes", "taken"), [(0, 0), (1, ROUND), (ROUND, ROUND), (ROUND + 1, 2 * ROUND)])
 def test_an_allocation_is_rounded_up(nbytes: int, taken: int) -> None:
     one, owner = card(), Owner()
-    one.hold(owner, nbytes)
-    one.hold(owner, nbytes)  # registered twice, counted once
+    one.track(owner, nbytes)
+    one.track(owner, nbytes)  # registered twice, counted once
     assert used(one) == taken
     del owner
     assert used(one) == 0
@@ -65,9 +65,9 @@ def test_an_allocation_is_rounded_up(nbytes: int, taken: int) -> None:
 def test_a_full_card_says_what_was_asked_and_what_is_free() -> None:
     one = card(10 * ROUND + 100)
     owner = Owner()
-    one.hold(owner, 9 * ROUND)
+    one.track(owner, 9 * ROUND)
     with pytest.raises(FullError) as caught:
-        one.hold(Owner(), ROUND + 1)
+        one.track(Owner(), ROUND + 1)
     assert caught.value.problem == "gpu:1 is out of memory: 513 bytes were requested, 512 bytes are free"
     assert "ds.shrink_batch" in str(caught.value.hint)
     assert type(pickle.loads(pickle.dumps(caught.value))) is FullError
@@ -79,12 +79,12 @@ def test_a_full_card_says_what_was_asked_and_what_is_free() -> None:
 def test_begin_keeps_what_is_there() -> None:
     cards, owner = SimulatedDevices(), Owner()
     cards.begin(2, None)
-    cards[0].hold(owner, ROUND)
-    cards[0].hold(Owner(), 8 * ROUND)
+    cards[0].track(owner, ROUND)
+    cards[0].track(Owner(), 8 * ROUND)
     cards.begin(1, 4 * ROUND)
     assert [each.device.index for each in cards] == [0, 1]
     assert cards[0].info() == ds.MemoryInfo(total=4 * ROUND, used=ROUND, free=3 * ROUND, peak=ROUND)
-    cards[0].hold(Owner(), 2 * ROUND)
+    cards[0].track(Owner(), 2 * ROUND)
     cards[0].reset_peak()
     assert cards[0].info().peak == ROUND
 
@@ -97,7 +97,7 @@ def test_threads_and_the_limit() -> None:
         for size in range(1, 400):
             owner = Owner()
             try:
-                one.hold(owner, size * 40)
+                one.track(owner, size * 40)
             except ds.OutOfMemoryError:
                 continue
             most.append(used(one))
@@ -244,9 +244,9 @@ def interrupted_at(step: int, work: Callable[[], object]) -> bool:
 def take_and_free(one: SimulatedDevice) -> None:
     """Allocate and free memory of a GPU, and query it."""
     owner = Owner()
-    one.hold(owner, 3 * ROUND)
+    one.track(owner, 3 * ROUND)
     another = Owner()
-    one.hold(another, 1)
+    one.track(another, 1)
     del owner
     one.info()
 
@@ -254,12 +254,12 @@ def take_and_free(one: SimulatedDevice) -> None:
 def test_an_interrupt_anywhere_leaves_the_count_exact() -> None:
     """After allocation, release and queries, exactly the live bytes are counted."""
     one, kept, step = card(64 * ROUND), Owner(), 0
-    one.hold(kept, ROUND)
+    one.track(kept, ROUND)
 
     while interrupted_at(step := step + 1, partial(take_and_free, one)):
         assert used(one) == ROUND, f"after an interrupt at place {step}"
         again = Owner()
-        one.hold(again, 2 * ROUND)
+        one.track(again, 2 * ROUND)
         assert used(one) == 3 * ROUND
         del again
     assert step > 20
@@ -268,12 +268,12 @@ def test_an_interrupt_anywhere_leaves_the_count_exact() -> None:
 def test_a_handler_or_finalizer_in_the_middle_of_an_update_does_not_wait_for_itself() -> None:
     """Python runs them in the same thread, wherever it checks for signals; their allocations are counted."""
     one, kept, step, more = card(64 * ROUND), Owner(), 0, [Owner()]
-    one.hold(kept, ROUND)
+    one.track(kept, ROUND)
 
     def run() -> None:
         more[:] = [Owner(), Owner()]
         for each in more:
-            one.hold(each, 2 * ROUND)
+            one.track(each, 2 * ROUND)
         more.pop()
         one.info()
 
@@ -308,7 +308,7 @@ def disturbed_at(step: int, work: Callable[[], object], call: Callable[[], objec
 def test_no_python_runs_when_an_owner_goes() -> None:
     """An interrupt could arrive there, and Python would drop it."""
     one, owner, events = card(), [Owner()], []
-    one.hold(owner[0], ROUND)
+    one.track(owner[0], ROUND)
     before = sys.getprofile()
     sys.setprofile(lambda frame, event, _: events.append((frame.f_code.co_name, event)))
     try:

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 class JaxSimulatedDevices(SimulatedDevices):
     """The memory counts of simulated GPUs for JAX."""
 
-    def settle(self) -> None:
+    def count_freed(self) -> None:
         settle()
 
     def error_class(self) -> type[OutOfMemoryError]:
         """Return the class of the error for a full device."""
-        return self._full
+        return self._error_class
 
 
 class _Buffer:
@@ -56,7 +56,7 @@ class _Buffer:
 
     def __init__(self, native: Any, card: SimulatedDevice, nbytes: int, there: bool = False) -> None:
         self.native, self.card = native, card
-        card.hold(self, nbytes, there=there)
+        card.track(self, nbytes, exists=there)
 
 
 class _Counted(ref):  # type: ignore[type-arg]  # generic for the type checker only

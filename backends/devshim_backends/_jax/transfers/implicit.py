@@ -10,7 +10,7 @@ from jax._src.array import ArrayImpl
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import instrument_operands, instrument_reads
-from devshim.monitoring.use_checks import uses_checked
+from devshim.monitoring.use_checks import instrument_uses
 from devshim_backends._jax.transfers.operators import arguments_told, asked_for, updates_told
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ class JaxTransferHooks(Backend):
                 check(self.from_native(native))
 
         names = [name for name, _ in _MORE]
-        with uses_checked(ArrayImpl, check_all, lambda _: None, names, buffers=True):  # `simulation.hooks` has the rest
+        with instrument_uses(
+            ArrayImpl, check_all, lambda _: None, names, buffers=True
+        ):  # `simulation.hooks` has the rest
             yield
 
     def _carried(self, x: Any) -> Device | None:

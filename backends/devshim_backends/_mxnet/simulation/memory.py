@@ -54,7 +54,7 @@ class _Chunk:
 
     def __init__(self, address: int, gpu: SimulatedDevice) -> None:
         self.address, self.gpu = address, gpu
-        gpu.hold(self, storage.nbytes(address))
+        gpu.track(self, storage.nbytes(address))
         self.arrays: set[int] = set()
         """The addresses of the references (`_HandleRef`) to the Python arrays in the chunk."""
         self.own_handle: OwnHandle | None = None

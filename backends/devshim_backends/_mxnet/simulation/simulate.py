@@ -37,7 +37,7 @@ class FullDeviceError(OutOfMemoryError, mx.MXNetError):  # type: ignore[misc]  #
 class MxnetSimulatedDevices(SimulatedDevices):
     """The simulated GPUs of MXNet."""
 
-    def settle(self) -> None:
+    def count_freed(self) -> None:
         memory_module.release_unused()
 
 

@@ -11,7 +11,7 @@ import mxnet as mx
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import instrument_operands, instrument_reads, is_suppressed, patched, suppressed
-from devshim.monitoring.use_checks import uses_checked
+from devshim.monitoring.use_checks import instrument_uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ class MxnetTransferHooks(Backend):
         names = (*(name for name, _ in _READS), "wait_to_read", "detach", "as_nd_ndarray", "as_np_ndarray")
         with ExitStack() as stack:  # operators and new views are covered by `simulation.hooks`
             for cls in _ARRAYS:
-                stack.enter_context(uses_checked(cls, self._device_unchecked, check, names))
+                stack.enter_context(instrument_uses(cls, self._device_unchecked, check, names))
             yield
 
     def _device_unchecked(self, x: Any) -> Device | None:

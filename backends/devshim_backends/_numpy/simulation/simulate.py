@@ -46,7 +46,7 @@ class SimulatedArray(np.ndarray):
         if card is not None:
             self._card = card
             if self.flags.owndata:  # a method in C such as copy() or astype() made it; a view is not counted
-                SIMULATED[card.index].hold(self, self.nbytes)
+                SIMULATED[card.index].track(self, self.nbytes)
 
     @property
     def device(self) -> str:  # type: ignore[override]
@@ -180,7 +180,7 @@ def on_card(array: np.ndarray, card: Device) -> SimulatedArray:
     while isinstance(base.base, np.ndarray):
         base = base.base
     if not isinstance(base, SimulatedArray):
-        SIMULATED[card.index].hold(base, base.nbytes)
+        SIMULATED[card.index].track(base, base.nbytes)
     labelled = array.view(SimulatedArray)
     labelled._card = card
     return labelled

@@ -10,7 +10,7 @@ import numpy as np
 from devshim.contract.backend import Backend
 from devshim.devices.device import Device
 from devshim.monitoring.instrumentation import instrument_operands, instrument_reads, patched
-from devshim.monitoring.use_checks import uses_checked
+from devshim.monitoring.use_checks import instrument_uses
 from devshim_backends._numpy.simulation.simulate import SimulatedArray
 
 _MORE = (*((name, f"{name}()") for name in ("tobytes", "tofile", "dump", "dumps")), ("__reduce_ex__", "pickle"))
@@ -40,7 +40,7 @@ class NumpyTransferHooks(Backend):
             own(x, origin)
 
         more = ("__reduce_ex__", *_OPERATORS, *_METHODS)
-        with uses_checked(SimulatedArray, _card, check, more), patched(SimulatedArray, {own.__name__: finalize}):
+        with instrument_uses(SimulatedArray, _card, check, more), patched(SimulatedArray, {own.__name__: finalize}):
             yield
 
 

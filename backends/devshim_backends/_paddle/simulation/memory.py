@@ -44,10 +44,10 @@ def _plugin() -> ctypes.CDLL:
 
 
 class PaddleSimulatedDevice(SimulatedDevice):
-    """A simulated GPU whose memory Paddle's allocator counts; `track`, `take` and `give` are not used."""
+    """A simulated GPU whose memory Paddle's allocator counts; `track` is not used."""
 
     def begin(self, limit: int | None, faults: Iterable[Fault] = ()) -> None:
-        self.limit, self.lost = limit, False
+        self.limit, self.vanished = limit, False
         own = [fault for fault in faults if fault.device is self.device]
         array = (_Fault * len(own))(*[_Fault(EVENTS.index(fault.what), fault.at, fault.times) for fault in own])
         bytes_limit = ctypes.c_longlong(_NO_LIMIT if limit is None else limit)
@@ -57,7 +57,7 @@ class PaddleSimulatedDevice(SimulatedDevice):
         self._state()
         super().check_alive(what)
 
-    def copying(self, what: str) -> None:
+    def count_copy(self, what: str) -> None:
         if _plugin().devshim_copying(self.device.index):
             raise messages.device_failed(self.device, what)
 
@@ -72,13 +72,13 @@ class PaddleSimulatedDevice(SimulatedDevice):
     def _state(self) -> _State:
         state = _State()
         _plugin().devshim_state(self.device.index, ctypes.byref(state))
-        self.lost = bool(state.lost)
+        self.vanished = bool(state.lost)
         return state
 
 
 class _PaddleSimulatedDevices(SimulatedDevices):
     def new(self, device: Device) -> SimulatedDevice:
-        return PaddleSimulatedDevice(device, self._full)
+        return PaddleSimulatedDevice(device, self._error_class)
 
 
 SIMULATED = _PaddleSimulatedDevices()

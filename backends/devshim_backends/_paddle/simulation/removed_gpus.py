@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from devshim.contract.backend import Backend
-from devshim.monitoring.use_checks import uses_checked
+from devshim.monitoring.use_checks import instrument_uses
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation.device_rules import device_or_none, tensors_in
 
@@ -40,7 +40,7 @@ class PaddleRemovedGpus(Backend):
         global CHECK
         CHECK = check
         try:
-            with uses_checked(core.eager.Tensor, device_or_none, check, _METHODS):
+            with instrument_uses(core.eager.Tensor, device_or_none, check, _METHODS):
                 yield
         finally:
             CHECK = None

@@ -82,7 +82,7 @@ class Block:
         """Count more memory at the end of the block; raises as `SimulatedDevice.track` does."""
         rounded = [-(-(last - self.start) // ROUND) * ROUND for last in (self.end, end)]
         more = Block(self.card, APART, APART)
-        self.card.hold(more, rounded[1] - rounded[0])
+        self.card.track(more, rounded[1] - rounded[0])
         self._more.append(more)
         self.end = end
 
@@ -136,7 +136,7 @@ class TensorflowCard(SimulatedDevice):
         found = self.at(start)
         if found is None:
             found = Block(self, start, end)
-            self.hold(found, end - start)
+            self.track(found, end - start)
             listed = _Listed(found, self._left.append)
             listed.start = start
             insort(self._starts, start)
@@ -148,7 +148,7 @@ class TensorflowCard(SimulatedDevice):
     def enter_apart(self, nbytes: int) -> Block:
         """Return a new block without an address; raises as `SimulatedDevice.track` does."""
         made = Block(self, APART, APART)
-        self.hold(made, nbytes)
+        self.track(made, nbytes)
         return made
 
 
@@ -156,9 +156,9 @@ class TensorflowCards(SimulatedDevices):
     """TensorFlow's simulated GPUs."""
 
     def new(self, device: Device) -> SimulatedDevice:
-        return TensorflowCard(device, self._full)
+        return TensorflowCard(device, self._error_class)
 
-    def settle(self) -> None:
+    def count_freed(self) -> None:
         with LOCK:
             settle()
 

@@ -15,7 +15,7 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.framework import ops
 
 from devshim.monitoring.instrumentation import patched
-from devshim.monitoring.use_checks import uses_checked
+from devshim.monitoring.use_checks import instrument_uses
 from devshim_backends._tensorflow.locations import EAGER, TensorflowPlaces
 from devshim_backends._tensorflow.simulation.memory import LOCAL
 
@@ -48,7 +48,7 @@ class TensorflowRemovedGpus(TensorflowPlaces):
         theirs = ops._EagerTensorBase._copy_nograd
         entries = {name: self._checking(getattr(pywrap_tfe, name), check) for name in _ENTRIES}
         with ExitStack() as stack:
-            stack.enter_context(uses_checked(EAGER, use, check, ("_numpy",), buffers=True))
+            stack.enter_context(instrument_uses(EAGER, use, check, ("_numpy",), buffers=True))
             stack.enter_context(patched(ops._EagerTensorBase, {"_copy_nograd": copy}))
             stack.enter_context(patched(pywrap_tfe, entries))
             yield

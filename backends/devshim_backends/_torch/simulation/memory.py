@@ -30,6 +30,6 @@ def adopt(tensor: Any, index: int) -> Any:
         return sparse.move_parts(tensor, torch.device(NAME, index), lambda part: adopt(part, index))
     nbytes = storage.nbytes()
     if nbytes:
-        SIMULATED[index].hold(storage, nbytes)  # PyTorch keeps this object as long as the storage
+        SIMULATED[index].track(storage, nbytes)  # PyTorch keeps this object as long as the storage
     relabelled = relabel(tensor, CODES[index])
     return keep_lazy_bits(relabelled, tensor) if tensor.is_conj() or tensor.is_neg() else relabelled

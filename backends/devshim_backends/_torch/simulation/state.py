@@ -86,7 +86,7 @@ def missing_gpu_error(index: int) -> SimulationError:
     reason = f"devshim simulates {number} GPU{'s' * (number != 1)}" if number else "no GPUs are simulated now"
     gpu = _removed_gpu(index)
     if gpu is not None:  # PyTorch names the device of tensors that it makes itself, as in x[0] = 5.0
-        reason = f"gpu:{index} was removed at {gpu.taken}, and {reason}"
+        reason = f"gpu:{index} was removed at {gpu.removed_at}, and {reason}"
     return SimulationError(
         f"{gpu_name(index)} does not exist (invalid device ordinal): {reason}",
         f"ds.simulate(gpus={index + 1}) adds it, and tensors that were on it can be used again",
@@ -97,7 +97,7 @@ def _removed_gpu(index: int) -> Any:
     """Return the GPU of an index if it was removed while something was on it; otherwise None."""
     from devshim_backends._torch.simulation.memory import SIMULATED
 
-    return next((gpu for gpu in SIMULATED if gpu.device.index == index and gpu.taken is not None), None)
+    return next((gpu for gpu in SIMULATED if gpu.device.index == index and gpu.removed_at is not None), None)
 
 
 _INDICES: dict[Any, int] = {}

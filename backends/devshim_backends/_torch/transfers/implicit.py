@@ -9,8 +9,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from devshim.contract.backend import Backend
-from devshim.monitoring.instrumentation import MEETINGS, instrument_operands, instrument_reads
-from devshim.monitoring.use_checks import uses_checked
+from devshim.monitoring.instrumentation import OPERANDS, instrument_operands, instrument_reads
+from devshim.monitoring.use_checks import instrument_uses
 from devshim_backends._torch.scopes import skip_methods
 from devshim_backends._torch.transfers.c_slots import read_item_slots, restore_item_slots
 from devshim_backends._torch.transfers.operators import instrument_waits
@@ -27,7 +27,7 @@ class TorchTransferHooks(Backend):
     @contextmanager
     def report_implicit_transfers(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:
         items = read_item_slots(torch.Tensor)
-        operands = [name for name in MEETINGS if name != "__getitem__" or items is not None]
+        operands = [name for name in OPERANDS if name != "__getitem__" or items is not None]
         with ExitStack() as stack:
             if items is not None:
                 stack.callback(restore_item_slots, torch.Tensor, items)
@@ -41,7 +41,7 @@ class TorchTransferHooks(Backend):
 
     @contextmanager
     def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> Iterator[None]:
-        with uses_checked(torch.Tensor, self._where, check):  # operators make the check in their kernels
+        with instrument_uses(torch.Tensor, self._where, check):  # operators make the check in their kernels
             skip_methods(torch.Tensor)
             yield
 
