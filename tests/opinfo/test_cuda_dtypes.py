@@ -127,7 +127,7 @@ def require_alike(card, host, exact, what):
 
 
 @pytest.mark.parametrize(("operator", "dtype"), PAIRS)
-def test_computed_as_cuda_does(operator, dtype):
+def test_operators_are_computed_as_cuda_computes_them(operator, dtype):
     grad = operator.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
     compared = 0
     torch.manual_seed(20)
@@ -152,5 +152,5 @@ def gradients(results, leaves):
     return [x for x in found if x is not None]
 
 
-def test_every_name_left_out_exists():
+def test_every_excluded_operator_exists():
     assert {operator.formatted_name for operator in op_db} >= {*NOT_COMPARED, *NO_GRADIENT}

@@ -94,7 +94,7 @@ def write_elsewhere(x, out=None):
     return torch.mul(x, 2)
 
 
-def test_nothing_to_complain_about(card):
+def test_an_operator_without_faults_passes(card):
     report = exam.examine(Operator(torch.exp, torch.exp_, True), card, lambda: ds.memory("gpu:1").used)
     assert report.causes == []
     assert set(report.passed) == {"forward", "backward", "in place", "in place, backward", "out=", "out= of no size"}
@@ -125,12 +125,12 @@ def test_a_fault_is_found(card, operator, cause):
     assert any(cause in each for each in found), found
 
 
-def test_in_place_has_to_return_what_it_changed(card):
+def test_an_inplace_operator_must_return_its_argument(card):
     found = causes(Operator(torch.exp, lambda x: x.exp() if on_card(x) else x.exp_()), card)
     assert any("in place: only sim:1 refuses: Differs" in each for each in found), found
 
 
-def test_what_both_refuse_is_counted(card):
+def test_calls_that_both_refuse_are_counted(card):
     def refuse(x):
         raise RuntimeError("nowhere")
 
@@ -138,7 +138,7 @@ def test_what_both_refuse_is_counted(card):
     assert (report.refused, report.passed, report.causes) == (1, {}, [])
 
 
-def test_the_outcome_has_to_be_the_known_one(monkeypatch):
+def test_an_outcome_that_differs_from_the_known_one_fails(monkeypatch):
     def report(name, *causes, samples=1):
         return {"operator": name, "samples": samples, "causes": list(causes)}
 

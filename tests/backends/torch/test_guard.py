@@ -73,7 +73,7 @@ def step(x):
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_what_a_card_waits_for_is_refused(x, name):
+def test_operators_that_wait_for_a_gpu_are_reported(x, name):
     wait, what = WAITS[name]
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
         wait(x)
@@ -86,12 +86,12 @@ def test_what_a_card_waits_for_is_refused(x, name):
 
 
 @pytest.mark.parametrize("name", GOES_ON)
-def test_what_says_so_or_does_not_wait_is_let_pass(x, name):
+def test_explicit_copies_and_operators_that_do_not_wait_pass(x, name):
     with ds.guard("error"):
         GOES_ON[name](x)
 
 
-def test_the_line_in_a_hook(x):
+def test_the_report_names_the_line_in_a_hook(x):
     """A hook that the engine calls in a backward pass is the user's code."""
     at = []
 
@@ -106,7 +106,7 @@ def test_the_line_in_a_hook(x):
     assert caught.value.problem.endswith(f"at {__file__}:{at[0]}")
 
 
-def test_the_line_in_a_module(x):
+def test_the_report_names_the_line_in_a_module(x):
     class Module(torch.nn.Module):
         def forward(self, x):
             return x if x.sum() > 0 else -x
@@ -171,7 +171,7 @@ def watch(told):
     return lambda: operators.instrument_waits(lambda x: None, lambda *what: told.append(what))
 
 
-def test_cudas_mode_is_set_and_set_back(monkeypatch, told, watch):
+def test_cudas_mode_is_set_and_restored(monkeypatch, told, watch):
     cuda, filters, methods = Cuda(monkeypatch), list(warnings.filters), (torch.Tensor.cpu, torch.tensor)
     with watch():
         assert cuda.mode == 1
@@ -185,7 +185,7 @@ def test_cudas_mode_is_set_and_set_back(monkeypatch, told, watch):
         cuda.wait()
 
 
-def test_a_card_is_named_where_it_is_the_only_one_used(monkeypatch):
+def test_the_report_names_the_only_card_that_is_used(monkeypatch):
     """An operator on gpu:1 was reported as one on the thread's current GPU."""
     from devshim.registry.registry import load
 
@@ -201,7 +201,7 @@ def test_a_card_is_named_where_it_is_the_only_one_used(monkeypatch):
             cuda.wait()
 
 
-def test_a_stream_is_waited_for_in_peace(monkeypatch, told, watch):
+def test_waiting_for_a_stream_is_not_reported(monkeypatch, told, watch):
     """``Stream.synchronize()`` is explicit, like ``torch.cuda.synchronize()``."""
     cuda = Cuda(monkeypatch)
     monkeypatch.setattr(torch.cuda.Stream, "synchronize", lambda _: cuda.wait())
@@ -210,7 +210,7 @@ def test_a_stream_is_waited_for_in_peace(monkeypatch, told, watch):
     assert told == []
 
 
-def test_a_number_is_written_in_peace(monkeypatch, told, watch):
+def test_writing_a_number_is_not_reported(monkeypatch, told, watch):
     """On a GPU PyTorch copies the 4 bytes of ``x[0] = 3.0`` and waits; writing a tensor is different."""
     cuda, original = Cuda(monkeypatch), torch.Tensor.__setitem__
     monkeypatch.setattr(torch.Tensor, "__setitem__", lambda x, i, value: (cuda.wait(), original(x, i, value))[1])
@@ -248,7 +248,7 @@ BACKWARD = {
 @pytest.mark.parametrize("call", BACKWARD)
 @pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.filterwarnings("ignore:called a synchronizing CUDA")
-def test_a_gradient_comes_back_in_peace_through_a_copy_that_was_written_down(monkeypatch, told, watch, call, mode):
+def test_the_gradient_of_an_explicit_copy_is_not_reported(monkeypatch, told, watch, call, mode):
     """PyTorch's own node copies a small gradient, whether the copy was made under the guard or before."""
     cuda = Cuda(monkeypatch, mode)
     x = torch.ones(3, requires_grad=True)
@@ -267,7 +267,7 @@ def test_a_gradient_comes_back_in_peace_through_a_copy_that_was_written_down(mon
     assert cuda.mode == mode
 
 
-def test_a_backward_pass_starts_no_cuda(monkeypatch, watch):
+def test_a_backward_pass_does_not_start_cuda(monkeypatch, watch):
     """A pass on the host, through a copy to another dtype: querying CUDA for its mode would start it."""
     cuda = Cuda(monkeypatch)
     cuda.started = False
@@ -277,7 +277,7 @@ def test_a_backward_pass_starts_no_cuda(monkeypatch, watch):
     cuda.queued.pop()()
 
 
-def test_a_backward_pass_that_fails_leaves_the_mode_as_it_was(monkeypatch, told, watch):
+def test_a_backward_pass_that_fails_restores_the_mode(monkeypatch, told, watch):
     class Failing(Waiting):
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):
             if op.name() == "aten::_to_copy":
@@ -296,7 +296,7 @@ def test_a_backward_pass_that_fails_leaves_the_mode_as_it_was(monkeypatch, told,
     assert cuda.mode == 0
 
 
-def test_guards_of_a_process_without_cuda_leave_nothing(monkeypatch, watch):
+def test_guards_register_one_callback_for_the_start_of_cuda(monkeypatch, watch):
     """PyTorch stores calls to make when CUDA starts, each with a stack; one for each guard was a leak."""
     cuda = Cuda(monkeypatch)
     cuda.started = False
@@ -324,7 +324,8 @@ def test_the_guard_raises_where_cuda_warns(monkeypatch):
     )
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
         cuda.wait()
-    assert " copies from gpu:1 to cpu for an operator that waits for the card, " in caught.value.problem
+    assert " for an operator that waits for the card (an implicit transfer) at " in caught.value.problem
+    assert "copies from gpu:1 to cpu" in caught.value.problem
     assert caught.value.problem.endswith(f"at {__file__}:{Cuda.wait.__code__.co_firstlineno + 2}")
     with ds.guard("error"), ds.guard("allow"):
         assert cuda.wait() == "done"
@@ -336,7 +337,7 @@ def test_the_guard_raises_where_cuda_warns(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["asarray", "save", "load"])
-def test_what_is_written_down_waits_in_peace(monkeypatch, told, watch, name):
+def test_explicit_functions_are_not_reported(monkeypatch, told, watch, name):
     cuda = Cuda(monkeypatch)
     monkeypatch.setattr(torch, name, lambda *_: cuda.wait())
     with watch():
@@ -346,7 +347,7 @@ def test_what_is_written_down_waits_in_peace(monkeypatch, told, watch, name):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # importing the compiler
-def test_what_is_compiled_meanwhile_is_compiled_whole(monkeypatch, watch):
+def test_wrapped_functions_are_compiled_in_one_graph(monkeypatch, watch):
     """The wrappers of explicitly copying functions do not affect torch.compile."""
     Cuda(monkeypatch)
 
@@ -360,7 +361,7 @@ def test_what_is_compiled_meanwhile_is_compiled_whole(monkeypatch, watch):
         assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]
 
 
-def test_a_mode_of_the_users_is_left(monkeypatch, told, watch):
+def test_a_mode_that_the_user_set_stays(monkeypatch, told, watch):
     cuda = Cuda(monkeypatch, mode=1)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -371,7 +372,7 @@ def test_a_mode_of_the_users_is_left(monkeypatch, told, watch):
     assert len(told) == 1
 
 
-def test_cuda_is_not_started_for_it(monkeypatch, told, watch):
+def test_a_guard_does_not_start_cuda(monkeypatch, told, watch):
     cuda = Cuda(monkeypatch)
     cuda.started = False
     with watch():
@@ -388,7 +389,7 @@ def test_cuda_is_not_started_for_it(monkeypatch, told, watch):
 
 @pytest.mark.parametrize("name", ["item", "nonzero", "mask", "cpu", "to", "tensor", "place", "gradient"])
 @pytest.mark.parametrize("_", [pytest.param(0, marks=CARD)])
-def test_on_a_card(name, _):
+def test_the_guard_on_a_real_card(name, _):
     calls = {
         "item": lambda x: x.sum().item(),
         "nonzero": torch.nonzero,

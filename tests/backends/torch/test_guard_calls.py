@@ -38,7 +38,7 @@ def first_line(call):
 
 
 # ---------------------------------------------------------------------- nothing else changes
-def test_tensors_without_axes_are_no_sequences_under_a_guard_and_after():
+def test_tensors_are_not_sequences_during_and_after_a_guard():
     """A ``__getitem__`` set on the class from Python would make them sequences, which `torch.tensor` iterates over."""
     losses = [torch.tensor(1.0), torch.nn.Parameter(torch.tensor(2.0), requires_grad=False)]
     with ds.guard("error"):
@@ -48,13 +48,13 @@ def test_tensors_without_axes_are_no_sequences_under_a_guard_and_after():
     assert torch.tensor([losses[0].as_subclass(born)]).tolist() == [1.0]
 
 
-def test_of_a_card_they_are_read_one_by_one():
+def test_scalars_of_a_gpu_in_a_list_are_reported():
     losses = [torch.tensor(1.0, device="sim:0")]
     call = lambda: torch.tensor(losses)  # noqa: E731 - one line, as a user writes it
     assert refused(call) == ("gpu:0 to cpu for float()", first_line(call))
 
 
-def test_what_has_no_values_is_let_pass():
+def test_tensors_without_values_are_not_reported():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with ds.guard("error"):
@@ -67,7 +67,7 @@ def test_what_has_no_values_is_let_pass():
 
 # ---------------------------------------------------------------------- a GPU's values written into host tensors
 @pytest.mark.parametrize("axes", [0, 1])
-def test_a_cards_values_written_into_the_hosts(x, axes):
+def test_writing_a_gpus_values_into_a_host_tensor_is_reported(x, axes):
     kept, value = torch.zeros(3), x if axes else x[0]
 
     def call():
@@ -82,7 +82,7 @@ def test_a_cards_values_written_into_the_hosts(x, axes):
     assert kept.tolist() == value.cpu().expand(3).tolist()
 
 
-def test_the_hosts_own_are_let_pass(x):
+def test_writes_of_host_tensors_are_not_reported(x):
     kept = torch.zeros(3)
     with ds.guard("error"):
         kept[0] = 1
@@ -118,7 +118,7 @@ COMPILED = {
 
 @pytest.mark.parametrize("before", [True, False], ids=["compiled before", "compiled under the guard"])
 @pytest.mark.parametrize("fn", COMPILED)
-def test_compiled_functions_are_told_of_by_the_users_line(x, fn, before):
+def test_reports_about_compiled_functions_name_the_users_line(x, fn, before):
     torch._dynamo.reset()
     compiled = torch.compile(fn, backend="eager")
     if before:
@@ -137,7 +137,7 @@ def test_a_guard_breaks_no_graph(x):
     assert made.tolist() == [4.0, 6.0]
 
 
-def test_where_pythons_insides_are_unknown_indices_are_not_told(monkeypatch, x):
+def test_indices_are_not_reported_if_the_slots_are_unknown(monkeypatch, x):
     monkeypatch.setattr(sys, "implementation", type(sys.implementation)(name="other", **VERSIONS))
     before = torch.Tensor.__dict__.get("__getitem__")
     with ds.guard("error"):

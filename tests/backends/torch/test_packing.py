@@ -137,14 +137,14 @@ def same(x, y):
     return x.stride() == y.stride() and torch.equal(*seen)
 
 
-def test_they_are_what_single_copies_are(card):
+def test_copies_in_parcels_equal_single_copies(card):
     xs = assorted()
     expected = list(map(one, xs))
     assert all(map(same, coalesce.copy_all(xs, card, one), expected))
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 4, 5), (5, 1, 3, 3), (5, 3, 1, 1), ()], ids=str)
-def test_tensors_of_one_shape_are_joined_and_parted_as_they_are(card, shape):
+def test_tensors_of_one_shape_are_joined_and_separated(card, shape):
     xs = [torch.rand(shape) for _ in range(50)]
     (parcel,) = coalesce.make_parcels(xs, card)
     assert len(parcel.members) == 50
@@ -154,7 +154,7 @@ def test_tensors_of_one_shape_are_joined_and_parted_as_they_are(card, shape):
         assert all(y._base is None and y.untyped_storage().nbytes() == y.nbytes for y in made)
 
 
-def test_parameters_are_joined_where_no_gradient_follows_them(card):
+def test_parameters_are_joined_only_without_gradients(card):
     """A copy of a parameter is a plain tensor; one that requires a gradient gets it through a copy of its own."""
     frozen = [torch.nn.Parameter(torch.rand(3, 4), requires_grad=False) for _ in range(20)]
     free = [torch.nn.Parameter(torch.rand(3, 4)) for _ in range(20)]
@@ -169,7 +169,7 @@ def test_parameters_are_joined_where_no_gradient_follows_them(card):
     assert all(x.grad.eq(1).all() for x in free)
 
 
-def test_tensors_alike_beside_others_keep_their_order(card):
+def test_similar_tensors_among_others_keep_their_order(card):
     """Runs of alike tensors are cut by tensors that travel alone, by another shape, and by the end of a parcel."""
     xs = [torch.rand(4, 3) if i % 5 else torch.rand(3, 4).t() if i % 2 else torch.rand(1, 4) for i in range(60)]
     assert all(map(same, coalesce.copy_all(xs, card, one), xs))
@@ -178,7 +178,7 @@ def test_tensors_alike_beside_others_keep_their_order(card):
 
 
 @pytest.mark.filterwarnings("ignore")  # from deprecated parts of PyTorch itself, and prototypes
-def test_what_torch_func_follows_is_not_joined(card):
+def test_tensors_that_torch_func_tracks_are_not_joined(card):
     found = []
 
     def look(x):
@@ -212,7 +212,7 @@ def test_one_parcel_for_each_dtype(card, monkeypatch):
     assert sent == [100, 100]
 
 
-def test_parcels_are_bounded_and_worth_it(card, monkeypatch):
+def test_parcels_are_bounded_and_not_too_small(card, monkeypatch):
     monkeypatch.setattr(coalesce, "PARCEL_BYTES", 1000)
     monkeypatch.setattr(coalesce, "SMALL_BYTES", 400)
     xs = [torch.ones(25) for _ in range(23)]
@@ -222,7 +222,7 @@ def test_parcels_are_bounded_and_worth_it(card, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")  # from deprecated parts of PyTorch itself, prototypes, and quantized tensors
-def test_what_is_followed_goes_by_itself(card):
+def test_tracked_tensors_are_copied_singly(card):
     """Tensors followed by torch.func or by forward differentiation, or without a block of memory, go alone."""
     found = []
 
@@ -247,7 +247,7 @@ def test_what_is_followed_goes_by_itself(card):
 
 
 @pytest.mark.parametrize("way", ["send", "fetch"])
-def test_where_a_parcel_finds_no_room_they_go_one_by_one(card, monkeypatch, way):
+def test_a_parcel_that_does_not_fit_is_copied_tensor_by_tensor(card, monkeypatch, way):
     def full(*given):
         raise torch.OutOfMemoryError("full")
 
@@ -259,7 +259,7 @@ def test_where_a_parcel_finds_no_room_they_go_one_by_one(card, monkeypatch, way)
     assert len(copied) == 9
 
 
-def test_a_default_device_is_not_for_the_buffers(card):
+def test_buffers_ignore_the_default_device(card):
     xs = [torch.arange(9.0) + i for i in range(9)]
     with torch.device("meta"):
         assert all(map(torch.equal, coalesce.copy_all(xs, card, one), xs))
@@ -268,7 +268,7 @@ def test_a_default_device_is_not_for_the_buffers(card):
         assert torch.equal(pinned.fetch_in_pieces(xs[0]), xs[0])
 
 
-def test_memory_that_cannot_be_pinned_does_it_too(monkeypatch):
+def test_unpinned_buffers_work(monkeypatch):
     asked = []
 
     def refuse(*given, pin_memory=False, empty=torch.empty, **options):
@@ -283,7 +283,7 @@ def test_memory_that_cannot_be_pinned_does_it_too(monkeypatch):
     assert asked == [(True, "cpu"), (False, "cpu")]
 
 
-def test_what_is_fetched_is_there(monkeypatch):
+def test_fetched_tensors_are_complete(monkeypatch):
     late = Late(monkeypatch)
     xs = [torch.arange(9.0) + i for i in range(9)]
     assert all(map(torch.equal, coalesce.fetch(xs, parcel_of(xs)), xs))
@@ -291,7 +291,7 @@ def test_what_is_fetched_is_there(monkeypatch):
 
 
 @pytest.mark.parametrize("non_blocking", [False, True])
-def test_what_is_sent_is_there_unless_it_was_not_to_be_waited_for(monkeypatch, non_blocking):
+def test_sent_tensors_are_complete_unless_non_blocking(monkeypatch, non_blocking):
     late = Late(monkeypatch)
     monkeypatch.setattr(coalesce, "_divide", lambda joined, xs, parcel: [joined])  # on the GPU: after the earlier work
     xs = [torch.arange(9.0) + i for i in range(9)]
@@ -305,7 +305,7 @@ def test_what_is_sent_is_there_unless_it_was_not_to_be_waited_for(monkeypatch, n
 
 @pytest.mark.parametrize("count", [1, 99, 100, 101, 1234])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.complex128])
-def test_pieces_make_the_whole(monkeypatch, count, dtype):
+def test_pieces_are_assembled_in_order(monkeypatch, count, dtype):
     monkeypatch.setattr(pinned, "PIECE_BYTES", 50 * dtype.itemsize)
     x = torch.arange(count * 2).to(dtype).view(2, count)
     for y in (pinned.send_in_pieces(x, HOST), pinned.fetch_in_pieces(x)):
@@ -329,14 +329,14 @@ def test_pieces_make_the_whole(monkeypatch, count, dtype):
     ],
     ids=lambda x: f"{tuple(x.shape)}, {x.stride()}",
 )
-def test_pieces_of_what_is_not_in_order(monkeypatch, x):
+def test_pieces_of_tensors_with_other_strides(monkeypatch, x):
     monkeypatch.setattr(pinned, "PIECE_BYTES", 240)
     assert pinned._can_be_divided(x)
     for y in (pinned.send_in_pieces(x, HOST), pinned.fetch_in_pieces(x)):
         assert same(y, x.to(HOST, copy=True))
 
 
-def test_gradients_come_back_through_pieces(monkeypatch):
+def test_gradients_are_copied_in_pieces(monkeypatch):
     cut, in_pieces = [], pinned.send_in_pieces
     monkeypatch.setattr(pinned, "LARGE_BYTES", 400)
     monkeypatch.setattr(pinned, "PIECE_BYTES", 240)
@@ -374,7 +374,7 @@ def test_a_buffer_is_not_filled_while_it_is_read(monkeypatch, count):
 
 
 @pytest.mark.parametrize("count", [1, 49, 100, 101, 333])
-def test_nothing_is_taken_out_of_a_buffer_before_it_has_arrived(monkeypatch, count):
+def test_a_buffer_is_read_only_after_its_piece_has_arrived(monkeypatch, count):
     monkeypatch.setattr(pinned, "PIECE_BYTES", 200)
     x = torch.arange(float(count))
     late = Late(monkeypatch)
@@ -382,7 +382,7 @@ def test_nothing_is_taken_out_of_a_buffer_before_it_has_arrived(monkeypatch, cou
     assert not late.pending
 
 
-def test_what_goes_in_pieces(card, monkeypatch):
+def test_which_tensors_are_copied_in_pieces(card, monkeypatch):
     monkeypatch.setattr(pinned, "LARGE_BYTES", 4000)
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda x: False)
     assert pinned.is_large(torch.ones(1000), card)
@@ -399,12 +399,12 @@ def test_what_goes_in_pieces(card, monkeypatch):
     assert not pinned.is_large(torch.ones(1 << 24), HOST), "from the host to the host"
 
 
-class TestOnACard:
+class TestOnARealCard:
     """Tests that need a real GPU."""
 
     pytestmark = REAL
 
-    def test_a_tree_arrives_whole_and_comes_back(self):
+    def test_a_tree_is_copied_to_the_card_and_back(self):
         xs = assorted()
         there = ds.place({"xs": xs}, "gpu:0")["xs"]
         for x, y, expected in zip(xs, there, [x.to("cuda:0", copy=True) for x in xs], strict=True):
@@ -423,7 +423,7 @@ class TestOnACard:
         torch.cuda.synchronize()
         assert [float(y[0]) for y in made] == [float(i) for i in range(500)]
 
-    def test_nothing_comes_early_from_a_card_that_is_busy(self):
+    def test_copies_from_a_busy_card_are_complete(self):
         a = torch.rand(4096, 4096, device="cuda:0")
         for _ in range(20):
             a = a @ a / 4096
@@ -434,7 +434,7 @@ class TestOnACard:
         assert made[-1].eq(1).all()
 
     @pytest.mark.parametrize("size", [1024, pinned.LARGE_BYTES // 4 + 5])
-    def test_what_has_arrived_is_there_for_every_stream(self, size):
+    def test_copies_are_complete_for_every_stream(self, size):
         xs = [torch.full((size,), float(i)) for i in range(1 if size > 1024 else 500)]
         with torch.cuda.stream(torch.cuda.Stream()):
             made = ds.place(xs, "gpu:0")
@@ -442,13 +442,13 @@ class TestOnACard:
             sums = torch.stack([y.sum() for y in made])
             assert sums.tolist() == [float(i) * size for i in range(len(xs))]
 
-    def test_in_a_scope_of_the_card(self):
+    def test_a_copy_inside_a_scope_of_the_card(self):
         xs = [torch.arange(9.0) + i for i in range(9)]
         with ds.on("gpu:0"):
             made = ds.place(xs, "gpu:0")
             assert all(map(torch.equal, ds.place(made, "cpu"), xs))
 
-    def test_the_card_that_was_named_and_not_the_current_one(self):
+    def test_the_copy_goes_to_the_named_card_not_the_current_one(self):
         if torch.cuda.device_count() < 2:
             pytest.skip("hardware: this machine has one card, and the test needs two")
         xs = [torch.arange(9.0) + i for i in range(9)] + [torch.ones(pinned.LARGE_BYTES // 4)]
@@ -457,7 +457,7 @@ class TestOnACard:
         assert all(map(torch.equal, ds.place(ds.place(made, "gpu:0"), "cpu"), xs))
         assert torch.cuda.current_device() == 0
 
-    def test_a_card_that_is_nearly_full(self):
+    def test_a_copy_to_a_card_that_is_nearly_full(self):
         free = torch.cuda.mem_get_info()[0]
         kept = torch.empty(free - (96 << 20), dtype=torch.uint8, device="cuda:0")
         xs = [torch.rand(1 << 16) for _ in range(256)]  # 64 MiB, in four parcels
@@ -466,7 +466,7 @@ class TestOnACard:
         del kept
 
     @pytest.mark.parametrize("device", ["gpu:0", "cpu"])
-    def test_a_large_one_arrives_whole(self, device):
+    def test_a_large_tensor_is_copied_completely(self, device):
         x = torch.arange((pinned.LARGE_BYTES + 4 * pinned.PIECE_BYTES) // 4 + 7, dtype=torch.float32)
         kept = x.clone()
         source = x.cuda() if device == "cpu" else x

@@ -5,27 +5,16 @@ from __future__ import annotations
 import signal
 
 import pytest
-
-import devshim as ds
+from simulated_torch import GPU, two_gpus_for_module  # noqa: F401 - a fixture
 
 torch = pytest.importorskip("torch")
-
-CARD = "sim:1"
 
 
 # PyTorch's own setup for forward mode still scripts.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cards():
-    ds.use("torch")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
-
-
-def leaf(*values, on=CARD):
+def leaf(*values, on=GPU):
     return torch.tensor(values or (1.0, 2.0, 3.0), device=on, requires_grad=True)
 
 
@@ -33,7 +22,7 @@ def test_backward():
     x = leaf()
     y = (x * x).sum()
     y.backward()
-    assert str(x.grad.device) == CARD
+    assert str(x.grad.device) == GPU
     assert x.grad.tolist() == [2, 4, 6]
     (x * 3).sum().backward()
     assert x.grad.tolist() == [5, 7, 9]
@@ -45,45 +34,45 @@ def test_backward():
 def test_backward_across_devices():
     host = torch.tensor([1.0, 2.0], requires_grad=True)
     first = host.to("sim:0")
-    second = (first * 2).to(CARD)
+    second = (first * 2).to(GPU)
     other = leaf(3.0, 4.0)
     first.retain_grad()
     (second * other).cpu().sum().backward()
     assert (host.grad.device.type, host.grad.tolist()) == ("cpu", [6, 8])
     assert (str(first.grad.device), first.grad.tolist()) == ("sim:0", [6, 8])
-    assert (str(other.grad.device), other.grad.tolist()) == (CARD, [2, 4])
+    assert (str(other.grad.device), other.grad.tolist()) == (GPU, [2, 4])
 
 
-def test_a_gradient_of_another_device_is_refused():
+def test_a_gradient_on_another_device_is_refused():
     x = leaf()
     with pytest.raises(RuntimeError, match="device"):
         x.grad = torch.ones(3)
     with pytest.raises(RuntimeError, match="device"):
         (x * 2).backward(torch.ones(3))
-    x.grad = torch.ones(3, device=CARD)
+    x.grad = torch.ones(3, device=GPU)
 
 
-def test_grad_and_higher_orders():
+def test_gradients_of_gradients():
     x = leaf(2.0)
     (g,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
     (h,) = torch.autograd.grad(g.sum(), x, create_graph=True)
     (third,) = torch.autograd.grad(h.sum(), x)
     assert (g.item(), h.item(), third.item()) == (12, 12, 6)
-    assert {str(each.device) for each in (g, h, third)} == {CARD}
+    assert {str(each.device) for each in (g, h, third)} == {GPU}
 
 
-def test_several_ends_and_unused_ones():
+def test_several_outputs_and_unused_inputs():
     x, unused = leaf(), leaf()
     torch.autograd.backward([x.sum(), (x * 2).sum()])
     assert x.grad.tolist() == [3, 3, 3]
     assert torch.autograd.grad(x.sum(), [x, unused], allow_unused=True)[1] is None
     zeros = torch.autograd.grad(x.sum(), [x, unused], materialize_grads=True)[1]
-    assert str(zeros.device) == CARD
+    assert str(zeros.device) == GPU
     with pytest.raises(RuntimeError, match="does not require grad"):
-        torch.ones(1, device=CARD).backward()
+        torch.ones(1, device=GPU).backward()
 
 
-def test_a_graph_can_be_kept_and_cannot_be_used_twice():
+def test_a_graph_is_used_twice_only_if_it_is_retained():
     x = leaf()
     y = (x * x).sum()
     y.backward(retain_graph=True)
@@ -93,7 +82,7 @@ def test_a_graph_can_be_kept_and_cannot_be_used_twice():
         y.backward()
 
 
-def test_a_change_of_what_is_needed_is_found():
+def test_an_inplace_change_of_a_saved_tensor_is_refused():
     x = leaf()
     y = x * 1
     z = y * y
@@ -104,7 +93,7 @@ def test_a_change_of_what_is_needed_is_found():
         x.add_(1)
 
 
-def test_changes_in_place_and_through_views():
+def test_gradients_of_inplace_changes_and_views():
     x = leaf()
     y = x * 2
     y[0] = 0
@@ -122,12 +111,12 @@ def test_hooks():
     y.register_hook(lambda g: seen.append(str(g.device)))
     x.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.tolist()))
     y.sum().backward()
-    assert seen == [CARD, [20, 20, 20]]
-    module = torch.nn.Linear(3, 1, device=CARD)
+    assert seen == [GPU, [20, 20, 20]]
+    module = torch.nn.Linear(3, 1, device=GPU)
     module.register_forward_hook(lambda m, args, out: out * 2)
     module.register_full_backward_hook(lambda m, gi, go: seen.append(str(go[0].device)))
     module(leaf()).sum().backward()
-    assert seen[-1] == CARD
+    assert seen[-1] == GPU
 
 
 def _fails(*given):
@@ -140,7 +129,7 @@ def _unpacking():
 
 
 def _in_layer(register):
-    layer = torch.nn.Linear(3, 1, device=CARD)
+    layer = torch.nn.Linear(3, 1, device=GPU)
     getattr(layer, register)(_fails)
     return layer(leaf())
 
@@ -207,10 +196,10 @@ def test_an_error_in_a_backward_pass_within_another():
     with pytest.raises(KeyboardInterrupt):
         Inner.apply(leaf()).sum().backward()
     with pytest.raises(RuntimeError, match="does not require grad"):
-        torch.ones(3, device=CARD).sum().backward()
+        torch.ones(3, device=GPU).sum().backward()
 
 
-def test_backward_runs_where_a_context_is():
+def test_a_backward_pass_runs_inside_contexts():
     """A hook sees the caller's context variables and thread-local state only on the caller's thread."""
     import threading
 
@@ -240,7 +229,7 @@ def test_custom_functions():
     y = Cube.apply(x)
     y.backward()
     assert x.grad.item() == 12
-    small = torch.rand(2, dtype=torch.float64, device=CARD, requires_grad=True)
+    small = torch.rand(2, dtype=torch.float64, device=GPU, requires_grad=True)
     assert torch.autograd.gradcheck(Cube.apply, (small,))
     assert torch.autograd.gradgradcheck(Cube.apply, (small,))
 
@@ -249,7 +238,7 @@ def test_custom_functions():
 def test_checkpoint(reentrant):
     from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5), torch.nn.Tanh()).to(CARD)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5), torch.nn.Tanh()).to(GPU)
     results = []
     for wrapped in (False, True):
         torch.manual_seed(3)
@@ -261,7 +250,7 @@ def test_checkpoint(reentrant):
     checkpoint_sequential(model, 2, leaf(), use_reentrant=reentrant).sum().backward()
 
 
-def test_saved_tensors():
+def test_saved_tensor_hooks():
     moves = []
 
     def pack(x):
@@ -269,11 +258,11 @@ def test_saved_tensors():
         return x.cpu()
 
     x = leaf()
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda y: y.to(CARD)):
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda y: y.to(GPU)):
         y = (x * x).sum()
     y.backward()
     assert x.grad.tolist() == [2, 4, 6]
-    assert set(moves) == {CARD}
+    assert set(moves) == {GPU}
     z = leaf()
     with torch.autograd.graph.save_on_cpu():
         w = z.exp().sum()
@@ -299,14 +288,14 @@ def test_forward_mode():
     import torch.autograd.forward_ad as forward
 
     with forward.dual_level():
-        dual = forward.make_dual(torch.ones(2, device=CARD), torch.full((2,), 3.0, device=CARD))
+        dual = forward.make_dual(torch.ones(2, device=GPU), torch.full((2,), 3.0, device=GPU))
         assert forward.unpack_dual(dual * dual).tangent.tolist() == [6, 6]
 
 
 def test_functional():
     from torch.autograd.functional import hessian, jacobian
 
-    x = torch.tensor([1.0, 2.0], device=CARD)
+    x = torch.tensor([1.0, 2.0], device=GPU)
     assert jacobian(lambda v: v * v, x).tolist() == [[2, 0], [0, 4]]
     assert hessian(lambda v: (v**3).sum(), x).tolist() == [[6, 0], [0, 12]]
 
@@ -314,32 +303,32 @@ def test_functional():
 def test_torch_func():
     from torch import func
 
-    x = torch.tensor([1.0, 2.0], device=CARD)
+    x = torch.tensor([1.0, 2.0], device=GPU)
     assert func.grad(lambda v: (v**2).sum())(x).tolist() == [2, 4]
     assert func.jacrev(lambda v: v**2)(x).tolist() == [[2, 0], [0, 4]]
     assert func.jacfwd(lambda v: v**2)(x).tolist() == [[2, 0], [0, 4]]
     assert func.hessian(lambda v: (v**2).sum())(x).tolist() == [[2, 0], [0, 2]]
     value, pull = func.vjp(torch.sin, x)
-    assert str(pull(torch.ones_like(value))[0].device) == CARD
-    assert str(func.jvp(torch.sin, (x,), (x,))[1].device) == CARD
+    assert str(pull(torch.ones_like(value))[0].device) == GPU
+    assert str(func.jvp(torch.sin, (x,), (x,))[1].device) == GPU
 
 
 def test_vmap():
     from torch import func
 
-    rows = torch.arange(6.0, device=CARD).reshape(3, 2)
+    rows = torch.arange(6.0, device=GPU).reshape(3, 2)
     doubled = func.vmap(lambda row: row * 2)(rows)
-    assert str(doubled.device) == CARD
+    assert str(doubled.device) == GPU
     assert torch.equal(doubled, rows * 2)
     assert func.vmap(torch.dot)(rows, rows).tolist() == [1, 13, 41]
     assert func.vmap(func.grad(lambda v: (v**2).sum()))(rows).tolist() == (2 * rows).tolist()
-    model = torch.nn.Linear(2, 1).to(CARD)
+    model = torch.nn.Linear(2, 1).to(GPU)
     parameters = dict(model.named_parameters())
     per_sample = func.vmap(func.grad(lambda p, row: func.functional_call(model, p, (row,)).sum()), in_dims=(None, 0))(
         parameters, rows
     )
     assert per_sample["weight"].shape == (3, 1, 2)
-    assert str(per_sample["weight"].device) == CARD
+    assert str(per_sample["weight"].device) == GPU
 
 
 @pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
@@ -353,15 +342,15 @@ def test_compiled(compiler):
 
     x = leaf()
     y = step(x)
-    assert str(y.device) == CARD
+    assert str(y.device) == GPU
     y.sum().backward()
     assert x.grad.tolist() == [2, 2, 2]
     torch._dynamo.reset()
 
 
 def test_scripted_and_traced():
-    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()).to(CARD)
-    x = torch.ones(1, 3, device=CARD)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()).to(GPU)
+    x = torch.ones(1, 3, device=GPU)
     assert torch.equal(torch.fx.symbolic_trace(model)(x), model(x))
     exported = torch.export.export(model, (x,))
     assert torch.equal(exported.module()(x), model(x))

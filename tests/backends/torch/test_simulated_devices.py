@@ -24,7 +24,7 @@ def sim(index):
 # ---------------------------------------------------------------- names
 
 
-def test_devshim_and_torch_name_the_same_card():
+def test_devshim_and_torch_name_the_same_gpu():
     assert ds.gpu(1).native() == sim(1)
     assert ds.device(sim(1)) is ds.gpu(1)
     assert ds.device_of(torch.zeros(1, device="sim:1")) is ds.gpu(1)
@@ -32,7 +32,7 @@ def test_devshim_and_torch_name_the_same_card():
 
 
 @pytest.mark.parametrize("form", [str, torch.device, lambda name: torch.device("sim", 1)])
-def test_every_form_of_a_name(form):
+def test_every_form_of_a_device_name(form):
     named = form("sim:1")
     x = torch.zeros(2, device=named)
     assert x.device == sim(1)
@@ -42,13 +42,13 @@ def test_every_form_of_a_name(form):
     assert torch.ones(2).to(named).device == sim(1)
 
 
-def test_an_integer_is_a_card():
+def test_an_integer_names_a_gpu():
     assert torch.zeros(2, device=1).device == sim(1)
     assert torch.ones(2).to(1).device == sim(1)
     assert torch.device(1) == sim(1)
 
 
-def test_a_name_without_an_index_is_the_current_card():
+def test_a_name_without_an_index_is_the_current_gpu():
     assert torch.zeros(1, device="sim").device == sim(0)
     ACC.set_device_index(1)
     try:
@@ -63,7 +63,7 @@ def test_a_name_without_an_index_is_the_current_card():
     assert torch.zeros(1, device="sim").device == sim(0)
 
 
-def test_to_without_an_index_leaves_a_tensor_where_it_is_current():
+def test_to_without_an_index_returns_a_tensor_on_the_current_gpu():
     x = torch.zeros(1, device="sim:0")
     assert x.to("sim") is x
     assert x.to("sim:0") is x
@@ -85,13 +85,13 @@ def test_to_without_an_index_leaves_a_tensor_where_it_is_current():
         lambda: torch.Generator(device="sim:2"),
     ],
 )
-def test_a_card_that_is_not_there(make):
+def test_a_gpu_that_does_not_exist_is_refused(make):
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
         make()
     assert torch.ones(1, device="sim:1").add(1).item() == 2  # and everything continues
 
 
-def test_a_device_can_be_named_without_being_there():
+def test_a_device_that_does_not_exist_can_be_named():
     assert torch.device("sim:99").index == 99
 
 
@@ -104,7 +104,7 @@ def test_moving_by_method(method):
     assert torch.nn.Linear(2, 2).to(sim(1)).weight.device == sim(1)
 
 
-def test_what_tensors_say_of_themselves():
+def test_attributes_of_tensors():
     x = torch.zeros(2, device="sim:1")
     assert x.is_sim
     assert not torch.zeros(2).is_sim
@@ -116,7 +116,7 @@ def test_what_tensors_say_of_themselves():
 # ---------------------------------------------------------------- the current GPU
 
 
-def test_the_current_card_is_per_thread():
+def test_each_thread_has_its_own_current_gpu():
     seen = []
 
     def other():
@@ -131,7 +131,7 @@ def test_the_current_card_is_per_thread():
     assert ACC.current_device_index() == 0
 
 
-def test_a_card_for_a_block():
+def test_the_current_gpu_of_a_with_block():
     with ACC.device_index(1):
         assert ACC.current_device_index() == 1
         assert torch.zeros(1, device="sim").device == sim(1)
@@ -184,7 +184,7 @@ def test_default_device():
     assert torch.zeros(1).device.type == "cpu"
 
 
-def test_a_device_as_a_block():
+def test_a_device_as_a_context_manager():
     with torch.device("sim:1"):
         assert torch.zeros(1).device == sim(1)
         with torch.device("cpu"):
@@ -253,7 +253,7 @@ def test_streams_of_the_device_module():
 # ---------------------------------------------------------------- on and off
 
 
-def test_off_and_on_again_with_another_number():
+def test_simulation_restarts_with_another_number_of_gpus():
     for gpus in (1, 3, 2):
         ds.simulate(gpus=gpus)
         assert ACC.device_count() == torch.sim.device_count() == gpus
@@ -269,7 +269,7 @@ def test_off_and_on_again_with_another_number():
     assert torch.ones(2).add(1).tolist() == [2, 2]
 
 
-def test_a_tensor_that_outlives_its_card():
+def test_a_tensor_on_a_removed_gpu_is_refused():
     left = torch.ones(2, device="sim:1")
     ds.simulate(gpus=1)
     with pytest.raises(RuntimeError):
@@ -281,7 +281,7 @@ def test_a_tensor_that_outlives_its_card():
     assert torch.ones(2, device="sim:1").sum().item() == 2
 
 
-def test_off_leaves_nothing_behind():
+def test_switching_off_restores_pytorch():
     names = [(torch.nn.Module, "_apply"), (torch.Tensor, "to"), (torch.Tensor, "new_tensor"), (torch, "Generator")]
     names += [(torch.autograd, "backward"), (torch.UntypedStorage, "clone"), (ACC, "device_count")]
     ds.simulate(gpus=0)

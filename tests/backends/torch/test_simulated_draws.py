@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from simulated_torch import GPU
 
 import devshim as ds
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("two_cards")
-
-CARD = "sim:1"
 
 
 DRAWS = {
@@ -48,9 +47,9 @@ DRAWS = {
 
 
 @pytest.mark.parametrize("form", DRAWS)
-def test_one_seed_gives_the_hosts_numbers(form):
+def test_the_same_seed_draws_the_hosts_numbers(form):
     results = []
-    for device in ("cpu", CARD, CARD, "sim:0"):
+    for device in ("cpu", GPU, GPU, "sim:0"):
         torch.manual_seed(4)
         drawn = DRAWS[form](device)
         assert str(drawn.device) == device
@@ -59,28 +58,28 @@ def test_one_seed_gives_the_hosts_numbers(form):
 
 
 @pytest.mark.parametrize("form", DRAWS)
-def test_a_draw_moves_only_its_own_generator(form):
-    states = [torch.get_rng_state(), torch.sim.get_rng_state("sim:0"), torch.sim.get_rng_state(CARD)]
-    DRAWS[form](CARD)
+def test_a_draw_advances_only_the_generator_of_its_gpu(form):
+    states = [torch.get_rng_state(), torch.sim.get_rng_state("sim:0"), torch.sim.get_rng_state(GPU)]
+    DRAWS[form](GPU)
     assert torch.equal(states[0], torch.get_rng_state())
     assert torch.equal(states[1], torch.sim.get_rng_state("sim:0"))
-    assert not torch.equal(states[2], torch.sim.get_rng_state(CARD))
+    assert not torch.equal(states[2], torch.sim.get_rng_state(GPU))
 
 
 def test_generators():
-    one, other = (torch.Generator(device=CARD).manual_seed(9) for _ in range(2))
-    assert one.device == torch.device(CARD)
+    one, other = (torch.Generator(device=GPU).manual_seed(9) for _ in range(2))
+    assert one.device == torch.device(GPU)
     assert one.initial_seed() == 9
     assert isinstance(one, torch.Generator)
-    first = torch.rand(3, device=CARD, generator=one)
-    assert torch.equal(first, torch.rand(3, device=CARD, generator=other))
+    first = torch.rand(3, device=GPU, generator=one)
+    assert torch.equal(first, torch.rand(3, device=GPU, generator=other))
     state = one.get_state()
-    second = torch.randn(3, device=CARD, generator=one)
+    second = torch.randn(3, device=GPU, generator=one)
     one.set_state(state)
-    assert torch.equal(second, torch.randn(3, device=CARD, generator=one))
-    assert torch.empty(3, device=CARD).normal_(generator=one).isfinite().all()
-    assert torch.randperm(5, device=CARD, generator=one).sort().values.tolist() == [0, 1, 2, 3, 4]
-    assert torch.multinomial(torch.ones(3, device=CARD), 2, generator=one).shape == (2,)
+    assert torch.equal(second, torch.randn(3, device=GPU, generator=one))
+    assert torch.empty(3, device=GPU).normal_(generator=one).isfinite().all()
+    assert torch.randperm(5, device=GPU, generator=one).sort().values.tolist() == [0, 1, 2, 3, 4]
+    assert torch.multinomial(torch.ones(3, device=GPU), 2, generator=one).shape == (2,)
     assert one.seed() != 9
     assert str(torch.Generator("sim").device) == "sim:0"
 
@@ -88,7 +87,7 @@ def test_generators():
 @pytest.mark.parametrize("wrong", ["cpu", "sim:0"])
 def test_a_generator_of_another_device_is_refused(wrong):
     with pytest.raises(RuntimeError, match="generator"):
-        torch.rand(3, device=CARD, generator=torch.Generator(wrong))
+        torch.rand(3, device=GPU, generator=torch.Generator(wrong))
 
 
 def test_seeds():
@@ -96,46 +95,46 @@ def test_seeds():
     both = [torch.rand(2, device=f"sim:{i}").cpu() for i in range(2)]
     assert torch.equal(*both)
     torch.sim.manual_seed_all(1)
-    assert torch.equal(torch.rand(2, device=CARD).cpu(), both[0])
+    assert torch.equal(torch.rand(2, device=GPU).cpu(), both[0])
     torch.rand(1, device="sim:0")
     with torch.accelerator.device_index(1):
         torch.sim.manual_seed(1)
-    assert torch.equal(torch.rand(2, device=CARD).cpu(), both[0])
+    assert torch.equal(torch.rand(2, device=GPU).cpu(), both[0])
     assert not torch.equal(torch.rand(2, device="sim:0").cpu(), both[0])
     ds.random.seed(1)
-    assert torch.equal(torch.rand(2, device=CARD).cpu(), both[0])
+    assert torch.equal(torch.rand(2, device=GPU).cpu(), both[0])
     torch.seed()
-    assert not torch.equal(torch.rand(2, device=CARD).cpu(), both[0])
+    assert not torch.equal(torch.rand(2, device=GPU).cpu(), both[0])
 
 
 def test_states():
-    state = torch.sim.get_rng_state(CARD)
+    state = torch.sim.get_rng_state(GPU)
     assert state.device.type == "cpu"
     assert state.dtype == torch.uint8
-    drawn = torch.rand(3, device=CARD)
-    torch.sim.set_rng_state(state, CARD)
-    assert torch.equal(drawn, torch.rand(3, device=CARD))
+    drawn = torch.rand(3, device=GPU)
+    torch.sim.set_rng_state(state, GPU)
+    assert torch.equal(drawn, torch.rand(3, device=GPU))
 
 
-def test_forking():
+def test_fork_rng():
     torch.manual_seed(2)
-    wanted = torch.rand(3, device=CARD)
+    wanted = torch.rand(3, device=GPU)
     torch.manual_seed(2)
     with torch.random.fork_rng(devices=[0, 1], device_type="sim"):
-        torch.rand(3, device=CARD)
+        torch.rand(3, device=GPU)
         torch.manual_seed(77)
-    assert torch.equal(wanted, torch.rand(3, device=CARD))
+    assert torch.equal(wanted, torch.rand(3, device=GPU))
     with torch.random.fork_rng(devices=[1], device_type="sim"):
         torch.rand(1, device="sim:0")
-        torch.rand(1, device=CARD)
+        torch.rand(1, device=GPU)
 
 
-def test_off_and_on_starts_alike():
-    first = torch.rand(3, device=CARD)
+def test_restarted_gpus_draw_the_same_numbers():
+    first = torch.rand(3, device=GPU)
     ds.simulate(gpus=0)
     ds.simulate(gpus=2)
-    assert torch.rand(3, device=CARD).shape == first.shape
+    assert torch.rand(3, device=GPU).shape == first.shape
     torch.manual_seed(0)
-    again = torch.rand(3, device=CARD)
+    again = torch.rand(3, device=GPU)
     torch.manual_seed(0)
     assert torch.equal(torch.rand(3).cpu(), again.cpu())

@@ -6,20 +6,11 @@ import copy
 
 import pytest
 import torch
+from simulated_torch import GPU, two_gpus_for_module  # noqa: F401 - a fixture
 
-import devshim as ds
-
-GPU = "sim:1"
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
-
-
-@pytest.fixture(autouse=True)
-def cards():
-    ds.use("torch")
-    with ds.simulate(gpus=2):
-        yield
 
 
 def same_bits(card, host):
@@ -48,7 +39,7 @@ def test_integers_are_counted_in_bins(dtype, bins, low, high):
     assert found.tolist() == counted(host.flatten().tolist(), bins, low, high)
 
 
-def test_bins_without_a_range_take_that_of_the_data():
+def test_bins_without_a_range_use_the_range_of_the_data():
     x = torch.tensor([-3, 4, 4, 11], device=GPU)
     assert torch.histc(x, bins=7).tolist() == counted([-3, 4, 4, 11], 7, -3, 11)
     assert torch.histc(torch.full((5,), 2, device=GPU), bins=2).tolist() == [0, 5]
@@ -62,7 +53,7 @@ def test_counts_beyond_double_precision_are_exact():
     assert torch.histc(x, bins=4, min=2**60, max=2**60 + 4).tolist() == [1, 1, 0, 1]
 
 
-def test_results_are_written_where_out_says():
+def test_results_are_written_to_out():
     x, out = torch.tensor([0, 1, 1], device=GPU), torch.zeros(0, dtype=torch.int64, device=GPU)
     assert torch.histc(x, bins=2, out=out) is out
     assert out.tolist() == [1, 2]
@@ -88,7 +79,7 @@ def test_a_trace_of_bool_and_of_complex32():
     assert torch.tensor([True, False], device=GPU).abs().tolist() == [True, False]
 
 
-def test_a_complex_number_is_nan_where_one_of_its_parts_is():
+def test_a_complex_number_is_nan_if_a_part_is_nan():
     x = torch.tensor([[1 + 1j, complex(float("nan"), 2)], [complex(3, float("nan")), 4]], device=GPU)
     assert torch.nansum(x).item() == 5 + 1j
     assert torch.nansum(x, dim=0, keepdim=True).tolist() == [[1 + 1j, 4]]
@@ -138,7 +129,7 @@ def test_sizes_that_cufft_refuses_in_half_precision_are_refused(name, options):
     getattr(torch.fft, name)(x.float(), **options)
 
 
-def test_what_neither_has_is_refused():
+def test_a_dtype_that_neither_supports_is_refused():
     with pytest.raises(RuntimeError, match="Half"):
         torch.linalg.inv(torch.eye(2, dtype=torch.float16, device=GPU))
     with pytest.raises(RuntimeError, match="same device"):
@@ -169,7 +160,7 @@ def test_fused_optimizers_read_a_learning_rate_from_the_host(kind, options, shap
     assert torch.equal(train(GPU), train("cpu"))
 
 
-def test_a_fused_optimizer_takes_nothing_else_from_the_host():
+def test_a_fused_optimizer_refuses_other_host_tensors():
     weight = torch.nn.Parameter(torch.ones(3, device=GPU))
     weight.grad = torch.ones(3, device=GPU)
     steps, host = [torch.ones((), device=GPU)], torch.tensor(1.0)

@@ -5,21 +5,10 @@ from __future__ import annotations
 import copy
 
 import pytest
-
-import devshim as ds
+from simulated_torch import GPU, two_gpus_for_module  # noqa: F401 - a fixture
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
-
-CARD = "sim:1"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cards():
-    ds.use("torch")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
 
 
 def ints(*shape, high):
@@ -110,13 +99,13 @@ def flat(result):
     "ignore:LSTM with projections", "ignore:enable_nested_tensor is True", "ignore:Initializing zero"
 )
 @pytest.mark.parametrize("kind", ZOO)
-def test_forward_and_backward_are_the_hosts(kind):
+def test_forward_and_backward_equal_the_hosts(kind):
     make, draw = ZOO[kind]
     torch.manual_seed(1)
     on_host, inputs = make(), draw()
-    there = copy.deepcopy(on_host).to(CARD)
+    there = copy.deepcopy(on_host).to(GPU)
     sides = []
-    for model, device in ((on_host, "cpu"), (there, CARD)):
+    for model, device in ((on_host, "cpu"), (there, GPU)):
         arguments = [x.detach().to(device).requires_grad_(x.is_floating_point()) for x in inputs]
         torch.manual_seed(2)
         results = flat(model(*arguments))
@@ -126,7 +115,7 @@ def test_forward_and_backward_are_the_hosts(kind):
     for host, card in zip(*sides, strict=True):
         assert (host is None) == (card is None)
         if card is not None:
-            assert str(card.device) == CARD
+            assert str(card.device) == GPU
             torch.testing.assert_close(card.cpu(), host)
 
 
@@ -135,10 +124,10 @@ def test_packed_sequences():
 
     rows = [torch.randn(n, 3) for n in (4, 2, 3)]
     model = nn.LSTM(3, 5)
-    there = copy.deepcopy(model).to(CARD)
-    padded = pad_sequence([row.to(CARD) for row in rows])
+    there = copy.deepcopy(model).to(GPU)
+    padded = pad_sequence([row.to(GPU) for row in rows])
     packed = pack_padded_sequence(padded, torch.tensor([4, 2, 3]), enforce_sorted=False)
-    assert str(packed.data.device) == CARD
+    assert str(packed.data.device) == GPU
     assert packed.batch_sizes.device.type == "cpu"
     result, lengths = pad_packed_sequence(there(packed)[0])
     wanted, _ = pad_packed_sequence(model(pack_sequence(rows, enforce_sorted=False))[0])
@@ -150,13 +139,13 @@ def test_packed_sequences():
 
 def test_attention_masks_and_fast_paths():
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 2).eval()
-    there = copy.deepcopy(model).to(CARD)
+    there = copy.deepcopy(model).to(GPU)
     x = torch.randn(2, 3, 4)
     mask = nn.Transformer.generate_square_subsequent_mask(3)
     with torch.no_grad():
         for kwargs in ({}, {"mask": mask, "is_causal": True}):
-            moved = {name: each.to(CARD) if isinstance(each, torch.Tensor) else each for name, each in kwargs.items()}
-            torch.testing.assert_close(there(x.to(CARD), **moved).cpu(), model(x, **kwargs))
+            moved = {name: each.to(GPU) if isinstance(each, torch.Tensor) else each for name, each in kwargs.items()}
+            torch.testing.assert_close(there(x.to(GPU), **moved).cpu(), model(x, **kwargs))
 
 
 MASKS = {
@@ -170,29 +159,29 @@ MASKS = {
 
 
 @pytest.mark.parametrize("form", MASKS)
-def test_attention_is_the_hosts_to_the_bit(form):
+def test_attention_equals_the_hosts_bit_for_bit(form):
     heads = 2 if form == "shared heads" else 4
     drawn = [torch.randn(2, 4, 16, 8), torch.randn(2, heads, 16, 8), torch.randn(2, heads, 16, 8)]
     sides = []
-    for device in ("cpu", CARD):
+    for device in ("cpu", GPU):
         leaves = [x.clone().to(device).requires_grad_() for x in drawn]
         options = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in MASKS[form].items()}
         out = nn.functional.scaled_dot_product_attention(*leaves, **options)
         out.square().sum().backward()
         sides.append([out, *(x.grad for x in leaves)])
     for host, card in zip(*sides, strict=True):
-        assert str(card.device) == CARD
+        assert str(card.device) == GPU
         assert torch.equal(card.cpu(), host)
 
 
-def test_attention_elsewhere_than_in_plain_tensors():
+def test_attention_of_tensors_that_are_not_plain():
     """The formula computes what the fused kernel cannot: a gradient of the mask, ``vmap``, dropout."""
-    q, k, v = (torch.randn(2, 4, 16, 8, device=CARD) for _ in range(3))
+    q, k, v = (torch.randn(2, 4, 16, 8, device=GPU) for _ in range(3))
     attend = nn.functional.scaled_dot_product_attention
-    mask = torch.zeros(16, 16, device=CARD, requires_grad=True)
+    mask = torch.zeros(16, 16, device=GPU, requires_grad=True)
     attend(q, k, v, attn_mask=mask).sum().backward()
-    assert str(mask.grad.device) == CARD
+    assert str(mask.grad.device) == GPU
     torch.testing.assert_close(torch.vmap(attend)(q, k, v), attend(q, k, v))
     with pytest.raises(RuntimeError, match="same device"):
         attend(q, k.cpu(), v)
-    assert str(attend(q, k, v, dropout_p=0.5).device) == CARD
+    assert str(attend(q, k, v, dropout_p=0.5).device) == GPU

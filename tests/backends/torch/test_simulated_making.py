@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-import devshim as ds
+from simulated_torch import GPU, is_on_gpu, two_gpus_for_module  # noqa: F401 - a fixture
 
 torch = pytest.importorskip("torch")
-
-CARD = "sim:1"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cards():
-    ds.use("torch")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
-
-
-def here(x):
-    return str(x.device) == CARD
 
 
 MAKERS = {
@@ -63,9 +48,9 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("form", MAKERS)
-def test_made(form):
-    there, on_host = MAKERS[form](CARD), MAKERS[form]("cpu")
-    assert here(there)
+def test_created_tensors_equal_the_hosts(form):
+    there, on_host = MAKERS[form](GPU), MAKERS[form]("cpu")
+    assert is_on_gpu(there)
     assert type(there) is type(on_host)
     assert there.stride() == on_host.stride()
     torch.testing.assert_close(there.cpu(), on_host, rtol=0, atol=0)
@@ -78,12 +63,12 @@ DTYPES += [torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental", "ignore:Casting complex values to real")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_dtype_travels(dtype):
+def test_every_dtype_is_copied(dtype):
     x = torch.tensor([0, 1, 1, 0, 1]).to(dtype)
-    there = x.to(CARD)
-    assert here(there)
+    there = x.to(GPU)
+    assert is_on_gpu(there)
     assert there.dtype == dtype
     assert torch.equal(there.cpu().view(torch.uint8), x.view(torch.uint8))
-    assert here(there.clone())
+    assert is_on_gpu(there.clone())
     assert torch.equal(there.view(torch.uint8).cpu(), x.view(torch.uint8))
     assert there.to(torch.float32).cpu().tolist() == [0, 1, 1, 0, 1]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 
 import pytest
+from simulated_torch import GPU
 
 import devshim as ds
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-CARD = "sim:1"
 MIB = 1 << 20
 
 
@@ -37,11 +37,11 @@ def used():
     return ds.memory("gpu:1").used
 
 
-def test_every_count_agrees(card):
-    x = torch.zeros(MIB, dtype=torch.uint8, device=CARD)
+def test_devshim_and_torch_count_the_same_bytes(card):
+    x = torch.zeros(MIB, dtype=torch.uint8, device=GPU)
     sim, acc = torch.sim, torch.accelerator
     assert used() == MIB
-    assert sim.memory_allocated(1) == sim.memory_allocated(CARD) == acc.memory_allocated(1) == MIB
+    assert sim.memory_allocated(1) == sim.memory_allocated(GPU) == acc.memory_allocated(1) == MIB
     assert sim.memory_allocated() == acc.memory_allocated() == 0
     assert acc.memory_reserved(1) >= MIB
     assert sim.mem_get_info(1) == acc.get_memory_info(1) == (3 * MIB, 4 * MIB)
@@ -63,36 +63,36 @@ def test_every_count_agrees(card):
 @pytest.mark.parametrize(
     ("make", "taken"),
     [
-        (lambda: torch.zeros(1, device=CARD), 512),
-        (lambda: torch.zeros(128, device=CARD), 512),
-        (lambda: torch.zeros(129, device=CARD), 1024),
-        (lambda: torch.zeros(0, device=CARD), 0),
-        (lambda: torch.ones(256).to(CARD), 1024),
-        (lambda: torch.ones(256, dtype=torch.float64).to(CARD, torch.float16), 512),
-        (lambda: torch.zeros(256, device=CARD).expand(4, 256), 1024),
-        (lambda: torch.zeros(256, device=CARD)[:2].view(2, 1), 1024),
-        (lambda: torch.arange(256.0, device=CARD).reshape(16, 16).t(), 1024),
-        (lambda: nn.Linear(16, 16, device=CARD), 1024 + 512),
-        (lambda: nn.Linear(16, 16).to(CARD), 1024 + 512),
-        (lambda: torch.zeros(4, device=CARD).resize_(512), 2048),
-        (lambda: torch.ones(256, device=CARD).untyped_storage(), 1024),
-        (lambda: torch.zeros(256, device=CARD).detach().requires_grad_(), 1024),
-        (lambda: torch.zeros(256, device=CARD).clone(), 1024),
-        (lambda: torch.empty(0, device=CARD).set_(torch.zeros(256, device=CARD)), 1024),
+        (lambda: torch.zeros(1, device=GPU), 512),
+        (lambda: torch.zeros(128, device=GPU), 512),
+        (lambda: torch.zeros(129, device=GPU), 1024),
+        (lambda: torch.zeros(0, device=GPU), 0),
+        (lambda: torch.ones(256).to(GPU), 1024),
+        (lambda: torch.ones(256, dtype=torch.float64).to(GPU, torch.float16), 512),
+        (lambda: torch.zeros(256, device=GPU).expand(4, 256), 1024),
+        (lambda: torch.zeros(256, device=GPU)[:2].view(2, 1), 1024),
+        (lambda: torch.arange(256.0, device=GPU).reshape(16, 16).t(), 1024),
+        (lambda: nn.Linear(16, 16, device=GPU), 1024 + 512),
+        (lambda: nn.Linear(16, 16).to(GPU), 1024 + 512),
+        (lambda: torch.zeros(4, device=GPU).resize_(512), 2048),
+        (lambda: torch.ones(256, device=GPU).untyped_storage(), 1024),
+        (lambda: torch.zeros(256, device=GPU).detach().requires_grad_(), 1024),
+        (lambda: torch.zeros(256, device=GPU).clone(), 1024),
+        (lambda: torch.empty(0, device=GPU).set_(torch.zeros(256, device=GPU)), 1024),
     ],
 )
-def test_what_a_tensor_takes(card, make, taken):
+def test_bytes_of_a_tensor(card, make, taken):
     kept = make()
     assert used() == taken
     del kept
     assert used() == 0
 
 
-def test_nothing_is_kept_behind_ones_back(card):
+def test_temporary_tensors_are_freed(card):
     """Temporaries, graphs and gradients are freed with their last reference, without a collection."""
     gc.disable()
     try:
-        x = torch.ones(256, device=CARD, requires_grad=True)
+        x = torch.ones(256, device=GPU, requires_grad=True)
         y = ((x * 2).relu() @ x.exp()).sum()
         y.backward()
         assert used() == 2 * 1024 + 512
@@ -108,8 +108,8 @@ def test_nothing_is_kept_behind_ones_back(card):
         gc.enable()
 
 
-def test_the_peak_is_what_was_there_at_once(card):
-    x = torch.zeros(MIB, dtype=torch.uint8, device=CARD)
+def test_the_peak_counts_bytes_that_were_in_use_together(card):
+    x = torch.zeros(MIB, dtype=torch.uint8, device=GPU)
     for _ in range(4):
         x = x + 1
     assert ds.memory(card).peak == 2 * MIB
@@ -123,28 +123,28 @@ def test_the_peak_is_what_was_there_at_once(card):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda: torch.empty(5 * MIB, dtype=torch.uint8, device=CARD),
-        lambda: torch.ones(5 * MIB, dtype=torch.uint8).to(CARD),
-        lambda: torch.ones(1, device=CARD).expand(2 * MIB).clone(),
-        lambda: nn.Linear(1500, 1500).to(CARD),
-        lambda: torch.ones(1500, 1, device=CARD) @ torch.ones(1, 1500, device=CARD),
-        lambda: torch.zeros(4, device=CARD).resize_(2 * MIB),
-        lambda: torch.rand(2 * MIB, device=CARD),
-        lambda: [torch.zeros(MIB // 8, device=CARD) for _ in range(20)],
+        lambda: torch.empty(5 * MIB, dtype=torch.uint8, device=GPU),
+        lambda: torch.ones(5 * MIB, dtype=torch.uint8).to(GPU),
+        lambda: torch.ones(1, device=GPU).expand(2 * MIB).clone(),
+        lambda: nn.Linear(1500, 1500).to(GPU),
+        lambda: torch.ones(1500, 1, device=GPU) @ torch.ones(1, 1500, device=GPU),
+        lambda: torch.zeros(4, device=GPU).resize_(2 * MIB),
+        lambda: torch.rand(2 * MIB, device=GPU),
+        lambda: [torch.zeros(MIB // 8, device=GPU) for _ in range(20)],
     ],
 )
-def test_a_full_card(card, ask, full):
+def test_a_full_gpu_refuses(card, ask, full):
     with pytest.raises(full):
         ask()
     gc.collect()
     assert used() == 0
-    assert torch.ones(3, device=CARD).sum().item() == 3
+    assert torch.ones(3, device=GPU).sum().item() == 3
 
 
-def test_what_a_full_card_says(card):
-    kept = torch.zeros(MIB, dtype=torch.uint8, device=CARD)
+def test_the_error_of_a_full_gpu(card):
+    kept = torch.zeros(MIB, dtype=torch.uint8, device=GPU)
     with pytest.raises(torch.OutOfMemoryError) as caught:
-        torch.zeros(70 * MIB, dtype=torch.uint8, device=CARD)
+        torch.zeros(70 * MIB, dtype=torch.uint8, device=GPU)
     told = str(caught.value)
     assert "gpu:1" in told
     assert f"{70 * MIB:,}" in told
@@ -153,10 +153,10 @@ def test_what_a_full_card_says(card):
     del kept
 
 
-def test_a_module_that_does_not_fit_stays_whole(card):
+def test_a_module_that_does_not_fit_stays_on_the_host(card):
     model = nn.Sequential(nn.Linear(500, 500), nn.Linear(1500, 1500))
     with pytest.raises(torch.OutOfMemoryError):
-        model.to(CARD)
+        model.to(GPU)
     model.cpu()
     assert {each.device.type for each in model.parameters()} == {"cpu"}
     assert model[0](torch.ones(1, 500)).shape == (1, 500)
@@ -164,18 +164,18 @@ def test_a_module_that_does_not_fit_stays_whole(card):
 
 def test_smaller_batches(card):
     def step(n):
-        return torch.zeros(n, MIB, dtype=torch.uint8, device=CARD).shape[0]
+        return torch.zeros(n, MIB, dtype=torch.uint8, device=GPU).shape[0]
 
     assert ds.shrink_batch(step, 10) == (2, 2)
 
 
-def test_a_whole_training_step_gives_all_back(card):
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2 * 36, 4)).to(CARD)
+def test_a_training_step_frees_its_memory(card):
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2 * 36, 4)).to(GPU)
     opt = torch.optim.Adam(model.parameters())
     for _ in range(3):
         opt.zero_grad()
         nn.functional.cross_entropy(
-            model(torch.ones(2, 1, 8, 8, device=CARD)), torch.zeros(2, dtype=torch.int64, device=CARD)
+            model(torch.ones(2, 1, 8, 8, device=GPU)), torch.zeros(2, dtype=torch.int64, device=GPU)
         ).backward()
         opt.step()
         taken = used()

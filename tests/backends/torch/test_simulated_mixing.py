@@ -5,19 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from simulated_torch import two_gpus_for_module  # noqa: F401 - a fixture
 
 import devshim as ds
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cards():
-    ds.use("torch")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
 
 
 def x(*shape, on="sim:1"):
@@ -85,7 +78,7 @@ REFUSED_BY_PYTORCH = {"attention", "lstm", "grad"}
 
 @pytest.mark.parametrize("other", ["cpu", "sim:0"])
 @pytest.mark.parametrize("form", REFUSED)
-def test_refused(form, other):
+def test_mixed_devices_are_refused(form, other):
     with pytest.raises(RuntimeError) as caught:
         REFUSED[form](other)
     told = str(caught.value)
@@ -96,7 +89,7 @@ def test_refused(form, other):
 
 @pytest.mark.parametrize("other", ["cpu", "sim:0"])
 @pytest.mark.parametrize("form", ["add", "cat", "linear", "embedding", "mse", "index_select", "where", "out="])
-def test_a_refusal_says_what_a_real_card_says(form, other):
+def test_an_error_has_the_text_of_a_real_gpu(form, other):
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device") as caught:
         REFUSED[form](other)
     assert "gpu:1 (simulated)" in str(caught.value)
@@ -150,32 +143,32 @@ def _assigned(key, value):
 
 
 @pytest.mark.parametrize("form", MIXED)
-def test_allowed(form):
+def test_mixtures_that_a_real_gpu_accepts(form):
     assert MIXED[form]().device == torch.device("sim:1")
 
 
-def test_a_number_of_the_card_does_not_mix_with_the_host():
+def test_a_scalar_of_the_gpu_does_not_mix_with_the_host():
     with pytest.raises(RuntimeError, match="same device"):
         torch.ones(3) + torch.tensor(2.0, device="sim:1")
     with pytest.raises(RuntimeError, match="same device"):
         torch.tensor(2.0, device="sim:1") + torch.tensor([1.0, 2.0], device="sim:0")
 
 
-def test_indices_of_a_card_do_not_index_the_host():
+def test_indices_on_a_gpu_do_not_index_a_host_tensor():
     with pytest.raises(RuntimeError, match="indices should be either on cpu or on the same device"):
         torch.ones(3)[ids(0, 1)]
     with pytest.raises(RuntimeError, match="indices should be either on"):
         x()[ids(0, 1, on="sim:0")]
 
 
-def test_two_numbers():
+def test_two_scalars():
     number = torch.tensor(2.0, device="sim:1")
     assert (number + torch.tensor(1.0)).device == torch.device("sim:1")
     assert (torch.tensor(1.0) + number).device == torch.device("sim:1")
     assert (number + torch.tensor(1.0, dtype=torch.float64)).dtype == torch.float32 or True
 
 
-def test_values_of_what_is_allowed():
+def test_values_of_accepted_mixtures():
     assert (x() + torch.tensor(2.0)).tolist() == [3, 3, 3]
     assert _assigned(torch.tensor([0, 2]), 5.0).tolist() == [5, 1, 5]
     assert x(3, 3)[torch.tensor([0, 2])].shape == (2, 3)

@@ -6,13 +6,12 @@ import copy
 import io
 
 import pytest
+from simulated_torch import GPU
 
 import devshim as ds
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
-
-CARD = "sim:1"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -30,16 +29,16 @@ def devices(model):
 # ---------------------------------------------------------------- moving
 
 
-@pytest.mark.parametrize("move", [lambda m: m.to(CARD), lambda m: m.sim(1)])
-def test_identity(move):
+@pytest.mark.parametrize("move", [lambda m: m.to(GPU), lambda m: m.sim(1)])
+def test_parameters_keep_their_identity(move):
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     parameters, module = list(model.parameters()), model[0]
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     assert move(model) is model
     assert model[0] is module
     assert all(one is other for one, other in zip(parameters, model.parameters(), strict=True))
-    assert devices(model) == {CARD}
-    model(torch.ones(2, 3, device=CARD)).square().sum().backward()
+    assert devices(model) == {GPU}
+    model(torch.ones(2, 3, device=GPU)).square().sum().backward()
     optimizer.step()
     assert all(type(each) is nn.Parameter for each in model.parameters())
     model.to("sim:2")
@@ -50,12 +49,12 @@ def test_identity(move):
     assert {str(each.grad.device) for each in model.parameters()} == {"cpu"}
 
 
-def test_ties():
+def test_tied_parameters_stay_tied():
     model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5, bias=False))
     model[1].weight = model[0].weight
-    model.to(CARD)
+    model.to(GPU)
     assert model[1].weight is model[0].weight
-    model(torch.tensor([1, 2], device=CARD)).sum().backward()
+    model(torch.tensor([1, 2], device=GPU)).sum().backward()
     with torch.no_grad():
         model[0].weight.zero_()
     assert not model[1].weight.any().item()
@@ -67,19 +66,19 @@ def test_buffers_dtypes_and_modes():
     model = nn.BatchNorm1d(3)
     model.register_buffer("counts", torch.arange(3))
     model.register_buffer("volatile", torch.ones(1), persistent=False)
-    model.to(CARD, torch.float64)
-    assert devices(model) == {CARD}
+    model.to(GPU, torch.float64)
+    assert devices(model) == {GPU}
     assert model.counts.dtype == torch.int64
     assert model.weight.dtype == torch.float64
     assert set(model.state_dict()) == {"weight", "bias", "running_mean", "running_var", "num_batches_tracked", "counts"}
     model.half().float().bfloat16().double()
     assert model.eval().training is False
-    assert devices(model) == {CARD}
+    assert devices(model) == {GPU}
     model.requires_grad_(False).to("cpu")
     assert not model.weight.requires_grad
 
 
-def test_parts_on_several_cards():
+def test_parts_on_several_gpus():
     class Parts(nn.Module):
         def __init__(self):
             super().__init__()
@@ -97,62 +96,62 @@ def test_parts_on_several_cards():
 
 def test_meta_and_empty():
     model = nn.Linear(3, 3, device="meta")
-    model.to_empty(device=CARD)
-    assert devices(model) == {CARD}
+    model.to_empty(device=GPU)
+    assert devices(model) == {GPU}
     nn.init.ones_(model.weight)
     assert model.weight.sum().item() == 9
-    assert devices(nn.utils.skip_init(nn.Linear, 2, 2, device=CARD)) == {CARD}
+    assert devices(nn.utils.skip_init(nn.Linear, 2, 2, device=GPU)) == {GPU}
 
 
 def test_copies():
-    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(CARD)
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(GPU)
     other = copy.deepcopy(model)
-    assert devices(other) == {CARD}
+    assert devices(other) == {GPU}
     with torch.no_grad():
         other[0].weight.zero_()
     assert model[0].weight.any().item()
-    tensor = torch.ones(3, device=CARD)[1:]
+    tensor = torch.ones(3, device=GPU)[1:]
     again = copy.deepcopy([tensor, tensor])
     assert again[0] is again[1]
-    assert str(again[0].device) == CARD
-    assert str(copy.copy(tensor).device) == CARD
-    parameter = copy.deepcopy(nn.Parameter(torch.ones(2, device=CARD)))
+    assert str(again[0].device) == GPU
+    assert str(copy.copy(tensor).device) == GPU
+    parameter = copy.deepcopy(nn.Parameter(torch.ones(2, device=GPU)))
     assert isinstance(parameter, nn.Parameter)
-    assert str(parameter.device) == CARD
+    assert str(parameter.device) == GPU
 
 
 def test_lazy_modules():
-    model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d()).to(CARD)
-    assert model(torch.ones(2, 5, device=CARD)).shape == (2, 3)
-    assert devices(model) == {CARD}
+    model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d()).to(GPU)
+    assert model(torch.ones(2, 5, device=GPU)).shape == (2, 3)
+    assert devices(model) == {GPU}
     convolution = nn.LazyConv2d(2, 3)
     convolution(torch.ones(1, 1, 4, 4))
-    assert devices(convolution.to(CARD)) == {CARD}
+    assert devices(convolution.to(GPU)) == {GPU}
 
 
 def test_parametrizations():
     from torch.nn.utils import parametrizations, parametrize, spectral_norm, weight_norm
 
-    model = parametrizations.weight_norm(nn.Linear(3, 3)).to(CARD)
-    parametrizations.spectral_norm(nn.Linear(3, 3)).to(CARD)(torch.ones(1, 3, device=CARD)).sum().backward()
-    parametrizations.orthogonal(nn.Linear(3, 3)).to(CARD)(torch.ones(1, 3, device=CARD)).sum().backward()
-    model(torch.ones(1, 3, device=CARD)).sum().backward()
-    assert devices(model) == {CARD}
+    model = parametrizations.weight_norm(nn.Linear(3, 3)).to(GPU)
+    parametrizations.spectral_norm(nn.Linear(3, 3)).to(GPU)(torch.ones(1, 3, device=GPU)).sum().backward()
+    parametrizations.orthogonal(nn.Linear(3, 3)).to(GPU)(torch.ones(1, 3, device=GPU)).sum().backward()
+    model(torch.ones(1, 3, device=GPU)).sum().backward()
+    assert devices(model) == {GPU}
     parametrize.remove_parametrizations(model, "weight")
-    assert str(model.weight.device) == CARD
+    assert str(model.weight.device) == GPU
     with pytest.warns(FutureWarning, match="weight_norm"):
         old = weight_norm(nn.Linear(3, 3))
-    assert str(old.to(CARD)(torch.ones(1, 3, device=CARD)).device) == CARD
-    assert str(spectral_norm(nn.Linear(3, 3)).to(CARD)(torch.ones(1, 3, device=CARD)).device) == CARD
+    assert str(old.to(GPU)(torch.ones(1, 3, device=GPU)).device) == GPU
+    assert str(spectral_norm(nn.Linear(3, 3)).to(GPU)(torch.ones(1, 3, device=GPU)).device) == GPU
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")
 def test_scripted_modules():
     """They are stored in C++, and must be notified of new parameters."""
-    model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))).to(CARD)
-    assert devices(model) == {CARD}
-    model(torch.ones(3, 2, device=CARD)).sum().backward()
-    assert {str(each.grad.device) for each in model.parameters()} == {CARD}
+    model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))).to(GPU)
+    assert devices(model) == {GPU}
+    model(torch.ones(3, 2, device=GPU)).sum().backward()
+    assert {str(each.grad.device) for each in model.parameters()} == {GPU}
     file = io.BytesIO()
     torch.jit.save(model, file)
     file.seek(0)
@@ -163,11 +162,11 @@ def test_scripted_modules():
 def test_pruning():
     from torch.nn.utils import prune
 
-    layer = nn.Linear(4, 4).to(CARD)
+    layer = nn.Linear(4, 4).to(GPU)
     prune.l1_unstructured(layer, "weight", amount=0.5)
     assert (layer.weight == 0).sum().item() == 8
     prune.remove(layer, "weight")
-    assert str(layer.weight.device) == CARD
+    assert str(layer.weight.device) == GPU
 
 
 # ---------------------------------------------------------------- data parallel
@@ -192,7 +191,7 @@ def test_data_parallel():
     assert nn.DataParallel(model).device_ids == [0, 1, 2]
 
 
-def test_the_parts_of_data_parallel():
+def test_the_functions_behind_data_parallel():
     from torch.nn.parallel import comm, gather, replicate, scatter
 
     x = torch.arange(6.0, device="sim:0")

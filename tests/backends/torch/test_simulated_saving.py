@@ -9,14 +9,13 @@ import subprocess
 import sys
 
 import pytest
+from simulated_torch import GPU
 
 import devshim as ds
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("two_cards")
 nn = torch.nn
-
-CARD = "sim:1"
 
 
 def saved(obj):
@@ -30,11 +29,11 @@ def saved(obj):
 
 
 @pytest.mark.parametrize("weights_only", [True, False])
-def test_what_was_on_a_card_comes_back_to_it(weights_only):
-    x = torch.arange(6.0, device=CARD)
+def test_a_saved_tensor_is_loaded_to_its_gpu(weights_only):
+    x = torch.arange(6.0, device=GPU)
     state = {"x": x, "view": x[2:4], "n": 3, "p": nn.Parameter(torch.ones(2, device="sim:0"))}
     back = torch.load(saved(state), weights_only=weights_only)
-    assert str(back["x"].device) == CARD
+    assert str(back["x"].device) == GPU
     assert str(back["p"].device) == "sim:0"
     assert isinstance(back["p"], nn.Parameter)
     assert torch.equal(back["x"], x)
@@ -59,18 +58,18 @@ MAPS = {
 @pytest.mark.parametrize("form", MAPS)
 def test_map_location(form):
     to, wanted = MAPS[form]
-    file = saved({"x": torch.arange(3.0, device=CARD)})
+    file = saved({"x": torch.arange(3.0, device=GPU)})
     back = torch.load(file, map_location=to() if callable(to) else to)["x"]
     assert str(back.device) == wanted
     if wanted != "meta":
         assert back.tolist() == [0, 1, 2]
 
 
-def test_from_the_host_to_a_card():
-    back = torch.load(saved(torch.arange(3.0)), map_location=CARD)
-    assert str(back.device) == CARD
-    with torch.device(CARD):
-        assert str(torch.load(saved(torch.arange(3.0))).device) in (CARD, "cpu")
+def test_a_host_tensor_is_loaded_to_a_gpu():
+    back = torch.load(saved(torch.arange(3.0)), map_location=GPU)
+    assert str(back.device) == GPU
+    with torch.device(GPU):
+        assert str(torch.load(saved(torch.arange(3.0))).device) in (GPU, "cpu")
 
 
 @pytest.mark.parametrize("to", [None, "sim:1", "cpu"])
@@ -84,13 +83,13 @@ def test_mapped_files(tmp_path, to):
 
 def test_old_formats(tmp_path):
     path = tmp_path / "x.pt"
-    torch.save(torch.arange(3.0, device=CARD), path, _use_new_zipfile_serialization=False)
-    assert str(torch.load(path).device) == CARD
+    torch.save(torch.arange(3.0, device=GPU), path, _use_new_zipfile_serialization=False)
+    assert str(torch.load(path).device) == GPU
     assert torch.load(path, map_location="cpu").tolist() == [0, 1, 2]
 
 
-def test_a_card_that_is_not_there():
-    file = saved(torch.ones(2, device=CARD))
+def test_a_gpu_that_does_not_exist_is_refused():
+    file = saved(torch.ones(2, device=GPU))
     ds.simulate(gpus=1)
     with pytest.raises(RuntimeError):
         torch.load(file)
@@ -106,26 +105,26 @@ def test_a_card_that_is_not_there():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.bool, torch.int8, torch.uint16, torch.complex64])
 def test_every_dtype_is_saved(dtype):
-    x = torch.tensor([0, 1, 1]).to(dtype).to(CARD)
+    x = torch.tensor([0, 1, 1]).to(dtype).to(GPU)
     back = torch.load(saved(x))
     assert back.dtype == dtype
     assert torch.equal(back.cpu(), x.cpu())
 
 
 def test_pickle():
-    x = torch.ones(3, device=CARD, requires_grad=True)
+    x = torch.ones(3, device=GPU, requires_grad=True)
     back = pickle.loads(pickle.dumps(x))
-    assert str(back.device) == CARD
+    assert str(back.device) == GPU
     assert back.requires_grad
-    model = pickle.loads(pickle.dumps(nn.Linear(2, 2).to(CARD)))
-    assert str(model.weight.device) == CARD
-    assert pickle.loads(pickle.dumps(torch.device(CARD))) == torch.device(CARD)
+    model = pickle.loads(pickle.dumps(nn.Linear(2, 2).to(GPU)))
+    assert str(model.weight.device) == GPU
+    assert pickle.loads(pickle.dumps(torch.device(GPU))) == torch.device(GPU)
 
 
 def test_state_dicts():
-    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(CARD)
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(GPU)
     state = model.state_dict()
-    assert {str(each.device) for each in state.values()} == {CARD}
+    assert {str(each.device) for each in state.values()} == {GPU}
     host = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     weight = host[0].weight
     host.load_state_dict(state)
@@ -133,20 +132,20 @@ def test_state_dicts():
     assert weight.device.type == "cpu"
     assert torch.equal(weight, model[0].weight.cpu())
     host.load_state_dict(state, assign=True)
-    assert str(host[0].weight.device) == CARD
+    assert str(host[0].weight.device) == GPU
     assert isinstance(host[0].weight, nn.Parameter)
     with torch.device("meta"):
         empty = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     empty.load_state_dict(torch.load(saved(state)), assign=True)
-    assert str(empty[0].weight.device) == CARD
+    assert str(empty[0].weight.device) == GPU
     model.load_state_dict({name: each.cpu() for name, each in state.items()})
-    assert str(model[0].weight.device) == CARD
+    assert str(model[0].weight.device) == GPU
 
 
 # ---------------------------------------------------------------- processes
 
 
-def test_a_forked_process_goes_on():
+def test_a_forked_process_uses_the_gpus():
     if not hasattr(os, "fork"):
         pytest.skip("hardware: no fork")
     program = """
@@ -214,16 +213,16 @@ def test_data_loaders(workers, pin):
     seen = []
     for x, y in loader:
         assert x.is_pinned() == pin
-        there, target = x.to(CARD, non_blocking=True), y.to(CARD, non_blocking=True)
+        there, target = x.to(GPU, non_blocking=True), y.to(GPU, non_blocking=True)
         assert torch.equal(there * there, target.float())
         seen += there.tolist()
     assert seen == list(range(10))
 
 
-def test_a_dataset_on_the_card():
-    data = torch.utils.data.TensorDataset(torch.arange(6.0, device=CARD), torch.arange(6, device=CARD))
+def test_a_dataset_on_the_gpu():
+    data = torch.utils.data.TensorDataset(torch.arange(6.0, device=GPU), torch.arange(6, device=GPU))
     batches = list(torch.utils.data.DataLoader(data, batch_size=3, shuffle=True))
-    assert {str(x.device) for batch in batches for x in batch} == {CARD}
+    assert {str(x.device) for batch in batches for x in batch} == {GPU}
     assert sorted(torch.cat([x for x, _ in batches]).tolist()) == list(range(6))
     parts = torch.utils.data.random_split(data, [4, 2])
     assert [len(part) for part in parts] == [4, 2]

@@ -6,24 +6,11 @@ import gc
 
 import numpy as np
 import pytest
+from simulated_torch import GPU, is_on_gpu, two_gpus_for_module  # noqa: F401 - a fixture
 
 import devshim as ds
 
 torch = pytest.importorskip("torch")
-
-CARD = "sim:1"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cards():
-    ds.use("torch")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
-
-
-def here(x):
-    return str(x.device) == CARD
 
 
 def test_pinned_memory():
@@ -32,7 +19,7 @@ def test_pinned_memory():
     assert pinned.is_pinned()
     assert not x.is_pinned()
     assert pinned.pin_memory() is pinned
-    there = pinned.to(CARD, non_blocking=True)
+    there = pinned.to(GPU, non_blocking=True)
     assert there.tolist() == [0, 1, 2]
     assert not there.is_pinned()
     with pytest.raises(RuntimeError, match="cannot pin"):
@@ -40,25 +27,25 @@ def test_pinned_memory():
 
 
 def test_storages():
-    x = torch.arange(4.0, device=CARD)
+    x = torch.arange(4.0, device=GPU)
     storage = x.untyped_storage()
-    assert str(storage.device) == CARD
+    assert str(storage.device) == GPU
     assert storage.nbytes() == 16
     assert storage.cpu().device.type == "cpu"
     assert torch.empty(0).set_(storage.cpu(), 0, (4,), (1,)).tolist() == [0, 1, 2, 3]
     copy = storage.clone()
-    assert str(copy.device) == CARD
+    assert str(copy.device) == GPU
     assert copy.data_ptr() != storage.data_ptr()
-    made = torch.UntypedStorage(8, device=CARD)
-    assert (made.nbytes(), str(made.device)) == (8, CARD)
-    assert str(torch.ones(2).untyped_storage().to(device=torch.device(CARD)).device) == CARD
+    made = torch.UntypedStorage(8, device=GPU)
+    assert (made.nbytes(), str(made.device)) == (8, GPU)
+    assert str(torch.ones(2).untyped_storage().to(device=torch.device(GPU)).device) == GPU
     assert x.storage_offset() == 0
 
 
 def test_dlpack():
-    x = torch.arange(3.0, device=CARD)
+    x = torch.arange(3.0, device=GPU)
     shared = torch.from_dlpack(x)
-    assert here(shared)
+    assert is_on_gpu(shared)
     shared[0] = 9
     assert x[0].item() == 9
     assert tuple(x.__dlpack_device__()) == (12, 1)  # kDLExtDev
@@ -67,10 +54,10 @@ def test_dlpack():
         np.from_dlpack(x)
 
 
-def test_memory_goes_with_the_last_owner():
+def test_memory_is_freed_with_the_last_owner():
     gc.collect()
     before = ds.memory("gpu:1").used
-    x = torch.zeros(1000, device=CARD)
+    x = torch.zeros(1000, device=GPU)
     view = x[10:20]
     shared = torch.from_dlpack(view)
     del x
@@ -85,10 +72,10 @@ def test_subclasses():
     class Mine(torch.Tensor):
         pass
 
-    x = torch.ones(2, device=CARD).as_subclass(Mine)
+    x = torch.ones(2, device=GPU).as_subclass(Mine)
     assert type(x + 1) is Mine
-    assert here(x + 1)
-    assert type(torch.ones(2).as_subclass(Mine).to(CARD)) is Mine
+    assert is_on_gpu(x + 1)
+    assert type(torch.ones(2).as_subclass(Mine).to(GPU)) is Mine
 
 
 def test_modes_see_every_operator():
@@ -102,5 +89,5 @@ def test_modes_see_every_operator():
             return func(*args, **(kwargs or {}))
 
     with Watch():
-        torch.ones(2, device=CARD).mul(2)
+        torch.ones(2, device=GPU).mul(2)
     assert "aten.mul.Tensor" in seen

@@ -7,13 +7,13 @@ import gc
 import io
 
 import pytest
+from simulated_torch import GPU
 
 import devshim as ds
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-CARD = "sim:1"
 LAYOUTS = ["sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc"]
 
 # PyTorch's warnings about compressed layouts on any device
@@ -42,23 +42,23 @@ def of_layout(x, layout):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_there_and_back(layout):
+def test_a_sparse_tensor_is_copied_and_copied_back(layout):
     x = dense()
-    for there in (of_layout(x.to(CARD), layout), of_layout(x, layout).to(CARD)):
-        assert str(there.device) == CARD
+    for there in (of_layout(x.to(GPU), layout), of_layout(x, layout).to(GPU)):
+        assert str(there.device) == GPU
         assert there.layout == getattr(torch, layout)
-        assert str(there.values().device) == CARD
+        assert str(there.values().device) == GPU
         assert torch.equal(there.to_dense().cpu(), x)
         assert torch.equal(there.cpu().to_dense(), x)
         assert there.cpu().device.type == "cpu"
         assert str(there.to("sim:0").device) == "sim:0"
-        assert str(there.clone().device) == CARD
-        assert str(copy.deepcopy(there).device) == CARD
-        assert f"device='{CARD}'" in repr(there)
+        assert str(there.clone().device) == GPU
+        assert str(copy.deepcopy(there).device) == GPU
+        assert f"device='{GPU}'" in repr(there)
         file = io.BytesIO()
         torch.save(there, file)
         file.seek(0)
-        assert str(torch.load(file).device) == CARD
+        assert str(torch.load(file).device) == GPU
         file.seek(0)
         assert torch.equal(torch.load(file, map_location="cpu").to_dense(), x)
 
@@ -66,9 +66,9 @@ def test_there_and_back(layout):
 @pytest.mark.parametrize("layout", LAYOUTS[:-1])  # the CPU has no products of blocks by columns
 def test_products(layout):
     x, y = dense(), torch.arange(8.0).reshape(4, 2)
-    there = of_layout(x.to(CARD), layout)
-    product = there @ y.to(CARD)
-    assert str(product.device) == CARD
+    there = of_layout(x.to(GPU), layout)
+    product = there @ y.to(GPU)
+    assert str(product.device) == GPU
     assert torch.equal(product.cpu(), x @ y)
     assert torch.equal((there * 2).to_dense().cpu(), x * 2)
     with pytest.raises(RuntimeError, match="device"):
@@ -79,9 +79,9 @@ def test_products(layout):
 
 def test_arithmetic():
     x = dense()
-    there = x.to(CARD).to_sparse()
+    there = x.to(GPU).to_sparse()
     assert (there._nnz(), there.is_coalesced(), there.sparse_dim(), there.dense_dim()) == (6, True, 2, 0)
-    assert str(there.indices().device) == CARD
+    assert str(there.indices().device) == GPU
     results = [
         there + there,
         there * there,
@@ -95,43 +95,43 @@ def test_arithmetic():
     wanted = [on_host + on_host, on_host * on_host, on_host.t(), on_host.abs(), on_host.sqrt()]
     wanted += [on_host - on_host, torch.cat([on_host, on_host])]
     for one, other in zip(results, wanted, strict=True):
-        assert str(one.device) == CARD
+        assert str(one.device) == GPU
         torch.testing.assert_close(one.to_dense().cpu(), other.to_dense(), equal_nan=True)
     assert torch.sparse.sum(there).item() == x.sum().item()
-    assert torch.equal((x.to(CARD) + there).cpu(), 2 * x)
+    assert torch.equal((x.to(GPU) + there).cpu(), 2 * x)
     with pytest.raises(RuntimeError, match="device"):
         there + on_host
 
 
 def test_changes_in_place():
     x = dense()
-    there = x.to(CARD).to_sparse()
+    there = x.to(GPU).to_sparse()
     there.mul_(3)
     assert torch.equal(there.to_dense().cpu(), 3 * x)
-    there.add_(torch.ones(4, 4, device=CARD).to_sparse())
+    there.add_(torch.ones(4, 4, device=GPU).to_sparse())
     assert torch.equal(there.to_dense().cpu(), 3 * x + 1)
     there.zero_()
     assert there._nnz() == 0
-    plain = x.to(CARD)
-    plain.add_(x.to(CARD).to_sparse())
+    plain = x.to(GPU)
+    plain.add_(x.to(GPU).to_sparse())
     assert torch.equal(plain.cpu(), 2 * x)
 
 
 def test_made_of_parts():
-    made = torch.sparse_coo_tensor([[0, 1, 1], [1, 0, 0]], [1.0, 2.0, 3.0], (2, 2), device=CARD)
-    assert str(made.device) == CARD
+    made = torch.sparse_coo_tensor([[0, 1, 1], [1, 0, 0]], [1.0, 2.0, 3.0], (2, 2), device=GPU)
+    assert str(made.device) == GPU
     assert made.coalesce().values().tolist() == [1, 5]
     assert made.to_dense().tolist() == [[0, 1], [5, 0]]
-    rows = torch.sparse_csr_tensor([0, 1, 2], [0, 1], [1.0, 2.0], device=CARD)
-    assert str(rows.device) == CARD
+    rows = torch.sparse_csr_tensor([0, 1, 2], [0, 1], [1.0, 2.0], device=GPU)
+    assert str(rows.device) == GPU
     assert rows.to_dense().tolist() == [[1, 0], [0, 2]]
 
 
 def test_gradients():
-    x = dense().to(CARD).requires_grad_()
-    weights = torch.arange(4.0, device=CARD).reshape(4, 1).requires_grad_()
+    x = dense().to(GPU).requires_grad_()
+    weights = torch.arange(4.0, device=GPU).reshape(4, 1).requires_grad_()
     torch.sparse.mm(x.to_sparse(), weights).sum().backward()
-    assert str(x.grad.device) == str(weights.grad.device) == CARD
+    assert str(x.grad.device) == str(weights.grad.device) == GPU
     host, other = dense().requires_grad_(), torch.arange(4.0).reshape(4, 1).requires_grad_()
     torch.sparse.mm(host.to_sparse(), other).sum().backward()
     assert torch.equal(x.grad.to_dense().cpu(), host.grad.to_dense())
@@ -140,9 +140,9 @@ def test_gradients():
 
 @pytest.mark.parametrize("optimizer", ["SparseAdam", "SGD", "Adagrad"])
 @pytest.mark.parametrize("kind", ["Embedding", "EmbeddingBag"])
-def test_sparse_gradients_train_as_on_the_host(optimizer, kind):
+def test_training_with_sparse_gradients_equals_the_hosts(optimizer, kind):
     sides = []
-    for device in ("cpu", CARD):
+    for device in ("cpu", GPU):
         torch.manual_seed(0)
         layer = getattr(nn, kind)(6, 3, sparse=True)
         layer.to(device)
@@ -158,11 +158,11 @@ def test_sparse_gradients_train_as_on_the_host(optimizer, kind):
     assert torch.equal(*sides)
 
 
-def test_memory_is_that_of_the_parts():
-    there = dense().to(CARD).to_sparse()
+def test_memory_of_a_sparse_tensor_is_that_of_its_parts():
+    there = dense().to(GPU).to_sparse()
     assert ds.memory("gpu:1").used == 2 * 512
     view = there.t()
-    assert str(view.device) == CARD
+    assert str(view.device) == GPU
     moved = there.to("sim:0")
     assert ds.memory("gpu:0").used == 2 * 512
     del view, moved
@@ -173,11 +173,11 @@ def test_memory_is_that_of_the_parts():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.quint8).to(CARD),
-        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device=CARD) * 2,
+        lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.quint8).to(GPU),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device=GPU) * 2,
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype", "ignore:.*quantiz")
-def test_what_no_card_holds(make):
+def test_unsupported_tensors_are_refused(make):
     with pytest.raises(NotImplementedError, match=r"a simulated GPU supports only dense"):
         make()

@@ -5,21 +5,10 @@ from __future__ import annotations
 import copy
 
 import pytest
-
-import devshim as ds
+from simulated_torch import GPU, two_gpus_for_module  # noqa: F401 - a fixture
 
 torch = pytest.importorskip("torch")
 nn, optim = torch.nn, torch.optim
-
-CARD = "sim:1"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cards():
-    ds.use("torch")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
 
 
 def network():
@@ -49,10 +38,10 @@ def train(device, optimizer=optim.Adam, steps=3, **options):
     return losses, {name: each.cpu() for name, each in model.state_dict().items()}, opt
 
 
-def test_three_steps_differ_from_the_host_by_nothing():
+def test_three_steps_equal_the_hosts_bit_for_bit():
     """Convolution, batch norm, dropout, linear layer, Adam."""
     host_losses, host, _ = train("cpu")
-    losses, there, _ = train(CARD)
+    losses, there, _ = train(GPU)
     assert losses == host_losses
     assert len(set(losses)) == 3
     for name, value in host.items():
@@ -88,21 +77,21 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("case", OPTIMIZERS)
-def test_every_optimizer_is_the_hosts(case):
+def test_every_optimizer_equals_the_hosts(case):
     kind, options = getattr(optim, case.split()[0]), OPTIMIZERS[case]
-    losses, there, opt = train(CARD, kind, **options)
+    losses, there, opt = train(GPU, kind, **options)
     host_losses, host, _ = train("cpu", kind, **options)
     assert losses == host_losses
     assert all(torch.equal(there[name], host[name]) for name in host)
     kept = [
         each for state in opt.state.values() for each in state.values() if isinstance(each, torch.Tensor) and each.dim()
     ]
-    assert {str(each.device) for each in kept} <= {CARD}
+    assert {str(each.device) for each in kept} <= {GPU}
 
 
 def test_muon():
     sides = []
-    for device in ("cpu", CARD):
+    for device in ("cpu", GPU):
         torch.manual_seed(0)
         layer = nn.Linear(4, 6, bias=False)
         layer.to(device)
@@ -114,7 +103,7 @@ def test_muon():
 
 
 def test_optimizer_state_is_saved_and_loaded():
-    model = network().to(CARD)
+    model = network().to(GPU)
     opt = optim.AdamW(model.parameters())
     step(model, opt)
     state = copy.deepcopy(opt.state_dict())
@@ -151,39 +140,39 @@ SCHEDULES = {
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules(name):
-    model = nn.Linear(2, 2).to(CARD)
+    model = nn.Linear(2, 2).to(GPU)
     opt = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     schedule = getattr(optim.lr_scheduler, name)(opt, **SCHEDULES[name])
     before = opt.param_groups[0]["lr"]
     for _ in range(2):
-        model(torch.ones(1, 2, device=CARD)).sum().backward()
+        model(torch.ones(1, 2, device=GPU)).sum().backward()
         opt.step()
         schedule.step()
     assert opt.param_groups[0]["lr"] != before
 
 
-def test_a_learning_rate_on_the_card():
-    model = nn.Linear(2, 2).to(CARD)
-    opt = optim.Adam(model.parameters(), lr=torch.tensor(0.1, device=CARD), capturable=False, foreach=False)
-    model(torch.ones(1, 2, device=CARD)).sum().backward()
+def test_a_learning_rate_on_the_gpu():
+    model = nn.Linear(2, 2).to(GPU)
+    opt = optim.Adam(model.parameters(), lr=torch.tensor(0.1, device=GPU), capturable=False, foreach=False)
+    model(torch.ones(1, 2, device=GPU)).sum().backward()
     before = model.weight.detach().clone()
     opt.step()
     assert not torch.equal(before, model.weight)
 
 
-def test_a_plateau_and_a_loss_on_the_card():
-    opt = optim.SGD(nn.Linear(2, 2).to(CARD).parameters(), lr=1.0)
+def test_reduce_on_plateau_with_a_loss_on_the_gpu():
+    opt = optim.SGD(nn.Linear(2, 2).to(GPU).parameters(), lr=1.0)
     schedule = optim.lr_scheduler.ReduceLROnPlateau(opt, patience=0)
     for _ in range(3):
-        schedule.step(torch.tensor(1.0, device=CARD))
+        schedule.step(torch.tensor(1.0, device=GPU))
     assert opt.param_groups[0]["lr"] < 1
 
 
 def test_clipping():
-    model = nn.Linear(3, 3).to(CARD)
-    (model(torch.ones(1, 3, device=CARD)).sum() * 100).backward()
+    model = nn.Linear(3, 3).to(GPU)
+    (model(torch.ones(1, 3, device=GPU)).sum() * 100).backward()
     norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    assert str(norm.device) == CARD
+    assert str(norm.device) == GPU
     assert norm.item() > 1
     total = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
     assert total.item() == pytest.approx(1.0, abs=1e-4)
@@ -191,7 +180,7 @@ def test_clipping():
     nn.utils.clip_grad_value_(model.parameters(), 0.1)
     assert all(p.grad.abs().max() <= 0.1 for p in model.parameters())
     vector = nn.utils.parameters_to_vector(model.parameters())
-    assert str(vector.device) == CARD
+    assert str(vector.device) == GPU
     nn.utils.vector_to_parameters(vector * 0, model.parameters())
     assert not model.weight.any()
 
@@ -199,11 +188,11 @@ def test_clipping():
 def test_averages():
     from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_multi_avg_fn, update_bn
 
-    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(CARD)
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(GPU)
     average = AveragedModel(model)
     smooth = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.5))
-    moved = AveragedModel(nn.Linear(2, 2), device=CARD)
-    assert str(moved.module.weight.device) == CARD
+    moved = AveragedModel(nn.Linear(2, 2), device=GPU)
+    assert str(moved.module.weight.device) == GPU
     opt = optim.SGD(model.parameters(), 0.1)
     schedule = SWALR(opt, swa_lr=0.05)
     opt.step()
@@ -214,16 +203,16 @@ def test_averages():
     for each in (average, smooth):
         each.update_parameters(model)
         each.update_parameters(model)
-    assert str(average.module[0].weight.device) == CARD
+    assert str(average.module[0].weight.device) == GPU
     assert not torch.equal(before, smooth.module[0].weight)
-    update_bn([torch.randn(4, 2)], average, device=CARD)
+    update_bn([torch.randn(4, 2)], average, device=GPU)
 
 
 def test_gradients_are_accumulated_and_cleared():
-    model = nn.Linear(2, 2).to(CARD)
+    model = nn.Linear(2, 2).to(GPU)
     opt = optim.SGD(model.parameters(), 0.1)
     for count in (1, 2):
-        model(torch.ones(1, 2, device=CARD)).sum().backward()
+        model(torch.ones(1, 2, device=GPU)).sum().backward()
         assert model.bias.grad.tolist() == [count, count]
     opt.zero_grad(set_to_none=False)
     assert not model.bias.grad.any()
@@ -236,17 +225,17 @@ def test_gradients_are_accumulated_and_cleared():
 
 @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
 def test_autocast(low):
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).to(CARD)
-    x = torch.randn(3, 4, device=CARD)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).to(GPU)
+    x = torch.randn(3, 4, device=GPU)
     with torch.autocast("sim", dtype=low):
         assert torch.is_autocast_enabled("sim")
         assert torch.get_autocast_dtype("sim") == low
         out = model(x)
         assert out.dtype == low
         assert (x @ x.t()).dtype == low
-        assert nn.functional.conv1d(x[None], torch.ones(2, 3, 1, device=CARD)).dtype == low
+        assert nn.functional.conv1d(x[None], torch.ones(2, 3, 1, device=GPU)).dtype == low
         assert out.softmax(-1).dtype == torch.float32
-        assert nn.functional.cross_entropy(out, torch.zeros(3, dtype=torch.int64, device=CARD)).dtype == torch.float32
+        assert nn.functional.cross_entropy(out, torch.zeros(3, dtype=torch.int64, device=GPU)).dtype == torch.float32
         assert (x + x).dtype == torch.float32
         with torch.autocast("sim", enabled=False):
             assert (x @ x.t()).dtype == torch.float32
@@ -262,17 +251,17 @@ def test_autocast_leaves_the_host_alone():
     with torch.autocast("sim", dtype=torch.bfloat16):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        x = torch.ones(2, 2, device=CARD)
+        x = torch.ones(2, 2, device=GPU)
         assert (x @ x).dtype == torch.float32
 
 
 def test_scaling():
-    model = nn.Linear(2, 2).to(CARD)
+    model = nn.Linear(2, 2).to(GPU)
     opt = optim.SGD(model.parameters(), 0.1)
     scaler = torch.amp.GradScaler("sim", init_scale=8.0)
     assert scaler.is_enabled()
     with torch.autocast("sim", dtype=torch.float16):
-        loss = model(torch.ones(1, 2, device=CARD)).sum()
+        loss = model(torch.ones(1, 2, device=GPU)).sum()
     scaler.scale(loss).backward()
     assert model.bias.grad.tolist() == [8, 8]
     scaler.unscale_(opt)
@@ -283,7 +272,7 @@ def test_scaling():
     assert scaler.get_scale() == 8.0
     before = model.weight.detach().clone()
     opt.zero_grad()
-    scaler.scale(model(torch.full((1, 2), float("inf"), device=CARD)).sum()).backward()
+    scaler.scale(model(torch.full((1, 2), float("inf"), device=GPU)).sum()).backward()
     scaler.step(opt)
     scaler.update()
     assert scaler.get_scale() == 4.0

@@ -1,0 +1,27 @@
+"""Parts that many tests of PyTorch's simulated GPUs share: the GPU under test, and a fixture that simulates it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import devshim as ds
+
+GPU = "sim:1"
+"""PyTorch's name for a GPU that is not the current one, so that a fallback to the current one is noticed."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def two_gpus_for_module() -> Iterator[None]:
+    """Make PyTorch current, with two simulated GPUs, in every test of a module that imports this fixture."""
+    ds.use("torch")
+    with ds.simulate(gpus=2):
+        yield
+    ds.use(None)
+
+
+def is_on_gpu(x: Any) -> bool:
+    """Return True if a tensor is on `GPU`."""
+    return str(x.device) == GPU
