@@ -14,7 +14,10 @@ torch = pytest.importorskip("torch")
 
 from devshim_backends._torch.transfers import operators  # noqa: E402
 
-CARD = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() == 0, reason="hardware: no CUDA or ROCm card")]
+NEEDS_CARD = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() == 0, reason="hardware: no CUDA or ROCm card"),
+]
 F = torch.nn.functional
 
 
@@ -23,7 +26,7 @@ def line():
 
 
 @pytest.fixture(scope="module")
-def cards():
+def simulated():
     ds.use("torch")
     with ds.simulate(gpus=2):
         yield
@@ -31,7 +34,7 @@ def cards():
 
 
 @pytest.fixture
-def x(cards):
+def x(simulated):
     return torch.tensor([[3.0, 1.0], [0.0, 2.0]], device="sim:1")
 
 
@@ -50,7 +53,7 @@ WAITS = {
     "index": (lambda x: torch.ops.aten.index(x, [x > 1]), "a selection by a mask"),
     "writing by a mask": (lambda x: x.index_put_((x > 1,), x[0] + 1), "a selection by a mask"),
 }
-GOES_ON = {
+PASSES = {
     "where, three arguments": lambda x: torch.where(x > 1, x, 0.0),
     "masked_fill": lambda x: x.masked_fill(x > 1, 0.0),
     "writing a number by a mask": lambda x: x.__setitem__(x > 1, 0.0),
@@ -85,10 +88,10 @@ def test_operators_that_wait_for_a_gpu_are_reported(x, name):
     wait(x.cpu())
 
 
-@pytest.mark.parametrize("name", GOES_ON)
+@pytest.mark.parametrize("name", PASSES)
 def test_explicit_copies_and_operators_that_do_not_wait_pass(x, name):
     with ds.guard("error"):
-        GOES_ON[name](x)
+        PASSES[name](x)
 
 
 def test_the_report_names_the_line_in_a_hook(x):
@@ -145,8 +148,8 @@ class Cuda:
     def set_sync_debug_mode(self, mode):
         if not self.warned:
             self.warned = True  # TORCH_WARN_ONCE
-            told = "Synchronization debug mode is a prototype feature (Triggered internally at a.cpp:1.)"
-            warnings.warn(told, stacklevel=2)
+            text = "Synchronization debug mode is a prototype feature (Triggered internally at a.cpp:1.)"
+            warnings.warn(text, stacklevel=2)
         self.mode = {"default": 0, "warn": 1}[mode]
 
     def _lazy_call(self, fn):
@@ -162,21 +165,21 @@ class Cuda:
 
 
 @pytest.fixture
-def told():
+def reports():
     return []
 
 
 @pytest.fixture
-def watch(told):
-    return lambda: operators.instrument_waits(lambda x: None, lambda *what: told.append(what))
+def instrumented(reports):
+    return lambda: operators.instrument_waits(lambda x: None, lambda *what: reports.append(what))
 
 
-def test_cudas_mode_is_set_and_restored(monkeypatch, told, watch):
+def test_cudas_mode_is_set_and_restored(monkeypatch, reports, instrumented):
     cuda, filters, methods = Cuda(monkeypatch), list(warnings.filters), (torch.Tensor.cpu, torch.tensor)
-    with watch():
+    with instrumented():
         assert cuda.mode == 1
         assert cuda.wait() == "done"
-    assert told == [(ds.gpu(1), ds.cpu(), "an operator that waits for the card")]
+    assert reports == [(ds.gpu(1), ds.cpu(), "an operator that waits for the card")]
     assert cuda.mode == 0
     assert list(warnings.filters) == filters
     assert (torch.Tensor.cpu, torch.tensor) == methods
@@ -195,36 +198,36 @@ def test_the_report_names_the_only_card_that_is_used(monkeypatch):
         "report_implicit_transfers",
         lambda self, report: operators.instrument_waits(lambda x: None, report),
     )
-    for used, said in (({1}, "copies from gpu:1 to cpu"), ({1, 3}, "copies from a GPU to cpu")):
+    for used, text in (({1}, "copies from gpu:1 to cpu"), ({1, 3}, "copies from a GPU to cpu")):
         cuda.used = used
-        with ds.guard("error"), pytest.raises(ds.TransferError, match=said):
+        with ds.guard("error"), pytest.raises(ds.TransferError, match=text):
             cuda.wait()
 
 
-def test_waiting_for_a_stream_is_not_reported(monkeypatch, told, watch):
+def test_waiting_for_a_stream_is_not_reported(monkeypatch, reports, instrumented):
     """``Stream.synchronize()`` is explicit, like ``torch.cuda.synchronize()``."""
     cuda = Cuda(monkeypatch)
     monkeypatch.setattr(torch.cuda.Stream, "synchronize", lambda _: cuda.wait())
-    with watch():
+    with instrumented():
         torch.cuda.Stream.synchronize(object())
-    assert told == []
+    assert reports == []
 
 
-def test_writing_a_number_is_not_reported(monkeypatch, told, watch):
+def test_writing_a_number_is_not_reported(monkeypatch, reports, instrumented):
     """On a GPU PyTorch copies the 4 bytes of ``x[0] = 3.0`` and waits; writing a tensor is different."""
     cuda, original = Cuda(monkeypatch), torch.Tensor.__setitem__
     monkeypatch.setattr(torch.Tensor, "__setitem__", lambda x, i, value: (cuda.wait(), original(x, i, value))[1])
     x = torch.zeros(3)
-    with watch():
+    with instrumented():
         x[0] = 3.0
         x[1:] = True
-        assert told == []
+        assert reports == []
         x[0] = torch.ones(())
-    assert len(told) == 1
+    assert len(reports) == 1
     assert x.tolist() == [1.0, 1.0, 1.0]
 
 
-class Waiting(torch.utils._python_dispatch.TorchDispatchMode):
+class WaitingOperators(torch.utils._python_dispatch.TorchDispatchMode):
     """Operators that wait for the GPU, as copies to and from the host do there."""
 
     def __init__(self, cuda, *names):
@@ -248,37 +251,37 @@ BACKWARD = {
 @pytest.mark.parametrize("call", BACKWARD)
 @pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.filterwarnings("ignore:called a synchronizing CUDA")
-def test_the_gradient_of_an_explicit_copy_is_not_reported(monkeypatch, told, watch, call, mode):
+def test_the_gradient_of_an_explicit_copy_is_not_reported(monkeypatch, reports, instrumented, call, mode):
     """PyTorch's own node copies a small gradient, whether the copy was made under the guard or before."""
     cuda = Cuda(monkeypatch, mode)
     x = torch.ones(3, requires_grad=True)
     y = torch.zeros(3, dtype=torch.float64)
     before = x.to(torch.float64) + y.copy_(x)  # their nodes do not query their devices
-    with watch():
+    with instrumented():
         for loss in (before.sum(), (ds.place(x, "cpu", copy=True) * 2).sum()):
-            with Waiting(cuda, "_to_copy"):
+            with WaitingOperators(cuda, "_to_copy"):
                 BACKWARD[call](x, loss)
             assert cuda.mode == 1
-            assert told == []
+            assert reports == []
         loss = (x.to(torch.float64) * 2).sum()
-        with Waiting(cuda, "mul"):
+        with WaitingOperators(cuda, "mul"):
             BACKWARD[call](x, loss)
-        assert len(told) == 1, "an operator that waits is told of, in a backward pass as well"
+        assert len(reports) == 1, "an operator that waits is reported in a backward pass, too"
     assert cuda.mode == mode
 
 
-def test_a_backward_pass_does_not_start_cuda(monkeypatch, watch):
+def test_a_backward_pass_does_not_start_cuda(monkeypatch, instrumented):
     """A pass on the host, through a copy to another dtype: querying CUDA for its mode would start it."""
     cuda = Cuda(monkeypatch)
     cuda.started = False
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: pytest.fail("CUDA was asked"))
-    with watch():
+    with instrumented():
         torch.ones(3, requires_grad=True).to(torch.float64).sum().backward()
     cuda.queued.pop()()
 
 
-def test_a_backward_pass_that_fails_restores_the_mode(monkeypatch, told, watch):
-    class Failing(Waiting):
+def test_a_backward_pass_that_fails_restores_the_mode(monkeypatch, reports, instrumented):
+    class Failing(WaitingOperators):
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):
             if op.name() == "aten::_to_copy":
                 raise KeyError("it fails")
@@ -287,24 +290,24 @@ def test_a_backward_pass_that_fails_restores_the_mode(monkeypatch, told, watch):
     cuda = Cuda(monkeypatch)
     x = torch.ones(3, requires_grad=True)
     loss = x.to(torch.float64).sum()
-    with watch():
+    with instrumented():
         with pytest.raises(KeyError), Failing(cuda):
             loss.backward()
         assert cuda.mode == 1
         cuda.wait()
-    assert len(told) == 1
+    assert len(reports) == 1
     assert cuda.mode == 0
 
 
-def test_guards_register_one_callback_for_the_start_of_cuda(monkeypatch, watch):
+def test_guards_register_one_callback_for_the_start_of_cuda(monkeypatch, instrumented):
     """PyTorch stores calls to make when CUDA starts, each with a stack; one for each guard was a leak."""
     cuda = Cuda(monkeypatch)
     cuda.started = False
     for _ in range(3):
-        with watch():
+        with instrumented():
             pass
     assert len(cuda.queued) == 1
-    with watch():
+    with instrumented():
         cuda.queued.pop()()
         assert cuda.mode == 1
     assert cuda.mode == 0
@@ -337,17 +340,17 @@ def test_the_guard_raises_where_cuda_warns(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["asarray", "save", "load"])
-def test_explicit_functions_are_not_reported(monkeypatch, told, watch, name):
+def test_explicit_functions_are_not_reported(monkeypatch, reports, instrumented, name):
     cuda = Cuda(monkeypatch)
     monkeypatch.setattr(torch, name, lambda *_: cuda.wait())
-    with watch():
+    with instrumented():
         assert getattr(torch, name)([1]) == "done"
         torch.ones(2).to("cpu").cpu()
-    assert told == []
+    assert reports == []
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # importing the compiler
-def test_wrapped_functions_are_compiled_in_one_graph(monkeypatch, watch):
+def test_wrapped_functions_are_compiled_in_one_graph(monkeypatch, instrumented):
     """The wrappers of explicitly copying functions do not affect torch.compile."""
     Cuda(monkeypatch)
 
@@ -355,32 +358,32 @@ def test_wrapped_functions_are_compiled_in_one_graph(monkeypatch, watch):
         return x.to("cpu", torch.float64).cpu() + torch.tensor([1.0]) + torch.asarray([2.0])
 
     torch._dynamo.reset()
-    with watch():
+    with instrumented():
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # the compiler queries more than the stub has
         compiled = torch.compile(moved, fullgraph=True, backend="eager")
         assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]
 
 
-def test_a_mode_that_the_user_set_stays(monkeypatch, told, watch):
+def test_a_mode_that_the_user_set_stays(monkeypatch, reports, instrumented):
     cuda = Cuda(monkeypatch, mode=1)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        with watch():
+        with instrumented():
             assert cuda.mode == 1
             cuda.wait()
     assert cuda.mode == len(seen) == 1
-    assert len(told) == 1
+    assert len(reports) == 1
 
 
-def test_a_guard_does_not_start_cuda(monkeypatch, told, watch):
+def test_a_guard_does_not_start_cuda(monkeypatch, reports, instrumented):
     cuda = Cuda(monkeypatch)
     cuda.started = False
-    with watch():
+    with instrumented():
         assert cuda.mode == 0
         cuda.queued.pop()()
         assert cuda.mode == 1
     assert cuda.mode == 0
-    with watch():
+    with instrumented():
         pass
     cuda.queued.pop()()
     assert cuda.mode == 0, "CUDA was started after the guard"
@@ -388,7 +391,7 @@ def test_a_guard_does_not_start_cuda(monkeypatch, told, watch):
 
 
 @pytest.mark.parametrize("name", ["item", "nonzero", "mask", "cpu", "to", "tensor", "place", "gradient"])
-@pytest.mark.parametrize("_", [pytest.param(0, marks=CARD)])
+@pytest.mark.parametrize("_", [pytest.param(0, marks=NEEDS_CARD)])
 def test_the_guard_on_a_real_card(name, _):
     calls = {
         "item": lambda x: x.sum().item(),

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cards():
+def simulated():
     ds.use("torch")
     with ds.simulate(gpus=2):
         yield
@@ -25,12 +25,12 @@ def x():
     return torch.arange(1.0, 4.0, device="sim:1")
 
 
-def refused(call, *args):
+def report_of(call, *args):
     """Return the report about a call: its reason, and the line."""
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
         call(*args)
-    told, _, at = caught.value.problem.rpartition(" (an implicit transfer) at ")
-    return told.partition("PyTorch copies from ")[2], at
+    reason, _, at = caught.value.problem.rpartition(" (an implicit transfer) at ")
+    return reason.partition("PyTorch copies from ")[2], at
 
 
 def first_line(call):
@@ -51,7 +51,7 @@ def test_tensors_are_not_sequences_during_and_after_a_guard():
 def test_scalars_of_a_gpu_in_a_list_are_reported():
     losses = [torch.tensor(1.0, device="sim:0")]
     call = lambda: torch.tensor(losses)  # noqa: E731 - one line, as a user writes it
-    assert refused(call) == ("gpu:0 to cpu for float()", first_line(call))
+    assert report_of(call) == ("gpu:0 to cpu for float()", first_line(call))
 
 
 def test_tensors_without_values_are_not_reported():
@@ -68,27 +68,27 @@ def test_tensors_without_values_are_not_reported():
 # ---------------------------------------------------------------------- a GPU's values written into host tensors
 @pytest.mark.parametrize("axes", [0, 1])
 def test_writing_a_gpus_values_into_a_host_tensor_is_reported(x, axes):
-    kept, value = torch.zeros(3), x if axes else x[0]
+    target, value = torch.zeros(3), x if axes else x[0]
 
     def call():
-        kept[:] = value
+        target[:] = value
 
-    what, at = refused(call)
+    what, at = report_of(call)
     assert what == "gpu:1 to cpu for an index or a value"
     assert at == f"{__file__}:{call.__code__.co_firstlineno + 1}"
-    assert kept.tolist() == [0.0] * 3
+    assert target.tolist() == [0.0] * 3
     with ds.guard("error", device_to_host="allow"):
         call()
-    assert kept.tolist() == value.cpu().expand(3).tolist()
+    assert target.tolist() == value.cpu().expand(3).tolist()
 
 
 def test_writes_of_host_tensors_are_not_reported(x):
-    kept = torch.zeros(3)
+    target = torch.zeros(3)
     with ds.guard("error"):
-        kept[0] = 1
-        kept[torch.tensor([1, 2])] = torch.ones(2)
+        target[0] = 1
+        target[torch.tensor([1, 2])] = torch.ones(2)
         x[0] = torch.tensor(5.0)
-    assert kept.tolist() == [1.0] * 3
+    assert target.tolist() == [1.0] * 3
 
 
 # ---------------------------------------------------------------------- compiled functions
@@ -125,7 +125,7 @@ def test_reports_about_compiled_functions_name_the_users_line(x, fn, before):
         compiled(x)
     what, line = COMPILED[fn]
     at = f"{__file__}:{fn.__code__.co_firstlineno + line}"
-    assert refused(compiled, x) == refused(compiled, x) == (what, at)
+    assert report_of(compiled, x) == report_of(compiled, x) == (what, at)
     with ds.guard("allow"):
         assert ds.device_of(compiled(x)) is ds.gpu(1)
 

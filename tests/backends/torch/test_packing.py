@@ -1,7 +1,7 @@
 """Tests of packing: small tensors together, large ones in pieces, between host and CUDA GPU; with stubs, and on a GPU.
 
-Two stubs: `Card`, a device that keeps its tensors on the host, where they can be inspected; and `Late`, a stream that
-makes pending copies only when it is waited for.
+Two stubs: `StubCard`, a device that keeps its tensors on the host, where they can be inspected; and `DelayedStream`, a
+stream that makes pending copies only when it is waited for.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from devshim_backends._torch.transfers import coalesce, pinned  # noqa: E402
 import devshim as ds  # noqa: E402
 
 HOST = torch.device("cpu")
-REAL = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() == 0, reason="hardware: no CUDA or ROCm card")]
+NEEDS_CARD = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() == 0, reason="hardware: no CUDA or ROCm card"),
+]
 
 
-class Card:
+class StubCard:
     """A stub of a GPU that keeps its tensors on the host."""
 
     type = "stand-in"
 
 
-def parcel_of(xs):
+def make_parcel(xs):
     """Return a parcel of all tensors."""
     parcel = coalesce.Parcel(0)
     for i, x in enumerate(xs):
@@ -36,43 +39,43 @@ def parcel_of(xs):
     return parcel
 
 
-def one(x):
+def copy_singly(x):
     return x.to(HOST, copy=True)
 
 
 @pytest.fixture
 def card(monkeypatch):
     """Return a device whose tensors are on the host: everything goes to it."""
-    monkeypatch.setattr(pinned, "is_between_host_and_card", lambda source, place: source.type == "cpu")
-    monkeypatch.setattr(coalesce, "send", lambda xs, one, place, late=False, send=coalesce.send: send(xs, one, HOST))
-    return Card()
+    monkeypatch.setattr(pinned, "is_between_host_and_card", lambda source, target: source.type == "cpu")
+    monkeypatch.setattr(coalesce, "send", lambda xs, one, target, late=False, send=coalesce.send: send(xs, one, HOST))
+    return StubCard()
 
 
-class Late:
+class DelayedStream:
     """A stream that does its work only when it is waited for."""
 
     def __init__(self, monkeypatch):
-        self.asked, self.copy = [], torch.Tensor.copy_
+        self.requested, self.copy = [], torch.Tensor.copy_
         monkeypatch.setattr(torch.Tensor, "copy_", self._copy)
         monkeypatch.setattr(torch.Tensor, "to", self._to)
         monkeypatch.setattr(pinned, "wait", lambda card: self.catch_up())
-        monkeypatch.setattr(pinned, "_event", lambda card: Event(self, len(self.asked)))
+        monkeypatch.setattr(pinned, "_event", lambda card: Event(self, len(self.requested)))
 
     def catch_up(self, count=None):
-        done = self.asked[:count]
-        self.asked[:count] = [None] * len(done)
+        done = self.requested[:count]
+        self.requested[:count] = [None] * len(done)
         for each in filter(None, done):
             self.copy(*each)
 
     @property
     def pending(self):
-        return any(self.asked)
+        return any(self.requested)
 
     @property
     def _copy(self):
         def copy_(target, source, non_blocking=False):
             if non_blocking:
-                self.asked.append((target, source))
+                self.requested.append((target, source))
                 return target
             return self.copy(target, source)
 
@@ -80,7 +83,7 @@ class Late:
 
     @property
     def _to(self):
-        def to(source, place, non_blocking=False, copy=False):
+        def to(source, target, non_blocking=False, copy=False):
             return torch.full_like(source, 77).copy_(source, non_blocking=non_blocking)
 
         return to
@@ -91,7 +94,7 @@ class Event:
         self.synchronize = lambda: stream.catch_up(count)
 
 
-def assorted():
+def tensors_of_every_kind():
     """Return tensors of every kind that may be in a tree, most of which fit in a parcel."""
     rng = torch.Generator().manual_seed(0)
     plain = [torch.rand(n % 7, 3, generator=rng) for n in range(40)]
@@ -125,7 +128,7 @@ def _of_inference():
         return torch.ones(4)
 
 
-def same(x, y):
+def is_same(x, y):
     """Return True if two tensors are the same in everything that can be queried."""
     facts = ("dtype", "shape", "layout", "requires_grad", "is_leaf")
     told = [[getattr(each, fact) for fact in facts] + [type(each), each.is_conj(), each.is_neg()] for each in (x, y)]
@@ -138,9 +141,9 @@ def same(x, y):
 
 
 def test_copies_in_parcels_equal_single_copies(card):
-    xs = assorted()
-    expected = list(map(one, xs))
-    assert all(map(same, coalesce.copy_all(xs, card, one), expected))
+    xs = tensors_of_every_kind()
+    expected = list(map(copy_singly, xs))
+    assert all(map(is_same, coalesce.copy_all(xs, card, copy_singly), expected))
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 4, 5), (5, 1, 3, 3), (5, 3, 1, 1), ()], ids=str)
@@ -149,9 +152,9 @@ def test_tensors_of_one_shape_are_joined_and_separated(card, shape):
     (parcel,) = coalesce.make_parcels(xs, card)
     assert len(parcel.members) == 50
     assert parcel.shape == (torch.Size(shape) if shape else None)
-    for made in (list(coalesce.copy_all(xs, card, one)), coalesce.fetch(xs, parcel)):
-        assert all(map(same, made, xs))
-        assert all(y._base is None and y.untyped_storage().nbytes() == y.nbytes for y in made)
+    for copies in (list(coalesce.copy_all(xs, card, copy_singly)), coalesce.fetch(xs, parcel)):
+        assert all(map(is_same, copies, xs))
+        assert all(y._base is None and y.untyped_storage().nbytes() == y.nbytes for y in copies)
 
 
 def test_parameters_are_joined_only_without_gradients(card):
@@ -162,27 +165,27 @@ def test_parameters_are_joined_only_without_gradients(card):
     assert coalesce.make_parcels(free, card) == []
     with torch.no_grad():
         assert len(coalesce.make_parcels(free, card)[0].members) == 20
-        made = list(coalesce.copy_all(free, card, one))
-        assert all(map(same, made, map(one, free)))
-    assert all(map(same, coalesce.copy_all([*free, *frozen], card, one), map(one, [*free, *frozen])))
-    sum(y.sum() for y in coalesce.copy_all(free, card, one)).backward()
+        copies = list(coalesce.copy_all(free, card, copy_singly))
+        assert all(map(is_same, copies, map(copy_singly, free)))
+    assert all(map(is_same, coalesce.copy_all([*free, *frozen], card, copy_singly), map(copy_singly, [*free, *frozen])))
+    sum(y.sum() for y in coalesce.copy_all(free, card, copy_singly)).backward()
     assert all(x.grad.eq(1).all() for x in free)
 
 
 def test_similar_tensors_among_others_keep_their_order(card):
     """Runs of alike tensors are cut by tensors that travel alone, by another shape, and by the end of a parcel."""
     xs = [torch.rand(4, 3) if i % 5 else torch.rand(3, 4).t() if i % 2 else torch.rand(1, 4) for i in range(60)]
-    assert all(map(same, coalesce.copy_all(xs, card, one), xs))
+    assert all(map(is_same, coalesce.copy_all(xs, card, copy_singly), xs))
     (parcel,) = coalesce.make_parcels(xs, card)
     assert [i for i in range(60) if i not in parcel.members] == [i for i in range(60) if i % 10 == 5]
 
 
 @pytest.mark.filterwarnings("ignore")  # from deprecated parts of PyTorch itself, and prototypes
 def test_tensors_that_torch_func_tracks_are_not_joined(card):
-    found = []
+    parcels = []
 
     def look(x):
-        found.append(coalesce.make_parcels([x] * 9, card))
+        parcels.append(coalesce.make_parcels([x] * 9, card))
         return x.sum()
 
     torch.func.grad(look)(torch.ones(3))
@@ -190,17 +193,17 @@ def test_tensors_that_torch_func_tracks_are_not_joined(card):
     with torch.autograd.forward_ad.dual_level():
         look(torch.autograd.forward_ad.make_dual(torch.ones(3), torch.ones(3)))
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
-    found.append(coalesce.make_parcels([nested] * 9, card))
-    assert not any(found)
+    parcels.append(coalesce.make_parcels([nested] * 9, card))
+    assert not any(parcels)
     assert coalesce.make_parcels([nested, *[torch.ones(3)] * 9], card)[0].members == list(range(1, 10))
 
 
 def test_each_has_memory_of_its_own(card):
     xs = [torch.rand(3) for _ in range(50)]
-    made = list(coalesce.copy_all(xs, card, one))
-    assert {y.untyped_storage().nbytes() for y in made} == {12}
-    assert len({y.untyped_storage().data_ptr() for y in [*xs, *made]}) == 100
-    made[0].zero_()
+    copies = list(coalesce.copy_all(xs, card, copy_singly))
+    assert {y.untyped_storage().nbytes() for y in copies} == {12}
+    assert len({y.untyped_storage().data_ptr() for y in [*xs, *copies]}) == 100
+    copies[0].zero_()
     assert xs[0].any()
 
 
@@ -208,7 +211,7 @@ def test_one_parcel_for_each_dtype(card, monkeypatch):
     sent, send = [], coalesce.send
     monkeypatch.setattr(coalesce, "send", lambda xs, *given: sent.append(len(xs)) or send(xs, *given))
     xs = [torch.ones(8, dtype=dtype) for _ in range(100) for dtype in (torch.float32, torch.int64)]
-    assert all(map(torch.equal, coalesce.copy_all(xs, card, one), xs))
+    assert all(map(torch.equal, coalesce.copy_all(xs, card, copy_singly), xs))
     assert sent == [100, 100]
 
 
@@ -218,16 +221,16 @@ def test_parcels_are_bounded_and_not_too_small(card, monkeypatch):
     xs = [torch.ones(25) for _ in range(23)]
     assert [len(each.members) for each in coalesce.make_parcels(xs, card)] == [10, 10], "three are too few"
     assert coalesce.make_parcels([torch.ones(101) for _ in range(20)], card) == []
-    assert all(map(torch.equal, coalesce.copy_all(xs, card, one), xs))
+    assert all(map(torch.equal, coalesce.copy_all(xs, card, copy_singly), xs))
 
 
 @pytest.mark.filterwarnings("ignore")  # from deprecated parts of PyTorch itself, prototypes, and quantized tensors
 def test_tracked_tensors_are_copied_singly(card):
     """Tensors followed by torch.func or by forward differentiation, or without a block of memory, go alone."""
-    found = []
+    are_plain = []
 
     def look(*xs):
-        found.append([pinned.is_plain(x) for x in xs])
+        are_plain.append([pinned.is_plain(x) for x in xs])
         return xs[0].sum()
 
     x = torch.ones(3)
@@ -240,9 +243,9 @@ def test_tracked_tensors_are_copied_singly(card):
     conjugate = torch.ones(3, dtype=torch.complex64).conj()
     look(conjugate, conjugate.imag, torch._neg_view(x))
     with torch.inference_mode():
-        made = torch.ones(3)
-    look(made)
-    assert not any(itertools.chain(*found))
+        tensor = torch.ones(3)
+    look(tensor)
+    assert not any(itertools.chain(*are_plain))
     assert pinned.is_plain(x)
 
 
@@ -254,16 +257,16 @@ def test_a_parcel_that_does_not_fit_is_copied_tensor_by_tensor(card, monkeypatch
     monkeypatch.setattr(coalesce, way, full)
     copied = []
     xs = [torch.ones(3) for _ in range(9)]
-    place = HOST if way == "fetch" else card
-    assert all(map(torch.equal, coalesce.copy_all(xs, place, lambda x: copied.append(x) or one(x)), xs))
+    target = HOST if way == "fetch" else card
+    assert all(map(torch.equal, coalesce.copy_all(xs, target, lambda x: copied.append(x) or copy_singly(x)), xs))
     assert len(copied) == 9
 
 
 def test_buffers_ignore_the_default_device(card):
     xs = [torch.arange(9.0) + i for i in range(9)]
     with torch.device("meta"):
-        assert all(map(torch.equal, coalesce.copy_all(xs, card, one), xs))
-        assert all(map(torch.equal, coalesce.fetch(xs, parcel_of(xs)), xs))
+        assert all(map(torch.equal, coalesce.copy_all(xs, card, copy_singly), xs))
+        assert all(map(torch.equal, coalesce.fetch(xs, make_parcel(xs)), xs))
         assert torch.equal(pinned.send_in_pieces(xs[0], HOST), xs[0])
         assert torch.equal(pinned.fetch_in_pieces(xs[0]), xs[0])
 
@@ -284,18 +287,18 @@ def test_unpinned_buffers_work(monkeypatch):
 
 
 def test_fetched_tensors_are_complete(monkeypatch):
-    late = Late(monkeypatch)
+    late = DelayedStream(monkeypatch)
     xs = [torch.arange(9.0) + i for i in range(9)]
-    assert all(map(torch.equal, coalesce.fetch(xs, parcel_of(xs)), xs))
+    assert all(map(torch.equal, coalesce.fetch(xs, make_parcel(xs)), xs))
     assert not late.pending
 
 
 @pytest.mark.parametrize("non_blocking", [False, True])
 def test_sent_tensors_are_complete_unless_non_blocking(monkeypatch, non_blocking):
-    late = Late(monkeypatch)
+    late = DelayedStream(monkeypatch)
     monkeypatch.setattr(coalesce, "_divide", lambda joined, xs, parcel: [joined])  # on the GPU: after the earlier work
     xs = [torch.arange(9.0) + i for i in range(9)]
-    (parcel,) = coalesce.send(xs, parcel_of(xs), HOST, non_blocking)
+    (parcel,) = coalesce.send(xs, make_parcel(xs), HOST, non_blocking)
     assert late.pending is non_blocking
     for x in xs:
         x.zero_()
@@ -333,14 +336,14 @@ def test_pieces_of_tensors_with_other_strides(monkeypatch, x):
     monkeypatch.setattr(pinned, "PIECE_BYTES", 240)
     assert pinned._can_be_divided(x)
     for y in (pinned.send_in_pieces(x, HOST), pinned.fetch_in_pieces(x)):
-        assert same(y, x.to(HOST, copy=True))
+        assert is_same(y, x.to(HOST, copy=True))
 
 
 def test_gradients_are_copied_in_pieces(monkeypatch):
     cut, in_pieces = [], pinned.send_in_pieces
     monkeypatch.setattr(pinned, "LARGE_BYTES", 400)
     monkeypatch.setattr(pinned, "PIECE_BYTES", 240)
-    monkeypatch.setattr(pinned, "is_between_host_and_card", lambda source, place: True)
+    monkeypatch.setattr(pinned, "is_between_host_and_card", lambda source, target: True)
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda x: False)
     monkeypatch.setattr(pinned, "send_in_pieces", lambda x, *given: cut.append(x.requires_grad) or in_pieces(x, *given))
     x = torch.nn.Parameter(torch.rand(12, 10, dtype=torch.float64))
@@ -361,7 +364,7 @@ def test_gradients_are_copied_in_pieces(monkeypatch):
 def test_a_buffer_is_not_filled_while_it_is_read(monkeypatch, count):
     monkeypatch.setattr(pinned, "PIECE_BYTES", 200)
     x = torch.arange(float(count))
-    late = Late(monkeypatch)
+    late = DelayedStream(monkeypatch)
     waited = pinned.send_in_pieces(x, HOST)
     assert not late.pending
     assert torch.equal(waited, x)
@@ -377,7 +380,7 @@ def test_a_buffer_is_not_filled_while_it_is_read(monkeypatch, count):
 def test_a_buffer_is_read_only_after_its_piece_has_arrived(monkeypatch, count):
     monkeypatch.setattr(pinned, "PIECE_BYTES", 200)
     x = torch.arange(float(count))
-    late = Late(monkeypatch)
+    late = DelayedStream(monkeypatch)
     assert torch.equal(pinned.fetch_in_pieces(x), x)
     assert not late.pending
 
@@ -402,26 +405,26 @@ def test_which_tensors_are_copied_in_pieces(card, monkeypatch):
 class TestOnARealCard:
     """Tests that need a real GPU."""
 
-    pytestmark = REAL
+    pytestmark = NEEDS_CARD
 
     def test_a_tree_is_copied_to_the_card_and_back(self):
-        xs = assorted()
+        xs = tensors_of_every_kind()
         there = ds.place({"xs": xs}, "gpu:0")["xs"]
         for x, y, expected in zip(xs, there, [x.to("cuda:0", copy=True) for x in xs], strict=True):
             assert y.is_cuda
-            assert same(y, expected)
-            assert same(ds.place([y] * 9, "cpu")[0], x.to("cuda:0").cpu())
+            assert is_same(y, expected)
+            assert is_same(ds.place([y] * 9, "cpu")[0], x.to("cuda:0").cpu())
         back = ds.place(there, "cpu")
-        assert all(same(y, each.cpu()) for y, each in zip(back, there, strict=True))
+        assert all(is_same(y, each.cpu()) for y, each in zip(back, there, strict=True))
         assert all(y.untyped_storage().nbytes() == y.nbytes for y in back if pinned.is_plain(y))
 
     def test_the_source_may_be_written_to_at_once(self):
         xs = [torch.full((1024,), float(i)) for i in range(500)]
-        made = ds.place(xs, "gpu:0", non_blocking=True)
+        copies = ds.place(xs, "gpu:0", non_blocking=True)
         for x in xs:
             x.fill_(-1)
         torch.cuda.synchronize()
-        assert [float(y[0]) for y in made] == [float(i) for i in range(500)]
+        assert [float(y[0]) for y in copies] == [float(i) for i in range(500)]
 
     def test_copies_from_a_busy_card_are_complete(self):
         a = torch.rand(4096, 4096, device="cuda:0")
@@ -429,40 +432,40 @@ class TestOnARealCard:
             a = a @ a / 4096
         xs = [torch.full((1024,), float(i), device="cuda:0") + 0 * a[0, 0].nan_to_num() for i in range(500)]
         large = torch.ones(pinned.LARGE_BYTES // 4 + 5, device="cuda:0") + 0 * a[0, 0].nan_to_num()
-        made = ds.place([*xs, large], "cpu", non_blocking=True)
-        assert [float(y[-1]) for y in made[:-1]] == [float(i) for i in range(500)]
-        assert made[-1].eq(1).all()
+        copies = ds.place([*xs, large], "cpu", non_blocking=True)
+        assert [float(y[-1]) for y in copies[:-1]] == [float(i) for i in range(500)]
+        assert copies[-1].eq(1).all()
 
     @pytest.mark.parametrize("size", [1024, pinned.LARGE_BYTES // 4 + 5])
     def test_copies_are_complete_for_every_stream(self, size):
         xs = [torch.full((size,), float(i)) for i in range(1 if size > 1024 else 500)]
         with torch.cuda.stream(torch.cuda.Stream()):
-            made = ds.place(xs, "gpu:0")
+            copies = ds.place(xs, "gpu:0")
         with torch.cuda.stream(torch.cuda.Stream()):
-            sums = torch.stack([y.sum() for y in made])
+            sums = torch.stack([y.sum() for y in copies])
             assert sums.tolist() == [float(i) * size for i in range(len(xs))]
 
     def test_a_copy_inside_a_scope_of_the_card(self):
         xs = [torch.arange(9.0) + i for i in range(9)]
         with ds.on("gpu:0"):
-            made = ds.place(xs, "gpu:0")
-            assert all(map(torch.equal, ds.place(made, "cpu"), xs))
+            copies = ds.place(xs, "gpu:0")
+            assert all(map(torch.equal, ds.place(copies, "cpu"), xs))
 
     def test_the_copy_goes_to_the_named_card_not_the_current_one(self):
         if torch.cuda.device_count() < 2:
             pytest.skip("hardware: this machine has one card, and the test needs two")
         xs = [torch.arange(9.0) + i for i in range(9)] + [torch.ones(pinned.LARGE_BYTES // 4)]
-        made = ds.place(xs, "gpu:1")
-        assert {y.device for y in made} == {torch.device("cuda:1")}
-        assert all(map(torch.equal, ds.place(ds.place(made, "gpu:0"), "cpu"), xs))
+        copies = ds.place(xs, "gpu:1")
+        assert {y.device for y in copies} == {torch.device("cuda:1")}
+        assert all(map(torch.equal, ds.place(ds.place(copies, "gpu:0"), "cpu"), xs))
         assert torch.cuda.current_device() == 0
 
     def test_a_copy_to_a_card_that_is_nearly_full(self):
         free = torch.cuda.mem_get_info()[0]
         kept = torch.empty(free - (96 << 20), dtype=torch.uint8, device="cuda:0")
         xs = [torch.rand(1 << 16) for _ in range(256)]  # 64 MiB, in four parcels
-        made = ds.place(xs, "gpu:0")
-        assert all(map(torch.equal, ds.place(made, "cpu"), xs))
+        copies = ds.place(xs, "gpu:0")
+        assert all(map(torch.equal, ds.place(copies, "cpu"), xs))
         del kept
 
     @pytest.mark.parametrize("device", ["gpu:0", "cpu"])

@@ -15,7 +15,7 @@ nn = torch.nn
 
 
 @pytest.fixture(autouse=True, scope="module")
-def cards():
+def gpus():
     ds.use("torch")
     with ds.simulate(gpus=3):
         yield

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse", "ignore:.*beta state")
 
 
 @pytest.fixture(autouse=True)
-def cards():
+def gpus():
     ds.use("torch")
     with ds.simulate(gpus=2):
         yield

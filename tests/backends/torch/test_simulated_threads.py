@@ -16,7 +16,7 @@ THREADS = 16
 
 
 @pytest.fixture(autouse=True)
-def cards():
+def gpus():
     ds.use("torch")
     with ds.simulate(gpus=4):
         yield

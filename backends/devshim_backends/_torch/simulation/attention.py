@@ -87,14 +87,14 @@ def fused_attention_backward(
     key: Any,
     value: Any,
     bias: Any,
-    wanted: Any,
+    grad_input_mask: Any,
     out: Any,
     sums: Any,
     *rest: Any,
     scale: float | None = None,
 ) -> tuple[Any, ...]:
     """Implement ``aten::_scaled_dot_product_fused_attention_overrideable_backward``."""
-    _, _, _, _, dropout, causal, *_ = rest
+    dropout, causal = rest[4:6]
     flash = plan_of(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
     arguments = (grad, query, key, value, out, sums, dropout, causal)
     return (*run(flash, arguments, {"attn_mask": bias, "scale": scale}), None)

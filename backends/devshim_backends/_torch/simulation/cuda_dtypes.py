@@ -121,8 +121,8 @@ def _nansum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: A
     """Return the sum of the elements that are not NaN; a complex number is NaN if one of its parts is."""
     if not x.dtype.is_complex:
         return None
-    kept = torch.where(torch.isnan(x), torch.zeros((), dtype=x.dtype, device=x.device), x)
-    return torch.sum(kept, [] if dim is None else dim, keepdim, dtype=dtype)
+    without_nan = torch.where(torch.isnan(x), torch.zeros((), dtype=x.dtype, device=x.device), x)
+    return torch.sum(without_nan, [] if dim is None else dim, keepdim, dtype=dtype)
 
 
 _FORMULAS: Mapping[str, Callable[..., torch.Tensor | None]] = {"histc": _histc, "trace": _trace, "nansum": _nansum}

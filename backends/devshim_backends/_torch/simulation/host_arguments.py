@@ -107,9 +107,9 @@ class ArgumentConverter:
     def convert_results(self, result: Any, gpu: int) -> Any:
         """Return results as the GPU's: a changed argument is returned itself, everything else is a new tensor."""
         if isinstance(result, _Tensor):
-            found = self.originals.get(id(result))
-            if found is not None:
-                return found[0]
+            original = self.originals.get(id(result))
+            if original is not None:
+                return original[0]
             return result if self.target == NOT_SIMULATED else adopt(result, gpu)
         if isinstance(result, (tuple, list)):
             return type(result)([self.convert_results(each, gpu) for each in result])

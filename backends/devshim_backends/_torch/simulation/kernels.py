@@ -121,21 +121,21 @@ def native_dropout(x: Any, p: float, train: bool | None) -> tuple[Any, Any]:
     gpu = require_simulated(x.get_device())
     host = to_host(x)
     if train is False or not host.numel():
-        kept = aten.ones_like.default(host, dtype=torch.bool)
-        return adopt(aten.clone.default(host), gpu), adopt(kept, gpu)
+        mask = aten.ones_like.default(host, dtype=torch.bool)
+        return adopt(aten.clone.default(host), gpu), adopt(mask, gpu)
     noise = aten.bernoulli_.float(aten.empty_like.default(host), 1 - p, generator=DEFAULTS[gpu])
-    kept = aten._to_copy.default(noise, dtype=torch.bool)
+    mask = aten._to_copy.default(noise, dtype=torch.bool)
     if p < 1:
         noise = aten.div_.Scalar(noise, 1 - p)
-    return adopt(aten.mul.Tensor(host, noise), gpu), adopt(kept, gpu)
+    return adopt(aten.mul.Tensor(host, noise), gpu), adopt(mask, gpu)
 
 
-def native_dropout_backward(grad: Any, kept: Any, scale: float) -> Any:
+def native_dropout_backward(grad: Any, mask: Any, scale: float) -> Any:
     """Implement ``aten::native_dropout_backward``: multiply by the same factors as the forward pass."""
     gpu = require_simulated(grad.get_device())
     if not grad.is_floating_point():
-        return adopt(aten.native_dropout_backward.default(to_host(grad), to_host(kept), scale), gpu)
-    noise = aten._to_copy.default(to_host(kept), dtype=grad.dtype)
+        return adopt(aten.native_dropout_backward.default(to_host(grad), to_host(mask), scale), gpu)
+    noise = aten._to_copy.default(to_host(mask), dtype=grad.dtype)
     noise = aten.div_.Scalar(noise, 1 / scale) if scale else aten.zero_.default(noise)
     return adopt(aten.mul.Tensor(to_host(grad), noise), gpu)
 

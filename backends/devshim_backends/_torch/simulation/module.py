@@ -142,8 +142,8 @@ def get_device_name(device: Any = None) -> str:
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
     """Return ``(0, 0)``: a simulated GPU lacks a compute capability."""
-    found = get_device_properties(device)
-    return found.major, found.minor
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
 
 
 def synchronize(device: Any = None) -> None:
@@ -195,11 +195,11 @@ reset_accumulated_memory_stats = reset_peak_memory_stats
 
 def memory_stats(device: Any = None) -> OrderedDict[str, int]:
     """Return the statistics that PyTorch's allocators have, as far as they are known."""
-    found = SIMULATED[index_of(device)].info()
+    info = SIMULATED[index_of(device)].info()
     figures = OrderedDict[str, int]()
     for kind in ("active_bytes", "allocated_bytes", "reserved_bytes"):
-        figures[f"{kind}.all.current"] = found.used or 0
-        figures[f"{kind}.all.peak"] = found.peak or 0
+        figures[f"{kind}.all.current"] = info.used or 0
+        figures[f"{kind}.all.peak"] = info.peak or 0
     return figures
 
 

@@ -73,8 +73,8 @@ class OperatorPlan:
 @cache
 def _accepting_lazy_bits() -> frozenset[str]:
     """Return the operators before which PyTorch does not resolve a conjugation or negation, as their kernels do."""
-    found = torch._C._dispatch_get_registrations_for_dispatch_key
-    return frozenset([*found("Conjugate"), *found("Negative")])
+    registered = torch._C._dispatch_get_registrations_for_dispatch_key
+    return frozenset([*registered("Conjugate"), *registered("Negative")])
 
 
 def _is_written(argument: Any) -> bool:

@@ -81,11 +81,11 @@ def _register() -> None:
             f"PyTorch {torch.__version__} cannot simulate GPUs: that takes PyTorch 2.10 or newer",
             "pip install 'torch>=2.10'",
         )
-    taken = torch._C._get_privateuse1_backend_name()
-    if taken != "privateuseone":
+    registered = torch._C._get_privateuse1_backend_name()
+    if registered != "privateuseone":
         raise SimulationError(
-            f"PyTorch cannot simulate GPUs now: it has room for one custom device, and a package registered {taken!r}",
-            f"simulate GPUs in a process that does not import the package for {taken!r}",
+            f"PyTorch cannot simulate GPUs now: it allows one custom device, and a package registered {registered!r}",
+            f"simulate GPUs in a process that does not import the package for {registered!r}",
         )
     engine.start_without_threads()
     real_accelerator = torch._C._accelerator_getAccelerator()

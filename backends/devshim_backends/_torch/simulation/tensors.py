@@ -81,15 +81,15 @@ def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
     if isinstance(self, torch.jit.ScriptModule):
         return _apply_to_script(self, fn, recurse)
 
-    def moving(tensor: Any) -> Any:
+    def move_parameter(tensor: Any) -> Any:
         moved = fn(tensor)
         if isinstance(tensor, torch.nn.Parameter) and _changes_kind(tensor, moved):
             _set_data(tensor, moved)
             return tensor.data
         return moved
 
-    moving.moves = True  # type: ignore[attr-defined]
-    return _real_apply(self, fn if hasattr(fn, "moves") else moving, recurse)
+    move_parameter.moves_parameters = True  # type: ignore[attr-defined]
+    return _real_apply(self, fn if hasattr(fn, "moves_parameters") else move_parameter, recurse)
 
 
 def _apply_to_script(self: Any, fn: Any, recurse: bool) -> Any:
@@ -122,10 +122,10 @@ def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
     if device is None or torch.device(device).type != NAME:
         return _real_new(cls, *args, **kwargs)
     content = args[0] if args else kwargs.get("size", 0)
-    made = _empty_bytes(content if isinstance(content, int) else len(content), torch.device(NAME, index_of(device)))
+    tensor = _empty_bytes(content if isinstance(content, int) else len(content), torch.device(NAME, index_of(device)))
     if not isinstance(content, int):
-        made.copy_(torch.tensor(list(content), dtype=torch.uint8, device="cpu"))
-    return made.untyped_storage()
+        tensor.copy_(torch.tensor(list(content), dtype=torch.uint8, device="cpu"))
+    return tensor.untyped_storage()
 
 
 def _empty_bytes(count: int, device: Any) -> Any:
@@ -143,10 +143,10 @@ def pin_memory(self: Any, device: Any = None) -> Any:
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
     if is_pinned(self):
         return self
-    made = self.clone()
-    storage = made.untyped_storage()
+    tensor = self.clone()
+    storage = tensor.untyped_storage()
     _PINNED[storage.data_ptr()] = storage
-    return made
+    return tensor
 
 
 def is_pinned(self: Any, device: Any = None) -> bool:
