@@ -21,13 +21,6 @@ from devshim.registry.registry import load  # noqa: E402
 
 
 @pytest.fixture
-def backend():
-    ds.use("torch")
-    yield load("torch")
-    ds.use(None)
-
-
-@pytest.fixture
 def contexts(monkeypatch):
     """Return the GPUs that have a context: `torch.cuda` has been started, and only gpu:1 has been used."""
     found = {1}
@@ -38,21 +31,21 @@ def contexts(monkeypatch):
 
 
 # ---------------------------------------------------------------- contexts
-def test_waiting_makes_no_context(backend, contexts):
+def test_synchronize_creates_no_context(backend, contexts):
     """``torch.cuda.synchronize(i)`` creates one on a GPU without one, which takes half a GB and may fail."""
     for index in range(4):
         backend.synchronize(ds.gpu(index))
     assert contexts == {1}
 
 
-def test_what_has_a_context_is_waited_for(backend, contexts, monkeypatch):
+def test_synchronize_waits_for_a_gpu_with_a_context(backend, contexts, monkeypatch):
     waited = []
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     backend.synchronize(ds.gpu(1))
     assert waited == [1]
 
 
-def test_buffers_are_pinned_under_the_card_that_they_are_for(monkeypatch):
+def test_pinned_buffers_use_the_context_of_the_target_gpu(monkeypatch):
     """Pinning creates a context on the thread's current GPU, which is GPU 0 by default."""
     current, empty = [0], torch.empty
 
@@ -82,21 +75,21 @@ def test_buffers_are_pinned_under_the_card_that_they_are_for(monkeypatch):
 # ---------------------------------------------------------------- streams
 def test_a_metric_log_waits_for_every_stream(backend, monkeypatch):
     """Values may have been appended on the user's streams, which are not ordered before the one that reads them."""
-    asked = []
+    calls = []
     stack = torch.stack
-    monkeypatch.setattr(type(backend), "synchronize", lambda self, device: asked.append(device))
+    monkeypatch.setattr(type(backend), "synchronize", lambda self, device: calls.append(device))
 
     class OnACard:
         """A scalar that claims to be on a GPU."""
 
         is_cpu, shape, dtype, device = False, (), torch.float32, torch.device("cuda", 1)
 
-    monkeypatch.setattr(torch, "stack", lambda xs: asked.append("stack") or stack([torch.ones(())]))
+    monkeypatch.setattr(torch, "stack", lambda xs: calls.append("stack") or stack([torch.ones(())]))
     backend.stack_scalars([OnACard(), OnACard()])
-    assert asked == [ds.gpu(1), "stack"]
+    assert calls == [ds.gpu(1), "stack"]
 
 
-def test_a_metric_log_of_the_hosts_values_waits_for_nothing(backend, monkeypatch):
+def test_a_metric_log_of_host_values_does_not_synchronize(backend, monkeypatch):
     monkeypatch.setattr(type(backend), "synchronize", lambda self, device: pytest.fail("it waits"))
     log = ds.MetricLog()
     log.append(torch.tensor(2.0))
@@ -118,18 +111,18 @@ def test_a_metric_log_of_the_hosts_values_waits_for_nothing(backend, monkeypatch
         "NCCL Error 1: unhandled cuda error. Last error: Cuda failure 2 'out of memory'",
     ],
 )
-def test_what_a_full_card_says(backend, text):
+def test_errors_of_a_full_gpu_are_out_of_memory(backend, text):
     assert backend.is_out_of_memory(RuntimeError(text))
 
 
 @pytest.mark.parametrize(
     "text", ["CUDA error: an illegal memory access was encountered", "NCCL Error 5: invalid usage"]
 )
-def test_what_another_failure_says(backend, text):
+def test_other_errors_are_not_out_of_memory(backend, text):
     assert not backend.is_out_of_memory(RuntimeError(text))
 
 
-def test_a_full_device_is_pytorchs_own_error(backend):
+def test_out_of_memory_is_also_pytorchs_error(backend):
     """Code tested with ``except torch.OutOfMemoryError`` on simulated GPUs catches a real device's error, too."""
     with pytest.raises(torch.OutOfMemoryError, match="cpu is out of memory") as caught:
         ds.empty(2**50)
@@ -149,7 +142,7 @@ def test_a_full_device_is_pytorchs_own_error(backend):
         lambda: ds.memory_policy(0.5),
     ],
 )
-def test_cards_that_are_counted_and_do_not_start_are_not_found(backend, monkeypatch, call):
+def test_gpus_that_do_not_start_are_not_found(backend, monkeypatch, call):
     """NVML counts two; starting CUDA fails, here because the build has none, there because the driver is old."""
     if torch.version.cuda is not None:
         pytest.skip("in tests/fake_cuda for builds with CUDA")
@@ -183,7 +176,7 @@ def test_an_xpu_that_does_not_start_is_not_found(backend, monkeypatch):
     assert startup.reason("torch", "gpu") is None
 
 
-def test_after_a_fork_pytorch_says_what_to_do(backend, monkeypatch):
+def test_after_a_fork_pytorchs_own_error_is_raised(backend, monkeypatch):
     monkeypatch.setattr(startup, "_REASONS", {})
     monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
@@ -195,7 +188,7 @@ def test_after_a_fork_pytorch_says_what_to_do(backend, monkeypatch):
 
 
 # ---------------------------------------------------------------- conversion
-def test_a_tensor_of_a_card_becomes_an_array_where_it_is_said(backend, monkeypatch):
+def test_converting_a_gpu_tensor_to_numpy_hints_at_the_cpu(backend, monkeypatch):
     """NumPy has no real GPUs; the hint is the call to write, without advice about drivers."""
     with ds.simulate(2):
         x = ds.ones(3, device="gpu:1")
@@ -218,7 +211,7 @@ PINNED = {
 
 
 @pytest.mark.parametrize("call", PINNED)
-def test_arrays_go_by_the_way_of_large_tensors(backend, monkeypatch, call):
+def test_arrays_are_copied_through_pinned_memory(backend, monkeypatch, call):
     """Large arrays go through pinned memory (`pinned.copy_to`), twice as fast, as for `ds.place`."""
     seen, own = [], pinned_module.copy_to
     monkeypatch.setattr(pinned_module, "copy_to", lambda x, *rest: seen.append(x.numel()) or own(x, *rest))
@@ -230,7 +223,7 @@ def test_arrays_go_by_the_way_of_large_tensors(backend, monkeypatch, call):
 
 # ---------------------------------------------------------------- random numbers
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_one_kernel_draws_where_rounding_cannot_go_beyond_the_bound(dtype):
+def test_uniform_is_one_kernel_if_rounding_stays_below_the_bound(dtype):
     """CUDA's kernel computes ``draw * (high - low) + low`` for draws in (0, 1]; a ``high`` becomes ``low``."""
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     draws = torch.cat(
@@ -247,5 +240,5 @@ def test_one_kernel_draws_where_rounding_cannot_go_beyond_the_bound(dtype):
     assert draws_module._stays_below(0.0, 1.0, dtype)
 
 
-def test_where_rounding_goes_beyond_the_bound_it_is_put_back():
+def test_uniform_replaces_values_above_the_bound():
     assert not draws_module._stays_below(-1.7409006766954733, 0.8624475453666407, torch.float32)

@@ -11,7 +11,7 @@ import devshim as ds
 
 torch = pytest.importorskip("torch")
 
-WAYS = {
+CALLS = {
     "a missing device": (lambda x, y: ds.place(x, "gpu:7"), ds.DeviceNotFoundError),
     "a scope of one": (lambda x, y: ds.run(_inside, x), ds.DeviceNotFoundError),
     "a mismatch": (lambda x, y: ds.run(torch.add, x, y), ds.DeviceMismatchError),
@@ -31,27 +31,27 @@ def cards(two_cards):
     torch._dynamo.reset()
 
 
-def told(fn, *args):
+def error_of(fn, *args):
     """Return the error that a call raises, without the lines that a compiler adds."""
     with pytest.raises(ds.DevshimError) as caught:
         fn(*args)
     return str(caught.value).partition("\n\nfrom user code")[0], caught.value
 
 
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("way", WAYS)
-def test_what_is_wrong_outside_is_the_same_error_inside(way, whole):
-    fn, cls = WAYS[way]
+@pytest.mark.parametrize("fullgraph", [True, False])
+@pytest.mark.parametrize("call", CALLS)
+def test_an_error_is_the_same_in_a_compiled_function(call, fullgraph):
+    fn, cls = CALLS[call]
     args = ds.zeros(2), ds.zeros(2, device="gpu:1")
-    expected = told(fn, *args)[0]
-    found, error = told(torch.compile(fn, fullgraph=whole, backend="eager"), *args)
+    expected = error_of(fn, *args)[0]
+    found, error = error_of(torch.compile(fn, fullgraph=fullgraph, backend="eager"), *args)
     assert isinstance(error, cls)
     assert found == expected
     assert ds.device_of(ds.zeros(1)) is ds.cpu()
 
 
 @pytest.mark.parametrize("make", ["zeros", "asarray", "normal", "from outside"])
-def test_a_default_device_of_outside_is_asked_for_by_name(make):
+def test_creation_needs_a_device_if_the_scope_is_outside(make):
     """Nothing tells the compiler that another `on` is active, so it would use the first one forever."""
     makes = {
         "zeros": lambda x: x * 0 + ds.zeros(2, dtype="float32").to(x.device),
@@ -60,7 +60,7 @@ def test_a_default_device_of_outside_is_asked_for_by_name(make):
         "from outside": lambda x: ds.arange(2),
     }
     fn, x = makes[make], torch.ones(2)
-    error = told(torch.compile(fn, fullgraph=True, backend="eager"), x)[1]
+    error = error_of(torch.compile(fn, fullgraph=True, backend="eager"), x)[1]
     assert isinstance(error, ds.TracingError)
     assert "device=ds.device_of(x)" in error.hint
     broken = torch.compile(fn, backend="eager")
@@ -69,9 +69,9 @@ def test_a_default_device_of_outside_is_asked_for_by_name(make):
             assert str(ds.device_of(broken(x))) == (name if make == "from outside" else "cpu")
 
 
-def test_a_refusal_is_a_plain_error_elsewhere():
+def test_outside_of_tracing_the_error_is_a_plain_one():
     fn = torch.compile(lambda x: (ds.memory("cpu"), x)[1], fullgraph=True, backend="eager")
-    error = told(fn, ds.zeros(2))[1]
+    error = error_of(fn, ds.zeros(2))[1]
     assert (type(error).__name__, type(error).__module__) == ("TracingError", "devshim")
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(other) is ds.TracingError
@@ -79,7 +79,7 @@ def test_a_refusal_is_a_plain_error_elsewhere():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # `torch.jit.trace` itself, from 2.12 on
-def test_a_trace_moves_as_well():
+def test_place_works_in_a_torchscript_trace():
     """``torch.jit.trace`` passes real tensors whose sizes are tensors: it warns if a decision depends on one."""
     traced = torch.jit.trace(lambda x: ds.place(x, "gpu:1") * 2, torch.ones(2))
     made = traced(torch.full((2,), 3.0))
@@ -87,7 +87,7 @@ def test_a_trace_moves_as_well():
     assert made.tolist() == [6.0, 6.0]
 
 
-def test_a_function_that_breaks_off_still_computes_in_graphs():
+def test_a_function_with_a_graph_break_is_still_compiled():
     graphs = []
 
     def count(module, example):
@@ -108,11 +108,11 @@ def test_a_function_that_breaks_off_still_computes_in_graphs():
         assert ds.to_numpy(step(ds.full(2, float(i)))).tolist() == [2 * i + 1] * 2
         made.append(len(graphs))
     assert made[0] > 0
-    assert set(made[1:]) == {made[1]}, "it was compiled anew"
+    assert set(made[1:]) == {made[1]}, "it was compiled again"
     assert log.flush().tolist() == [4.0 * i for i in range(20)]
 
 
-def test_a_tree_with_a_model_moves_whole_where_the_graph_breaks_off():
+def test_a_tree_with_a_model_moves_at_a_graph_break():
     model = torch.nn.Linear(2, 2)
 
     @torch.compile(backend="eager")

@@ -52,19 +52,19 @@ def devices_of(made):
 
 
 @pytest.mark.parametrize("call", [*CALLS, *(pytest.param(name, marks=reads_less) for name in READ_LATER)])
-def test_each_device_gets_its_own(call):
+def test_each_device_gets_its_own_graph(call):
     fn = torch.compile({**CALLS, **READ_LATER}[call], fullgraph=True, backend="eager")
     for name in [*ORDER, "cpu"]:
         assert devices_of(fn(torch.ones(2), ds.device(name))) == {name}
 
 
-def test_the_host_gets_its_own_after_a_card():
+def test_the_host_gets_its_own_graph_after_a_gpu():
     fn = torch.compile(CALLS["place"], fullgraph=True, backend="eager")
     for name in ORDER[::-1]:
         assert devices_of(fn(torch.ones(2), ds.device(name))) == {name}
 
 
-def test_a_missing_one_is_the_error_it_is_outside():
+def test_a_missing_device_raises_the_same_error():
     fn = torch.compile(CALLS["place"], fullgraph=True, backend="eager")
     for name in ORDER[1:]:
         fn(torch.ones(2), ds.device(name))
@@ -72,7 +72,7 @@ def test_a_missing_one_is_the_error_it_is_outside():
         fn(torch.ones(2), ds.gpu(7))
 
 
-def test_it_is_compiled_once_for_each():
+def test_a_function_is_compiled_once_for_each_device():
     graphs = []
 
     def count(module, example):
@@ -86,16 +86,16 @@ def test_it_is_compiled_once_for_each():
             fn(torch.ones(2), ds.device(name))
         made.append(len(graphs))
     assert made[0] <= 6
-    assert made[1:] == made[1:2] * 2, "it was compiled anew"
+    assert made[1:] == made[1:2] * 2, "it was compiled again"
 
 
-def test_a_placement_is_read_as_well():
+def test_a_placement_can_be_an_argument():
     fn = torch.compile(lambda x, p: ds.place({"x": x}, p)["x"], fullgraph=True, backend="eager")
     for name in ORDER:
         assert devices_of(fn(torch.ones(2), ds.Placement({"x": name}))) == {name}
 
 
-def test_an_index_is_no_size():
+def test_an_index_is_not_a_size():
     """torch.compile treats an ``int`` that changes as one that may have any value."""
     fn = torch.compile(lambda x, i: ds.place(x, i), fullgraph=True, backend="eager")
     for i in (0, 1, 0, 1):

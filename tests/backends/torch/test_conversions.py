@@ -101,7 +101,7 @@ def test_values_are_kept_whatever_is_odd(odd, copy):
 
 @pytest.mark.filterwarnings("ignore:.*(Sparse|nested|quantize)")
 @pytest.mark.parametrize("odd", REFUSED)
-def test_what_has_no_values_is_refused(odd):
+def test_tensors_without_values_are_refused(odd):
     x = REFUSED[odd]()
     with pytest.raises((ds.ConversionError, ds.CopyNeededError)):
         ds.convert(x, "numpy", copy=False)
@@ -146,13 +146,13 @@ def test_complex_numbers_that_are_not_aligned_are_copied(lazy):
     assert np.array_equal(ds.convert(x, "numpy"), values.numpy())
 
 
-def test_the_gradient_flows_through_a_copy_of_what_is_not_aligned():
+def test_gradients_flow_through_the_copy_of_an_unaligned_tensor():
     x = torch.from_numpy(at_offset(np.ones(5, complex), 8)).requires_grad_()
     torch.view_as_real(ds.convert(x, "torch", copy=True)).sum().backward()
     assert x.grad.shape == (5,)
 
 
-def test_what_torch_func_wraps_is_refused():
+def test_tensors_inside_torch_func_are_refused():
     """The wrappers of vmap and grad have the type of plain tensors, and no memory."""
 
     def inside(v):
@@ -164,7 +164,7 @@ def test_what_torch_func_wraps_is_refused():
     torch.func.grad(inside)(torch.ones(3))
 
 
-def test_what_escaped_from_a_transformed_function_is_refused():
+def test_tensors_from_a_transformed_function_are_refused():
     kept = []
     torch.vmap(lambda v: kept.append(v) or v)(torch.ones(2, 3))
     with pytest.raises(ds.ConversionError, match="escaped from inside a function being vmapped") as caught:
@@ -183,10 +183,10 @@ def test_an_import_that_changes_something_is_not_believed(monkeypatch):
         lambda x: None,
     ]
     for lie in lies:
-        told = []
-        monkeypatch.setattr(interop, "from_dlpack", lambda c, lie=lie, told=told: told.append(1) or lie(true(c)))
+        calls = []
+        monkeypatch.setattr(interop, "from_dlpack", lambda c, lie=lie, calls=calls: calls.append(1) or lie(true(c)))
         x = ds.convert(PLAIN, "torch", copy=False)
-        assert told
+        assert calls
         assert (type(x), x.dtype, x.device.type, x.tolist()) == (torch.Tensor, torch.float32, "cpu", PLAIN.tolist())
 
 
@@ -210,20 +210,20 @@ def test_writes_go_through(no_long_way):
     assert (a[0, 1], x[0, 1].item()) == (8, 8)
 
 
-def test_a_guard_and_inference_mode_let_it_pass():
+def test_convert_works_under_a_guard_and_in_inference_mode():
     with ds.guard("error"):
         assert np.array_equal(ds.convert(ds.convert(PLAIN, "torch"), "numpy"), PLAIN)
     with torch.inference_mode():
         assert np.array_equal(ds.convert(ds.convert(PLAIN, "torch"), "numpy"), PLAIN)
 
 
-def test_the_default_device_does_not_matter():
+def test_convert_ignores_the_default_device():
     with torch.device("meta"):
         x = ds.convert(PLAIN, "torch", copy=False)
     assert np.array_equal(x.numpy(), PLAIN)
 
 
-def test_in_a_compiled_function_it_is_as_before():
+def test_convert_works_in_a_compiled_function():
     compiled = torch.compile(lambda x: torch.from_numpy(ds.convert(x * 2, "numpy")) + 1, backend="eager")
     assert compiled(torch.ones(3)).tolist() == [3, 3, 3]
     assert compiled(torch.ones(3)).tolist() == [3, 3, 3]

@@ -35,7 +35,7 @@ def net():
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "nadam", "sgd", "rmsprop", "lion", "adafactor"])
-def test_a_model_over_two_cards_trains_as_on_one(optimizer):
+def test_a_split_model_trains_like_one_on_a_single_gpu(optimizer):
     split, single = net(), net()
     split.set_weights(single.get_weights())
     for model in (split, single):
@@ -50,7 +50,7 @@ def test_a_model_over_two_cards_trains_as_on_one(optimizer):
         assert np.allclose(a, b, atol=1e-6)
 
 
-def test_a_balanced_plan_is_one_that_computes():
+def test_a_model_placed_by_a_balanced_plan_computes():
     model = net()
     expected = ds.to_numpy(model(ds.from_numpy(X)))
     ds.place(model, ds.Placement.balanced(model, ["gpu:0", "gpu:1"], [1000, 1000]))
@@ -60,14 +60,14 @@ def test_a_balanced_plan_is_one_that_computes():
     model.fit(X, Y, verbose=0)
 
 
-def test_a_layer_cannot_be_torn():
+def test_a_layer_cannot_be_split():
     model = net()
     with pytest.raises(ds.UnsupportedError, match=r"the weights of dense \(Dense\) would be on gpu:0 and cpu"):
         ds.place(model, ds.Placement({"dense.kernel": "gpu:0"}, default="cpu"))
     assert ds.placement_of(model).devices == {ds.cpu()}
 
 
-def test_cards_are_not_mixed_silently():
+def test_tensors_on_two_gpus_are_refused():
     x, y = ds.from_numpy(X, "gpu:0"), ds.from_numpy(X, "gpu:1")
     with pytest.raises(RuntimeError, match="same device"):
         keras.ops.add(x, y)
@@ -80,7 +80,7 @@ def test_cards_are_not_mixed_silently():
     assert ds.device_of(model(X)) is GPU
 
 
-def test_kerass_own_scope_counts():
+def test_keras_device_takes_precedence():
     x = ds.from_numpy(X, "gpu:0")
     with keras.device("gpu:1"):
         assert ds.device_of(keras.ops.sin(x)) is GPU
@@ -89,7 +89,7 @@ def test_kerass_own_scope_counts():
         assert ds.device_of(keras.ops.sin(x)) is ds.cpu()
 
 
-def test_gradients_go_along():
+def test_gradients_move_with_their_variables():
     model = net()
     torch.mean(model(ds.from_numpy(X)) ** 2).backward()
     before = [variable.value.grad.numpy().copy() for variable in model.trainable_variables]
@@ -99,7 +99,7 @@ def test_gradients_go_along():
         assert np.array_equal(ds.to_numpy(variable.value.grad), gradient)
 
 
-def test_a_module_of_pytorchs_own_in_a_model_moves_with_its_buffers():
+def test_a_pytorch_module_in_a_keras_model_moves_with_its_buffers():
     inside = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5))
     model = keras.Sequential([keras.layers.TorchModuleWrapper(inside), keras.layers.Dense(3)])
     model.build((None, 4))
@@ -110,7 +110,7 @@ def test_a_module_of_pytorchs_own_in_a_model_moves_with_its_buffers():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # torch.compile's own
-def test_a_compiled_model_trains_on_after_a_journey():
+def test_a_compiled_model_continues_to_train_after_moves():
     """On a simulated GPU PyTorch's compiler (inductor) generates no code, as for any other model."""
     model, stayed = net(), net()
     stayed.set_weights(model.get_weights())

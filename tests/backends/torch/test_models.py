@@ -46,7 +46,7 @@ def test_buffers_stay_the_same_objects():
     assert model.b.tolist() == [5.0, 5.0, 5.0]
 
 
-def test_hooks_go_along():
+def test_hooks_fire_after_a_move():
     """Hooks of tensors, gradients and modules fire after a move as before."""
     model, fired = nn.Linear(2, 2), []
     model.weight.register_hook(lambda g: fired.append("tensor"))
@@ -76,7 +76,7 @@ def test_gradients_are_the_same_objects_and_flags_are_kept():
     assert torch.equal(gradient.cpu(), values)
 
 
-def test_a_loss_that_is_still_held_does_not_keep_the_gradient():
+def test_a_live_loss_does_not_keep_the_gradient():
     """A live graph refers to its parameters: the next backward pass still goes to the moved ones."""
     model = nn.Linear(2, 2, bias=False)
     held = model(torch.ones(1, 2)).sum()
@@ -87,7 +87,7 @@ def test_a_loss_that_is_still_held_does_not_keep_the_gradient():
     del held
 
 
-def test_writes_can_be_taken_back_in_any_order():
+def test_writes_can_be_undone_in_any_order():
     """PyTorch refuses a gradient on another device than its parameter's, whichever is written first."""
     model = nn.Linear(2, 2, bias=False)
     model(torch.ones(1, 2)).sum().backward()
@@ -142,7 +142,7 @@ KINDS = {
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("kind", KINDS)
-def test_kinds_of_modules(kind):
+def test_modules_of_every_kind_move(kind):
     """Weights computed from others, wrappers, and modules whose tensors are stored in C++, move, too."""
     model, x = KINDS[kind]().eval(), torch.randn(3, 4)
     expected, names = model(x), list(model.state_dict())
@@ -190,7 +190,7 @@ def test_lazy_modules_are_built_where_they_were_placed():
     assert [*map(id, optimizer.param_groups[0]["params"])] == [*map(id, model.parameters())]
 
 
-def test_lazy_modules_stay_where_a_failed_move_found_them():
+def test_a_failed_move_leaves_lazy_modules_in_place():
     model = nn.Sequential(nn.Linear(2, 3), nn.LazyLinear(2))
     with pytest.raises(ds.ArgumentError, match=r"1\.weight"):
         ds.place(model, ds.Placement({"0": "gpu:0"}))
@@ -212,7 +212,7 @@ def test_a_copy_has_ties_and_gradients_of_its_own():
     assert devices(model) == {CPU}
 
 
-def test_a_model_that_cannot_be_copied():
+def test_a_model_that_cannot_be_copied_is_refused():
     model = nn.Linear(2, 2)
     model.generator = (x for x in ())
     with pytest.raises(ds.UnsupportedError, match="generator"):
@@ -220,7 +220,7 @@ def test_a_model_that_cannot_be_copied():
 
 
 # ---------------------------------------------------------------- refusals
-def test_what_cannot_move_is_named():
+def test_the_error_names_the_tensor_that_cannot_move():
     """A computed tensor, tensors made of others, and tensors without data are refused, and nothing has moved."""
     from torch.testing._internal.two_tensor import TwoTensor
 
@@ -242,14 +242,14 @@ def test_what_cannot_move_is_named():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_frozen_script_module_has_its_weights_in_its_code():
+def test_a_frozen_script_module_is_refused():
     """``Module.to`` silently has no effect on it."""
     frozen = torch.jit.freeze(torch.jit.script(nn.Linear(2, 2).eval()))
     with pytest.raises(ds.UnsupportedError, match="frozen"):
         ds.place(frozen, "gpu:1")
 
 
-def test_data_parallel_works_from_its_first_device():
+def test_data_parallel_is_refused_on_other_devices():
     model = nn.DataParallel(nn.Linear(2, 2))
     ds.place(model, "gpu:0")
     assert model(ds.ones((4, 2), device="gpu:0")).shape == (4, 2)
@@ -259,7 +259,7 @@ def test_data_parallel_works_from_its_first_device():
     ds.place(model.module, "gpu:1")
 
 
-def test_hooks_of_accelerates_would_bring_inputs_back():
+def test_a_model_with_hooks_of_accelerate_is_refused():
     model = nn.Sequential(nn.Linear(2, 2))
     model[0]._hf_hook = object()
     with pytest.raises(ds.UnsupportedError, match="accelerate"):
@@ -267,7 +267,7 @@ def test_hooks_of_accelerates_would_bring_inputs_back():
     assert devices(model) == {CPU}
 
 
-def test_tensors_outside_the_registry_stay():
+def test_tensors_in_plain_attributes_stay():
     """A tensor in a list, or in a plain attribute, is not part of a module to PyTorch; using it with a GPU raises."""
 
     class Plain(nn.Module):
@@ -293,7 +293,7 @@ def test_a_generator_is_bound_to_its_device():
         ds.place([nn.Linear(2, 2), generator], "gpu:1")
 
 
-def test_moving_natively_and_here_can_be_mixed():
+def test_native_moves_and_place_can_be_mixed():
     model = nn.Linear(2, 2)
     weight = model.weight
     ds.place(model, "gpu:1")

@@ -6,24 +6,10 @@ import threading
 
 import pytest
 
-import devshim as ds
 from devshim.contract.models import Weight
-from devshim.registry.registry import load
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
-
-
-@pytest.fixture(autouse=True)
-def _torch():
-    ds.use("torch")
-    yield
-    ds.use(None)
-
-
-@pytest.fixture
-def backend():
-    return load("torch")
 
 
 class Block(nn.Module):
@@ -53,7 +39,7 @@ def paths(blocks):
 
 
 # ---------------------------------------------------------------- blocks
-def test_chains_are_opened_and_modules_of_the_users_are_not(backend):
+def test_chains_are_opened_and_custom_modules_are_not(backend):
     blocks = backend.blocks(Model())
     assert paths(blocks) == ["position", "stem.0", "stem.2", "blocks.a", "blocks.b", "attention", "head"]
     by_path = {block.path: block for block in blocks}
@@ -133,7 +119,7 @@ def test_layers(backend, name):
     assert all(weight.axes is None for weight in layer.weights.values())
 
 
-def test_each_layer_and_direction_of_a_recurrent_module_is_one(backend):
+def test_each_recurrent_layer_and_direction_is_listed(backend):
     layers = backend.layers(nn.ModuleDict({"x": nn.LSTM(2, 3, 2, bidirectional=True)}))
     assert [(layer.kind, layer.path, dict(layer.settings)) for layer in layers] == [
         ("lstm", "x.l0", {}),
@@ -144,7 +130,7 @@ def test_each_layer_and_direction_of_a_recurrent_module_is_one(backend):
     assert layers[1].weights["bias_hh"] == Weight("x.bias_hh_l0_reverse")
 
 
-def test_a_shared_module_is_told_once(backend):
+def test_a_shared_module_is_listed_once(backend):
     shared = nn.Linear(2, 2)
     assert [layer.path for layer in backend.layers(nn.Sequential(shared, nn.ReLU(), shared))] == ["0"]
 
@@ -209,9 +195,9 @@ def test_assigning_to_a_parameter(backend):
     assert backend.supports_inplace(parameter)
 
 
-def test_sums_over_real_cards_are_nccls(backend, monkeypatch):
+def test_sums_over_real_gpus_use_nccl(backend, monkeypatch):
     """If each is on its own GPU, PyTorch's engine computes; otherwise no engine is used."""
-    asked = []
+    calls = []
 
     class Card(torch.Tensor):
         device = property(lambda self: torch.device("cuda", self.index))
@@ -224,7 +210,7 @@ def test_sums_over_real_cards_are_nccls(backend, monkeypatch):
         return made
 
     def engine(inputs, outputs):
-        asked.append(len(inputs))
+        calls.append(len(inputs))
         for each in outputs:
             each.copy_(sum(x.as_subclass(torch.Tensor) for x in inputs))
 
@@ -232,14 +218,14 @@ def test_sums_over_real_cards_are_nccls(backend, monkeypatch):
     monkeypatch.setattr(torch.cuda.nccl, "all_reduce", engine)
     assert [x.tolist() for x in backend.all_reduce(cards(0, 1), "sum")] == [[2.0, 2.0]] * 2
     assert [x.tolist() for x in backend.all_reduce(cards(0, 1), "mean")] == [[1.0, 1.0]] * 2
-    assert asked == [2, 2]
+    assert calls == [2, 2]
     assert backend.all_reduce(cards(0, 1), "max") is None  # NCCL promises nothing about NaN
     assert backend.all_reduce(cards(0, 0), "sum") is None
     assert backend.all_reduce(cards(0, 1, dtype=torch.complex64), "sum") is None
     assert backend.all_reduce([torch.ones(1), torch.ones(1)], "sum") is None
 
 
-def test_modes_hold_in_other_threads(backend):
+def test_thread_state_can_be_entered_in_another_thread(backend):
     def seen():
         return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
 

@@ -33,10 +33,10 @@ def trained(make, moves, scheduler=None, scaler=None):
     """Return the weights after steps with a move between backward and step, and every object that was moved."""
     model = ds.place(network(), moves[0])
     optimizer = make(model)
-    wholes = [model, optimizer]
+    objects = [model, optimizer]
     rates = scheduler(optimizer) if scheduler else None
     scales = scaler() if scaler else None
-    wholes += [each for each in (rates, scales) if each is not None]
+    objects += [each for each in (rates, scales) if each is not None]
 
     def loss():
         device = model[0].weight.device
@@ -47,7 +47,7 @@ def trained(make, moves, scheduler=None, scaler=None):
 
     for move in moves:
         loss()
-        ds.place(wholes, move)
+        ds.place(objects, move)
         if scales is not None:
             scales.step(optimizer)
             scales.update()
@@ -57,14 +57,14 @@ def trained(make, moves, scheduler=None, scaler=None):
             rates.step(1.0)
         elif rates is not None:
             rates.step()
-    return [p.detach().cpu() for p in model.parameters()], wholes
+    return [p.detach().cpu() for p in model.parameters()], objects
 
 
 def check_same(make, here, there, **options):
     expected, _ = trained(make, here, **options)
-    found, wholes = trained(make, there, **options)
+    found, objects = trained(make, there, **options)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-    return wholes
+    return objects
 
 
 def classes():
@@ -90,7 +90,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "form"), CASES, ids=lambda each: each or "plain")
-def test_every_optimizer_on_cards(name, form):
+def test_every_optimizer_trains_on_gpus(name, form):
     """This includes those that keep their counts on the GPU, or update all parameters together."""
 
     _, optimizer = check_same(maker(name, form), HERE, THERE)
@@ -98,13 +98,13 @@ def test_every_optimizer_on_cards(name, form):
 
 
 @pytest.mark.parametrize(("name", "form"), [case for case in CASES if case[1] in ("", "maximize")])
-def test_between_host_and_cards_as_made_by_default(name, form):
+def test_default_optimizers_move_between_host_and_gpus(name, form):
     """By default PyTorch updates all parameters together on accelerators, which rounds differently."""
     check_same(maker(name, form), ["cpu"] * 6, ["cpu", "gpu:0", "gpu:0", "gpu:1", "cpu", "cpu"])
 
 
 @pytest.mark.parametrize("name", [name for name in classes() if name != "SparseAdam"])
-def test_the_state_that_pytorch_puts_beside_parameters_is_where_it_puts_it(name):
+def test_state_is_on_the_device_that_pytorch_chooses(name):
     """Moved to a GPU, each tensor of the state is where an optimizer made on that GPU would have it."""
     _, (_, moved) = trained(maker(name), ["cpu", "cpu", "gpu:1"])
     _, (_, native) = trained(maker(name), ["gpu:1"] * 3)
@@ -115,7 +115,7 @@ def test_the_state_that_pytorch_puts_beside_parameters_is_where_it_puts_it(name)
                 assert not isinstance(b, torch.Tensor) or a.device == b.device, key
 
 
-def test_lbfgs_keeps_tensors_in_lists():
+def test_lists_of_tensors_in_lbfgs_move():
     def make(model):
         return torch.optim.LBFGS(model.parameters(), history_size=3)
 
@@ -152,7 +152,7 @@ def test_sparse_adam_and_sparse_gradients():
     assert all(torch.equal(each, results[0]) for each in results)
 
 
-def test_what_a_differentiable_optimizer_has_computed_cannot_move():
+def test_the_state_of_a_differentiable_optimizer_is_refused():
     weight = torch.ones(2, requires_grad=True)
     stepped = weight.clone()
     optimizer = torch.optim.Adam([stepped], differentiable=True)
@@ -183,7 +183,7 @@ SCHEDULERS = {
 }
 
 
-def test_every_scheduler_is_tried():
+def test_every_scheduler_is_tested():
     shipped = {cls.__name__ for cls in vars(schedulers).values() if inspect.isclass(cls)}
     bases = {"LRScheduler", "_LRScheduler"}
     assert {name for name in shipped if name.endswith(("LR", "Restarts", "Scheduler", "Plateau"))} - bases <= set(
@@ -209,7 +209,7 @@ def test_schedulers(name, form):
     assert {ds.device_of(leaf.read()) for leaf in leaves(scheduler).values()} <= {ds.gpu(2)}
 
 
-def test_a_gradient_scaler_goes_along():
+def test_a_gradient_scaler_moves():
     def make(model):
         return torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -219,7 +219,7 @@ def test_a_gradient_scaler_goes_along():
     assert {"_scale", "_growth_tracker"} <= leaves(scaler).keys()
 
 
-def test_a_disabled_scaler_goes_along(tmp_path):
+def test_a_disabled_scaler_moves(tmp_path):
     """On a machine without CUDA, ``GradScaler("cuda")`` disables itself; it then has no state."""
     model = network()
     optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cuda", enabled=False)
@@ -283,17 +283,17 @@ def test_state_follows_its_parameter_over_devices():
         assert state["step"].device.type == "cpu"
 
 
-def test_copies_train_each_their_own_model():
+def test_each_copy_trains_its_own_model():
     """A copy of an optimizer alone would train parameters that no model has."""
     model = network()
     optimizer = torch.optim.Adam(model.parameters())
     model(X).sum().backward()
     optimizer.step()
     model(X).sum().backward()
-    twin, its = ds.copy([model, optimizer], "gpu:1")
-    assert [*map(id, its.param_groups[0]["params"])] == [*map(id, twin.parameters())]
+    twin, copied = ds.copy([model, optimizer], "gpu:1")
+    assert [*map(id, copied.param_groups[0]["params"])] == [*map(id, twin.parameters())]
     optimizer.step()
-    its.step()
+    copied.step()
     assert all(torch.equal(a, b.cpu()) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
     for alone in (optimizer, [optimizer], [model, schedulers.StepLR(optimizer, 1)]):
         with pytest.raises(ds.UnsupportedError, match="together with its model"):

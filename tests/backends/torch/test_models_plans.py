@@ -6,7 +6,7 @@ with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -169,16 +169,12 @@ def order(model: Any, case: Case) -> list[str]:
 
 # ---------------------------------------------------------------------- the tests
 @pytest.fixture(autouse=True)
-def _two_cards() -> Iterator[None]:
-    ds.use("torch")
-    with ds.simulate(2):
-        torch.manual_seed(0)
-        yield
-    ds.use(None)
+def _seeded(two_cards: None) -> None:
+    torch.manual_seed(0)
 
 
 @pytest.mark.parametrize("name", FITS)
-def test_ours_is_a_plan_and_no_worse(name: str) -> None:
+def test_our_plan_is_valid_and_no_worse(name: str) -> None:
     case = CASES[name]
     model = case.make()
     found = {who: measured(model, case, plan) for who, plan in plans(model, case).items()}
@@ -195,7 +191,7 @@ def test_ours_is_a_plan_and_no_worse(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FITS)
-def test_either_plan_is_a_placement_that_runs(name: str) -> None:
+def test_both_plans_are_placements_that_run(name: str) -> None:
     case = CASES[name]
     model = case.make()
     expected = model(case.data())
@@ -210,7 +206,7 @@ def test_either_plan_is_a_placement_that_runs(name: str) -> None:
         ds.place(model, "cpu")
 
 
-def test_what_does_not_fit_is_an_error_here_and_offloaded_there() -> None:
+def test_a_model_that_does_not_fit_is_an_error_and_accelerate_offloads_it() -> None:
     case = CASES["MLP, too large"]
     model = case.make()
     with pytest.raises(ds.OutOfMemoryError, match="have no room on these devices"):
@@ -220,7 +216,7 @@ def test_what_does_not_fit_is_an_error_here_and_offloaded_there() -> None:
     assert ds.cpu() in spilled.devices, "a device that is named takes the rest"
 
 
-def test_a_model_without_memory_is_planned_alike() -> None:
+def test_a_meta_model_gets_the_same_plan() -> None:
     case = CASES["encoder"]
     model = case.make()
     with torch.device("meta"):

@@ -16,16 +16,9 @@ NAMES = sorted(
     for name, cls in inspect.getmembers(torch.optim, inspect.isclass)
     if issubclass(cls, torch.optim.Optimizer) and cls is not torch.optim.Optimizer
 )
+pytestmark = pytest.mark.usefixtures("two_cards")
+
 X, Y = torch.linspace(-1, 1, 24).reshape(6, 4), torch.linspace(1, -1, 18).reshape(6, 3)
-
-
-@pytest.fixture(autouse=True)
-def _cards():
-    ds.use("torch")
-    ds.simulate(gpus=2)
-    yield
-    ds.simulate(gpus=0)
-    ds.use(None)
 
 
 def started(name, device, **settings):
@@ -87,7 +80,7 @@ def weights(pair):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_goes_on(name, tmp_path):
+def test_training_resumes_from_a_checkpoint(name, tmp_path):
     first, second = started(name, "cpu"), started(name, "gpu:1")
     for _ in range(3):
         step(first, "cpu")
@@ -100,7 +93,7 @@ def test_it_goes_on(name, tmp_path):
     assert ds.placement_of(second[0]).devices == {ds.gpu(1)}
 
 
-def test_settings_come_back_too(tmp_path):
+def test_settings_are_restored(tmp_path):
     first, second = started("SGD", "cpu", momentum=0.9, weight_decay=0.1), started("SGD", "cpu")
     step(first, "cpu")
     ds.save(first, tmp_path / "run.safetensors")
@@ -109,8 +102,8 @@ def test_settings_come_back_too(tmp_path):
     assert second[1].param_groups[0]["weight_decay"] == 0.1
 
 
-def test_a_scheduler_and_a_scaler_come_back(tmp_path):
-    def whole(device):
+def test_a_scheduler_and_a_scaler_are_restored(tmp_path):
+    def make_all(device):
         pair = started("Adam", device)
         return [
             *pair,
@@ -118,7 +111,7 @@ def test_a_scheduler_and_a_scaler_come_back(tmp_path):
             torch.amp.GradScaler("sim", init_scale=8.0),
         ]
 
-    first, second = whole("gpu:1"), whole("gpu:1")
+    first, second = make_all("gpu:1"), make_all("gpu:1")
     for _ in range(3):
         first[3].scale(first[0](ds.place(X, "gpu:1")).sum()).backward()
         first[3].step(first[1])

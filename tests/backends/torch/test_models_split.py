@@ -197,7 +197,7 @@ TORN = {
 
 
 @pytest.mark.parametrize("case", TORN)
-def test_what_computes_together_is_not_torn(case):
+def test_a_module_that_computes_with_all_its_tensors_is_not_split(case):
     make, places, named = TORN[case]
     model = make()
     before = ds.placement_of(model)
@@ -220,7 +220,7 @@ def test_torchscript_is_not_split_and_can_be_a_part():
     assert torch.allclose(model(X).cpu(), expected, atol=1e-6)
 
 
-def test_on_one_device_nothing_is_carried():
+def test_a_model_on_one_device_has_no_hooks():
     model = ds.place(Residual(), "gpu:1")
     with pytest.raises(RuntimeError, match="same device"):
         model(X)
@@ -258,14 +258,14 @@ def test_copies_of_a_split_model_are_split_themselves(way):
     assert torch.allclose(twin(ds.place(X, "gpu:2")).cpu(), expected.cpu(), atol=1e-6)
 
 
-def test_what_is_seen_of_a_split_model():
+def test_a_split_model_keeps_its_signature():
     model = split()
     assert list(model.state_dict()) == list(Residual().state_dict())
     assert str(inspect.signature(model.forward)) == "(x, scale=1.0)"
     assert torch.equal(model(x=X, scale=0.0), model(X, 0.0))
 
 
-def test_a_forward_of_its_own_is_kept():
+def test_a_forward_attribute_of_a_module_is_kept():
     model = Residual()
     own = model.forward = lambda x: model.b(model.a(x))
     expected = model(X)
@@ -275,7 +275,7 @@ def test_a_forward_of_its_own_is_kept():
     assert model.forward is own
 
 
-def test_the_users_hooks_see_what_the_part_sees():
+def test_hooks_of_the_user_see_the_copied_inputs():
     model, seen = Residual(), []
     model.b.register_forward_pre_hook(lambda _, args: seen.append(ds.device_of(args[0])))
     ds.place(model, ds.Placement({"a": "gpu:0", "b": "gpu:1"}))
@@ -286,7 +286,7 @@ def test_the_users_hooks_see_what_the_part_sees():
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_a_forward_pass_that_fails_leaves_nothing_behind(error):
+def test_a_failed_forward_pass_leaves_no_state(error):
     model = split()
 
     def fail(*_):
@@ -302,7 +302,7 @@ def test_a_forward_pass_that_fails_leaves_nothing_behind(error):
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpoints_of_activations(reentrant):
+def test_activation_checkpointing_works(reentrant):
     """Activations recomputed in the backward pass is copied across devices again."""
     from torch.utils.checkpoint import checkpoint
 
@@ -331,7 +331,7 @@ def test_compiled_models_can_be_split(make):
     torch._dynamo.reset()
 
 
-def test_what_is_carried_is_in_the_ledger():
+def test_the_ledger_records_copied_inputs():
     model = split()
     with ds.transfers() as log:
         model(X)

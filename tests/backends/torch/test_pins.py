@@ -7,31 +7,15 @@ Only the first is PyTorch's public interface. A test that fails here names the m
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 import weakref
 
 import pytest
+from programs import run_program
 
 torch = pytest.importorskip("torch")
 
 _C = torch._C
 aten = torch.ops.aten
-
-
-def python(program, folder):
-    """Run a program in its own process: what it registers stays for the life of a process."""
-    path = os.pathsep.join(part for part in sys.path if part)
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    assert ran.returncode == 0, f"{program}\n{ran.stderr[-1500:]}"
 
 
 # ---------------------------------------------------------------- relabel
@@ -82,7 +66,7 @@ def test_an_operator_can_be_called_at_a_key():
     assert aten.add.Tensor._op(torch.ones(2), 1).tolist() == [2, 2]
 
 
-def test_a_schema_tells_what_is_written_and_viewed():
+def test_a_schema_lists_written_and_viewed_arguments():
     """`schemas` reads alias information."""
     written = [a.alias_info is not None and a.alias_info.is_write for a in aten.add_.Tensor._schema.arguments]
     assert written == [True, False, False]
@@ -92,7 +76,7 @@ def test_a_schema_tells_what_is_written_and_viewed():
     assert "Optional[Generator]" in {str(a.type) for a in aten.normal_.default._schema.arguments}
 
 
-def test_what_is_registered_can_be_listed():
+def test_registered_kernels_can_be_listed():
     """`whole` finds the operators that PyTorch would decompose, `schemas` those that resolve conjugations."""
     found = _C._dispatch_get_registrations_for_dispatch_key
     assert "aten::add.Tensor" in found("CompositeExplicitAutogradNonFunctional")
@@ -103,7 +87,7 @@ def test_what_is_registered_can_be_listed():
     assert not _C._should_allow_numbers_as_tensors("where")
 
 
-def test_memory_that_came_by_dlpack_cannot_grow():
+def test_memory_from_dlpack_cannot_grow():
     """`dispatch` recognises by this message that a kernel needed more memory."""
     x = _C._from_dlpack(_C._to_dlpack(torch.ones(2)))
     with pytest.raises(RuntimeError, match="not resizable"):
@@ -127,7 +111,7 @@ def test_every_operator_that_draws_takes_a_generator():
     assert {base for base, takes in drawing if not takes} <= ours
 
 
-def test_modes_and_autocast_can_be_seen_and_left_out():
+def test_modes_and_autocast_can_be_read_and_excluded():
     """`dispatch` keeps the user's modes and the CPU's autocast out of its own calls."""
     assert _C._len_torch_function_stack() == 0
     assert not _C._is_any_autocast_enabled()
@@ -146,7 +130,7 @@ def test_modes_and_autocast_can_be_seen_and_left_out():
 
 def test_a_device_in_python_is_registered_and_known_everywhere(tmp_path):
     """`switch`: hook, guard and name, in PyTorch's only call for it."""
-    python(
+    run_program(
         """
 import torch
 from torch import _C
@@ -170,12 +154,14 @@ stream = torch.Stream(stream_id=0, device_index=1, device_type=20)
 assert stream.device == torch.device("pin", 1)
 """,
         tmp_path,
+        "-W",
+        "error",
     )
 
 
 def test_kdlextdev_is_read_as_the_device(tmp_path):
     """`relabel`: DLPack's 12 is PrivateUse1, with its index; and the guard's one device is not queried."""
-    python(
+    run_program(
         """
 import devshim as ds, torch
 ds.use("torch"); ds.simulate(4)
@@ -187,6 +173,8 @@ z = relabel.to_host(y)
 assert z.device.type == "cpu" and z.data_ptr() == x.data_ptr()
 """,
         tmp_path,
+        "-W",
+        "error",
     )
 
 
@@ -228,10 +216,10 @@ def test_every_backward_pass_goes_through_one_engine(monkeypatch):
 
 
 @pytest.mark.parametrize("when", ["on", "off again"])
-def test_the_compiler_loads_after_the_cards(tmp_path, when):
+def test_the_compiler_loads_after_simulation(tmp_path, when):
     """Dynamo compares PyTorch's functions with its own versions of them when it is loaded, and refuses ours."""
     off = "ds.simulate(0)" if when == "off again" else ""
-    python(
+    run_program(
         f"""
 import devshim as ds, sys, torch
 ds.use("torch"); ds.simulate(2); torch.sim.set_device(1)
@@ -242,10 +230,12 @@ import torch._dynamo
 assert torch.compile(lambda x: torch.tensor([1.0]) + x * 2, backend="eager")(torch.ones(1)).tolist() == [3.0]
 """,
         tmp_path,
+        "-W",
+        "error",
     )
 
 
-def test_frames_can_be_left_out_of_compiling():
+def test_the_compiler_can_skip_frames():
     """`untraced` marks kernels with a function of the compiler that exists without loading it."""
     frames = _C._dynamo.eval_frame
     frames.set_code_exec_strategy((lambda: 0).__code__, frames._FrameExecStrategy(*[frames._FrameAction.SKIP] * 2))
@@ -262,7 +252,7 @@ def test_frames_can_be_left_out_of_compiling():
         *("resetAccumulatedStats", "resetPeakStats"),
     ],
 )
-def test_what_torch_accelerator_asks(name):
+def test_torch_accelerator_calls_these_functions(name):
     """`accelerator` replaces these."""
     assert callable(getattr(_C, f"_accelerator_{name}"))
 

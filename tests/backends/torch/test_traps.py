@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
 import warnings
 
 import numpy as np
 import pytest
+from programs import run_program
 
 import devshim as ds
 
 torch = pytest.importorskip("torch")
 
 CPU = ds.cpu()
+pytestmark = pytest.mark.usefixtures("backend")
 COMPILERS = pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
-
-
-@pytest.fixture(autouse=True)
-def _torch():
-    ds.use("torch")
-    yield
-    ds.use(None)
 
 
 @pytest.fixture
@@ -51,25 +44,11 @@ def compiled():
     torch._dynamo.reset()
 
 
-def python(program, folder, **environment):
-    """Run a program in its own process, in which devshim has not been called before."""
-    path = os.pathsep.join(part for part in sys.path if part)
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, **environment},
-    )
-    assert ran.returncode == 0, f"{program}\n{ran.stderr[-1500:]}"
-
-
 # ---------------------------------------------------------------- naming
 
 
 @pytest.mark.parametrize("spec", ["cpu", "cpu:0", "cpu:7", "CPU:1", torch.device("cpu"), torch.device("cpu", 3)])
-def test_every_cpu_is_one(spec):
+def test_every_cpu_index_is_the_host(spec):
     """``x.to("cpu:0") is x`` is False: a silent copy on the device that it is already on."""
     x = torch.ones(3)
     assert ds.place(x, spec) is x
@@ -85,13 +64,13 @@ def test_cuda_without_an_index_is_the_current_card(monkeypatch):
 
 
 @pytest.mark.parametrize("spec", ["gpu:99", "cuda:99", torch.device("cuda", 99)])
-def test_a_card_that_is_not_there(spec):
+def test_a_missing_gpu_is_refused(spec):
     """PyTorch accepts ``cuda:99`` without a check."""
     with pytest.raises(ds.DeviceNotFoundError, match="gpu:99 was asked for"):
         ds.place(torch.ones(1), spec)
 
 
-def test_meta_tensors_are_nowhere():
+def test_meta_tensors_have_no_device():
     """A meta tensor has a device and no data: moving it would invent values."""
     x = torch.ones(2, device="meta")
     for call in (ds.device_of, ds.to_numpy, lambda x: ds.place(x, "cpu"), lambda x: ds.copy(x, "cpu")):
@@ -99,7 +78,7 @@ def test_meta_tensors_are_nowhere():
             call(x)
 
 
-def test_a_default_device_of_the_users_is_not_ours():
+def test_torchs_default_device_is_ignored():
     """``torch.set_default_device`` changes PyTorch's own creation, and devshim's default stays the host."""
     torch.set_default_device("meta")
     try:
@@ -126,7 +105,7 @@ def test_a_default_device_of_the_users_is_not_ours():
         lambda x: torch.nn.Buffer(x),
     ],
 )
-def test_a_copy_of_a_view_is_memory_of_its_own(view):
+def test_a_copy_of_a_view_is_new_memory(view):
     """``x.to(device)`` of a view is that view, so writing to the "copy" would change the base."""
     base = torch.arange(12.0).reshape(3, 4)
     x = view(base)
@@ -161,7 +140,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_both_ways_of_a_copy_are_pytorchs_own(layout, mode):
+def test_both_copy_paths_equal_pytorchs_copy(layout, mode):
     """The fast path, by ``clone``, gives the same as ``to(copy=True)``, flag by flag."""
 
     def facts(y):
@@ -206,7 +185,7 @@ def test_gradient_flows_through_a_copy(make):
     assert torch.equal(leaf.grad, torch.full((3,), 2.0))
 
 
-def test_to_the_host_is_never_left_unfinished(fake_gpu, monkeypatch):
+def test_a_copy_to_the_host_is_complete_on_return(fake_gpu, monkeypatch):
     """``non_blocking=True`` towards the host returns memory that is still being written (pytorch/pytorch#140296)."""
     seen = []
     to = torch.Tensor.to
@@ -278,7 +257,7 @@ def test_sparse_tensors(layout):
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint16", "uint32", "uint64"])
-def test_creation_in_dtypes_that_pytorch_leaves_out(dtype):
+def test_creation_in_dtypes_that_pytorch_lacks(dtype):
     """``torch.arange``, ``linspace`` and ``eye`` are not implemented for these."""
     np.testing.assert_array_equal(ds.to_numpy(ds.arange(0, 2, dtype=dtype)), np.arange(2).astype(dtype))
     np.testing.assert_array_equal(ds.to_numpy(ds.linspace(0, 4, 3, dtype=dtype)), np.linspace(0, 4, 3).astype(dtype))
@@ -354,7 +333,7 @@ def test_tensors_without_memory_are_not_shared():
             ds.convert(fake, "numpy", copy=copy)
 
 
-def test_what_dlpack_cannot_carry_is_refused_or_detached():
+def test_tensors_that_dlpack_cannot_express_are_refused_or_detached():
     """Gradients, conjugation and sparse layouts raise BufferError in PyTorch, each with another message."""
     from devshim.registry.registry import load
 
@@ -369,7 +348,7 @@ def test_what_dlpack_cannot_carry_is_refused_or_detached():
 # ---------------------------------------------------------------- scopes
 
 
-def test_a_scope_is_this_threads_own(fake_gpu):
+def test_a_scope_belongs_to_one_thread(fake_gpu):
     """``with torch.device`` must not affect another thread, and must always end."""
     seen = []
 
@@ -473,12 +452,12 @@ def test_a_compiled_function_inside_a_scope(compiled, fake_gpu):
     assert fn(torch.ones(2)).device.type == "cpu"
 
 
-def test_the_first_call_of_all_is_compiled(tmp_path):
+def test_the_first_call_can_be_compiled(tmp_path):
     """Loading the adapter takes a lock and imports, which cannot be traced: it must not need an eager call before."""
     program = """
 import torch, devshim as ds
 ds.use("torch")
-whole = lambda fn: torch.compile(fn, backend="eager", fullgraph=True)
+compiled = lambda fn: torch.compile(fn, backend="eager", fullgraph=True)
 def scoped(x):
     with ds.on("cpu"):
         return torch.zeros(2) + x
@@ -486,14 +465,14 @@ x, w = torch.ones(2), torch.nn.Parameter(torch.ones(2))
 CALL
 """
     calls = (
-        "assert whole(ds.device_of)(x) is ds.cpu()",
-        "whole(lambda x: ds.place(x, 'cpu') + 1)(x)",
-        "whole(lambda x, w: ds.run(torch.add, x, w))(x, w)",
-        "whole(scoped)(x)",
+        "assert compiled(ds.device_of)(x) is ds.cpu()",
+        "compiled(lambda x: ds.place(x, 'cpu') + 1)(x)",
+        "compiled(lambda x, w: ds.run(torch.add, x, w))(x, w)",
+        "compiled(scoped)(x)",
         REFUSED,
     )
     for call in calls:
-        python(program.replace("CALL", call), tmp_path)
+        run_program(program.replace("CALL", call), tmp_path)
 
 
 REFUSED = """
@@ -503,7 +482,7 @@ def chosen(x):
         return x + 1
 for fn in chosen, lambda x: x + ds.zeros(2):
     try:
-        whole(fn)(x)
+        compiled(fn)(x)
     except ds.TracingError as error:
         assert "inside a function" in str(error) or "cannot know the default device" in str(error)
     else:
@@ -512,7 +491,7 @@ for fn in chosen, lambda x: x + ds.zeros(2):
 """
 
 
-def test_torch_fx_cannot_know():
+def test_proxies_of_torch_fx_are_refused():
     """A ``torch.fx`` proxy has no device; any answer would be invented."""
     with pytest.raises(ds.TracingError):
         torch.fx.symbolic_trace(lambda x: ds.place(x, "cpu"))
@@ -521,9 +500,9 @@ def test_torch_fx_cannot_know():
 # ---------------------------------------------------------------- runtime
 
 
-def test_nothing_is_started_or_raised_for_want_of_a_card(tmp_path):
+def test_queries_start_nothing_without_a_gpu(tmp_path):
     """``torch.cuda.synchronize`` and ``torch.accelerator.synchronize`` raise without a GPU, and start CUDA."""
-    python(
+    run_program(
         """
 import torch, devshim as ds
 ds.use("torch")
@@ -648,7 +627,7 @@ class TestOnACard:
 
     def test_choosing_cards_after_the_driver_has_read_its_environment(self, tmp_path):
         """``torch.cuda.is_available`` initialises the driver, and from then on CUDA_VISIBLE_DEVICES is ignored."""
-        python(
+        run_program(
             """
 import torch, devshim as ds
 ds.use("torch")
@@ -665,9 +644,9 @@ assert load("torch").started()
 # ---------------------------------------------------------------- simulated GPUs
 
 
-def test_cards_are_sim_while_they_are_simulated(tmp_path):
+def test_simulated_gpus_are_named_sim(tmp_path):
     """``gpu:i`` is ``sim:i`` in both directions, then ``cuda:i`` again, and nothing is registered before."""
-    python(
+    run_program(
         """
 import sys, torch, devshim as ds
 ds.use("torch")
@@ -698,9 +677,9 @@ else:
     )
 
 
-def test_a_compiled_function_sees_that_cards_came_and_went(tmp_path):
+def test_a_compiled_function_sees_changes_of_simulation(tmp_path):
     """A compiled function contains the devices that existed when it was compiled."""
-    python(
+    run_program(
         """
 import torch, devshim as ds
 ds.use("torch")
@@ -714,9 +693,9 @@ assert fn(torch.ones(2)).device.type == "cpu"
     )
 
 
-def test_another_package_has_the_place(tmp_path):
+def test_another_custom_device_prevents_simulation(tmp_path):
     """PyTorch lets a process register one custom device: with torch_npu, simulated GPUs are impossible."""
-    python(
+    run_program(
         """
 import torch, devshim as ds
 torch.utils.rename_privateuse1_backend("npu")
@@ -736,7 +715,7 @@ assert ds.place(torch.ones(2), "cpu").sum() == 2
 
 def test_a_pytorch_that_is_too_old(tmp_path):
     """Before 2.10 a device cannot be made in Python."""
-    python(
+    run_program(
         """
 import torch, devshim as ds
 del torch.utils.backend_registration._setup_privateuseone_for_python_backend
@@ -753,9 +732,9 @@ assert torch._C._get_privateuse1_backend_name() == "privateuseone" and ds.device
     )
 
 
-def test_a_full_card_is_an_error_of_both(tmp_path):
+def test_a_full_gpu_raises_devshims_and_pytorchs_error(tmp_path):
     """``except torch.OutOfMemoryError`` catches it as ``except ds.OutOfMemoryError`` does, in PyTorch's own calls."""
-    python(
+    run_program(
         """
 import torch, devshim as ds
 ds.use("torch")
@@ -776,9 +755,9 @@ assert torch.sim.mem_get_info(1) == (2**19, 2**20)
     )
 
 
-def test_a_forked_process_goes_on(tmp_path):
+def test_a_forked_process_continues(tmp_path):
     """CUDA's memory cannot be used after a fork; a simulated GPU's is the host's, and no engine thread is lost."""
-    python(
+    run_program(
         """
 import os, torch, devshim as ds
 ds.use("torch"); ds.simulate(2)
@@ -798,9 +777,9 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     )
 
 
-def test_switched_off_pytorch_is_as_it_was(tmp_path):
+def test_pytorch_is_unchanged_after_simulation(tmp_path):
     """Every function and class is restored; this test and the documentation list the exceptions."""
-    python(
+    run_program(
         """
 import sys, torch, devshim as ds
 import torch._dynamo  # which replaces torch.manual_seed by itself, when an optimizer is first made
