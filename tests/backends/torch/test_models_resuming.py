@@ -54,7 +54,7 @@ def test_a_model_does_not_fill_a_dict(tmp_path):
     with pytest.raises(ds.CheckpointError) as caught:
         ds.load(path, into={"w": torch.zeros(4, 3), "b": torch.zeros(3)})
     assert caught.value.problem == (
-        "the file does not fit `into`: it has a Sequential of PyTorch, and `into` is a dict"
+        "the file does not fit `into`: it contains a Sequential of PyTorch, and `into` is a dict"
     )
     assert caught.value.hint == (
         "ds.load(path) without into returns a dict of its tensors by their names: '0.weight', '0.bias'"
