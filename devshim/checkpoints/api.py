@@ -66,11 +66,10 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     """
     tracing.refuse("save", "return the values from the compiled function, and save them outside")
     where = paths.saved_path(obj, path)
-    hook = explain.HOOK
-    if hook is not None:
+    if explain.is_open():
         from devshim.trees import explain as explain_module
 
-        explain_module.filing(hook, "save", obj, where)
+        explain_module.filing("save", obj, where)
     writer = Writer()
     metadata = writer.metadata_of(obj)
     file_module.write(where, writer.arrays, metadata)
@@ -129,11 +128,10 @@ def load(
         contents = Contents(file)
         if into is None:
             return _new(file, contents, target)
-        hook = explain.HOOK
-        if hook is not None:
+        if explain.is_open():
             from devshim.trees import explain as explain_module
 
-            explain_module.filing(hook, "load", into, name, None if isinstance(target, Placement) else target)
+            explain_module.filing("load", into, name, None if isinstance(target, Placement) else target)
         return Restore(file, target).fill(into, contents.tree)
 
 
@@ -141,10 +139,9 @@ def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None
     """Return the tree of a file, made of tensors of the current framework."""
     backend = current.current()
     where = _where(backend, device)
-    hook = explain.HOOK
-    if hook is not None:
+    if explain.is_open():
         first = min(device.devices) if isinstance(device, Placement) else where("", "")
-        hook(backend, "load", first, path=repr(str(file.path)))
+        explain.show_call(backend, "load", first, path=repr(str(file.path)))
     made: dict[int, Any] = {}
     arriving = Arriving(file)
     try:

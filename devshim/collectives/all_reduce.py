@@ -19,7 +19,7 @@ from devshim.errors.formatting import show
 from devshim.models import moving
 from devshim.registry import registry, tracing
 from devshim.tensors import value_hints
-from devshim.transfers import engine, explain
+from devshim.transfers import engine, explain, observing
 from devshim.trees import multi_map, trees
 from devshim.trees.key_paths import brackets
 
@@ -118,9 +118,8 @@ class _Group:
     def reduce(self, op: Op) -> None:
         """Compute the result on every tensor's device, if the framework's engine has not."""
         devices = [self.backend.device_of(x) for x in self.xs]
-        hook = explain.HOOK
-        if hook is not None:
-            hook(self.backend, "all_reduce", devices[0], op=op, reduced={"max": "amax", "min": "amin"}.get(op, op))
+        reduced = {"max": "amax", "min": "amin"}.get(op, op)
+        explain.show_call(self.backend, "all_reduce", devices[0], op=op, reduced=reduced)
         if self.results:
             return
         try:
@@ -179,9 +178,11 @@ def _by_engine(
     following = [*devices[1:], devices[0]]
     for device in devices:
         engine.require(backend, device)
-    ledger: Any = engine.LEDGER
-    asked = [ledger and ledger(backend, *way, nbytes, len(groups)) for way in zip(devices, following, strict=True)]
-    recordings = [each for each in asked if each is not None]  # get all first: nothing is recorded inside a recording
+    active = observing.ACTIVE
+    record = None if active is None else active.record
+    links = zip(devices, following, strict=True)
+    begun = [] if record is None else [record(backend, *link, nbytes, len(groups)) for link in links]
+    recordings = [each for each in begun if each is not None]  # get all first: nothing is recorded inside a recording
     with ExitStack() as entered:
         for recording in recordings:
             entered.enter_context(recording)

@@ -19,7 +19,7 @@ from devshim.errors import ArgumentError, DevshimError, messages
 from devshim.errors.formatting import type_name
 from devshim.registry import argument_hints, current, registry, tracing
 from devshim.runtime import scopes
-from devshim.transfers import engine, explain
+from devshim.transfers import explain, observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,7 +59,7 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
     if wrong is not None:
         raise wrong
     calls = _calls(list(fns), list(inputs))
-    if explain.HOOK is not None:
+    if explain.is_open():
         explain.show("threads = [threading.Thread(target=f, args=(x,)) for f, x in zip(fns, inputs)]")
     threads = [threading.Thread(target=call.work, name=f"devshim-parallel-{i}") for i, call in enumerate(calls)]
     started = []
@@ -93,7 +93,7 @@ class _Call:
         self._device = current.DEVICE.get() if where is None else where[1]
         self._context = contextvars.copy_context()
         # `explain` shows the lines in the order of the callables, not in the order in which the threads happen to run
-        self.lines = [] if explain.HOOK is None else self._context.run(explain.keep)
+        self.lines = self._context.run(explain.keep) if explain.is_open() else []
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -153,7 +153,8 @@ def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
             raise messages.bad_argument(f"fns[{i}]", fn, "a function of one argument", hint)
     modes = [backend.capture_thread_state() for backend in registry.imported_backends()]
     calls = [_Call(i, fn, given, modes) for i, (fn, given) in enumerate(zip(fns, inputs, strict=True))]
-    if engine.LEDGER is not None:
+    active = observing.ACTIVE
+    if active is not None and active.record is not None:
         from devshim.transfers import observers
 
         caller = observers.user_frame()

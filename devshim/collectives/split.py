@@ -96,9 +96,8 @@ def split(
     trees_module.look_at_others("split", tree, True, others)
     axes = [arguments.axis_of(axis, backend.shape(x), cell, "split") for cell, x, backend in found]
     bounds = arguments.split_bounds(arguments.length_of(found, axes), len(targets), uneven)
-    hook = explain.HOOK
-    if hook is not None:
-        _explain_split(hook, tree, targets, axis, bounds)
+    if explain.is_open():
+        _explain_split(tree, targets, axis, bounds)
     parts: list[T] = []
     new: dict[int, Any] = {}  # defined here: Ctrl-C may come before the first part
     try:
@@ -115,13 +114,13 @@ def split(
     return parts
 
 
-def _explain_split(hook: Any, tree: Any, targets: list[Device], axis: int, bounds: list[tuple[int, int]]) -> None:
+def _explain_split(tree: Any, targets: list[Device], axis: int, bounds: list[tuple[int, int]]) -> None:
     from devshim.trees import explain as explain_module
 
     backend = next(trees_module.iter_leaves(tree, None, []))[2]
     sizes = [stop - start for start, stop in bounds]
     names = {"devices": explain_module.listed(backend, targets), "count": str(len(targets)), "sizes": str(sizes)}
-    explain_module.about(hook, "split", tree, None, axis=str(axis), **names)
+    explain_module.about("split", tree, None, axis=str(axis), **names)
 
 
 def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
@@ -168,11 +167,10 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
     multi_map.mapped(trees, visit, multi_map.unlike("gather", "part"))
     arguments.check_devices([backend for _, _, backend, _ in found], [target])
     joined: dict[tuple[int, ...], Any] = {}
-    hook = explain.HOOK
-    if hook is not None:
+    if explain.is_open():
         from devshim.trees import explain as explain_module
 
-        explain_module.about(hook, "gather", trees[0], target, axis=str(axis))
+        explain_module.about("gather", trees[0], target, axis=str(axis))
     try:
         for cell, xs, backend, along in found:
             key = tuple(map(id, xs))

@@ -18,6 +18,7 @@ active, take the slow path, which also raises the errors.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from devshim.devices import parsing
@@ -34,7 +35,7 @@ from devshim.errors import (
 from devshim.registry import argument_hints, current, discovery, registry
 from devshim.tensors import arguments
 from devshim.transfers import alignment as alignment_module
-from devshim.transfers import dlpack, engine, explain
+from devshim.transfers import decisions, dlpack, engine, observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
     from devshim.registry.discovery import BackendName
+    from devshim.transfers.observing import Active
 
 __all__ = ["convert"]
 
@@ -81,62 +83,60 @@ def convert(
     if backend is None:
         arguments.tensor_of(x, "convert")  # an error about `x` comes before one about the framework
         backend = current.current().name
-    short_cut = _FAST_PATHS.get((type(x), backend)) if type(backend) is str else None
-    if (
-        short_cut is not None
-        and (copy is None or copy is False)
-        and (device is None or device is CPU or (type(device) is str and device == "cpu"))
-        and engine.LEDGER is None
-        and engine.FAULTS is None
-        and explain.HOOK is None
-    ):
+    active = observing.ACTIVE
+    on_host = device is None or device is CPU or (type(device) is str and device == "cpu")
+    if on_host and active is None and (copy is None or copy is False) and type(backend) is str:
+        fast_path = _FAST_PATHS.get((type(x), backend))
         try:
-            shared = short_cut(x)
+            shared = None if fast_path is None else fast_path(x)
         except Exception:  # the slow path fails in the same way, and reports it
             shared = None
         if shared is not None:
             return shared
-    return _convert_checked(x, backend, device, copy)
+    return _convert_checked(active, x, backend, device, copy)
 
 
-def _convert_checked(x: Tensor, backend: str, device: DeviceLike | None, copy: bool | None) -> Tensor:
+def _convert_checked(
+    active: Active | None, x: Tensor, backend: str, device: DeviceLike | None, copy: bool | None
+) -> Tensor:
     """Check all arguments and take the slow path; record the fast path for later calls, if there is one."""
-    asked = (
-        None if device is None else parsing.device(device)
-    )  # before the device of ``x`` is read: see `devshim.devices.device`
+    wanted = None if device is None else parsing.device(device)  # before `x`'s own: see `devshim.devices.device`
     if registry.backend_for(x) is None and argument_hints.is_tensor(backend):
         raise argument_hints.swapped_conversion(x)
     source, x = arguments.tensor_of(x, "convert")
-    try:
-        target = registry.load(discovery.canonical(backend))
-    except BackendNotFoundError as error:
-        raise argument_hints.no_backend(backend, error) from error.__cause__
+    target = _load(backend)
     if source is not target and source.is_tracer(x):
         raise messages.tracing(source, "convert", "convert before or after the compiled function")
     here = source.device_of(x)
-    if asked is None and here is not CPU and here.index >= target.count(here.kind):
+    if wanted is None and here is not CPU and here.index >= target.count(here.kind):
         raise _not_there_too(source, target, here)
-    there = engine.require(target, here if asked is None else asked)
-    hook = explain.HOOK
+    there = engine.require(target, here if wanted is None else wanted)
+    if active is not None and active.explain is not None:
+        call = "convert" if source is not target else "copy" if copy else "place"
+        active.explain(target, call, there)
     if source is target:
-        from devshim.tensors.placing import place
-
-        if copy is True and hook is None:  # the fast path copies with operators, whatever the address
-            return engine.move(source, x, there)
-        return place(x, there, copy=copy)
+        if decisions.stays(source, x, there, copy):
+            return x
+        return engine.move_observed(active, source, x, there, False)
     if copy is not None and type(copy) is not bool:
-        raise messages.bad_flag(copy)
-    if hook is not None:
-        hook(target, "convert", there)
-    short_cut = _fast_path(source, target, type(x))
-    if short_cut is not None:
-        _FAST_PATHS[type(x), backend] = short_cut
+        decisions.refuse_flag(copy)
+    fast_path = _fast_path(source, target, type(x))
+    if fast_path is not None:
+        _FAST_PATHS[type(x), backend] = fast_path
     try:
-        return _convert_general(source, target, x, here, there, copy)
+        return _Conversion(active, source, target, x, here, there).run(copy)
     except (DevshimError, MemoryError):
         raise
     except Exception as error:  # a framework's own error, for a tensor that it cannot read or make
         raise messages.not_converted(source, target, error) from error
+
+
+def _load(backend: str) -> Backend:
+    """Return the backend of the framework that `convert` was asked for."""
+    try:
+        return registry.load(discovery.canonical(backend))
+    except BackendNotFoundError as error:
+        raise argument_hints.no_backend(backend, error) from error.__cause__
 
 
 def _not_there_too(source: Backend, target: Backend, device: Device) -> DeviceNotFoundError:
@@ -165,121 +165,113 @@ def _fast_path(source: Backend, target: Backend, kind: type) -> Callable[[Tensor
     return shared
 
 
-def _convert_general(
-    source: Backend, target: Backend, x: Tensor, here: Device, there: Device, copy: bool | None
-) -> Tensor:
-    """Check everything; share memory where that is safe, and copy otherwise."""
-    target.dtype(source.dtype_name(x))  # refuses a dtype that the other framework lacks, before anything is exported
-    if copy is not True:
-        shared, why = _shared(source, target, x, here, there)
-        if why is None:
-            return shared
-        if copy is False:
-            raise messages.cannot_share(f"{source.title} with {target.title}", why)
-    copied = _copied_there(source, target, x, here, there)
-    if copied is not None:
-        return copied
-    told, ledger = None, engine.LEDGER
-    if there is CPU and ledger is not None:  # record one copy, whatever is rearranged on the host besides
-        told = ledger(source, here, CPU, source.nbytes(x), 1)
-    if told is None:
-        return _through_the_host(source, target, x, here, there)
-    with told:
-        return _through_the_host(source, target, x, here, there)
+class _Conversion:
+    """The conversion of one tensor whose arguments are checked: share its memory where that is safe, or copy it."""
 
+    def __init__(
+        self, active: Active | None, source: Backend, target: Backend, x: Tensor, here: Device, there: Device
+    ) -> None:
+        self._active, self._source, self._target, self._x = active, source, target, x
+        self._here, self._there = here, there
 
-def _copied_there(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor | None:
-    """Return a copy made on the GPU that both frameworks have, or None if one cannot read the other's memory."""
-    if here is not there or here is CPU:
-        return None
-    lent, why = _shared(source, target, x, here, there, to_read=True)
-    if why is not None:
-        return None
-    made = engine.move(target, lent, there)
-    target.wait_for_values(made, there)  # the source may reuse its memory as soon as this returns
-    return made
+    def run(self, copy: bool | None) -> Tensor:
+        """Return the tensor of the other framework."""
+        self._target.dtype(self._source.dtype_name(self._x))  # refuses a missing dtype before anything is exported
+        if copy is not True:
+            shared, why = self._share()
+            if why is None:
+                return shared
+            if copy is False:
+                raise messages.cannot_share(f"{self._source.title} with {self._target.title}", why)
+        copied = self._copy_on_gpu()
+        if copied is not None:
+            return copied
+        recording = None
+        if self._there is CPU and self._active is not None and self._active.record is not None:
+            # Record one copy, whatever is rearranged on the host besides.
+            recording = self._active.record(self._source, self._here, CPU, self._source.nbytes(self._x), 1)
+        with recording or nullcontext():
+            return self._copy_through_host()
 
+    def _share(self, *, to_read: bool = False) -> tuple[Tensor, str | None]:
+        """Return a tensor over the same memory and None, or None and the reason.
 
-def _through_the_host(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor:
-    """Return new memory with the same values."""
-    # If the result may share the values' copy on the host, make only that copy; otherwise only look at the values.
-    shares = there is CPU and target.alignment <= _FRESH
-    try:
-        array = _values(source, x, here is CPU and not shares)
-    except ConversionError as error:
-        name = source.dtype_name(x)
-        if name in DTYPES and name != "bfloat16":  # `ml_dtypes` adds bfloat16 to NumPy; DLPack may do without
-            raise
-        return _copy_via_dlpack(source, target, x, here, there, error)
-    array = arguments.numpy_array(array)  # NumPy's own tensors may have the other byte order
-    if shares:
-        try:  # no other tensor uses this memory
-            return engine.make(*engine.from_host(target, array, there, copy=False))
-        except CopyNeededError:
-            pass
-    return engine.make(*engine.from_host(target, array, there, copy=True))
-
-
-def _values(source: Backend, x: Tensor, look: bool) -> np.ndarray:
-    """Return a tensor's values on the host; if ``look`` is True, without a copy where that is possible."""
-    if look:
+        Args:
+            to_read: True if the result is only read, and is not returned to a caller.
+        """
+        source, target, here, there = self._source, self._target, self._here, self._there
+        if here is not there:
+            return None, f"the tensor is on {here}, and {there} was asked for"
+        if here is not CPU and (source.simulated or target.simulated):
+            return None, "a simulated GPU's label does not cross frameworks"
+        read_only = not source.is_writable(self._x)
+        if read_only and not to_read and not (target.immutable or target.has_readonly_tensors):
+            return None, "the memory must not be written, and the result could be"
         try:
-            return engine.to_host(source, x, copy=False)
-        except CopyNeededError:
-            pass
-    return engine.to_host(source, x, copy=True)
+            exported = source.to_dlpack(self._x)
+            if here is not CPU:
+                exported = dlpack.Ordered(exported, lambda: source.wait_for_values(self._x, here))
+            result = target.from_dlpack(alignment_module.checked(target, exported))
+        except (ConversionError, CopyNeededError) as error:
+            return None, error.problem
+        if read_only and not target.immutable:
+            target.freeze(result)
+        if (
+            target.device_of(result) is not there
+            or target.dtype_name(result) != source.dtype_name(self._x)
+            or target.shape(result) != source.shape(self._x)
+        ):
+            return None, "the exchange changed the device, dtype or shape"
+        return result, None
 
+    def _copy_on_gpu(self) -> Tensor | None:
+        """Return a copy made on the GPU that both frameworks have, or None if one cannot read the other's memory."""
+        if self._here is not self._there or self._here is CPU:
+            return None
+        shared, why = self._share(to_read=True)
+        if why is not None:
+            return None
+        copied = engine.move(self._target, shared, self._there)
+        self._target.wait_for_values(copied, self._there)  # the source may reuse its memory as soon as this returns
+        return copied
 
-def _shared(
-    source: Backend, target: Backend, x: Tensor, here: Device, there: Device, *, to_read: bool = False
-) -> tuple[Tensor, str | None]:
-    """Return a tensor over the same memory and None, or None and the reason.
+    def _copy_through_host(self) -> Tensor:
+        """Return new memory with the same values."""
+        # If the result may share the values' copy on the host, make only that copy; otherwise only look at the values.
+        shares = self._there is CPU and self._target.alignment <= _FRESH
+        try:
+            array = self._values(look=self._here is CPU and not shares)
+        except ConversionError as error:
+            name = self._source.dtype_name(self._x)
+            if name in DTYPES and name != "bfloat16":  # `ml_dtypes` adds bfloat16 to NumPy; DLPack may do without
+                raise
+            return self._copy_via_dlpack(error)
+        array = arguments.numpy_array(array)  # NumPy's own tensors may have the other byte order
+        if shares:
+            try:  # no other tensor uses this memory
+                return engine.make(*engine.from_host(self._target, array, self._there, copy=False))
+            except CopyNeededError:
+                pass
+        return engine.make(*engine.from_host(self._target, array, self._there, copy=True))
 
-    Args:
-        source: The framework of the tensor.
-        target: The framework of the result.
-        x: The tensor.
-        here: The device of the tensor.
-        there: The device of the result.
-        to_read: True if the result is only read, and is not returned to a caller.
-    """
-    if here is not there:
-        return None, f"the tensor is on {here}, and {there} was asked for"
-    if here is not CPU and (source.simulated or target.simulated):
-        return None, "a simulated card's label does not cross frameworks"
-    frozen = not source.is_writable(x)
-    if frozen and not to_read and not (target.immutable or target.has_readonly_tensors):
-        return None, "the memory must not be written, and the result could be"
-    try:
-        lent = source.to_dlpack(x)
-        if here is not CPU:
-            lent = dlpack.Ordered(lent, lambda: source.wait_for_values(x, here))
-        result = target.from_dlpack(alignment_module.checked(target, lent))
-    except (ConversionError, CopyNeededError) as error:
-        return None, error.problem
-    if frozen and not target.immutable:
-        target.freeze(result)
-    faithful = target.device_of(result) is there and _same_form(source, target, x, result)
-    return (result, None) if faithful else (None, "the exchange changed the device, dtype or shape")
+    def _values(self, look: bool) -> np.ndarray:
+        """Return the tensor's values on the host; if ``look`` is True, without a copy where that is possible."""
+        if look:
+            try:
+                return engine.to_host(self._source, self._x, copy=False)
+            except CopyNeededError:
+                pass
+        return engine.to_host(self._source, self._x, copy=True)
 
-
-def _same_form(source: Backend, target: Backend, x: Tensor, result: Tensor) -> bool:
-    return target.dtype_name(result) == source.dtype_name(x) and target.shape(result) == source.shape(x)
-
-
-def _copy_via_dlpack(
-    source: Backend, target: Backend, x: Tensor, here: Device, there: Device, error: ConversionError
-) -> Tensor:
-    """Copy shared memory into new memory, for a dtype that NumPy lacks."""
-    shared, why = _shared(source, target, _on_host(source, x, here), CPU, CPU)
-    if why is not None:
-        what = f"{source.dtype_name(x)} from {source.title} to {target.title}"
-        raise ConversionError(f"neither NumPy nor DLPack carries {what}: {why}", error.hint) from error
-    return engine.move(target, shared, there)
-
-
-def _on_host(source: Backend, x: Tensor, here: Device) -> Tensor:
-    return x if here is CPU else engine.move(source, x, CPU)
+    def _copy_via_dlpack(self, error: ConversionError) -> Tensor:
+        """Copy shared memory into new memory, for a dtype that NumPy lacks."""
+        source, target = self._source, self._target
+        hosted = self._x if self._here is CPU else engine.move(source, self._x, CPU)
+        shared, why = _Conversion(self._active, source, target, hosted, CPU, CPU)._share()
+        if why is not None:
+            what = f"{source.dtype_name(self._x)} from {source.title} to {target.title}"
+            raise ConversionError(f"neither NumPy nor DLPack carries {what}: {why}", error.hint) from error
+        return engine.move(target, shared, self._there)
 
 
 convert.__module__ = "devshim"

@@ -23,7 +23,7 @@ from devshim.errors.formatting import show, type_name
 from devshim.errors.messages import bad_argument
 from devshim.registry import argument_hints, current, registry, tracing
 from devshim.tensors import arguments
-from devshim.transfers import engine, explain
+from devshim.transfers import engine, explain, observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +102,7 @@ class MetricLog:
         tracing.refuse("MetricLog.append", "return the value from the function, and append it outside")
         with self._lock:
             read = self._read
-            if read is not None and engine.LEDGER is None and explain.HOOK is None:
+            if read is not None and observing.ACTIVE is None:
                 try:
                     found = read(value) if len(self._kept) < self.capacity else None
                 except Exception:  # the slow path fails in the same way, and reports it
@@ -124,14 +124,13 @@ class MetricLog:
         here = self._checked(backend, value)
         if len(self._kept) >= self.capacity:
             self._bring()
-        hook = explain.HOOK
-        if hook is not None:
-            hook(backend, "metric_append")
+        explain.show_call(backend, "metric_append")
         self._read = self._read_dtype = found = None
         if here is CPU or backend.simulated:
-            ledger = engine.LEDGER
-            watching = None if ledger is None else ledger(backend, here, here, None, 1)
-            with watching or nullcontext():  # a ledger and a guard see the transfer when the log is flushed
+            active = observing.ACTIVE
+            record = None if active is None else active.record
+            recording = record and record(backend, here, here, None, 1)
+            with recording or nullcontext():  # a ledger and a guard see the transfer when the log is flushed
                 found = self._read_first(backend, value)
         self._kept.append(backend.detached_copy(value) if found is None else found)
         self._dtypes.append(None if found is None else self._read_dtype)
@@ -183,9 +182,7 @@ class MetricLog:
         """Bring the values on the device to the host, in one transfer."""
         if self._kept:
             assert self._backend is not None
-            hook = explain.HOOK
-            if hook is not None:
-                hook(self._backend, "metric_flush")
+            explain.show_call(self._backend, "metric_flush")
             self._values.append(engine.to_host(self._backend, self._together(self._backend), copy=True))
             self._kept.clear()
             self._dtypes.clear()

@@ -243,10 +243,9 @@ def placement_of(obj: object) -> Placement:
     from devshim.trees import explain as tree_lines
     from devshim.trees import trees
 
-    hook = explain.HOOK
     found = trees.placement_of(obj)
-    if hook is not None:
-        tree_lines.about(hook, "device_of", obj)
+    if explain.is_open():
+        tree_lines.about("device_of", obj)
     return Placement(found)
 
 

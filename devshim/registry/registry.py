@@ -47,9 +47,6 @@ TENSORS: dict[type, Backend] = {}
 HOST_FLAGS: dict[type, str] = {}
 """Tensor type -> the attribute that is True for host memory (`FastPaths.host_flag`), for the types seen so far."""
 
-HOST_COPIES: dict[type, Callable[[Any], Any]] = {}
-"""Tensor type -> the fast path to a copy in host memory (`FastPaths.host_copy`), for the types seen so far."""
-
 LEAF_TYPES: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type, type(...)})
 """Types whose values are neither tensors nor trees of them."""
 
@@ -256,8 +253,6 @@ def backend_for(x: object) -> Backend | None:
             TENSORS.pop(cls, None)
         if found.fast_paths.host_flag:
             HOST_FLAGS[cls] = found.fast_paths.host_flag
-        if cls in found.fast_paths.host_copy:
-            HOST_COPIES[cls] = found.fast_paths.host_copy[cls]
     elif len(_OTHERS) < 4096:  # bounded, so that types created in a loop are not all kept alive
         _OTHERS[cls] = None
     return found

@@ -40,9 +40,7 @@ def synchronize(device: DeviceLike | None = None) -> None:
     tracing.refuse("synchronize", "wait outside: here nothing has been computed yet")
     backend = current.current()
     targets = [CPU, *_cards(backend)] if device is None else [_started(backend, device)]
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "synchronize", targets[-1])
+    explain.show_call(backend, "synchronize", targets[-1])
     _each(backend, targets, backend.synchronize, named=device is not None)
 
 
@@ -58,9 +56,7 @@ def memory(device: DeviceLike) -> MemoryInfo:
     tracing.refuse("memory", "ask outside: here the answer would be that of the moment of compiling, for ever")
     backend = current.current()
     target = engine.require(backend, parsing.device(device))
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "memory", target)
+    explain.show_call(backend, "memory", target)
     return unstarted.ask(backend, target, backend.memory)
 
 
@@ -77,10 +73,8 @@ def empty_cache(device: DeviceLike | None = None) -> None:
         targets = [] if "empty_cache" in backend.gaps else _cards(backend)
     else:
         targets = [_started(backend, device)]
-    hook = explain.HOOK
-    if hook is not None:
-        for target in targets:
-            hook(backend, "empty_cache", target)
+    for target in targets:
+        explain.show_call(backend, "empty_cache", target)
     _each(backend, targets, backend.empty_cache, named=device is not None)
 
 
@@ -133,10 +127,8 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
     for each in concerned:
         if ("grow" if policy == "grow" else "fraction") not in each.policies_after_start and each.started():
             raise already_started(each, f"ds.memory_policy({policy!r})")
-    hook = explain.HOOK
     for each in concerned:
-        if hook is not None:
-            hook(each, "memory_policy" if policy == "grow" else "memory_fraction", None, (policy,))
+        explain.show_call(each, "memory_policy" if policy == "grow" else "memory_fraction", None, (policy,))
         _set_policy(each, policy)
 
 

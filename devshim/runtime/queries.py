@@ -36,9 +36,7 @@ def device_count(kind: str = "gpu") -> int:
     """
     canonical = _kind(kind)
     backend = current.current()
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "device_count", Device(canonical))
+    explain.show_call(backend, "device_count", Device(canonical))
     return backend.count(canonical)
 
 
@@ -49,9 +47,7 @@ def devices(kind: str | None = None) -> list[Device]:
         kind: Only devices of this kind; without it, all.
     """
     backend = current.current()
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "devices")
+    explain.show_call(backend, "devices")
     kinds = ["cpu", *backend.kinds()] if kind is None else [_kind(kind)]
     return [Device(each, i) for each in kinds for i in range(backend.count(each))]
 
@@ -65,9 +61,7 @@ def describe(device: DeviceLike) -> DeviceInfo:
     """
     backend = current.current()
     target = engine.require(backend, parsing.device(device))
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "describe", target)
+    explain.show_call(backend, "describe", target)
     return unstarted.ask(backend, target, backend.describe)
 
 
@@ -79,9 +73,7 @@ def require(device: DeviceLike) -> Device:
         DeviceSpecError: ``device`` does not name a device.
     """
     backend, target = current.current(), parsing.device(device)
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "device_count", target)
+    explain.show_call(backend, "device_count", target)
     return engine.require(backend, target)
 
 
@@ -94,9 +86,7 @@ def try_gpu(i: int = 0) -> Device:
     backend = current.current()
     wanted = Device("gpu", i)
     found = wanted if wanted.index < backend.count("gpu") else CPU
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "try_gpu", wanted)
+    explain.show_call(backend, "try_gpu", wanted)
     return found
 
 

@@ -76,9 +76,7 @@ class on:
             current.TRACED.devices.append(self._device)
             return self._device
         engine.require(backend, self._device)
-        hook = explain.HOOK
-        if hook is not None:
-            hook(backend, "on", self._device)
+        explain.show_call(backend, "on", self._device)
         depth = len(_native.open)
         _enter(backend, self._device)
         _SAVED.set((*_SAVED.get(), (current.DEVICE.get(), depth)))
@@ -148,9 +146,7 @@ def set_device(device: DeviceLike) -> None:
     tracing_module.refuse("set_device", "call it outside, or enter ds.on inside")
     backend = current.current()
     target = engine.require(backend, parsing.device(device))
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "set_device", target)
+    explain.show_call(backend, "set_device", target)
     if _native.open and _native.open[-1][1] and not _in_task():
         _leave(len(_native.open) - 1)
     _enter(backend, target, held=True)
@@ -180,9 +176,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     if where is None:
         return fn(*args, **kwargs)
     backend, device = where
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "run", device, args)
+    explain.show_call(backend, "run", device, args)
     if _compiler() is not None:
         current.TRACED.devices.append(device)
         try:
@@ -243,10 +237,8 @@ def same_device(*objs: object) -> bool:
 
 
 def _explain_devices(labelled: list[tuple[str, Tensor, Backend]]) -> None:
-    hook = explain.HOOK
-    if hook is not None:
-        for name, _, owner in labelled:
-            hook(owner, "device_of", x=name)
+    for name, _, owner in labelled:
+        explain.show_call(owner, "device_of", x=name)
 
 
 def require_same_device(*_unnamed: object, **objs: object) -> Device | None:

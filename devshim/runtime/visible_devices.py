@@ -89,7 +89,7 @@ def _restore(values: dict[str, str | None]) -> None:
 
 def _explain_line(variable: str, value: str) -> None:
     """Show the line that hides GPUs from every framework; it is the same for all."""
-    if explain.HOOK is not None:
+    if explain.is_open():
         explain.show(f'os.environ["{variable}"] = "{value}"  # before the framework starts')
 
 

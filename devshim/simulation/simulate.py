@@ -16,7 +16,7 @@ from devshim.errors import ArgumentError, SimulationError, UnsupportedError
 from devshim.errors.formatting import show
 from devshim.registry import argument_hints, discovery, import_hooks, registry, simulation_request, tracing
 from devshim.registry import current as current_module
-from devshim.transfers import engine
+from devshim.transfers import observing
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _watch_copies(watched: bool) -> None:
     """Count every copy while faults are requested; without faults, copies cost nothing extra."""
     if watched:
         from devshim.simulation import memory as memory_module
-    engine.FAULTS = memory_module.check_faults if watched else None
+    observing.activate(fault=memory_module.check_faults if watched else None)
 
 
 def _offer(backend: Backend, request: Request, current: bool) -> bool:

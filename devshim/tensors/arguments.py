@@ -44,9 +44,7 @@ def plan(call: str, args: tuple[object, ...], dtype: object, device: DeviceLike 
 def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...], wanted: object) -> tuple[Any, ...]:
     """Return the same as `plan`, for a given backend and an existing device."""
     native = dtype(backend, wanted)
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, call, where, args, wanted)
+    explain.show_call(backend, call, where, args, wanted)
     return (backend, where, None, getattr(backend, call), *args, native, where)
 
 

@@ -17,7 +17,7 @@ from devshim.devices.dtypes import DTYPES
 from devshim.errors import ConversionError, DevshimError, messages
 from devshim.registry import current, registry
 from devshim.tensors import arguments, placing, stacking, value_hints
-from devshim.transfers import decisions, engine, explain
+from devshim.transfers import decisions, engine, explain, observing
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -50,20 +50,23 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
         CopyNeededError: ``copy=False``, and a copy is needed.
         DeviceNotFoundError: The framework does not have the device.
     """
+    active = observing.ACTIVE
     backend = registry.backend_for(obj)
     if backend is not None and not _is_foreign(backend, obj):
         target = backend.device_of(obj) if device is None else engine.require(backend, parsing.device(device))
         x, copy = _cast(backend, obj, arguments.dtype(backend, dtype), copy)
-        if (hook := explain.HOOK) is not None:
-            hook(backend, "copy" if copy else "place", target)
-        return x if decisions.stays(backend, x, target, copy) else engine.move(backend, x, target)
+        if active is not None and active.explain is not None:
+            active.explain(backend, "copy" if copy else "place", target)
+        if decisions.stays(backend, x, target, copy):
+            return x
+        return engine.move_observed(active, backend, x, target, False)
     if type(obj) is list or type(obj) is tuple:
         found = stacking.tensors_in(obj)
         if found:
             return stacking.stacked(obj, found, dtype, device, copy)
     plan = _reading(obj, dtype, device, copy)
     try:
-        x = engine.make(*plan) if (ledger := engine.LEDGER) is None else _made(ledger, *plan)
+        x = engine.make(*plan) if active is None or active.record is None else _made(active.record, *plan)
     except DevshimError:
         raise
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch raises this for a None in the list
@@ -92,14 +95,14 @@ def _reading(obj: Any, dtype: object, device: DeviceLike | None, copy: bool | No
     return placing.from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
 
 
-def _made(ledger: Any, backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:
+def _made(record: Any, backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:
     """Make a tensor while copies are recorded: Python numbers that go to a GPU count as a copy of the result's size."""
-    told = None if target is CPU or nbytes is not None else ledger(backend, CPU, target, 0, 1)
-    if told is None:
+    recording = None if target is CPU or nbytes is not None else record(backend, CPU, target, 0, 1)
+    if recording is None:
         return engine.make(backend, target, nbytes, *how)
-    with told:
+    with recording:
         x = engine.make(backend, target, nbytes, *how)
-        told.carried(backend.nbytes(x))
+        recording.carried(backend.nbytes(x))
     return x
 
 
@@ -234,9 +237,7 @@ def linspace(
     target = arguments.target(backend, device)
     (count,) = arguments.shape(arguments.integer("num", num))
     args = (arguments.number("start", start), arguments.number("stop", stop), count)
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "linspace", target, args, dtype)
+    explain.show_call(backend, "linspace", target, args, dtype)
     wanted = arguments.dtype(backend, dtype)
     return engine.make(backend, target, None, backend.linspace, *args, wanted, target, bool(endpoint))
 

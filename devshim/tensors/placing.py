@@ -11,7 +11,7 @@ from devshim.devices.device import CPU, Device
 from devshim.errors import SimulationError, TracingError
 from devshim.placement.placement import Placement
 from devshim.registry import registry
-from devshim.transfers import decisions, engine, explain
+from devshim.transfers import decisions, engine, explain, observing
 from devshim.trees import explain as tree_lines
 from devshim.trees import traced, trees
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.parsing import DeviceLike
     from devshim.models.moving import Where
+    from devshim.transfers.observing import Active
 
     T = TypeVar("T")
 
@@ -31,8 +32,6 @@ __all__ = ["copy", "device_of", "from_numpy", "place", "to_numpy"]
 
 _TENSORS = registry.TENSORS
 _HOST_FLAGS = registry.HOST_FLAGS
-_HOST_COPIES = registry.HOST_COPIES
-_TEXTS = parsing._TEXTS
 
 
 def device_of(x: Tensor) -> Device:
@@ -52,9 +51,9 @@ def device_of(x: Tensor) -> Device:
     backend = _TENSORS.get(type(x))
     if backend is None:
         backend, x = _tensor_of(x, "device_of")
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "device_of")
+    active = observing.ACTIVE
+    if active is not None and active.explain is not None:
+        active.explain(backend, "device_of")
     flag = backend.fast_paths.host_flag
     if flag and getattr(x, flag) is True:
         return CPU
@@ -99,52 +98,29 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     """
     if type(device) is Device:
         target = device
-    elif type(device) is str:
-        target = (_TEXTS.get(device) if len(device) < 9 else None) or parsing.device(device)
     elif isinstance(device, Placement):
         return place_tree(x, device.of_leaf, copy, non_blocking)
     else:
         target = parsing.of_call("place", x, device)
-    hook = explain.HOOK
-    if target.text == "cpu" and hook is None:  # compares the text, for torch.compile: see `devshim.devices.device`
-        if copy is None or copy is False:
-            flag = _HOST_FLAGS.get(type(x))  # gives the answer of the lines below at half the cost
-            if flag is not None and getattr(x, flag) is True:
-                return x
-        elif copy is True:
-            made = _copied_to_host(x)
-            if made is not None:
-                return made
-    backend = _TENSORS.get(type(x))
+    active = observing.ACTIVE
+    if active is None and not copy and target.text == "cpu":  # compares text: see `devshim.devices.device`
+        flag = _HOST_FLAGS.get(type(x))  # the commonest call: the tensor itself says that it is there already
+        if flag is not None and getattr(x, flag) is True and (copy is None or copy is False):
+            return x
+    backend = _TENSORS.get(type(x)) or registry.backend_for(x)
     if backend is None:
-        backend = registry.backend_for(x)
-        if backend is None:
-            return place_tree(x, target, copy, non_blocking)
-    if hook is not None:
-        hook(backend, "copy" if copy else "place", target)
-    if copy is None or copy is False:
-        try:
+        return place_tree(x, target, copy, non_blocking)
+    if active is not None and active.explain is not None:
+        active.explain(backend, "copy" if copy else "place", target)
+    if copy is None:
+        try:  # as `decisions.stays` does, which would cost this call a frame more
             if backend.device_of(x) is target:
                 return x
         except TracingError as error:
-            if copy is False:
-                raise
             decisions.refuse_untraceable(backend, error)
-        if copy is False:
-            decisions.refuse_copy(backend, x, target)
-    elif copy is not True:
-        decisions.refuse_flag(copy)
-    return engine.move(backend, x, target, non_blocking)
-
-
-def place_tree(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
-    """Move every tensor of a tree; inside a compiled function, use the plain code that compilers can trace."""
-    if traced.compiling():
-        return traced.place(tree, to, copy, non_blocking)
-    hook = explain.HOOK
-    if hook is not None:
-        tree_lines.placing(hook, "copy" if copy else "place", tree, trees.everywhere(to))
-    return trees.placed(tree, to, copy, non_blocking, call)
+    elif decisions.stays(backend, x, target, copy):
+        return x
+    return _copy(active, backend, x, target, non_blocking)
 
 
 def copy(x: T, device: DeviceLike) -> T:
@@ -160,36 +136,37 @@ def copy(x: T, device: DeviceLike) -> T:
         DeviceNotFoundError: The framework does not have that device.
         OutOfMemoryError: The device is full.
     """
-    hook = explain.HOOK
-    if device is CPU and device.text and hook is None and engine.LEDGER is None and engine.FAULTS is None:
-        copier = _HOST_COPIES.get(type(x))  # `_copied_to_host`, inlined to save one call
-        if copier is not None:
-            try:
-                made: T | None = copier(x)
-            except Exception as error:
-                engine.raise_if_full(_tensor_of(x, "copy")[0], error, CPU, x)
-                raise
-            if made is not None:
-                return made
     target = device if type(device) is Device and device.text else parsing.of_call("copy", x, device)
     backend = _TENSORS.get(type(x)) or registry.backend_for(x)
     if backend is None:
         return place_tree(x, target, True, False, "copy")
-    if hook is not None:
-        hook(backend, "copy", target)
-    return engine.move(backend, x, target)
+    active = observing.ACTIVE
+    if active is not None and active.explain is not None:
+        active.explain(backend, "copy", target)
+    return _copy(active, backend, x, target, False)
 
 
-def _copied_to_host(x: T) -> T | None:
-    """Return a copy in host memory by the framework's fast path, or None without one or if copies are observed."""
-    copier = _HOST_COPIES.get(type(x))
-    if copier is None or engine.LEDGER is not None or engine.FAULTS is not None:
-        return None
-    try:
-        return copier(x)  # type: ignore[no-any-return]
-    except Exception as error:
-        engine.raise_if_full(_tensor_of(x, "copy")[0], error, CPU, x)
-        raise
+def _copy(active: Active | None, backend: Backend, x: T, target: Device, non_blocking: bool) -> T:
+    """Copy a tensor, by the adapter's fast path to the host if nothing observes the copy."""
+    copier = backend.fast_paths.host_copy.get(type(x)) if active is None and target.text == "cpu" else None
+    if copier is not None:
+        try:
+            result: T | None = copier(x)
+        except Exception as error:
+            engine.raise_if_full(backend, error, CPU, x)
+            raise
+        if result is not None:
+            return result
+    return engine.move_observed(active, backend, x, target, non_blocking)
+
+
+def place_tree(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
+    """Move every tensor of a tree; inside a compiled function, use the plain code that compilers can trace."""
+    if traced.compiling():
+        return traced.place(tree, to, copy, non_blocking)
+    if explain.is_open():
+        tree_lines.placing("copy" if copy else "place", tree, trees.everywhere(to))
+    return trees.placed(tree, to, copy, non_blocking, call)
 
 
 def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -207,9 +184,7 @@ def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
     backend = _TENSORS.get(type(x))
     if backend is None:
         backend, x = _tensor_of(x, "to_numpy")
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "to_numpy")
+    explain.show_call(backend, "to_numpy")
     return engine.to_host(backend, x, copy is not False)
 
 
@@ -245,9 +220,7 @@ def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool |
     """Return the arguments of `devshim.transfers.engine.make` that copy an array in host memory to a tensor."""
     if copy is not None and type(copy) is not bool:
         decisions.refuse_flag(copy)
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "from_numpy", target, (array,))
+    explain.show_call(backend, "from_numpy", target, (array,))
     return engine.from_host(backend, array, target, copy is not False)
 
 

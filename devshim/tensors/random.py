@@ -102,9 +102,7 @@ def seed(n: int) -> None:
     if not 0 <= value < 2**32:
         raise bad_argument("n", n, "between 0 and 2**32 - 1", f"ds.random.seed({value % 2**32})")
     backend = current.current()
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "seed", None, (value,))
+    explain.show_call(backend, "seed", None, (value,))
     unstarted.ask(backend, CPU, lambda _: backend.seed(value))
 
 

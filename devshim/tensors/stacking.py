@@ -77,9 +77,7 @@ def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None,
         raise mismatches.mismatch(located, "asarray", {label: owner.name for label, _, owner in found})
     target = devices.pop() if device is None else engine.require(backend, parsing.device(device))
     stack = _Stack(backend, next(iter(devices)) if len(devices) == 1 else target, dtype, found)
-    hook = explain.HOOK
-    if hook is not None:
-        hook(backend, "stack", target)
+    explain.show_call(backend, "stack", target)
     made = stack.of(values)
     return made if stack.device is target else engine.move(backend, made, target)
 

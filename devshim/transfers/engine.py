@@ -10,58 +10,57 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import repeat
 from operator import attrgetter, is_not
 
 from devshim.devices.device import CPU, Device
-from devshim.errors import DevshimError, TracingError
+from devshim.errors import DevshimError, TracingError, messages
 from devshim.registry import missing_devices
+from devshim.transfers import observing
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
     from typing import Any, TypeVar
 
     import numpy as np
 
     from devshim.contract.backend import Backend, Tensor
+    from devshim.transfers.observing import Active
 
     T = TypeVar("T")
-
-FAULTS: Callable[[Backend, Device | None, Device, str], None] | None = None
-"""Called before every copy and every allocation while faults are simulated (`devshim.simulation.memory.watch`)."""
-
-LEDGER: Callable[[Backend, Device, Device, int | None, int], AbstractContextManager[None] | None] | None = None
-"""Returns a context for each copy while an observer is active (`transfers.observers`); no bytes: for a new tensor."""
 
 
 def require(backend: Backend, device: Device) -> Device:
     """Return the device if the backend has it, or raise `DeviceNotFoundError`."""
+    _require(observing.ACTIVE, backend, device)
+    return device
+
+
+def _require(active: Active | None, backend: Backend, device: Device) -> None:
     if device is not CPU and device.index >= backend.count(device.kind):
         if backend.traces_bytecode and backend.compiling():
             from devshim.registry import traced_errors
 
             traced_errors.not_found(backend.name, device.text)
         raise missing_devices.not_found(backend, device)
-    faults = FAULTS  # here and below, read once: another thread may leave its block at any time
-    if faults is not None:
-        faults(backend, None, device, "a call that names it")
-    return device
+    if active is not None and active.fault is not None:
+        active.fault(backend, None, device, "a call that names it")
 
 
 def move(backend: Backend, x: T, target: Device, non_blocking: bool = False) -> T:
     """Copy one tensor to a device within its framework: new memory, checked on arrival."""
-    ledger, faults = LEDGER, FAULTS
-    if target is not CPU or faults is not None:
-        require(backend, target)
-    if ledger is not None and _is_copied_now(backend, x):
-        recording = _recording(ledger, backend, x, target)
-        if recording is not None:
-            with recording:
-                return move(backend, x, target, non_blocking)
-    if faults is not None and _is_copied_now(backend, x):
-        faults(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
+    return move_observed(observing.ACTIVE, backend, x, target, non_blocking)
+
+
+def move_observed(active: Active | None, backend: Backend, x: T, target: Device, non_blocking: bool) -> T:
+    """Copy one tensor as `move` does, for a caller that has read `observing.ACTIVE` already."""
+    _require(active, backend, target)
+    if active is not None and _is_copied_now(backend, x):
+        with _recording(active, backend, x, target):
+            _fault(active, backend, x, target)
+            return move_observed(None, backend, x, target, non_blocking)
     try:
         result: T = backend.copy_to(x, target, non_blocking)
     except Exception as error:
@@ -85,17 +84,20 @@ def _is_copied_now(backend: Backend, x: Tensor) -> bool:
     return True
 
 
-def _recording(ledger: Any, backend: Backend, x: Tensor, target: Device) -> AbstractContextManager[object] | None:
+def _recording(active: Active, backend: Backend, x: Tensor, target: Device) -> AbstractContextManager[object]:
     """Return the observers' context for the copy of a tensor: one context for each device that the bytes come from."""
-    found = [ledger(backend, source, target, nbytes, 1) for source, nbytes in backend.sources(x)]
-    if len(found) == 1 or None in found:
-        return found[0]  # type: ignore[no-any-return]
-    from contextlib import ExitStack
-
-    entered = ExitStack()
-    for each in found:
-        entered.enter_context(each)
+    record, entered = active.record, ExitStack()
+    sources = () if record is None else backend.sources(x)
+    for each in [record and record(backend, source, target, nbytes, 1) for source, nbytes in sources]:
+        if each is not None:
+            entered.enter_context(each)
     return entered
+
+
+def _fault(active: Active, backend: Backend, x: Tensor, target: Device) -> None:
+    """Trigger a simulated fault of the copy of a tensor."""
+    if active.fault is not None:
+        active.fault(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
 
 
 def move_many(
@@ -114,17 +116,28 @@ def move_many(
         non_blocking: As for `move`.
         under_way: If given, receives the indices of the tensors one of which failed, if a copy fails.
     """
-    require(backend, target)
-    ledger = LEDGER
-    if ledger is not None and xs and all(_is_copied_now(backend, x) for x in xs):
+    active = observing.ACTIVE
+    _require(active, backend, target)
+    recording, record = None, None if active is None else active.record
+    if record is not None and xs and all(_is_copied_now(backend, x) for x in xs):
         sources = {backend.device_of(x): None for x in xs}
         if len(sources) > 1:
             return _by_source(backend, xs, list(sources), target, non_blocking, under_way)
-        recording = ledger(backend, next(iter(sources)), target, sum(backend.nbytes(x) for x in xs), len(xs))
-        if recording is not None:
-            with recording:
-                return move_many(backend, xs, target, non_blocking, under_way)
-    announced = _Announced(backend, xs, target)
+        recording = record(backend, next(iter(sources)), target, sum(backend.nbytes(x) for x in xs), len(xs))
+    with recording or nullcontext():
+        return _move_many(active, backend, xs, target, non_blocking, under_way)
+
+
+def _move_many(
+    active: Active | None,
+    backend: Backend,
+    xs: Sequence[Tensor],
+    target: Device,
+    non_blocking: bool,
+    under_way: list[int] | None,
+) -> Sequence[Tensor]:
+    """Copy many tensors as `move_many` does, without recording them."""
+    announced = _Announced(active, backend, xs, target)
     arrived: list[Tensor] = []
     try:
         _receive(backend, announced, target, non_blocking, arrived)
@@ -143,8 +156,8 @@ def move_many(
 class _Announced:
     """A sequence of tensors that counts how many were taken; a simulated fault is raised when its tensor is taken."""
 
-    def __init__(self, backend: Backend, xs: Sequence[Tensor], target: Device) -> None:
-        self._backend, self._xs, self._target = backend, xs, target
+    def __init__(self, active: Active | None, backend: Backend, xs: Sequence[Tensor], target: Device) -> None:
+        self._active, self._backend, self._xs, self._target = active, backend, xs, target
         self.taken = 0
 
     def __len__(self) -> int:
@@ -157,10 +170,8 @@ class _Announced:
         for i, x in enumerate(self._xs):
             if i == self.taken:  # the first time
                 self.taken += 1
-                faults = FAULTS
-                if faults is not None and _is_copied_now(self._backend, x):
-                    about = f"a copy of {self._backend.nbytes(x):,} bytes"
-                    faults(self._backend, self._backend.device_of(x), self._target, about)
+                if self._active is not None and _is_copied_now(self._backend, x):
+                    _fault(self._active, self._backend, x, self._target)
             yield x
 
 
@@ -169,9 +180,8 @@ def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arri
     arrived.extend(backend.copy_many(xs, target, non_blocking))  # keeps those that arrived before one that fails
     if target is CPU and are_hosted(backend, arrived):
         return
-    device_of = backend.device_of
     for i, result in enumerate(arrived):
-        if device_of(result) is not target:
+        if backend.device_of(result) is not target:
             del arrived[i:]
             xs.taken = i + 1
             raise_misplaced(backend, target, result)
@@ -215,38 +225,33 @@ def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
 
         tracing.refuse("to_numpy", "return the tensor from the compiled function, and read it outside")
     if not copy and backend.device_of(x) is not CPU:
-        from devshim.errors import messages
-
         raise messages.copy_needed(backend.device_of(x), CPU)
-    ledger, faults = LEDGER, FAULTS
-    if faults is not None:
-        faults(backend, backend.device_of(x), CPU, f"a copy of {backend.nbytes(x):,} bytes")
-    if ledger is not None and copy:
-        recording = _recording(ledger, backend, x, CPU)
-        if recording is not None:
-            with recording:
-                return backend.to_numpy(x, copy)
-    return backend.to_numpy(x, copy)
+    active = observing.ACTIVE
+    if active is None:
+        return backend.to_numpy(x, copy)
+    _fault(active, backend, x, CPU)
+    with _recording(active, backend, x, CPU) if copy else nullcontext():
+        return backend.to_numpy(x, copy)
 
 
 def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -> tuple[Any, ...]:
     """Return the arguments with which `make` copies NumPy memory into a tensor, or shares it (``copy=False``)."""
-    require(backend, target)
+    active = observing.ACTIVE
+    _require(active, backend, target)
     if not copy:
         from devshim.transfers import alignment
 
         alignment.require(backend, array, target)
-    faults = FAULTS
-    if faults is not None:
-        faults(backend, CPU, target, f"a copy of {array.nbytes:,} bytes")
+    if active is not None and active.fault is not None:
+        active.fault(backend, CPU, target, f"a copy of {array.nbytes:,} bytes")
     return (backend, target, array.nbytes, backend.from_numpy, array, target, copy)
 
 
 def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[..., Tensor], *args: object) -> Tensor:
     """Create a tensor on an existing device by calling ``how(*args)``, and check where it is."""
-    ledger = LEDGER
-    if ledger is not None:  # `from_host` passes bytes; its last argument is `copy`
-        recording = ledger(backend, CPU, target, nbytes if args[-1] is True else None, 1)
+    active = observing.ACTIVE
+    if active is not None and active.record is not None:  # `from_host` passes bytes; its last argument is `copy`
+        recording = active.record(backend, CPU, target, nbytes if args[-1] is True else None, 1)
         if recording is not None:
             with recording:
                 return make(backend, target, nbytes, how, *args)
@@ -264,8 +269,6 @@ def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[...
 
 def raise_misplaced(backend: Backend, asked: Device, result: Tensor) -> None:
     """Raise `PlacementError` for a result that is not on the requested device."""
-    from devshim.errors import messages
-
     raise messages.misplaced(backend, asked, backend.device_of(result))
 
 
@@ -284,7 +287,6 @@ def raise_if_full(backend: Backend, error: Exception, device: Device, x: Tensor)
 
 def raise_full(backend: Backend, error: Exception, device: Device, nbytes: int | None) -> None:
     """Raise devshim's error for a full device or one that cannot start; an error of devshim already says it."""
-    from devshim.errors import messages
     from devshim.registry import unstarted
 
     if isinstance(error, DevshimError):

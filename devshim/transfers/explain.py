@@ -1,7 +1,7 @@
 """`explain`: record and print the native line of the framework that each devshim call stands for.
 
 The adapters provide the templates (``snippets.py``), and this module fills in the arguments of the call. While no
-`explain` is open, a call costs only one look at `HOOK`.
+`explain` is open, a call costs only one look at `devshim.transfers.observing.ACTIVE`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,14 @@ import sys
 from _thread import allocate_lock
 from contextvars import ContextVar
 
+from devshim.transfers import observing
+
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from devshim.contract.backend import Backend
     from devshim.devices.device import Device
-
-    Hook = Callable[..., None]
-
-HOOK: Hook | None = None
-"""Called as ``HOOK(backend, call, device, args)`` while any `explain` is open in any thread; otherwise None."""
 
 _open = 0
 _COUNTING = allocate_lock()
@@ -76,13 +72,26 @@ class explain:
 
 def _count(change: int) -> None:
     """Count the blocks that are open in any thread, after one was opened or closed."""
-    global HOOK, _open
+    global _open
     with _COUNTING:
         _open += change
-        HOOK = _tell if _open else None
+        observing.activate(explain=_show_call if _open else None)
 
 
-def _tell(
+def is_open() -> bool:
+    """Return True if an `explain` is open in any thread."""
+    active = observing.ACTIVE
+    return active is not None and active.explain is not None
+
+
+def show_call(*call: Any, **names: str) -> None:
+    """Show the native line of a call, with the arguments of `native_line`, if an `explain` is open."""
+    active = observing.ACTIVE
+    if active is not None and active.explain is not None:
+        active.explain(*call, **names)
+
+
+def _show_call(
     backend: Backend,
     call: str,
     device: Device | None = None,

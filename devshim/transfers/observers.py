@@ -1,7 +1,7 @@
 """The observers of copies, ledgers and guards, and the mark of a copy that devshim itself makes.
 
-`devshim.transfers.engine` calls this module through its ``LEDGER`` while any observer is active in the process. Copies
-that a framework makes inside a copy by devshim are part of that copy, not implicit transfers.
+`devshim.transfers.engine` calls this module through `devshim.transfers.observing` while any observer is active in the
+process. Copies that a framework makes inside a copy by devshim are part of that copy, not implicit transfers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from devshim.registry import registry
-from devshim.transfers import engine
+from devshim.transfers import observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,11 +90,11 @@ def _listening() -> tuple[tuple[Listener, bool], ...]:
 
 
 def _watch(step: int) -> None:
-    """Count the open blocks of the process, and set the engine's ``LEDGER`` while there are any."""
+    """Count the open blocks of the process, and activate the recording while there are any."""
     global _open
     with _COUNTING:
         _open += step
-        engine.LEDGER = _recording if _open else None
+        observing.activate(record=_recording if _open else None)
 
 
 def in_own_transfer() -> bool:

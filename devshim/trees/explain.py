@@ -13,14 +13,12 @@ from devshim.transfers import explain
 from devshim.trees import key_paths, trees
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from devshim.contract.backend import Backend
     from devshim.contract.models import Leaf
     from devshim.devices.device import Device
     from devshim.models.moving import Where
-
-    Hook = Callable[..., None]
 
 LINES = 8
 """The number of tensors of one tree that get a line each."""
@@ -28,11 +26,10 @@ _HELD = ("parameter", "buffer")
 """The kinds of leaves that a model has and an optimizer does not have."""
 
 
-def placing(hook: Hook, call: str, tree: Any, where: Where) -> None:
+def placing(call: str, tree: Any, where: Where) -> None:
     """Show the lines for a placement (``call`` is ``"place"`` or ``"copy"``) of a tree.
 
     Args:
-        hook: The value of `devshim.transfers.explain.HOOK`.
         call: The call whose line a tensor gets.
         tree: A tree of tensors, models and optimizers.
         where: The device of a leaf, as for `devshim.models.moving.Move`.
@@ -41,13 +38,13 @@ def placing(hook: Hook, call: str, tree: Any, where: Where) -> None:
     found = list(trees.iter_leaves(tree, None, objects))
     for cell, x, backend in found[:LINES]:
         device = where(key_paths.path_text(cell), "", not backend.shape(x))
-        hook(backend, call, device, x=_named("x", cell))
+        explain.show_call(backend, call, device, x=_named("x", cell))
     _show_rest(len(found), "tensors")
     for cell, obj, backend in objects:
-        _place_object(hook, call, key_paths.path_text(cell), cell, obj, backend, where)
+        _place_object(call, key_paths.path_text(cell), cell, obj, backend, where)
 
 
-def _place_object(hook: Hook, call: str, prefix: str, cell: Any, obj: Any, backend: Backend, where: Where) -> None:
+def _place_object(call: str, prefix: str, cell: Any, obj: Any, backend: Backend, where: Where) -> None:
     """Show the placement of a model or optimizer; for a model over several devices, show each parameter."""
     leaves = [leaf for leaf in backend.leaves(obj) if leaf.kind != "gradient"]
     held = [leaf for leaf in leaves if leaf.kind in _HELD]
@@ -56,11 +53,11 @@ def _place_object(hook: Hook, call: str, prefix: str, cell: Any, obj: Any, backe
     targets = {leaf.path: _target(where, prefix, leaf, backend) for leaf in held or leaves}
     if len(set(targets.values())) > 1 and kind == "model":
         for path, device in list(targets.items())[:LINES]:
-            hook(backend, "place_parameter", device, x=name, path=repr(path))
+            explain.show_call(backend, "place_parameter", device, x=name, path=repr(path))
         _show_rest(len(targets), "parameters")
         return
     device = next(iter(targets.values())) if targets else where(prefix, "")
-    hook(backend, f"{call}_{kind}", device, x=name)
+    explain.show_call(backend, f"{call}_{kind}", device, x=name)
 
 
 def _target(where: Where, prefix: str, leaf: Leaf, backend: Backend) -> Device:
@@ -82,7 +79,7 @@ def _kind(leaves: list[Leaf]) -> str:
     return "model" if not leaves or any(leaf.kind in _HELD for leaf in leaves) else "optimizer"
 
 
-def about(hook: Hook, call: str, tree: Any, device: Device | None = None, **names: str) -> None:
+def about(call: str, tree: Any, device: Device | None = None, **names: str) -> None:
     """Show one line for each tensor of a tree, and for each model and optimizer in it.
 
     A model's line is that of ``call`` followed by ``_model``, an optimizer's by ``_optimizer``, if the backend has one.
@@ -90,15 +87,15 @@ def about(hook: Hook, call: str, tree: Any, device: Device | None = None, **name
     objects: list[Any] = []
     found = list(trees.iter_leaves(tree, None, objects))
     for cell, _, backend in found[:LINES]:
-        hook(backend, call, device, **{"x": _named("x", cell), **names})
+        explain.show_call(backend, call, device, **{"x": _named("x", cell), **names})
     _show_rest(len(found), "tensors")
     for cell, obj, backend in objects:
         kind = _kind(backend.leaves(obj))
-        own = f"{call}_{kind}"
-        hook(backend, own if own in backend.snippets else call, device, **{"x": _named(kind, cell), **names})
+        name = f"{call}_{kind}" if f"{call}_{kind}" in backend.snippets else call
+        explain.show_call(backend, name, device, **{"x": _named(kind, cell), **names})
 
 
-def filing(hook: Hook, call: str, tree: Any, path: Any, device: Device | None = None) -> None:
+def filing(call: str, tree: Any, path: Any, device: Device | None = None) -> None:
     """Show the lines for `save` or `load` of a tree: one for its tensors together, and one for each model."""
     objects: list[Any] = []
     first: dict[Backend, Device] = {}
@@ -107,10 +104,10 @@ def filing(hook: Hook, call: str, tree: Any, path: Any, device: Device | None = 
             first[backend] = device if device is not None else backend.device_of(x)
     named = {"path": repr(str(path))}
     for backend, target in first.items():
-        hook(backend, call, target, **{"x": "tensors", **named})
+        explain.show_call(backend, call, target, **{"x": "tensors", **named})
     for cell, obj, backend in objects:
         kind = _kind(backend.leaves(obj))
-        hook(backend, f"{call}_{kind}", None, **{"x": _named(kind, cell), **named})
+        explain.show_call(backend, f"{call}_{kind}", None, **{"x": _named(kind, cell), **named})
 
 
 def listed(backend: Backend, devices: Sequence[Device]) -> str:

@@ -21,7 +21,7 @@ from devshim.contract import capabilities
 from devshim.devices.device import Device
 from devshim.errors import ArgumentError
 from devshim.registry import registry
-from devshim.transfers import batch, decisions, engine
+from devshim.transfers import batch, decisions, observing
 from devshim.trees import not_moved
 from devshim.trees.containers import children
 from devshim.trees.fast_check import all_on_target, moving
@@ -216,7 +216,8 @@ def _moved_with(objects: list[tuple[Cell, Any, Backend]], where: Where, copy: bo
     move = moving.Move(found, where)
     move.prepare(None if copy else copy)
     yield clones
-    stayed = move.staying() if copy and engine.LEDGER is not None else []
+    active = observing.ACTIVE
+    stayed = move.staying() if copy and active is not None and active.record is not None else []
     move.commit()
     if stayed:
         from devshim.transfers import observers

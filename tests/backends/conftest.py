@@ -30,6 +30,6 @@ def no_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make `ds.convert` fail if it does not take a fast path."""
 
     def gone(*args: object) -> None:
-        pytest.fail("it went the long way")
+        pytest.fail("it took the slow path")
 
-    monkeypatch.setattr(convert, "_convert_general", gone)
+    monkeypatch.setattr(convert, "_convert_checked", gone)

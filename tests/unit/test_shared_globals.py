@@ -146,16 +146,12 @@ def test_what_another_thread_may_change_is_read_once(module: str) -> None:
     assert read_twice(TEXTS[module], module, CHANGING) == []
 
 
-def test_the_hooks_of_copies_are_among_them() -> None:
-    assert {
-        "devshim.transfers.engine.LEDGER",
-        "devshim.transfers.engine.FAULTS",
-        "devshim.transfers.explain.HOOK",
-    } <= CHANGING
+def test_the_flag_of_observers_is_among_them() -> None:
+    assert "devshim.transfers.observing.ACTIVE" in CHANGING
 
 
 BAD = """
-from devshim.transfers import engine
+from devshim.transfers import observing
 
 _hook = None
 _cards: dict[int, int] = {}
@@ -163,7 +159,7 @@ _cards: dict[int, int] = {}
 def assign(hook):
     global _hook
     _hook = hook
-    engine.LEDGER = hook
+    observing.ACTIVE = hook
     _cards.clear()
 
 def tests_and_calls(x):
@@ -171,8 +167,8 @@ def tests_and_calls(x):
         _hook(x)
 
 def tests_both(x):
-    if x and engine.LEDGER is not None:
-        return engine.LEDGER(x)
+    if x and observing.ACTIVE is not None:
+        return observing.ACTIVE(x)
 
 def looks_up(x):
     return [_cards[each] for each in x if each in _cards]
@@ -181,12 +177,12 @@ def truth(x):
     return _hook(x) if _hook else x
 """
 GOOD = """
-from devshim.transfers import engine
+from devshim.transfers import observing
 
 _LOCK = allocate_lock()
 
 def reads_once(x):
-    hook, ledger = _hook, engine.LEDGER
+    hook, ledger = _hook, observing.ACTIVE
     if hook is not None and ledger is not None:
         hook(ledger(x))
     return None if _cards.get(x) is None else x
@@ -204,7 +200,7 @@ def its_own(_hook):
 
 def test_the_rule_sees_what_breaks_it() -> None:
     changing = assigned(BAD, "devshim.bad") | emptied(BAD, "devshim.bad")
-    assert changing == {"devshim.bad._hook", "devshim.transfers.engine.LEDGER", "devshim.bad._cards"}
+    assert changing == {"devshim.bad._hook", "devshim.transfers.observing.ACTIVE", "devshim.bad._cards"}
     names = [text.partition(" ")[0] for text in read_twice(BAD, "devshim.bad", changing)]
     assert names == ["tests_and_calls", "tests_both", "looks_up", "truth"]
     assert read_twice(GOOD, "devshim.bad", changing) == []

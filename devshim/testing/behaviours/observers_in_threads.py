@@ -19,7 +19,7 @@ import devshim as ds
 from devshim.testing.base import Kit
 from devshim.testing.behaviours.simulated_gpus import used
 from devshim.testing.values import feature
-from devshim.transfers import engine, explain
+from devshim.transfers import observing
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
@@ -62,7 +62,7 @@ class ThreadedObserverTests(Kit):
         if failures:
             raise failures[0]
         assert min(rounds) >= 2
-        assert (engine.LEDGER, engine.FAULTS, explain.HOOK) == (None, None, None)
+        assert observing.ACTIVE is None
         del threads
         assert before == ([used(device) for device in ds.devices("gpu")] if counted else [])
 

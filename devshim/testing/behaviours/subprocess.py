@@ -142,7 +142,7 @@ except ds.UnsupportedError as error:
     assert error.hint and "fraction" in error.problem
 ds.zeros(2)
 backend = registry.load(name)
-if "grow" in backend.never_late:
+if "grow" in backend.policies_after_start:
     ds.memory_policy("grow")
 elif backend.started():
     assert backend.title in expect(ds.AlreadyStartedError, ds.memory_policy, "grow").problem

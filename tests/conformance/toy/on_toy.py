@@ -17,7 +17,7 @@ from devshim.contract.fast_paths import FastPaths
 from devshim.registry import current, registry
 from devshim.tensors import placing
 from devshim.testing import Conformance
-from devshim.transfers import engine
+from devshim.transfers import engine, observing
 
 
 @pytest.fixture(scope="class", autouse=True)
@@ -392,7 +392,7 @@ def conversions_go_untold(patch: Patch, adapter: Any) -> None:
 
     def untold(*args: Any, **options: Any) -> Any:
         with Patch.context() as inside:
-            inside.setattr(engine, "LEDGER", None)
+            inside.setattr(observing, "ACTIVE", None)
             return convert(*args, **options)
 
     patch.setattr(ds, "convert", untold)

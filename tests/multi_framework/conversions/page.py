@@ -60,7 +60,7 @@ values, on every framework, and go on asking. The result asks for none.
 """
 CARDS = """## Simulated cards
 
-A simulated card's label does not cross frameworks: whatever leaves one, or arrives on one, is copied, to the device
+A simulated GPU's label does not cross frameworks: whatever leaves one, or arrives on one, is copied, to the device
 asked for. Rows: from where, and to where.
 
 """

@@ -311,8 +311,9 @@ def test_a_consumer_that_names_no_stream_waits_for_the_tensor_alone(monkeypatch:
     source = SimpleNamespace(simulated=0, is_writable=lambda x: True, to_dlpack=lambda x: Lent())
     source.wait_for_values = lambda x, device: asked.append((x, device))
     target = SimpleNamespace(simulated=0, alignment=1, device_of=lambda x: card)
+    for framework in (source, target):
+        framework.dtype_name = framework.shape = lambda x: None
     target.from_dlpack = lambda lent: (lent.__dlpack__(stream=7), list(asked), lent.__dlpack__(), x)[-1]
-    monkeypatch.setattr(convert, "_same_form", lambda *given: True)
     monkeypatch.setattr(alignment, "checked", lambda target, lent: lent)
-    assert convert._shared(source, target, x, card, card) == (x, None)  # type: ignore[arg-type]
+    assert convert._Conversion(None, source, target, x, card, card)._share() == (x, None)  # type: ignore[arg-type]
     assert asked == [(x, card)], "once: a consumer with a stream needs no wait"

@@ -53,13 +53,13 @@ def made(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
 def long_ways(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return the list of objects that took the slow path."""
     gone: list[object] = []
-    way = convert._convert_general
+    proper = convert._Conversion
 
     def noted(*args: Any) -> Any:
-        gone.append(args[2])
-        return way(*args)
+        gone.append(args[3])
+        return proper(*args)
 
-    monkeypatch.setattr(convert, "_convert_general", noted)
+    monkeypatch.setattr(convert, "_Conversion", noted)
     return gone
 
 

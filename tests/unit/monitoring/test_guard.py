@@ -25,7 +25,7 @@ import devshim as ds
 from devshim.monitoring import buffer_protocol, guard
 from devshim.monitoring.instrumentation import OPERANDS, READS
 from devshim.registry import registry
-from devshim.transfers import engine
+from devshim.transfers import observing
 
 HIDDEN: dict[str, Any] = {
     "float": float,
@@ -235,10 +235,10 @@ def test_a_guard_that_is_over_guards_nothing(x: Any) -> None:
 def test_afterwards_nothing_is_left(x: Any) -> None:
     before = {name: SimulatedArray.__dict__.get(name) for name in NAMES}
     with ds.guard("error"), ds.guard("warn"):
-        assert engine.LEDGER is not None
+        assert observing.ACTIVE is not None
         assert {name: SimulatedArray.__dict__.get(name) for name in NAMES} != before
     assert {name: SimulatedArray.__dict__.get(name) for name in NAMES} == before
-    assert engine.LEDGER is None
+    assert observing.ACTIVE is None
     assert guard._instrumented == {}
 
 

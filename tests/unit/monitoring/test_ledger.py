@@ -18,7 +18,7 @@ import pytest
 import devshim as ds
 from devshim.collectives import all_reduce
 from devshim.registry import registry
-from devshim.transfers import engine
+from devshim.transfers import observing
 
 HOST = np.arange(6, dtype="float32").reshape(2, 3)
 
@@ -220,7 +220,7 @@ def test_what_is_over_hears_nothing() -> None:
     with ds.transfers():
         there()
     assert log.count == 0
-    assert engine.LEDGER is None
+    assert observing.ACTIVE is None
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -236,16 +236,16 @@ def test_a_sum_by_the_frameworks_own_engine_is_a_copy_of_each(answers: bool, mon
 
 
 def test_off_nothing_is_asked() -> None:
-    assert engine.LEDGER is None
+    assert observing.ACTIVE is None
 
     def fail() -> None:
         with ds.transfers():
-            assert engine.LEDGER is not None
+            assert observing.ACTIVE is not None
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert engine.LEDGER is None
+    assert observing.ACTIVE is None
 
 
 def test_synchronised_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import devshim as ds
 from devshim.registry import registry
 from devshim.simulation import memory
 from devshim.simulation.memory import ROUND, SimulatedDevice, SimulatedDevices
-from devshim.transfers import engine
+from devshim.transfers import observing
 
 GIB = 2**30
 
@@ -177,9 +177,9 @@ def test_a_card_vanishes() -> None:
 
 def test_without_faults_nothing_is_asked() -> None:
     ds.simulate(2, faults=ds.Fault("gpu:0", "copy"))
-    assert engine.FAULTS is not None
+    assert observing.ACTIVE is not None
     ds.simulate(2)
-    assert engine.FAULTS is None
+    assert observing.ACTIVE is None
 
 
 def test_a_refused_simulation_leaves_the_faults_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_a_refused_simulation_leaves_the_faults_as_they_were(monkeypatch: pytest
         patched.setattr(registry.load("numpy"), "simulate", refuse, raising=False)
         with pytest.raises(ds.SimulationError, match="not now"):
             ds.simulate(2, faults=ds.Fault("gpu:0", "copy"))
-    assert engine.FAULTS is None
+    assert observing.ACTIVE is None
 
 
 @pytest.mark.parametrize(

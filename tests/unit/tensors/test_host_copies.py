@@ -10,7 +10,7 @@ import pytest
 
 import devshim as ds
 from devshim.registry import registry
-from devshim.transfers import engine
+from devshim.transfers import observing
 
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "copy": lambda x, device: ds.copy(x, device),
@@ -18,6 +18,7 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "place, spelled": lambda x, device: ds.place(x, str(device), copy=True),
     "place, in a hurry": lambda x, device: ds.place(x, device, copy=True, non_blocking=True),
 }
+COPIERS: Any = registry.load("numpy").fast_paths.host_copy
 BASE = np.arange(24.0).reshape(2, 3, 4)
 ARRAYS: dict[str, Callable[[], np.ndarray]] = {
     "in C order": lambda: BASE,
@@ -40,8 +41,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return the list of objects that took the fast path."""
     ds.copy(np.ones(1), "cpu")
     seen: list[Any] = []
-    copier = registry.HOST_COPIES[np.ndarray]
-    monkeypatch.setitem(registry.HOST_COPIES, np.ndarray, lambda x: (seen.append(x), copier(x))[1])
+    copier = COPIERS[np.ndarray]
+    monkeypatch.setitem(COPIERS, np.ndarray, lambda x: (seen.append(x), copier(x))[1])
     return seen
 
 
@@ -105,7 +106,8 @@ def test_its_line_is_explained(way: str, taken: list[Any]) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_faults_are_asked_for(way: str, taken: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(engine, "FAULTS", lambda backend, source, target, what: asked.append(what))
+    fault = lambda backend, source, target, what: asked.append(what)  # noqa: E731
+    monkeypatch.setattr(observing, "ACTIVE", observing.Active(None, fault, None))
     WAYS[way](BASE, ds.cpu())
     assert asked[-1] == f"a copy of {BASE.nbytes} bytes"
     assert taken == []
@@ -124,7 +126,7 @@ def test_a_full_host_is_told_as_ever(way: str, monkeypatch: pytest.MonkeyPatch) 
         raise MemoryError("no room")
 
     ds.copy(BASE, "cpu")
-    monkeypatch.setitem(registry.HOST_COPIES, np.ndarray, full)
+    monkeypatch.setitem(COPIERS, np.ndarray, full)
     with pytest.raises(ds.OutOfMemoryError, match="192 bytes") as caught:
         WAYS[way](BASE, ds.cpu())
     assert isinstance(caught.value.__cause__, MemoryError)
@@ -136,7 +138,7 @@ def test_other_failures_are_their_own(way: str, monkeypatch: pytest.MonkeyPatch)
         raise ZeroDivisionError
 
     ds.copy(BASE, "cpu")
-    monkeypatch.setitem(registry.HOST_COPIES, np.ndarray, fail)
+    monkeypatch.setitem(COPIERS, np.ndarray, fail)
     with pytest.raises(ZeroDivisionError):
         WAYS[way](BASE, ds.cpu())
 
@@ -144,7 +146,7 @@ def test_other_failures_are_their_own(way: str, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_short_way_is_not_for_goes_the_long_one(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ds.copy(BASE, "cpu")
-    monkeypatch.setitem(registry.HOST_COPIES, np.ndarray, lambda x: None)
+    monkeypatch.setitem(COPIERS, np.ndarray, lambda x: None)
     made = WAYS[way](BASE, ds.cpu())
     assert made is not BASE
     assert made.tobytes() == BASE.tobytes()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.transfers import explain
+from devshim.transfers import explain, observing
 
 
 def test_lines_are_recorded_and_printed(cards: object, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,7 +38,7 @@ def test_elsewhere_or_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nothing_is_left_on() -> None:
     with pytest.raises(ZeroDivisionError), ds.explain(file=None):
         raise ZeroDivisionError
-    assert explain.HOOK is None
+    assert observing.ACTIVE is None
     assert explain._open == 0
 
 
@@ -61,7 +61,7 @@ def test_threads_hear_themselves_alone() -> None:
     for thread in threads:
         thread.join()
     assert heard == {i: [f"np.zeros(({i},))"] for i in range(1, 5)}
-    assert explain.HOOK is None
+    assert observing.ACTIVE is None
 
 
 def test_one_object_again_and_in_tasks() -> None:
@@ -79,7 +79,7 @@ def test_one_object_again_and_in_tasks() -> None:
     with listener as lines:
         ds.eye(3)
     assert lines == ["np.eye(2, 2, 0)", "np.eye(2, 2, 0)", "np.eye(3, 3, 0)"]
-    assert explain.HOOK is None
+    assert observing.ACTIVE is None
 
 
 def test_a_backend_without_a_line_of_its_own(fake: Any) -> None:
