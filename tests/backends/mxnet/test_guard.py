@@ -8,29 +8,16 @@ import warnings
 
 import numpy as np
 import pytest
+from gluon_arrays import DEVICE, IS_2
 
 import devshim as ds
-from devshim.registry import registry
-
-if "mxnet" not in ds.backends():
-    pytest.skip("MXNet is not installed", allow_module_level=True)
-
-# MXNet's own code calls functions that it has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning")
 
 mx = ds.framework("mxnet")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def backend():
-    ds.use("mxnet")
-    with ds.simulate(gpus=2):
-        yield registry.load("mxnet")
-    ds.use(None)
+pytestmark = pytest.mark.usefixtures("two_cards", "old_calls")
 
 
 @pytest.fixture
-def x():
+def x(two_cards):
     return ds.asarray([3.0, 0.0, 2.0], dtype="float32", device="gpu:1")
 
 
@@ -44,13 +31,12 @@ READS = {
     "tolist": lambda x: x.tolist(),
     "pickled": pickle.dumps,
 }
-NATIVE = "device" if hasattr(mx, "Device") else "ctx"
-GOES_ON = {
+EXPLICIT = {
     "moved": lambda x: x.copyto(mx.cpu()),
     "computed": lambda x: (x * 2 + x).sum(),
     "waited for": lambda x: x.wait_to_read(),
     "written": lambda x: x.__setitem__(slice(None), 1.0),
-    "made there": lambda x: mx.np.array(np.ones(3, "float32"), **{NATIVE: mx.cpu(2)}),
+    "made there": lambda x: mx.np.array(np.ones(3, "float32"), **{DEVICE: mx.cpu(2)}),
     "made there, the older interface": lambda x: mx.nd.array([1.0, 2.0], ctx=mx.cpu(2)),
     "split": lambda x: mx.gluon.utils.split_and_load(np.ones((2, 2), "float32"), [mx.cpu(1), mx.cpu(2)]),
     "indexed by a list": lambda x: x[[0, 1]],
@@ -69,13 +55,13 @@ def test_reads_are_refused(x, name):
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("name", GOES_ON)
-def test_what_says_so_is_let_pass(x, name):
+@pytest.mark.parametrize("name", EXPLICIT)
+def test_explicit_transfers_are_allowed(x, name):
     with ds.guard("error"):
-        GOES_ON[name](x)
+        EXPLICIT[name](x)
 
 
-def test_the_line_in_a_block(x):
+def test_the_error_names_the_line_in_a_block(x):
     class Reads(mx.gluon.Block):
         def forward(self, x):
             return x * float(x.sum())
@@ -86,7 +72,7 @@ def test_the_line_in_a_block(x):
     assert caught.value.problem.endswith(f"at {__file__}:{Reads.forward.__code__.co_firstlineno + 1}")
 
 
-def test_what_numpy_hides_is_shown(x):
+def test_errors_that_numpy_would_hide_are_raised(x):
     """NumPy asks each number of an array for its value, and reports a refusal as if it could not read it."""
     with pytest.raises(ds.TransferError), ds.guard("error"):
         np.asarray(x, dtype="float64")
@@ -108,18 +94,18 @@ READ_BY_NUMPY = {
 
 
 @pytest.mark.parametrize("kind", ["np", "nd"])
-@pytest.mark.parametrize("way", READ_BY_NUMPY)
-def test_numpy_cannot_read_past_the_guard(x, way, kind):
+@pytest.mark.parametrize("call", READ_BY_NUMPY)
+def test_reads_by_numpy_are_refused(x, call, kind):
     """MXNet's arrays have no ``__array__``, which NumPy looks for first; the guard reports the read nevertheless."""
     array = x if kind == "np" else x.as_nd_ndarray()
     with pytest.raises(ds.TransferError) as caught, ds.guard("error"):
-        READ_BY_NUMPY[way](array)
+        READ_BY_NUMPY[call](array)
     assert "copies from gpu:1 to cpu for NumPy" in caught.value.problem
     assert __file__ in caught.value.problem
 
 
 @pytest.mark.parametrize("kind", ["np", "nd"])
-def test_what_is_only_told_of_is_read_as_ever(x, kind, caplog):
+def test_a_guard_that_only_logs_does_not_change_results(x, kind, caplog):
     """Arrays on the host, and a guard that allows transfers, do not change NumPy's results."""
     array = x if kind == "np" else x.as_nd_ndarray()
 
@@ -141,7 +127,7 @@ def test_what_is_only_told_of_is_read_as_ever(x, kind, caplog):
     assert not hasattr(array, "__array__")
 
 
-def test_files_of_parameters_say_what_they_do(x, tmp_path):
+def test_saving_and_loading_are_explicit_transfers(x, tmp_path):
     net = mx.gluon.nn.Dense(2, in_units=3)
     net.initialize()
     ds.place(net, "gpu:1")
@@ -149,11 +135,11 @@ def test_files_of_parameters_say_what_they_do(x, tmp_path):
     batch = ds.ones((4, 3), dtype="float32", device="gpu:1")
     with ds.guard("error"):
         with mx.autograd.record():
-            loss = net(batch if NATIVE == "device" else batch.as_nd_ndarray()).sum()
+            loss = net(batch if IS_2 else batch.as_nd_ndarray()).sum()
         loss.backward()
         trainer.step(4)
         net.save_parameters(str(tmp_path / "net"))
-        net.load_parameters(str(tmp_path / "net"), **{NATIVE: mx.cpu(2)})
+        net.load_parameters(str(tmp_path / "net"), **{DEVICE: mx.cpu(2)})
         trainer.save_states(str(tmp_path / "trainer"))
         trainer.load_states(str(tmp_path / "trainer"))
     assert ds.placement_of(net).devices == {ds.gpu(1)}
@@ -167,9 +153,9 @@ def test_operands_of_real_cards(backend, x, monkeypatch):
     monkeypatch.setattr(backend, "simulated", 0)
     monkeypatch.setattr(type(backend), "_device_or_none", lambda self, x: where.get(id(x), ds.cpu()))
     assert backend._implicit_operand(y) is ds.gpu(0)
-    assert backend._implicit_operand(ds.ones(3)) is None, "MXNet refuses the host's by itself"
+    assert backend._implicit_operand(ds.ones(3)) is None, "MXNet natively refuses the host's"
     assert backend._implicit_operand(2.0) is None
-    told = []
-    with backend.report_implicit_transfers(lambda *what: told.append(what)), pytest.raises(ds.DeviceMismatchError):
+    reports = []
+    with backend.report_implicit_transfers(lambda *args: reports.append(args)), pytest.raises(ds.DeviceMismatchError):
         x + y
-    assert told == [(ds.gpu(0), ds.gpu(1), "an operand of +")]
+    assert reports == [(ds.gpu(0), ds.gpu(1), "an operand of +")]

@@ -6,35 +6,14 @@ import itertools
 import math
 
 import pytest
+from gluon_arrays import IS_2
 
 import devshim as ds
-
-if "mxnet" not in ds.backends():
-    pytest.skip("MXNet is not installed", allow_module_level=True)
-
-# MXNet's own code calls functions that it has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:.*(context|Context class|ndarray.ctx).*:DeprecationWarning")
+from devshim.contract.models import Weight
 
 mx = ds.framework("mxnet")
-from devshim.contract.models import Weight  # noqa: E402
-from devshim.registry.registry import load  # noqa: E402
-
 nn, rnn = mx.gluon.nn, mx.gluon.rnn
-IS_2 = hasattr(mx, "Device")
-
-
-@pytest.fixture(autouse=True)
-def _numpy_arrays():
-    ds.use("mxnet")
-    mx.npx.set_np()
-    yield
-    mx.npx.reset_np()
-    ds.use(None)
-
-
-@pytest.fixture
-def backend():
-    return load("mxnet")
+pytestmark = pytest.mark.usefixtures("mxnet", "numpy_semantics", "old_calls")
 
 
 def built(*blocks, shape=(2, 4)):
@@ -57,7 +36,7 @@ def paths(blocks):
     return [block.path for block in blocks]
 
 
-def test_chains_are_opened_and_blocks_of_the_users_are_not(backend):
+def test_chains_are_opened_and_user_blocks_are_not(backend):
     residual, chain = Residual(), nn.HybridSequential()
     residual.add(nn.Dense(4), nn.Dense(4))
     chain.add(nn.Dense(4), nn.Activation("relu"), nn.LayerNorm())
@@ -106,7 +85,7 @@ if IS_2:  # 1.9 has neither for NumPy-interface arrays
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_layers(backend, name):
+def test_layers_have_their_roles_and_settings(backend, name):
     make, shape, roles, settings = KINDS[name]
     model = built(make(), shape=shape)
     (layer,) = backend.layers(model)
@@ -127,7 +106,7 @@ def test_each_cell_is_a_layer(backend):
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-def test_each_layer_and_direction_of_a_recurrent_block_is_one(backend, kind):
+def test_each_layer_and_direction_of_a_recurrent_block_is_a_layer(backend, kind):
     model = built(getattr(rnn, kind)(3, 2, bidirectional=True), shape=(5, 2, 4))
     layers = backend.layers(model)
     assert [layer.path for layer in layers] == ["0.l0", "0.r0", "0.l1", "0.r1"]
@@ -152,7 +131,7 @@ def assert_covered(backend, model, layers):
 
 @pytest.mark.skipif(not IS_2, reason="1.9 has a parameter for each weight")
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_projections_in_the_one_array(backend, bidirectional):
+def test_projections_in_the_fused_array(backend, bidirectional):
     layer = rnn.LSTM(5, 2, bidirectional=bidirectional, projection_size=3)
     layer.infer_shape(mx.np.ones((2, 3, 4)), *[None] * 2)
     layer.initialize()
@@ -162,7 +141,7 @@ def test_projections_in_the_one_array(backend, bidirectional):
     assert_covered(backend, layer, layers)
 
 
-def test_channels_last(backend):
+def test_channels_last_permute_axes_and_make_later_layers_unclear(backend):
     conv = nn.Conv2D(3, (2, 2), layout="NHWC", in_channels=4)
     conv.weight.shape = (3, 2, 2, 4)  # 2.0 forgets the declared inputs
     model = nn.HybridSequential()
@@ -173,7 +152,7 @@ def test_channels_last(backend):
     assert "the order in which features reach this layer is unknown" in second.weights["weight"].unclear
 
 
-def test_a_shared_block_is_told_once(backend):
+def test_a_shared_block_is_listed_once(backend):
     dense = nn.Dense(4)
     model = built(dense, nn.Activation("relu"), dense)
     assert [layer.path for layer in backend.layers(model)] == ["0"]

@@ -8,33 +8,19 @@ import gc
 
 import numpy as np
 import pytest
-from gluon_arrays import array
+from gluon_arrays import DEVICE, IS_2, array, chain, fill, trainer_of
 from held import leaves
 
 import devshim as ds
 
-if "mxnet" not in ds.backends():
-    pytest.skip("MXNet is not installed", allow_module_level=True)
-
-# MXNet's own code calls functions that it has deprecated.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning"),
-    pytest.mark.usefixtures("three_cards"),
-]
-
 mx = ds.framework("mxnet")
-
 nn, rnn = mx.gluon.nn, mx.gluon.rnn
-IS_2 = hasattr(mx, "Device")
+pytestmark = pytest.mark.usefixtures("three_cards", "old_calls")
 RNG = np.random.default_rng(0)
 
 
 def weights(net):
     return {path: leaf.read().asnumpy() for path, leaf in leaves(net).items() if leaf.kind != "gradient"}
-
-
-def trainer_of(net, name="adam", **settings):
-    return mx.gluon.Trainer(net.collect_params(), name, {"learning_rate": 0.01, **settings})
 
 
 def backward(net, x):
@@ -44,24 +30,6 @@ def backward(net, x):
         loss = (y * y).sum()
     loss.backward()
     return y
-
-
-def filled(net, x):
-    """Give a net always the same weights, whose shapes are inferred from an input."""
-    net(array(x))
-    rng = np.random.default_rng(1)
-    for parameter in net._collect_params_with_prefix().values():
-        if parameter.grad_req != "null":
-            parameter.set_data(array(rng.standard_normal(parameter.shape) / 3))
-    return net
-
-
-def chain(*layers):
-    net = nn.HybridSequential()
-    for layer in layers:
-        net.add(layer)
-    net.initialize()
-    return net
 
 
 LAYERS = {
@@ -91,7 +59,7 @@ def trained(name, moves, **compiled):
     """Return the state after steps, with a move before each."""
     make, shape = LAYERS[name]
     x = inputs(shape)
-    net = filled(chain(*make()), x)
+    net = fill(chain(*make()), x)
     if compiled:
         net.hybridize(**compiled)
     trainer = trainer_of(net)
@@ -106,7 +74,7 @@ def trained(name, moves, **compiled):
 
 @pytest.mark.parametrize("compiled", [{}, {"active": True}, {"static_alloc": True, "static_shape": True}], ids=str)
 @pytest.mark.parametrize("name", LAYERS)
-def test_layers_train_on_to_the_bit(name, compiled):
+def test_moves_do_not_change_training(name, compiled):
     """Moved between steps, hybridized or not, every kind of layer learns the same as without moves."""
     expected = trained(name, ["gpu:0"] * 4, **compiled)
     found = trained(name, ["cpu", "gpu:2", "gpu:0", "gpu:0"], **compiled)
@@ -117,10 +85,10 @@ def test_layers_train_on_to_the_bit(name, compiled):
 
 # ---------------------------------------------------------------------- objects
 def two(on="cpu"):
-    return ds.place(filled(chain(nn.Dense(5), nn.BatchNorm(), nn.Dense(3)), inputs((4, 6))), on)
+    return ds.place(fill(chain(nn.Dense(5), nn.BatchNorm(), nn.Dense(3)), inputs((4, 6))), on)
 
 
-def test_every_object_stays():
+def test_objects_keep_their_identity():
     """Parameters, their arrays, gradient buffers and hooks stay the same objects, and any reference to them sees the
     move.
     """
@@ -150,14 +118,14 @@ def test_the_paths_are_those_of_save_parameters():
     assert (kinds["0.weight"], kinds["0.weight.grad"], kinds["1.running_mean"]) == ("parameter", "gradient", "buffer")
 
 
-def test_an_input_from_elsewhere_is_an_error_as_it_is_natively():
+def test_an_input_on_another_device_is_refused():
     net = ds.place(two(), "gpu:1")
     with pytest.raises(RuntimeError, match="not initialized on"):
         net(array(inputs((4, 6)), "gpu:0"))
 
 
 @pytest.mark.parametrize("req", ["write", "add", "null"])
-def test_gradients_go_along_as_they_were_asked_for(req):
+def test_gradients_move_with_their_grad_req(req):
     """Gluon's own ``reset_ctx`` would set them to zero."""
     results = []
     for moves in (["cpu"] * 3, ["cpu", "gpu:0", "gpu:1"]):
@@ -238,7 +206,7 @@ def test_deferred_parameters_are_made_where_they_were_placed():
         net[0].weight.data(mx.cpu(0))
 
 
-def test_a_trainer_made_before_the_shapes_are_known_goes_along():
+def test_a_trainer_made_before_the_shapes_are_known_moves_too():
     net = chain(nn.Dense(5), nn.Dense(3))
     trainer = trainer_of(net)
     ds.place([net, trainer], "gpu:2")
@@ -248,7 +216,7 @@ def test_a_trainer_made_before_the_shapes_are_known_goes_along():
     assert ds.placement_of(trainer).devices == {ds.gpu(2)}
 
 
-def test_what_was_never_initialized_is_refused():
+def test_uninitialized_parameters_are_refused():
     net = nn.HybridSequential()
     net.add(nn.Dense(3, in_units=4))
     with pytest.raises(ds.UnsupportedError, match=r"0\.weight is not initialized"):
@@ -257,7 +225,7 @@ def test_what_was_never_initialized_is_refused():
 
 def test_replicas_on_several_devices_are_refused():
     net = nn.Dense(3, in_units=4)
-    net.initialize(**{"device" if IS_2 else "ctx": [mx.cpu(1), mx.cpu(2)]})
+    net.initialize(**{DEVICE: [mx.cpu(1), mx.cpu(2)]})
     with pytest.raises(ds.UnsupportedError, match="weight was initialized on several devices"):
         ds.place(net, "gpu:1")
     assert ds.device_of(net.weight.data(mx.cpu(2))) is ds.gpu(1)
@@ -286,7 +254,7 @@ def test_parameters_move_without_their_block(tmp_path):
 
 
 # ---------------------------------------------------------------------- compiled blocks
-def test_only_what_moved_is_compiled_anew():
+def test_only_moved_blocks_are_compiled_again():
     net, x = two(), inputs((4, 6))
     net.hybridize(static_alloc=True)
     expected = net(array(x)).asnumpy()
@@ -302,7 +270,7 @@ def test_only_what_moved_is_compiled_anew():
     assert net._cached_op is compiled
 
 
-def test_a_block_of_a_symbol():
+def test_a_symbol_block_moves():
     data = mx.sym.var("data", dtype="float32")
     if mx.util.is_np_array():
         data = data.as_np_ndarray()
@@ -323,7 +291,7 @@ def test_a_block_of_a_symbol():
 
 # ---------------------------------------------------------------------- copies
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_copy_holds_nothing_of_the_original(compiled):
+def test_a_copy_shares_nothing_with_the_original(compiled):
     net, x = two("gpu:0"), inputs((4, 6))
     net.hybridize(compiled)
     trainer = trainer_of(net)
@@ -382,7 +350,7 @@ def test_faults_leave_everything_as_it_was(what):
     trainer.step(4)
 
 
-def test_a_model_of_more_than_half_a_card_comes_and_goes():
+def test_a_model_larger_than_half_a_gpu_can_move():
     net = chain(nn.Dense(100, in_units=100, use_bias=False))
     gc.collect()
     with ds.simulate(gpus=3, memory=85000):

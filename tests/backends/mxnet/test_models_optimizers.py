@@ -7,41 +7,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gluon_arrays import array
+from gluon_arrays import IS_2, array, chain, trainer_of
 from held import leaves
 
 import devshim as ds
 
-if "mxnet" not in ds.backends():
-    pytest.skip("MXNet is not installed", allow_module_level=True)
-
-# MXNet's own code calls functions that it has deprecated.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning"),
-    pytest.mark.usefixtures("three_cards"),
-]
-
 mx = ds.framework("mxnet")
-
 nn = mx.gluon.nn
-IS_2 = hasattr(mx, "Device")
+pytestmark = pytest.mark.usefixtures("three_cards", "old_calls")
 X = np.random.default_rng(2).standard_normal((4, 6))
-HERE, THERE = ["gpu:0"] * 5, ["gpu:0", "gpu:1", "cpu", "gpu:2", "gpu:0"]
+STAYS, MOVES = ["gpu:0"] * 5, ["gpu:0", "gpu:1", "cpu", "gpu:2", "gpu:0"]
 
 
 def network(dtype="float32"):
-    net = nn.HybridSequential()
-    for layer in (nn.Dense(5, in_units=6, activation="tanh", dtype=dtype), nn.Dense(3, in_units=5, dtype=dtype)):
-        net.add(layer)
-    net.initialize()
+    net = chain(nn.Dense(5, in_units=6, activation="tanh", dtype=dtype), nn.Dense(3, in_units=5, dtype=dtype))
     rng = np.random.default_rng(1)
     for parameter in net._collect_params_with_prefix().values():
         parameter.set_data(array(rng.standard_normal(parameter.shape) / 3, dtype=dtype))
     return net
-
-
-def trainer_of(net, name="adam", **settings):
-    return mx.gluon.Trainer(net.collect_params(), name, {"learning_rate": 0.05, **settings})
 
 
 def backward(net):
@@ -76,20 +59,20 @@ def check_same(found, expected):
 def test_a_model_that_moves_without_its_trainer_trains_on(name):
     """MXNet counts updates per device, and leaves state where it was: natively Adam would restart, or fail."""
     settings = {"momentum": 0.9} if name == "sgd" else {}
-    expected, _, _ = trained(lambda net: trainer_of(net, name, **settings), HERE)
-    found, net, trainer = trained(lambda net: trainer_of(net, name, **settings), THERE, lambda net, _: net)
+    expected, _, _ = trained(lambda net: trainer_of(net, name, **settings), STAYS)
+    found, net, trainer = trained(lambda net: trainer_of(net, name, **settings), MOVES, lambda net, _: net)
     check_same(found, expected)
     assert ds.placement_of([net, trainer]).devices == {ds.gpu(0)}
 
 
 def test_a_trainer_that_moves_without_its_model_comes_back_to_it():
-    expected, _, _ = trained(trainer_of, HERE)
-    found, _, trainer = trained(trainer_of, THERE, lambda _, trainer: trainer)
+    expected, _, _ = trained(trainer_of, STAYS)
+    found, _, trainer = trained(trainer_of, MOVES, lambda _, trainer: trainer)
     check_same(found, expected)
     assert ds.placement_of(trainer).devices == {ds.gpu(0)}
 
 
-def test_natively_the_counts_stay_behind():
+def test_mxnet_still_counts_updates_per_device():
     """The bug behind the workaround: if this fails, MXNet counts an optimizer's updates independently of the device."""
     net = network()
     trainer = trainer_of(net)
@@ -107,7 +90,7 @@ def test_natively_the_counts_stay_behind():
 def test_half_precision_keeps_its_master_weights(name):
     """With ``multi_precision`` the state contains a float32 copy of every float16 weight."""
     results = []
-    for moves in (HERE, THERE):
+    for moves in (STAYS, MOVES):
         rng = np.random.default_rng(3)
         weight = array(rng.standard_normal((4, 3)), moves[0], "float16")
         optimizer = mx.optimizer.create(name, learning_rate=0.05, multi_precision=True)
@@ -121,10 +104,10 @@ def test_half_precision_keeps_its_master_weights(name):
     assert results[0].any()
 
 
-def test_an_updater_without_state_counts_on():
+def test_an_updater_without_state_keeps_its_counts():
     """Its own schedule depends on the counts alone."""
     rates = []
-    for moves in (HERE, THERE):
+    for moves in (STAYS, MOVES):
         schedule = mx.lr_scheduler.FactorScheduler(1, 0.5, base_lr=1.0)
         updater = mx.optimizer.get_updater(mx.optimizer.create("sgd", learning_rate=1.0, lr_scheduler=schedule))
         for move in moves:
@@ -142,10 +125,10 @@ def test_an_updater_without_state_counts_on():
         lambda: mx.lr_scheduler.CosineScheduler(5, base_lr=0.05, warmup_steps=2),
     ],
 )
-def test_schedules_go_on(scheduler):
+def test_schedules_continue_after_a_move(scheduler):
     """A schedule counts the updates of all parameters, so it must not restart either."""
-    expected, _, home = trained(lambda net: trainer_of(net, lr_scheduler=scheduler()), HERE)
-    found, _, trainer = trained(lambda net: trainer_of(net, lr_scheduler=scheduler()), THERE)
+    expected, _, home = trained(lambda net: trainer_of(net, lr_scheduler=scheduler()), STAYS)
+    found, _, trainer = trained(lambda net: trainer_of(net, lr_scheduler=scheduler()), MOVES)
     check_same(found, expected)
     assert trainer.learning_rate == home.learning_rate != 0.05
 
@@ -156,8 +139,8 @@ def test_sgld_draws_from_the_device_it_is_on():
     def seed(place):
         mx.random.seed(7, ds.device(place).native())
 
-    expected, _, _ = trained(lambda net: trainer_of(net, "sgld"), HERE, each=seed)
-    check_same(trained(lambda net: trainer_of(net, "sgld"), THERE, each=seed)[0], expected)
+    expected, _, _ = trained(lambda net: trainer_of(net, "sgld"), STAYS, each=seed)
+    check_same(trained(lambda net: trainer_of(net, "sgld"), MOVES, each=seed)[0], expected)
 
 
 if not IS_2:  # 2.0 no longer has LBSGD or sparse Gluon layers
@@ -168,8 +151,8 @@ if not IS_2:  # 2.0 no longer has LBSGD or sparse Gluon layers
         def make(net):
             return trainer_of(net, "lbsgd", batch_scale=3, momentum=0.9)
 
-        expected, _, _ = trained(make, HERE)
-        found, _, trainer = trained(make, THERE)
+        expected, _, _ = trained(make, STAYS)
+        found, _, trainer = trained(make, MOVES)
         check_same(found, expected)
         assert [path for path in leaves(trainer) if path.startswith("cumgrads")] == [
             f"cumgrads.{i}.cum_grad" for i in range(4)
@@ -178,7 +161,7 @@ if not IS_2:  # 2.0 no longer has LBSGD or sparse Gluon layers
     def test_sparse_gradients():
         """The step changes only those rows that a row-sparse gradient has."""
         results = []
-        for moves in (HERE, THERE):
+        for moves in (STAYS, MOVES):
             net = nn.Embedding(5, 3, sparse_grad=True)
             net.initialize()
             net.weight.set_data(mx.nd.array(np.arange(15).reshape(5, 3)))
@@ -200,8 +183,8 @@ if not IS_2:  # 2.0 no longer has LBSGD or sparse Gluon layers
 def test_dcasgd_with_momentum():
     """1.9.1 tests an array for truth, which fails on any device for more than one element."""
     if IS_2:
-        expected, _, _ = trained(lambda net: trainer_of(net, "dcasgd", momentum=0.9), HERE)
-        check_same(trained(lambda net: trainer_of(net, "dcasgd", momentum=0.9), THERE)[0], expected)
+        expected, _, _ = trained(lambda net: trainer_of(net, "dcasgd", momentum=0.9), STAYS)
+        check_same(trained(lambda net: trainer_of(net, "dcasgd", momentum=0.9), MOVES)[0], expected)
         return
     updater = mx.optimizer.get_updater(mx.optimizer.create("dcasgd", momentum=0.9))
     with pytest.raises(ValueError, match="truth value of an NDArray"):
@@ -226,7 +209,7 @@ def test_a_trainer_with_a_kvstore():
     assert ds.placement_of(net).devices == {ds.cpu()}
 
 
-def test_optimizers_alone_hold_nothing_but_pass():
+def test_an_optimizer_without_parameters_has_no_leaves():
     optimizer = mx.optimizer.create("adam")
     assert ds.place(optimizer, "gpu:1") is optimizer
     assert leaves(optimizer) == {}
@@ -237,7 +220,7 @@ def test_optimizers_alone_hold_nothing_but_pass():
 
 # ---------------------------------------------------------------------- checkpoints
 @pytest.mark.parametrize("name", sorted(mx.optimizer.Optimizer.opt_registry))
-def test_every_optimizer_goes_on_from_a_checkpoint(name, tmp_path):
+def test_every_optimizer_continues_from_a_checkpoint(name, tmp_path):
     """After saving on one device and loading into a new pair on another, the next step is the same, bit for bit."""
 
     def pair(place):
@@ -263,7 +246,7 @@ def test_every_optimizer_goes_on_from_a_checkpoint(name, tmp_path):
     assert ds.placement_of(second).devices == {ds.gpu(2)}
 
 
-def test_states_are_told_by_their_parameters_number(tmp_path):
+def test_states_are_numbered_by_parameter(tmp_path):
     """1.9 sorts names as text, so that dense10 precedes dense9: states would be swapped."""
     made = []
     for begin in (7, 98):
@@ -291,7 +274,7 @@ def test_states_are_told_by_their_parameters_number(tmp_path):
     assert [by_weight[0][id(p)] for p in order[0]] == [by_weight[1][id(p)] for p in order[1]]
 
 
-def test_what_does_not_fit_changes_nothing(tmp_path):
+def test_a_file_that_does_not_match_changes_nothing(tmp_path):
     net = network()
     trainer = trainer_of(net)
     backward(net)

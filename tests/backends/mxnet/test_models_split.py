@@ -4,46 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gluon_arrays import array
+from gluon_arrays import DEVICE, IS_2, array, chain, fill, trainer_of
 from held import leaves
 
 import devshim as ds
 
-if "mxnet" not in ds.backends():
-    pytest.skip("MXNet is not installed", allow_module_level=True)
-
-# MXNet's own code calls functions that it has deprecated.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning"),
-    pytest.mark.usefixtures("three_cards"),
-]
-
 mx = ds.framework("mxnet")
-
 nn, rnn = mx.gluon.nn, mx.gluon.rnn
-IS_2 = hasattr(mx, "Device")
+pytestmark = pytest.mark.usefixtures("three_cards", "old_calls")
 X = np.random.default_rng(2).standard_normal((4, 6))
-
-
-def filled(net, x=X):
-    net.initialize()
-    net(array(x))
-    rng = np.random.default_rng(1)
-    for parameter in net._collect_params_with_prefix().values():
-        if parameter.grad_req != "null":
-            parameter.set_data(array(rng.standard_normal(parameter.shape) / 3))
-    return net
-
-
-def chain(*layers):
-    net = nn.HybridSequential()
-    for layer in layers:
-        net.add(layer)
-    return net
-
-
-def trainer_of(net, name="adam", **settings):
-    return mx.gluon.Trainer(net.collect_params(), name, {"learning_rate": 0.05, **settings})
 
 
 def steps(net, trainer, x=X, on="cpu", count=3):
@@ -80,10 +49,10 @@ SPLIT = ds.Placement({"0": "gpu:1", "1": "gpu:0", "3": "gpu:2"})
 @pytest.mark.parametrize("hybridize", ["never", "before", "after"])
 def test_a_chain_learns(first, name, hybridize):
     """The trainer is made before or after the split, and the parts are compiled before or after it."""
-    expected = filled(three())
+    expected = fill(three(), X)
     home = trainer_of(expected, name)
     steps(expected, home)
-    net = filled(three())
+    net = fill(three(), X)
     if hybridize == "before":
         net.hybridize(static_alloc=True)
     trainer = trainer_of(net, name) if first == "trainer" else None
@@ -108,7 +77,7 @@ def test_a_chain_learns(first, name, hybridize):
 
 
 def test_gradients_go_back_to_the_input():
-    net, split = filled(three()), ds.place(filled(three()), SPLIT)
+    net, split = fill(three(), X), ds.place(fill(three(), X), SPLIT)
     gradients = []
     for each in (net, split):
         x = array(X)
@@ -122,17 +91,16 @@ def test_gradients_go_back_to_the_input():
     assert gradients[0].any()
 
 
-def test_the_ledger_sees_what_is_carried():
-    net = ds.place(filled(three()), SPLIT)
+def test_the_ledger_records_copies_between_parts():
+    net = ds.place(fill(three(), X), SPLIT)
     x = array(X, "gpu:1")
     with ds.transfers() as log:
         net(x)
     assert [(str(each.source), str(each.target)) for each in log.records] == [("gpu:1", "gpu:0"), ("gpu:0", "gpu:2")]
 
 
-def test_what_is_not_built_is_built_part_by_part():
+def test_deferred_parameters_are_created_on_the_devices_of_their_parts():
     net = three()
-    net.initialize()
     ds.place(net, SPLIT)
     trainer = trainer_of(net)
     steps(net, trainer, on="gpu:1")
@@ -158,15 +126,15 @@ class Own(mx.gluon.Block):
         return self.b(self.a(x * self.scale.data()))
 
 
-def test_a_parameter_of_the_models_own():
-    expected, net = filled(Own()), filled(Own())
+def test_a_model_with_a_parameter_of_its_own():
+    expected, net = fill(Own(), X), fill(Own(), X)
     ds.place(net, ds.Placement({"scale": "gpu:0", "a": "gpu:1"}, "gpu:2"))
     y = net(array(X, "gpu:2"))
     assert ds.device_of(y) is ds.gpu(2)
     assert np.allclose(y.asnumpy(), expected(array(X)).asnumpy(), rtol=1e-5)
 
 
-class Meeting(mx.gluon.Block):
+class Combining(mx.gluon.Block):
     """A block that combines results of several parts: added, joined, multiplied by a parameter, written in place."""
 
     def __init__(self):
@@ -185,13 +153,13 @@ class Meeting(mx.gluon.Block):
         return z, y
 
 
-MET = ds.Placement({"a": "gpu:1", "b": "gpu:2", "c": "gpu:0", "scale": "gpu:1"})
+COMBINED = ds.Placement({"a": "gpu:1", "b": "gpu:2", "c": "gpu:0", "scale": "gpu:1"})
 
 
-def test_results_of_parts_meet():
+def test_a_block_combines_results_of_several_devices():
     """Gradients reach the input and all parts as on one device; the result is on the last part's device."""
     gradients = []
-    for net in (filled(Meeting()), ds.place(filled(Meeting()), MET)):
+    for net in (fill(Combining(), X), ds.place(fill(Combining(), X), COMBINED)):
         x = array(X)
         x.attach_grad()
         with mx.autograd.record():
@@ -225,7 +193,7 @@ def test_a_residual_block_between_parts_learns():
             def hybrid_forward(self, F, x):
                 return x + self.b(self.a(x))
 
-    expected, net = filled(make()), filled(make())
+    expected, net = fill(make(), X), fill(make(), X)
     net.hybridize()
     ds.place(net, ds.Placement({"0": "gpu:0", "1.a": "gpu:1", "1.b": "gpu:2", "2": "gpu:0"}))
     steps(expected, trainer_of(expected))
@@ -233,44 +201,44 @@ def test_a_residual_block_between_parts_learns():
     check_same(weights(net), weights(expected))
 
 
-def test_arrays_meet_inside_the_model_alone():
+def test_mixed_arrays_are_accepted_only_inside_the_model():
     """Outside of it, and after an error in it, mixed arrays are refused as before, and nothing is left behind."""
-    net = ds.place(filled(Meeting()), MET)
-    before = mixing()
+    net = ds.place(fill(Combining(), X), COMBINED)
+    before = operator_state()
     net(array(X))
-    assert mixing() == before
+    assert operator_state() == before
     with pytest.raises(Exception, match=r"(?i)shape|incompatible|infer"):
         net(array(X[:, :3])).wait_to_read()
-    assert mixing() == before
+    assert operator_state() == before
     with pytest.raises(ds.DeviceMismatchError):
         array(X, "gpu:0") + array(X, "gpu:1")
 
 
-def test_what_is_written_stays_where_it_is():
+def test_outputs_keep_their_device():
     """The NumPy interface of 2.0 does not say which argument is written to, so it is refused, not lost."""
-    held = []
+    outputs = []
 
-    class Outing(Meeting):
+    class WritingToOut(Combining):
         def forward(self, x):
             y = self.b(self.a(x)).as_np_ndarray()
-            held.append(mx.np.zeros((4, 6), **{"device" if IS_2 else "ctx": mx.cpu(0)}))
-            return mx.np.add(y, y, out=held[-1])
+            outputs.append(mx.np.zeros((4, 6), **{DEVICE: mx.cpu(0)}))
+            return mx.np.add(y, y, out=outputs[-1])
 
-    net = Outing()
+    net = WritingToOut()
     net.initialize()
     expected = net(array(X)).asnumpy()
-    ds.place(net, MET)
+    ds.place(net, COMBINED)
     if IS_2:
         with pytest.raises(ds.DeviceMismatchError):
             net(array(X))
-        assert not held[-1].asnumpy().any()
+        assert not outputs[-1].asnumpy().any()
     else:
         net(array(X))
-        assert np.allclose(held[-1].asnumpy(), expected, rtol=1e-5)
-        assert ds.device_of(held[-1]) is ds.cpu()
+        assert np.allclose(outputs[-1].asnumpy(), expected, rtol=1e-5)
+        assert ds.device_of(outputs[-1]) is ds.cpu()
 
 
-def mixing():
+def operator_state():
     from devshim_backends._mxnet.models.align_devices import PASS
     from mxnet._ffi._ctypes.function import FunctionBase
 
@@ -287,15 +255,15 @@ class Recurrent(mx.gluon.Block):
         self.stack.add(rnn.GRUCell(3, input_size=4))
 
     def forward(self, x):
-        states = self.layer.begin_state(x.shape[0], **{"device" if IS_2 else "ctx": ds.device_of(x).native()})
+        states = self.layer.begin_state(x.shape[0], **{DEVICE: ds.device_of(x).native()})
         y, _ = self.layer(x, states)
         y, states = self.stack.unroll(x.shape[1], y, layout="NTC", merge_outputs=True)
         return self.head(y)
 
 
-def test_states_of_recurrent_parts_are_carried():
+def test_states_of_recurrent_parts_are_copied():
     x = np.random.default_rng(4).standard_normal((2, 3, 6))
-    expected, net = filled(Recurrent(), x), filled(Recurrent(), x)
+    expected, net = fill(Recurrent(), x), fill(Recurrent(), x)
     ds.place(net, ds.Placement({"layer": "gpu:0", "stack.0": "gpu:1", "stack.1": "gpu:2"}, "gpu:0"))
     steps(expected, trainer_of(expected), x)
     y = steps(net, trainer_of(net), x, on="gpu:2")
@@ -304,17 +272,17 @@ def test_states_of_recurrent_parts_are_carried():
 
 
 @pytest.mark.parametrize("place", ["cpu", "gpu:1"])
-def test_cells_on_one_card_need_no_scope(place):
+def test_cells_on_one_gpu_need_no_scope(place):
     """Cells of 2.0 create arrays on the default device."""
     x = np.random.default_rng(4).standard_normal((2, 3, 6))
-    expected, net = filled(Recurrent(), x), ds.place(filled(Recurrent(), x), place)
+    expected, net = fill(Recurrent(), x), ds.place(fill(Recurrent(), x), place)
     steps(expected, trainer_of(expected), x)
     assert ds.device_of(steps(net, trainer_of(net), x, on=place)) is ds.device(place)
     check_same(weights(net), weights(expected))
 
 
-def test_a_layer_is_not_torn():
-    net = filled(three())
+def test_a_layer_cannot_be_split():
+    net = fill(three(), X)
     before = ds.placement_of(net)
     with pytest.raises(ds.UnsupportedError, match=r"the parameters of 0 \(Dense\) would be on gpu:1 and gpu:0"):
         ds.place(net, ds.Placement({"0.weight": "gpu:1"}, "gpu:0"))
@@ -327,7 +295,7 @@ def test_a_layer_is_not_torn():
 
 
 def test_a_copy_of_a_split_model_is_split():
-    net = ds.place(filled(three()), SPLIT)
+    net = ds.place(fill(three(), X), SPLIT)
     trainer = trainer_of(net)
     steps(net, trainer)
     twin, other = ds.place({"net": net, "trainer": trainer}, SPLIT, copy=True).values()
@@ -338,13 +306,15 @@ def test_a_copy_of_a_split_model_is_split():
     assert ds.placement_of([twin, other]).devices == SPLIT.devices
 
 
-def test_a_trainer_of_what_was_never_split_is_made_as_before():
+def test_gluon_still_refuses_parameters_that_devshim_did_not_split():
     """Gluon refuses parameters on different devices, unless a placement put them there."""
-    ds.place(filled(three()), SPLIT)
+    ds.place(fill(three(), X), SPLIT)
     one, two = nn.Dense(2, in_units=2), nn.Dense(2, in_units=2)
     one.initialize()
     two.initialize()
     ds.place(two, "gpu:1")
-    both = chain(one, two)
+    both = nn.HybridSequential()
+    both.add(one)
+    both.add(two)
     with pytest.raises(AssertionError, match="must be initialized on the same set of"):
         trainer_of(both)

@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.registry import registry
 
-ds.use("mxnet")
-backend = registry.load("mxnet")
-mx = pytest.importorskip("mxnet")
-from devshim_backends._mxnet import collectives  # noqa: E402  # after MXNet itself, which the adapter fixes
+mx = ds.framework("mxnet")
+pytestmark = pytest.mark.usefixtures("mxnet")
 
 
 def arrays(interface: str, dtype: str) -> list[Any]:
@@ -30,22 +27,24 @@ def native(x: Any) -> Any:
 @pytest.mark.parametrize("interface", ["nd", "np"])
 @pytest.mark.parametrize("op", ["sum", "mean"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64"])
-def test_the_engine_agrees_with_the_portable_way(interface: str, op: str, dtype: str) -> None:
+def test_the_kvstore_agrees_with_the_portable_all_reduce(interface: str, op: str, dtype: str) -> None:
     if op == "mean" and dtype.startswith("int"):
-        return  # refused before any engine is used
+        return  # refused before the kvstore is used
+    from devshim_backends._mxnet import collectives
+
     xs = arrays(interface, dtype)
     before = [x.asnumpy() for x in xs]
     results = collectives.all_reduce_by_kvstore(xs, op)
     assert [native(each) for each in results] == [native(x) for x in xs]
     assert all(type(each) is type(xs[0]) and each.dtype == xs[0].dtype for each in results)
-    assert all((x.asnumpy() == old).all() for x, old in zip(xs, before, strict=True)), "they are read, not written"
+    assert all((x.asnumpy() == old).all() for x, old in zip(xs, before, strict=True)), "the arguments must not change"
     expected = ds.to_numpy(ds.all_reduce_([ds.place(x, "cpu") for x in xs], op)[0])  # type: ignore[arg-type]
     for result in results:
         assert result.asnumpy().tobytes() == expected.tobytes()
 
 
-def test_the_engine_is_for_sums_on_real_cards() -> None:
-    """It has no maximum, and no sums of small integers; simulated GPUs have no engine."""
+def test_the_kvstore_is_only_for_sums_on_real_cards(backend: Any) -> None:
+    """It has no maximum, and no sums of small integers; simulated GPUs do not use it."""
     xs = arrays("np", "float32")
     found = backend.all_reduce(xs, "sum")
     assert found is not None
@@ -56,7 +55,7 @@ def test_the_engine_is_for_sums_on_real_cards() -> None:
         assert backend.all_reduce(xs, "sum") is None
 
 
-def test_modes_of_the_thread_hold_in_parallel() -> None:
+def test_parallel_captures_the_state_of_the_thread() -> None:
     """MXNet stores them per thread: NumPy semantics, whether operators are recorded, whether layers train."""
 
     def modes(_: Any) -> tuple[bool, ...]:

@@ -7,65 +7,36 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from gluon_arrays import DEVICE
 
 import devshim as ds
 
-if "mxnet" not in ds.backends():
-    pytest.skip("MXNet is not installed", allow_module_level=True)
-
-# MXNet's own code calls functions that it has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning")
-
 mx = ds.framework("mxnet")
-IS_2 = hasattr(mx, "Device")
-WHERE = "device" if IS_2 else "ctx"
+pytestmark = pytest.mark.usefixtures("two_cards", "old_calls")
 C0, C1 = mx.cpu(1), mx.cpu(2)
 """MXNet's names for the two simulated GPUs."""
 
 
 @pytest.fixture(autouse=True)
-def _two():
-    ds.use("mxnet")
+def _collected():
+    """Free the arrays of earlier tests before the count starts."""
     gc.collect()
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
 
 
-@pytest.fixture
-def numpy_semantics():
-    """Use NumPy semantics, which 2.0 enables at import, and Gluon of 1.9 needs for arrays of the NumPy interface."""
-    before = mx.util.is_np_array()
-    mx.npx.set_np()
-    yield
-    if not before:
-        mx.npx.reset_np()
-
-
-@pytest.fixture
-def older():
-    """Use the older interface completely, which 2.0 does not enable at import."""
-    before = mx.util.is_np_array()
-    mx.npx.reset_np()
-    yield
-    if before:
-        mx.npx.set_np()
-
-
-def used(card=1):
+def used(gpu=1):
     gc.collect()
-    return ds.memory(ds.gpu(card)).used
+    return ds.memory(ds.gpu(gpu)).used
 
 
-def on_card(shape=(128,), native=C1):
+def on_gpu(shape=(128,), native=C1):
     """Return float32 ones on a GPU, made by MXNet alone; 512 bytes by default."""
-    return mx.np.ones(shape, **{WHERE: native})
+    return mx.np.ones(shape, **{DEVICE: native})
 
 
 # ------------------------------------------------------------------ memory: what is counted
-def test_views_share_and_outlive_what_they_look_at():
+def test_views_share_memory_and_keep_it():
     """A slice, or a view of the other interface, is the same chunk, which exists as long as one of them does."""
-    x = on_card((256,)).as_nd_ndarray()
+    x = on_gpu((256,)).as_nd_ndarray()
     row, other = x[10:20], x.as_np_ndarray()
     assert used() == 1024
     del x, other
@@ -77,10 +48,10 @@ def test_views_share_and_outlive_what_they_look_at():
 
 
 @pytest.mark.parametrize("make", ["np", "nd"])
-def test_all_ways_of_mxnet_are_counted(make):
+def test_every_new_array_is_counted(make):
     """Creation, operators, copies, slices and late allocation, in both interfaces, count on their GPU."""
     module = getattr(mx, make)
-    where = "ctx" if make == "nd" else WHERE
+    where = "ctx" if make == "nd" else DEVICE
     made = [
         *(module.zeros((128,), **{where: C1}), module.array(np.ones(128, "float32"), **{where: C1})),
         *(module.empty((128,), **{where: C1}), module.random.uniform(0, 1, (128,), **{where: C1})),
@@ -93,9 +64,9 @@ def test_all_ways_of_mxnet_are_counted(make):
     assert (used(0), used(1)) == (0, 0)
 
 
-def test_in_place_takes_nothing():
+def test_in_place_operators_take_no_memory():
     """`out=`, `+=` and assignment write to existing memory."""
-    x, y = on_card(), on_card()
+    x, y = on_gpu(), on_gpu()
     x += y
     mx.np.add(x, y, out=y)
     x[:] = y
@@ -105,13 +76,13 @@ def test_in_place_takes_nothing():
 
 def test_gradients_and_the_tape_are_counted():
     """`attach_grad` takes as much again; what a recording stores counts until `backward` has read it."""
-    x = on_card()
+    x = on_gpu()
     x.attach_grad()
     assert used() == 1024
     with mx.autograd.record():
         y = (x * 2) * x  # only the tape refers to x * 2
     assert used() == 1024 + 2 * 512
-    assert used() == 1024 + 2 * 512, "asked twice"
+    assert used() == 1024 + 2 * 512, "a second query gives the same"
     y.backward()
     del y
     assert used() == 1024
@@ -120,12 +91,12 @@ def test_gradients_and_the_tape_are_counted():
     assert used() == 0
 
 
-def test_an_input_that_only_the_tape_knows_is_counted():
+def test_an_input_that_only_the_tape_holds_is_counted():
     """A batch that Python has dropped stays in memory until its gradient is computed."""
-    weight = on_card()
+    weight = on_gpu()
     weight.attach_grad()
     with mx.autograd.record():
-        y = on_card() * 3 * weight
+        y = on_gpu() * 3 * weight
     assert used() == 1024 + 2 * 512
     y.backward()
     del y
@@ -137,13 +108,13 @@ def test_an_input_that_only_the_tape_knows_is_counted():
 def test_gluon_is_counted(hybrid):
     """Parameters, their gradients and an optimizer's state are counted; afterwards nothing is left."""
     net = mx.gluon.nn.Dense(128, in_units=128)
-    net.initialize(**{WHERE: C1})
+    net.initialize(**{DEVICE: C1})
     if hybrid:
         net.hybridize()
     sizes = 128 * 128 * 4 + 512
     assert used() == 2 * sizes  # with gradients
     trainer = mx.gluon.Trainer(net.collect_params(), "adam")
-    x = on_card((4, 128))
+    x = on_gpu((4, 128))
     for _ in range(2):
         with mx.autograd.record():
             loss = (net(x) ** 2).sum()
@@ -154,10 +125,10 @@ def test_gluon_is_counted(hybrid):
     assert used() == 0
 
 
-def test_pending_work_holds_nothing():
+def test_pending_work_does_not_count():
     """MXNet works asynchronously: what Python has dropped is free immediately, and the values are right."""
     with ds.simulate(gpus=2, memory="64KiB"):
-        x = on_card((1024,))
+        x = on_gpu((1024,))
         for _ in range(200):
             x = x + x * 0  # would be 800 chunks of 4 KiB, and at most four exist at the same time
         assert ds.memory("gpu:1").peak <= 4 * 4096
@@ -166,16 +137,16 @@ def test_pending_work_holds_nothing():
 
 def test_nothing_counts_on_the_host():
     before = used(0), used(1)
-    kept = [mx.np.ones((1000,)), mx.nd.ones((1000,)), mx.np.ones((10,), **{WHERE: mx.cpu(3)})]
+    kept = [mx.np.ones((1000,)), mx.nd.ones((1000,)), mx.np.ones((10,), **{DEVICE: mx.cpu(3)})]
     assert (used(0), used(1)) == before
     assert len(kept) == 3
 
 
 # ------------------------------------------------------------------ memory: switching
-def test_what_was_there_before_counts():
+def test_arrays_from_before_the_simulation_are_counted():
     """MXNet's `cpu(2)` is not a GPU until GPUs are simulated: then its contents count."""
     ds.simulate(0)
-    x = on_card()
+    x = on_gpu()
     row = x[1:3]
     ds.simulate(2, memory=256)
     assert ds.memory("gpu:1").used == ds.memory("gpu:1").peak == 512
@@ -187,9 +158,9 @@ def test_what_was_there_before_counts():
     assert used() == 0
 
 
-def test_each_switch_counts_anew():
+def test_each_switch_counts_again():
     """The count restarts with each switch, also with another number and with live arrays, gradients and tapes."""
-    x = on_card()
+    x = on_gpu()
     x.attach_grad()
     with mx.autograd.record():
         y = x * x * 2
@@ -219,20 +190,20 @@ def test_another_build_of_mxnet_is_refused(monkeypatch):
 FILLING = {
     "np": lambda x: mx.np.add(x, x),
     "nd": lambda x: x.as_nd_ndarray() + x.as_nd_ndarray(),
-    "create": lambda x: mx.np.zeros((1024,), **{WHERE: C1}),
+    "create": lambda x: mx.np.zeros((1024,), **{DEVICE: C1}),
     "copy": lambda x: x.copy(),
     "move": lambda x: mx.np.ones((1024,)).copyto(C1),
     "gradient": lambda x: x.attach_grad(),
 }
 
 
-@pytest.mark.parametrize("way", FILLING)
-def test_mxnets_operators_find_a_card_full(way):
+@pytest.mark.parametrize("call", FILLING)
+def test_operators_raise_on_a_full_gpu(call):
     """The error is MXNet's and devshim's, the text is the same everywhere, and the GPU stays usable."""
     with ds.simulate(gpus=2, memory=2 * 4096 - 512):
-        x = on_card((1024,))
+        x = on_gpu((1024,))
         with pytest.raises(ds.OutOfMemoryError) as caught:
-            FILLING[way](x)
+            FILLING[call](x)
         assert isinstance(caught.value, mx.MXNetError)
         assert caught.value.problem == "gpu:1 is out of memory: 4,096 bytes were requested, 3,584 bytes are free"
         del caught
@@ -241,10 +212,10 @@ def test_mxnets_operators_find_a_card_full(way):
         assert (x[:512] * 3).asnumpy().tolist() == [6.0] * 512
 
 
-def test_a_training_step_fits_again_and_again():
+def test_released_memory_is_reused_in_each_training_step():
     """Memory that a tape has released is requested back from MXNet before a GPU is reported full."""
     with ds.simulate(gpus=2, memory=8 * 4096):
-        x = on_card((1024,))
+        x = on_gpu((1024,))
         x.attach_grad()
         for _ in range(20):
             with mx.autograd.record():
@@ -253,15 +224,15 @@ def test_a_training_step_fits_again_and_again():
         assert x.grad.asnumpy().tolist() == [6.0] * 1024
 
 
-def test_faults_reach_mxnets_own_operators():
+def test_simulated_faults_reach_operators():
     """A chosen allocation fails in an operator; on a GPU that has vanished, every operator fails."""
     with ds.simulate(gpus=2, faults=ds.Fault("gpu:1", "allocation", at=2)):
-        x = on_card()
+        x = on_gpu()
         with pytest.raises(mx.MXNetError, match="gpu:1 is out of memory: 512 bytes"):
             x + 1
         assert (x + 1).asnumpy().tolist() == [2.0] * 128
     with ds.simulate(gpus=2, faults=ds.Fault("gpu:1", "vanish", at=2)):
-        x, y = on_card(), on_card((128,), C0)
+        x, y = on_gpu(), on_gpu((128,), C0)
         for call in (lambda: x + 1, lambda: mx.np.add(x, x, out=x), lambda: x.as_nd_ndarray() * 2):
             with pytest.raises(ds.DeviceFailedError, match="gpu:1 failed during"):
                 call()
@@ -297,20 +268,20 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize("way", MIXED)
-def test_mixed_devices_are_refused(way):
+@pytest.mark.parametrize("call", MIXED)
+def test_mixed_devices_are_refused(call):
     """In both interfaces, the error is MXNet's and devshim's, and names both devices."""
-    x, y = on_card((2, 3), C0), on_card((2, 3), C1)
+    x, y = on_gpu((2, 3), C0), on_gpu((2, 3), C1)
     with pytest.raises(
         ds.DeviceMismatchError, match=r"gpu:0 and (gpu:1|cpu)|gpu:1 and gpu:0|gpu:0 and gpu:1"
     ) as caught:
-        MIXED[way](x, y)
+        MIXED[call](x, y)
     assert isinstance(caught.value, mx.MXNetError)
 
 
 @pytest.mark.parametrize("call", ["method", "function"])
-def test_a_gradient_from_elsewhere_is_refused(call):
-    x, seed = on_card((2,), C0), on_card((2,), C1)
+def test_a_gradient_on_another_device_is_refused(call):
+    x, seed = on_gpu((2,), C0), on_gpu((2,), C1)
     x.attach_grad()
     with mx.autograd.record():
         y = x * 2
@@ -322,24 +293,24 @@ def test_a_gradient_from_elsewhere_is_refused(call):
 
 @pytest.mark.usefixtures("numpy_semantics")
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_gluon_refuses_inputs_from_elsewhere(hybrid):
+def test_gluon_refuses_inputs_on_another_device(hybrid):
     net = mx.gluon.nn.Dense(2)
-    net.initialize(**{WHERE: C0})
+    net.initialize(**{DEVICE: C0})
     if hybrid:
         net.hybridize()
-    net(on_card((2, 3), C0))
+    net(on_gpu((2, 3), C0))
     with pytest.raises(RuntimeError, match=r"gpu:1 \(simulated\), only on gpu:0|gpu:1 and gpu:0|gpu:0 and gpu:1"):
-        net(on_card((2, 3), C1))
+        net(on_gpu((2, 3), C1))
 
 
-def test_what_crosses_on_real_cards_crosses_here():
+def test_copies_between_simulated_gpus_work_as_on_real_cards():
     """`copyto`, whole assignment, `split_and_load`, a kvstore, and index arrays, which MXNet itself moves."""
-    x, y = on_card((2, 3), C0) * 2, on_card((2, 3), C1)
+    x, y = on_gpu((2, 3), C0) * 2, on_gpu((2, 3), C1)
     assert ds.device_of(x.copyto(y)) is ds.gpu(1)
     y[:] = x * 2
     y[0] = x[0]
     assert y.asnumpy().tolist() == [[2.0] * 3, [4.0] * 3]
-    index = mx.np.array([1], dtype="int32", **{WHERE: C1})
+    index = mx.np.array([1], dtype="int32", **{DEVICE: C1})
     assert ds.device_of(x[index]) is ds.gpu(0)
     parts = mx.gluon.utils.split_and_load(mx.np.ones((4, 2)), [C0, C1])
     assert [ds.device_of(part) for part in parts] == [ds.gpu(0), ds.gpu(1)]
@@ -378,7 +349,7 @@ class Square(mx.autograd.Function):
         return 2 * x * gradient
 
 
-@pytest.mark.usefixtures("older")
+@pytest.mark.usefixtures("older_semantics")
 @pytest.mark.parametrize("apply", [lambda x: mx.nd.Custom(x, op_type="devshim_double"), lambda x: Square()(x)])
 def test_operators_written_in_python_work(apply):
     x = mx.nd.ones((2, 3), ctx=C1)
@@ -392,12 +363,12 @@ def test_operators_written_in_python_work(apply):
 
 # ------------------------------------------------------------------ everything together
 @pytest.mark.usefixtures("numpy_semantics")
-def test_training_on_two_cards_is_training_on_one():
+def test_training_on_two_gpus_equals_training_on_one():
     """Gluon's data parallelism: parameters on both GPUs, gradients summed by a kvstore."""
 
     def train(natives):
         net = mx.gluon.nn.Dense(1, in_units=3)
-        net.initialize(mx.init.One(), **{WHERE: natives})
+        net.initialize(mx.init.One(), **{DEVICE: natives})
         trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore="device")
         data = np.arange(12, dtype="float32").reshape(4, 3) / 10
         for _ in range(3):
@@ -419,7 +390,7 @@ def test_threads_record_at_once():
     def body(seed):
         native = (C0, C1)[seed % 2]
         for i in range(30):
-            x = mx.np.full((64,), seed + i, dtype="float32", **{WHERE: native})
+            x = mx.np.full((64,), seed + i, dtype="float32", **{DEVICE: native})
             x.attach_grad()
             with mx.autograd.record():
                 y = (x * x)[:32] * 2

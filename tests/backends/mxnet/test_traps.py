@@ -11,40 +11,18 @@ import threading
 
 import numpy as np
 import pytest
+from gluon_arrays import DEVICE, IS_2
 
 import devshim as ds
 
-if "mxnet" not in ds.backends():
-    pytest.skip("MXNet is not installed", allow_module_level=True)
-
 mx = ds.framework("mxnet")
-IS_2 = hasattr(mx, "Device")
-WHERE = "device" if IS_2 else "ctx"
+pytestmark = pytest.mark.usefixtures("mxnet")
 CPU, GPU0, GPU1 = ds.cpu(), ds.gpu(0), ds.gpu(1)
 KINDS = pytest.mark.parametrize("make", [mx.np.array, mx.nd.array], ids=["np", "nd"])
 
 
-@pytest.fixture(autouse=True)
-def _mxnet():
-    ds.use("mxnet")
-    yield
-    ds.use(None)
-
-
-@pytest.fixture
-def two():
-    with ds.simulate(gpus=2):
-        yield
-
-
 def native_device(x):
-    return getattr(x, WHERE)
-
-
-def backend():
-    from devshim.registry import registry
-
-    return registry.load("mxnet")
+    return getattr(x, DEVICE)
 
 
 def script(text, *flags):
@@ -59,7 +37,7 @@ def script(text, *flags):
 # ------------------------------------------------------------------ importing with today's NumPy and Python
 
 
-def test_import_leaves_numpy_as_it_was_and_warns_nobody():
+def test_import_does_not_change_numpy_or_warn():
     """MXNet reads names that NumPy removed (apache/mxnet#21165): it gets them, NumPy does not, and nothing warns."""
     printed = script(
         """
@@ -79,7 +57,7 @@ def test_import_leaves_numpy_as_it_was_and_warns_nobody():
     assert printed == "[] [] True nan"
 
 
-def test_names_are_there_when_a_function_is_called_later():
+def test_removed_numpy_names_are_available_after_the_import():
     """``np.bool``, ``np.in1d`` and others are read at the call, long after the import."""
     x = mx.np.array([[1.0, -2.0], [3.0, 4.0]])
     mask = mx.np.array([[True, False], [True, True]], dtype="bool")
@@ -88,7 +66,7 @@ def test_names_are_there_when_a_function_is_called_later():
     assert mx.np.trapz(mx.np.array([1.0, 3.0])).item() == 2.0
 
 
-def test_numbers_of_numpy_reach_operators_that_take_lists():
+def test_numpy_scalars_in_lists_reach_operators():
     """NumPy 2 writes ``np.int64(2)`` inside a list, and MXNet sends arguments to its operators as text."""
     parts = mx.nd._internal._split_v2(mx.nd.zeros((4, 2)), indices=[np.int64(0), np.int64(1)], axis=0)
     assert [part.shape for part in parts] == [(1, 2), (3, 2)]
@@ -143,11 +121,11 @@ def test_missing_setuptools_is_named():
 
 def test_every_cpu_number_and_pinned_memory_is_the_host():
     """``mx.cpu(0) != mx.cpu(3)``, although both are the same memory."""
-    assert ds.device_of(mx.np.ones((2,), **{WHERE: mx.cpu(3)})) is CPU
+    assert ds.device_of(mx.np.ones((2,), **{DEVICE: mx.cpu(3)})) is CPU
     assert ds.device(mx.cpu(3)) is ds.device(mx.cpu_pinned(0)) is CPU
 
 
-def test_simulated_cards_are_the_cpus_after_the_first(two):
+def test_simulated_gpus_are_the_cpus_after_the_first(two_cards):
     """``cpu(0)`` stays the host, ``cpu(1)`` is the first GPU, and ``cpu(3)`` is not a third one."""
     x = ds.place(ds.zeros((2,)), "gpu:1")
     assert native_device(x) == mx.cpu(2)
@@ -172,7 +150,7 @@ def test_labels_end_with_the_simulation():
 
 
 @KINDS
-def test_both_kinds_of_array_stay_what_they_are(two, make):
+def test_both_kinds_of_array_keep_their_class(two_cards, make):
     """``mx.nd.NDArray`` is as much a tensor as ``mx.np.ndarray``."""
     x = make([1.0, 2.0])
     y = ds.place(x, "gpu:0")
@@ -182,7 +160,7 @@ def test_both_kinds_of_array_stay_what_they_are(two, make):
     assert x.asnumpy().tolist() == [1.0, 2.0]
 
 
-def test_shapes_of_no_axis_and_no_element_work_in_every_thread(two):
+def test_scalar_and_empty_shapes_work_in_every_thread(two_cards):
     """``()`` and ``(0, 3)`` need NumPy shape semantics: a thread's setting, off in new threads, and restored."""
     before, seen = mx.util.is_np_shape(), []
 
@@ -199,7 +177,7 @@ def test_shapes_of_no_axis_and_no_element_work_in_every_thread(two):
     assert seen == [(), (0, 3), before, (), (0, 3), False]
 
 
-def test_what_a_sparse_array_holds_is_what_is_copied(two):
+def test_only_the_stored_values_of_a_sparse_array_are_copied(two_cards):
     """Its values and their positions are copied, also to NumPy, for which MXNet makes it dense on the GPU."""
     rows = mx.nd.sparse.row_sparse_array((np.ones((2, 4), "float32"), np.array([1, 3])), shape=(100, 4))
     grid = mx.nd.sparse.csr_matrix(np.eye(50, dtype="float32"))
@@ -240,15 +218,15 @@ def test_dtypes_of_the_release():
             ds.from_numpy(np.zeros(2, np.int16))
 
 
-def test_bfloat16_is_created_moved_and_cast(two):
+def test_bfloat16_is_created_moved_and_cast(two_cards, backend):
     """No creation operator supports bfloat16, and MXNet's own ``copyto`` and ``astype`` raise KeyError for it."""
     x = ds.place(ds.asarray([1.0, 2.5, 3.140625], dtype="bfloat16", device="gpu:0"), "gpu:1")
-    assert backend().dtype_name(x) == "bfloat16"
+    assert backend.dtype_name(x) == "bfloat16"
     assert ds.to_numpy(ds.asarray(x, dtype="float32")).tolist() == [1.0, 2.5, 3.140625]
-    assert backend().nbytes(x) == 6
+    assert backend.nbytes(x) == 6
 
 
-def test_one_seed_for_all_devices(two):
+def test_one_seed_for_all_devices(two_cards):
     """Each device has its own generator."""
     draws = []
     for _ in range(2):
@@ -261,7 +239,7 @@ def test_one_seed_for_all_devices(two):
 
 
 @KINDS
-def test_gradient_crosses_devices(two, make):
+def test_gradient_crosses_devices(two_cards, make):
     """Inside ``record`` a move is part of the graph, and the gradient arrives on the source's device."""
     x = ds.place(make([1.0, 2.0, 3.0]), "gpu:0")
     x.attach_grad()
@@ -275,7 +253,7 @@ def test_gradient_crosses_devices(two, make):
 
 
 @KINDS
-def test_attach_grad_survives_a_move(two, make):
+def test_attach_grad_survives_a_move(two_cards, make):
     """Outside ``record`` the moved array would lose its gradient (apache/mxnet#14391), and backward would fail."""
     x = make([1.0, 2.0])
     x.attach_grad()
@@ -292,7 +270,7 @@ def test_attach_grad_survives_a_move(two, make):
 
 
 @pytest.mark.parametrize("make", ["np", "nd"])
-def test_simulated_cards_do_not_mix(two, make):
+def test_simulated_gpus_do_not_mix(two_cards, make):
     """MXNet compares only the kind of device, and all simulated GPUs are CPUs: cpu(1) + cpu(2) silently works."""
     x, y = (ds.ones((2, 2), device=d) for d in (GPU0, GPU1))
     if make == "nd":
@@ -307,7 +285,7 @@ def test_simulated_cards_do_not_mix(two, make):
     assert x.asnumpy().tolist() == [[2.0, 2.0], [2.0, 2.0]]
 
 
-def test_mxnet_is_unwatched_without_simulation():
+def test_mxnet_is_unpatched_without_simulation():
     """The check is in MXNet's own functions only while GPUs are simulated."""
     from mxnet._ctypes import ndarray as invoking
     from mxnet._ffi._ctypes.function import FunctionBase
@@ -318,13 +296,13 @@ def test_mxnet_is_unwatched_without_simulation():
         with ds.simulate(gpus=3):
             pass
     assert (FunctionBase.__call__, invoking._imperative_invoke, mx.nd.register._imperative_invoke) == before
-    assert (mx.np.ones((2,), **{WHERE: mx.cpu(1)}) + mx.np.ones((2,))).asnumpy().tolist() == [2.0, 2.0]
+    assert (mx.np.ones((2,), **{DEVICE: mx.cpu(1)}) + mx.np.ones((2,))).asnumpy().tolist() == [2.0, 2.0]
 
 
 # ------------------------------------------------------------------ scopes and tracing
 
 
-def test_scopes_nest_and_end_with_an_exception(two):
+def test_scopes_nest_and_end_with_an_exception(two_cards):
     """MXNet stores the previous device on the device object, so entering one object twice restores the wrong one."""
 
     def current():
@@ -357,17 +335,7 @@ def hybridized(body, x):
     return [block(x), block(x * 2)]
 
 
-@pytest.fixture
-def numpy_semantics():
-    """Use NumPy semantics, which 2.0 enables at import, and a user of 1.9 enables explicitly."""
-    before = mx.util.is_np_array()
-    mx.npx.set_np()
-    yield
-    if not before:
-        mx.npx.reset_np()
-
-
-@pytest.mark.usefixtures("two", "numpy_semantics")
+@pytest.mark.usefixtures("two_cards", "numpy_semantics")
 class TestHybridize:
     """A compiled block runs on the device of its inputs: 2.0 records a copy to another one and ignores it."""
 
@@ -381,7 +349,7 @@ class TestHybridize:
         self.check(lambda x: (seen.append(ds.device_of(x)), x * 2)[1])
         assert seen == [GPU0]
 
-    def test_what_stays_on_the_device(self):
+    def test_moves_to_the_same_device_work(self):
         self.check(lambda x: ds.place(x, "gpu:0") * 2)
         self.check(lambda x: ds.copy(x, "gpu:0") * 2)
         self.check(lambda x: ds.run(lambda a: a * 2, x))
@@ -404,7 +372,7 @@ class TestHybridize:
             with pytest.raises(ds.TracingError, match=f"ds.{name} cannot work"):
                 self.check(body)
 
-    def test_a_block_that_asks_is_compiled_for_each_device(self):
+    def test_a_block_that_depends_on_the_device_is_compiled_for_each(self):
         """Gluon compiles once, for inputs on any device; devshim's answer at that time is true for only one."""
 
         def asks(x):
@@ -422,7 +390,7 @@ class TestHybridize:
             block(second)
         assert float(block(first)[0]) == 2.0
 
-    def test_a_block_that_does_not_ask_is_compiled_once(self):
+    def test_a_block_that_does_not_depend_on_the_device_is_compiled_once(self):
         runs = []
         block = compiled(lambda x: (runs.append(x), x * 2)[1])
         found = [ds.device_of(block(ds.ones(1, device=each))) for each in ("gpu:0", "gpu:1")]
@@ -443,7 +411,7 @@ class TestHybridize:
         assert [block(x).asnumpy().tolist() for _ in range(9)] == [[2.0, 4.0]] * 9
 
     @pytest.mark.parametrize("target", ["cpu", "gpu:1"])
-    def test_what_would_be_ignored_is_refused(self, target):
+    def test_calls_that_the_graph_would_ignore_are_refused(self, target):
         def scoped(x):
             with ds.on(target):
                 return x * 2
@@ -453,7 +421,7 @@ class TestHybridize:
                 self.check(body)
 
 
-def test_symbol_outside_a_block_is_on_no_device():
+def test_a_symbol_outside_a_block_has_no_device():
     """A symbol has a ``handle`` too: passing it to the array interface would read foreign memory."""
     with pytest.raises(ds.TracingError):
         ds.device_of(mx.sym.var("x"))
@@ -490,25 +458,25 @@ def test_bool_crosses_both_ways():
     assert array.tolist() == [False, True, True]
 
 
-def test_byte_offset_is_not_ignored():
+def test_byte_offset_is_not_ignored(backend):
     """MXNet reads from the start of the buffer, whatever ``byte_offset`` says."""
     array = np.arange(4, dtype=np.float32)
-    x = backend().from_dlpack(Source(array, byte_offset=4, data=array.ctypes.data - 4))
+    x = backend.from_dlpack(Source(array, byte_offset=4, data=array.ctypes.data - 4))
     assert ds.to_numpy(x).tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_number_of_another_frameworks_cpu_is_dropped(two):
+def test_number_of_another_frameworks_cpu_is_dropped(two_cards, backend):
     """TensorFlow exports CPU:1 as such, and ``mx.cpu(1)`` is a simulated GPU; MXNet refuses pinned memory."""
     array = np.arange(3, dtype=np.float32)
-    assert ds.device_of(backend().from_dlpack(Source(array, device_id=1))) is CPU
-    assert ds.device_of(backend().from_dlpack(Source(array, device_type=3))) is CPU
+    assert ds.device_of(backend.from_dlpack(Source(array, device_id=1))) is CPU
+    assert ds.device_of(backend.from_dlpack(Source(array, device_type=3))) is CPU
 
 
 @pytest.mark.parametrize("array", [np.ones((2, 3)).T, np.ones(4)[::-1], np.ones(4)[::2], np.ones(2, complex)])
-def test_what_mxnet_cannot_share_is_refused(array):
+def test_memory_that_mxnet_cannot_share_is_refused(array, backend):
     """It never crashes, and never returns values in another order."""
     with pytest.raises(ds.ConversionError):
-        backend().from_dlpack(array)
+        backend.from_dlpack(array)
 
 
 def test_strides_of_an_empty_array_do_not_matter():
@@ -516,17 +484,17 @@ def test_strides_of_an_empty_array_do_not_matter():
     assert ds.to_numpy(ds.from_numpy(np.zeros((0, 3)), copy=False)).shape == (0, 3)
 
 
-def test_unused_capsule_is_freed_whatever_others_do_to_ctypes():
+def test_an_unused_capsule_is_freed_if_other_code_changes_ctypes(backend):
     """``ctypes.pythonapi`` is shared: MXNet's own destructor fails once other code sets prototypes on it."""
     shared = ctypes.pythonapi.PyCapsule_GetPointer
     before = shared.restype, shared.argtypes
     shared.restype, shared.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     try:
         for _ in range(3):
-            exported = backend().to_dlpack(ds.ones((4,)))
+            exported = backend.to_dlpack(ds.ones((4,)))
             assert tuple(exported.__dlpack_device__()) == (1, 0)
             del exported
-            backend().to_dlpack(ds.ones((4,))).__dlpack__()
+            backend.to_dlpack(ds.ones((4,))).__dlpack__()
     finally:
         shared.restype, shared.argtypes = before
 
@@ -534,7 +502,7 @@ def test_unused_capsule_is_freed_whatever_others_do_to_ctypes():
 # ------------------------------------------------------------------ copies on the host
 @KINDS
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"])
-def test_both_ways_of_a_copy_give_the_same_bits(make, dtype):
+def test_both_copy_methods_give_the_same_bits(make, dtype):
     """Small arrays are copied by an operator that computes with values, which would not preserve the bits of a NaN."""
     bits = np.arange(256, dtype="uint8").repeat(16)
     values = (bits % 2).astype("bool") if dtype == "bool" else bits.view(dtype)
@@ -550,7 +518,7 @@ def test_both_ways_of_a_copy_give_the_same_bits(make, dtype):
 
 
 @pytest.mark.parametrize("elements", [0, 1, 1 << 20, (1 << 20) + 1])
-def test_a_copy_of_any_size_is_whole(elements):
+def test_copies_of_any_size_are_complete(elements):
     """The operator is used up to 4 MiB, ``copyto`` above."""
     x = ds.arange(elements, dtype="float32")
     y = ds.copy(x, CPU)
@@ -559,7 +527,7 @@ def test_a_copy_of_any_size_is_whole(elements):
     assert ds.to_numpy(y).tolist() == list(range(elements))
 
 
-def test_a_recorded_copy_is_on_the_tape_and_one_with_a_gradient_keeps_its_place_for_it():
+def test_copies_are_recorded_and_keep_attached_gradients():
     x = ds.ones(3)
     x.attach_grad()
     assert ds.copy(x, CPU).grad is not None
@@ -586,7 +554,7 @@ def test_counting_cards_does_not_start_cuda(monkeypatch):
     assert ds.device_count() == 4  # MXNet's count
 
 
-def test_looking_makes_no_context_on_a_card_that_is_not_used(monkeypatch):
+def test_queries_create_no_context_on_an_unused_card(monkeypatch):
     """CUDA creates one on the GPU that is queried; for a GPU without one, NVML gives the same answer."""
     from devshim_backends._mxnet import devices
 
@@ -608,12 +576,12 @@ def test_looking_makes_no_context_on_a_card_that_is_not_used(monkeypatch):
     assert set(asked) == {1}
 
 
-def test_a_driver_that_is_too_old_has_no_cards(monkeypatch):
+def test_a_driver_that_is_too_old_has_no_cards(monkeypatch, backend):
     """NVML counts them; the first use raises CUDA's reason, and from then on the count is 0."""
     from devshim_backends._mxnet import devices
 
     from devshim.devices import cuda, startup
-    from devshim.registry import registry, unstarted
+    from devshim.registry import unstarted
 
     def fail(index):
         raise mx.MXNetError(
@@ -628,10 +596,9 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch):
     monkeypatch.setattr(mx.context, "num_gpus", lambda: fail(0))
     for call in (ds.describe, ds.memory, ds.synchronize, ds.empty_cache):
         assert ds.device_count() == 2
-        told = "MXNet has 0 gpu devices: CUDA does not start .CUDA driver version is insufficient for CUDA runtime"
-        with pytest.raises(ds.DeviceNotFoundError, match=told):
+        message = "MXNet has 0 gpu devices: CUDA does not start .CUDA driver version is insufficient for CUDA runtime"
+        with pytest.raises(ds.DeviceNotFoundError, match=message):
             call("gpu:1")
         assert ds.device_count() == 0
         startup._REASONS.clear()
-    adapter = registry.load("mxnet")
-    assert adapter.why_unable_to_start(mx.MXNetError("CUDA: an illegal memory access was encountered")) is None
+    assert backend.why_unable_to_start(mx.MXNetError("CUDA: an illegal memory access was encountered")) is None

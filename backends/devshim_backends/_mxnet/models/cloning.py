@@ -47,10 +47,30 @@ def clones(backend: Backend, objects: Sequence[Any]) -> list[Any]:
     parameters = {id(each): each for model in models for _, each in parameters_of(model)}
     _require_model(objects, parameters)
     memo: dict[int, Any] = {}
+    copies = _deepcopy(backend, objects, blocks, list(parameters.values()), memo)
+    for block in blocks:
+        _finish_block(block, memo)
+    for parameter in parameters.values():
+        _finish_parameter(parameter, memo)
+    for each in copies:
+        if isinstance(each, mx.gluon.Block) and len(block_devices(each)) > 1:
+            optimizer_step.allow_split(parameter for _, parameter in parameters_of(each))
+    return copies
+
+
+def _deepcopy(
+    backend: Backend, objects: Sequence[Any], blocks: list[Any], parameters: list[Any], memo: dict[int, Any]
+) -> list[Any]:
+    """Copy the objects with ``deepcopy``.
+
+    Raises:
+        OutOfMemoryError: The copies do not fit on their devices.
+        UnsupportedError: Python cannot copy one of the objects.
+    """
     try:
-        _fill_memo(backend, objects, blocks, list(parameters.values()), memo)
+        _fill_memo(backend, objects, blocks, parameters, memo)
         with numpy_shapes():
-            copies: list[Any] = copy.deepcopy(list(objects), memo)
+            return copy.deepcopy(list(objects), memo)
     except (RuntimeError, TypeError) as error:
         if isinstance(error, DevshimError):
             raise
@@ -60,14 +80,6 @@ def clones(backend: Backend, objects: Sequence[Any]) -> list[Any]:
             f"MXNet cannot copy this {' or '.join(dict.fromkeys(type(each).__name__ for each in objects))}: {error}",
             "make a new object, and load the parameters of the first one into it",
         ) from error
-    for block in blocks:
-        _finish_block(block, memo)
-    for parameter in parameters.values():
-        _finish_parameter(parameter, memo)
-    for each in copies:
-        if isinstance(each, mx.gluon.Block) and len(block_devices(each)) > 1:
-            optimizer_step.allow_split(parameter for _, parameter in parameters_of(each))
-    return copies
 
 
 def _require_model(objects: Sequence[Any], copied: Mapping[int, Any]) -> None:

@@ -105,12 +105,17 @@ def begin(devices: SimulatedDevices, shown: int, existing: int) -> None:
         counted = 0 if _simulated is None else _existing
         _simulated, _existing = devices, existing
     if existing > counted:  # otherwise every existing array was counted when it was made
-        for x in gc.get_objects():
-            if isinstance(x, mx.nd.NDArray) and getattr(x, "handle", None) and device_code(x) >> 32 <= shown:
-                count_array(x)
-                # reading the gradient creates an array, and counts it
-                if _chunk_of(x.handle.value) is not None and (gradient := x.grad) is not None:
-                    track_chunks([gradient.handle])
+        _count_existing(shown)
+
+
+def _count_existing(shown: int) -> None:
+    """Count the arrays that Python has, and their gradients, on the visible simulated GPUs."""
+    for x in gc.get_objects():
+        if isinstance(x, mx.nd.NDArray) and getattr(x, "handle", None) and device_code(x) >> 32 <= shown:
+            count_array(x)
+            # reading the gradient creates an array, and counts it
+            if _chunk_of(x.handle.value) is not None and (gradient := x.grad) is not None:
+                track_chunks([gradient.handle])
 
 
 def _chunk_of(handle: int) -> _Chunk | None:

@@ -1,0 +1,58 @@
+"""Fixtures of the tests of MXNet.  Without MXNet only the conformance kit is collected, which reports that."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import devshim as ds
+from devshim.registry import registry
+
+if "mxnet" not in ds.backends():
+    collect_ignore = [path.name for path in Path(__file__).parent.glob("test_*.py") if "conformance" not in path.name]
+
+
+@pytest.fixture
+def mxnet() -> Iterator[None]:
+    """Make MXNet the current framework of the process."""
+    ds.use("mxnet")
+    yield
+    ds.use(None)
+
+
+@pytest.fixture
+def backend() -> Any:
+    """Return the adapter."""
+    return registry.load("mxnet")
+
+
+@pytest.fixture
+def old_calls() -> Iterator[None]:
+    """Ignore the warnings of MXNet's own code, which calls functions that MXNet has deprecated."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*(as_in_context|Context class|ndarray.ctx)", DeprecationWarning)
+        yield
+
+
+def _semantics(numpy: bool) -> Iterator[None]:
+    """Use the NumPy interface in Gluon and operators, or the older one; 2.0 starts with the NumPy interface."""
+    npx, before = ds.framework("mxnet").npx, ds.framework("mxnet").util.is_np_array()
+    npx.set_np() if numpy else npx.reset_np()
+    yield
+    npx.set_np() if before else npx.reset_np()
+
+
+@pytest.fixture
+def numpy_semantics() -> Iterator[None]:
+    """Use the NumPy interface in Gluon and operators; 2.0 starts with it."""
+    yield from _semantics(True)
+
+
+@pytest.fixture
+def older_semantics() -> Iterator[None]:
+    """Use the older interface in Gluon and operators; 1.9 starts with it."""
+    yield from _semantics(False)
