@@ -91,32 +91,27 @@ class PaddleCreation(Backend):
             return x.astype(dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        wanted, place = PADDLE_DTYPES[self._dtype_name(dtype or paddle.get_default_dtype())], self.to_native(device)
+        native, place = PADDLE_DTYPES[self._dtype_name(dtype or paddle.get_default_dtype())], self.to_native(device)
         if not paddle.in_dynamic_mode():
-            return self._make_constant(shape, 0, wanted)
-        made = _C_ops.empty(list(shape), wanted, place)
+            return self._make_constant(shape, 0, native)
+        made = _C_ops.empty(list(shape), native, place)
         return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
         default = _default_dtype(np.array(value), paddle.get_default_dtype()) or "float32"
-        wanted, place = PADDLE_DTYPES[self._dtype_name(dtype or default)], self.to_native(device)
-        if not paddle.in_dynamic_mode():
-            return self._make_constant(shape, value, wanted)
-        made = _C_ops.full(list(shape), value, wanted, place)
-        return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
+        return self._fill(shape, value, dtype or default, device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        wanted, place = PADDLE_DTYPES[self._dtype_name(dtype or paddle.get_default_dtype())], self.to_native(device)
-        if not paddle.in_dynamic_mode():
-            return self._make_constant(shape, 0, wanted)
-        made = _C_ops.full(list(shape), 0, wanted, place)
-        return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
+        return self._fill(shape, 0, dtype or paddle.get_default_dtype(), device)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        wanted, place = PADDLE_DTYPES[self._dtype_name(dtype or paddle.get_default_dtype())], self.to_native(device)
+        return self._fill(shape, 1, dtype or paddle.get_default_dtype(), device)
+
+    def _fill(self, shape: tuple[int, ...], value: complex, dtype: Any, device: Device) -> Tensor:
+        native, place = PADDLE_DTYPES[self._dtype_name(dtype)], self.to_native(device)
         if not paddle.in_dynamic_mode():
-            return self._make_constant(shape, 1, wanted)
-        made = _C_ops.full(list(shape), 1, wanted, place)
+            return self._make_constant(shape, value, native)
+        made = _C_ops.full(list(shape), value, native, place)
         return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:

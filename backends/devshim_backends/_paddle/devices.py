@@ -168,8 +168,8 @@ def _count_cuda() -> tuple[int, str | None]:
     try:
         return int(paddle.device.cuda.device_count()), None
     except (OSError, RuntimeError, SystemError) as error:
-        told = [line.strip() for line in str(error).splitlines() if "CUDA error" in line]
-        return 0, told[-1] if told else str(error).strip().rpartition("\n")[2]
+        reasons = [line.strip() for line in str(error).splitlines() if "CUDA error" in line]
+        return 0, reasons[-1] if reasons else str(error).strip().rpartition("\n")[2]
 
 
 def _custom_types() -> dict[str, str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -23,7 +21,7 @@ PLAIN = np.arange(6, dtype="float32").reshape(2, 3)
 
 
 @pytest.fixture(autouse=True)
-def _learned():
+def _fast_paths_are_known():
     """Make sure that every fast path is known before the test."""
     ds.use("paddle")
     for _ in range(2):
@@ -36,7 +34,7 @@ def _learned():
 
 
 @pytest.fixture
-def no_long_way_where_there_is_another(request):
+def no_slow_path_where_there_is_a_fast_one(request):
     if interop._HAS_VERSIONED_CAPSULES:
         request.getfixturevalue("no_long_way")
 
@@ -45,7 +43,7 @@ SHARING = pytest.mark.skipif(not interop._SHARES_MEMORY, reason="hardware: this 
 
 
 @SHARING
-def test_writes_go_through(no_long_way_where_there_is_another):
+def test_writes_go_through(no_slow_path_where_there_is_a_fast_one):
     a = PLAIN.copy()
     x = ds.convert(a, "paddle", copy=False)
     x[0, 0] = 7
@@ -57,7 +55,7 @@ def test_writes_go_through(no_long_way_where_there_is_another):
 
 
 @SHARING
-def test_a_parameter_is_shared_and_stays_one(no_long_way_where_there_is_another):
+def test_a_parameter_is_shared_and_stays_one(no_slow_path_where_there_is_a_fast_one):
     x = paddle.nn.Linear(2, 3).weight
     a = ds.convert(x, "numpy", copy=False)
     a[...] = 5
@@ -65,7 +63,7 @@ def test_a_parameter_is_shared_and_stays_one(no_long_way_where_there_is_another)
     assert not x.stop_gradient
 
 
-def test_memory_outlives_whoever_lent_it(no_long_way_where_there_is_another):
+def test_memory_outlives_its_owner(no_slow_path_where_there_is_a_fast_one):
     x, a = ds.convert(PLAIN.copy(), "paddle"), ds.convert(paddle.arange(1000.0), "numpy")
     gc.collect()
     [np.full(6, -1, "f4"), paddle.full([1000], -1.0)]
@@ -94,18 +92,18 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_values_are_kept_whatever_is_odd(odd):
+def test_unusual_values_are_kept(odd):
     if odd == "bfloat16":
         pytest.importorskip("ml_dtypes", reason="hardware: ml_dtypes is not installed")
     x = ODD[odd]()
-    asks = x.stop_gradient
+    stop_gradient = x.stop_gradient
     expected = x.detach().astype("float32" if odd == "bfloat16" else x.dtype).numpy()
     y = ds.convert(x, "numpy")
     assert type(y) is np.ndarray
     assert y.shape == expected.shape
     assert np.array_equal(y.astype(expected.dtype), expected)
     assert y.flags.writeable
-    assert x.stop_gradient is asks
+    assert x.stop_gradient is stop_gradient
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
@@ -122,20 +120,20 @@ def test_sparse_tensors_are_refused():
 
 
 @SHARING
-def test_an_import_that_changes_something_is_not_believed(monkeypatch):
-    """If dtype, shape or memory differ from what was lent, the slow path has the right answer."""
+def test_a_wrong_import_takes_the_slow_path(monkeypatch):
+    """If dtype, shape or memory differ from what was exported, the slow path has the right answer."""
     true = interop.EagerTensor
     lies = [lambda x: x.astype("float64"), lambda x: x.reshape([-1]), lambda x: x.clone(), lambda x: x.t()]
     for lie in lies:
-        told = []
+        calls = []
 
-        def lying(lie=lie, told=told, **given):
-            told.append(1)  # the slow path, which is next, gets the true values
-            return lie(true(**given)) if len(told) == 1 else true(**given)
+        def lying(lie=lie, calls=calls, **arguments):
+            calls.append(1)  # the slow path, which is next, gets the true values
+            return lie(true(**arguments)) if len(calls) == 1 else true(**arguments)
 
         monkeypatch.setattr(interop, "EagerTensor", lying)
         x = ds.convert(PLAIN, "paddle", copy=False)
-        assert told
+        assert calls
         assert (x.dtype, x.shape, x.data_ptr()) == (paddle.float32, [2, 3], PLAIN.ctypes.data)
 
 
@@ -180,7 +178,7 @@ def test_a_parameter_without_memory_is_refused():
     assert caught.value.hint
 
 
-def test_memory_that_has_been_paddles_before_is_given_back():
+def test_memory_that_came_from_paddle_is_released(run_python):
     """Paddle 3.3 frees memory that it took by DLPack under a lock: a chain of two deadlocks."""
     code = """
 import numpy as np, devshim as ds
@@ -190,10 +188,9 @@ for dtype, cut in (("float32", slice(None)), ("bool", slice(None)), ("float32", 
     del first
     assert last.shape == [4, 4 if cut.step is None else 2], last.shape
     del last
-print("given back")
+print("released")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout.split("\n")[-2]) == (0, "given back"), done.stderr
+    assert run_python("-c", code).split("\n")[-2] == "released"
 
 
 @pytest.mark.parametrize("part", [lambda x: x, lambda x: x[1:], lambda x: x[::2, ::3], lambda x: x.T])
@@ -207,20 +204,18 @@ def test_complex_numbers_that_are_not_aligned_are_copied(part):
     assert np.array_equal(ds.convert(x, "numpy"), part(a))
 
 
-def test_complex_numbers_are_read_where_strides_are_not():
+def test_complex_numbers_are_read_without_strides(run_python):
     """On simulated GPUs Paddle cannot read strides, and must not be asked for them."""
     code = """
 import devshim as ds, numpy as np
 ds.simulate(gpus=2)
 import paddle
-room = np.zeros(1024, np.uint8)
-a = np.ndarray((5, 7), complex, room.data, -room.ctypes.data % 64 + 8)
+memory = np.zeros(1024, np.uint8)
+a = np.ndarray((5, 7), complex, memory.data, -memory.ctypes.data % 64 + 8)
 a[...] = np.arange(35).reshape(5, 7) * (1 + 2j)
 x = paddle.utils.dlpack.from_dlpack(a.__dlpack__())
 y = paddle.utils.dlpack.from_dlpack(a[:, :1].T.__dlpack__())
 for each, values in ((x, a), (y, a[:, :1].T)):
     print(np.array_equal(ds.convert(each, "numpy", copy=True), values))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-2:] == ["True", "True"]
+    assert run_python("-c", code).split()[-2:] == ["True", "True"]

@@ -64,13 +64,13 @@ def test_reads_are_refused(x, name):
 
 
 @pytest.mark.parametrize("name", GOES_ON)
-def test_what_says_so_is_let_pass(x, name):
+def test_explicit_copies_and_computation_are_not_reported(x, name):
     with ds.guard("error"):
         GOES_ON[name](x)
 
 
 @pytest.mark.skipif(paddle.__version__.startswith("2."), reason="2.6 reads a shape without a method of the tensor's")
-def test_what_code_in_c_drops_is_raised_when_the_guard_ends(x):
+def test_an_error_that_c_code_drops_is_raised_when_the_guard_ends(x):
     """When Paddle asks for a shape, it takes a refusal for -1, and reports that the shape is invalid."""
     with pytest.raises(ds.TransferError, match="for an index"), ds.guard("error"):
         paddle.zeros(x.argmin())
@@ -78,7 +78,7 @@ def test_what_code_in_c_drops_is_raised_when_the_guard_ends(x):
         float(x.sum())  # nothing more when the guard ends: a line has received it
 
 
-def test_the_line_in_a_layer_and_a_hook(x):
+def test_the_error_names_the_line_in_a_layer(x):
     class Reads(paddle.nn.Layer):
         def forward(self, x):
             return x * float(x.sum())
@@ -88,7 +88,7 @@ def test_the_line_in_a_layer_and_a_hook(x):
     assert caught.value.problem.endswith(f"at {__file__}:{Reads.forward.__code__.co_firstlineno + 1}")
 
 
-def test_operands_of_real_cards(backend, x, monkeypatch):
+def test_operands_on_real_gpus_are_reported(backend, x, monkeypatch):
     """Real GPUs copy each other's operands, and the host's, or read them in place."""
     y = ds.place(x, "gpu:0")
     assert backend._copied_from(y) is None

@@ -11,7 +11,6 @@ if "paddle" not in ds.backends():
 
 paddle = ds.framework("paddle")
 from devshim.contract.models import Weight  # noqa: E402
-from devshim.registry.registry import load  # noqa: E402
 
 nn = paddle.nn
 BOTH = "bias weight"
@@ -23,11 +22,6 @@ def _paddle():
     ds.use("paddle")
     yield
     ds.use(None)
-
-
-@pytest.fixture
-def backend():
-    return load("paddle")
 
 
 class Residual(nn.Layer):
@@ -45,7 +39,7 @@ def paths(blocks):
     return [block.path for block in blocks]
 
 
-def test_chains_are_opened_and_layers_of_the_users_are_not(backend):
+def test_chains_are_opened_and_user_defined_layers_are_not(backend):
     model = nn.Sequential(
         nn.Linear(4, 4),
         nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.BatchNorm1D(4)),
@@ -102,13 +96,13 @@ def test_layers(backend, name):
     assert named == set(owners.values())
 
 
-def test_linear_weights_alone_are_turned(backend):
+def test_only_linear_weights_are_transposed(backend):
     linear, conv = backend.layers(nn.Sequential(nn.Linear(4, 3), nn.Conv2D(4, 2, 3)))
     assert linear.weights["weight"] == Weight("0.weight", (1, 0))
     assert conv.weights["weight"] == Weight("1.weight")
 
 
-def test_each_layer_and_direction_of_a_recurrent_layer_is_one(backend):
+def test_a_recurrent_layer_is_reported_by_depth_and_direction(backend):
     layers = backend.layers(nn.LSTM(2, 3, 2, direction="bidirect"))
     assert [layer.path for layer in layers] == ["0.cell_fw", "0.cell_bw", "1.cell_fw", "1.cell_bw"]
     assert [layer.settings.get("reverse", False) for layer in layers] == [False, True, False, True]
@@ -120,7 +114,7 @@ def test_channels_last(backend):
     assert "the order in which features reach this layer is unknown" in linear.weights["weight"].unclear
 
 
-def test_a_shared_layer_is_told_once(backend):
+def test_a_shared_layer_is_reported_once(backend):
     linear = nn.Linear(4, 4)
     model = nn.Sequential(linear, nn.ReLU(), linear)
     assert [layer.path for layer in backend.layers(model)] == ["0"]

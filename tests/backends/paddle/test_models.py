@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed"),
-    pytest.mark.filterwarnings("ignore:When training, we now always track:UserWarning"),  # of every BatchNorm
-]
+pytestmark = pytest.mark.filterwarnings("ignore:When training, we now always track:UserWarning")  # of every BatchNorm
 
 X = np.random.default_rng(0).standard_normal((3, 5, 4)).astype("float32")
 X4 = np.tile(X, (1, 1, 4))
@@ -92,7 +88,7 @@ def test_kinds_of_layers(paddle: Any, kind: str) -> None:
     assert [ds.memory(card).used for card in SIMULATED] == used
 
 
-def test_whatever_the_current_place_is(paddle: Any) -> None:
+def test_results_do_not_depend_on_the_current_place(paddle: Any) -> None:
     """Tensors that a layer creates besides its inputs (an LSTM's first state) are created on the layer's device."""
     model = paddle.nn.LSTM(4, 3)
     expected = results(model, "cpu")[0]
@@ -111,7 +107,7 @@ def test_whatever_the_current_place_is(paddle: Any) -> None:
 
 
 # ---------------------------------------------------------------- what stays the same object
-def test_hooks_and_flags_go_along(paddle: Any) -> None:
+def test_hooks_and_flags_are_kept(paddle: Any) -> None:
     """Hooks of layers and gradients fire once after each move; frozen parameters stay frozen.
 
     Gradients keep their bits.
@@ -151,7 +147,7 @@ def test_buffers_that_are_not_saved_and_shared_layers(paddle: Any) -> None:
     assert "unsaved" not in model.state_dict()
 
 
-def test_what_was_read_does_not_move_with_what_it_was_read_from(paddle: Any) -> None:
+def test_a_read_tensor_does_not_move_with_its_source(paddle: Any) -> None:
     """``detach()`` shares more than the data: used for an undo, it would restore nothing."""
     weight = paddle.nn.Linear(2, 2).weight
     leaf = registry.load("paddle").leaves(paddle.nn.Linear(2, 2))[0]
@@ -165,7 +161,7 @@ def test_what_was_read_does_not_move_with_what_it_was_read_from(paddle: Any) -> 
     assert leaf.owner.data_ptr() == address
 
 
-def test_gradients_of_few_rows(paddle: Any) -> None:
+def test_sparse_gradients(paddle: Any) -> None:
     """With ``Embedding(sparse=True)``, the values of gradients move, and their rows are on the host."""
     model = paddle.nn.Embedding(6, 3, sparse=True)
     optimizer = paddle.optimizer.SGD(0.5, parameters=model.parameters())
@@ -223,7 +219,7 @@ def test_a_model_that_was_placed_can_still_be_compiled_and_saved(paddle: Any, tm
     assert np.allclose(ds.to_numpy(paddle.jit.load(str(tmp_path / "net"))(ds.from_numpy(X))), expected, atol=1e-6)
 
 
-def test_without_cards_a_model_is_as_paddle_made_it(paddle: Any) -> None:
+def test_without_gpus_a_model_is_unchanged(paddle: Any) -> None:
     model = paddle.nn.LSTM(4, 3)
     before = set(vars(model))
     ds.place(model, "gpu:1")
@@ -278,7 +274,7 @@ def test_a_copy_has_names_ties_flags_and_gradients_of_its_own(paddle: Any) -> No
     assert again[0].weight.name.count("copy") == 1
 
 
-def test_recurrent_weights_are_there_once(paddle: Any) -> None:
+def test_recurrent_weights_are_stored_once(paddle: Any) -> None:
     """The block from which they were cut stays neither at its old place nor beside those of a copy."""
     model = paddle.nn.LSTM(16, 16)
     held = sum(512 * -(-p.numel().item() * 4 // 512) for p in model.parameters())
@@ -295,7 +291,7 @@ def test_recurrent_weights_are_there_once(paddle: Any) -> None:
     assert np.allclose(ds.to_numpy(results(model, "cpu", X4)[0]), ds.to_numpy(results(twin, "cpu", X4)[0]), atol=1e-6)
 
 
-def test_moving_natively_and_here_can_be_mixed(paddle: Any) -> None:
+def test_native_moves_and_devshims_can_be_mixed(paddle: Any) -> None:
     model = paddle.nn.LSTM(4, 3)
     expected, weight = ds.to_numpy(results(model, "cpu")[0]), model.weight_ih_l0
     ds.place(model, "gpu:1")
@@ -307,7 +303,7 @@ def test_moving_natively_and_here_can_be_mixed(paddle: Any) -> None:
     assert np.allclose(ds.to_numpy(results(copy.deepcopy(model), "cpu")[0]), expected, atol=1e-6)
 
 
-def test_a_card_that_runs_full_changes_nothing(paddle: Any) -> None:
+def test_a_full_gpu_changes_nothing(paddle: Any) -> None:
     model = paddle.nn.Sequential(*(paddle.nn.Linear(16, 16) for _ in range(4)))
     before = {path: leaf.owner.data_ptr() for path, leaf in leaves(model).items()}
     for at in (1, 4, 8):

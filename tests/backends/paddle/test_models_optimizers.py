@@ -7,7 +7,6 @@ import inspect
 import warnings
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +19,6 @@ from devshim.registry import registry
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-pytestmark = pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed")
 
 HOST = ds.cpu()
 X = np.random.default_rng(0).standard_normal((6, 4)).astype("float32")
@@ -85,7 +82,7 @@ def test_every_optimizer_is_tried(paddle: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_goes_on_from_a_checkpoint(paddle: Any, name: str, tmp_path: Path) -> None:
+def test_training_continues_from_a_checkpoint(paddle: Any, name: str, tmp_path: Path) -> None:
     """The state is loaded into an optimizer that has not started, and into one that has, on another device."""
     model = ds.place(network(paddle), "gpu:1")
     first = [model, made(paddle, name, model)]
@@ -105,7 +102,7 @@ def test_it_goes_on_from_a_checkpoint(paddle: Any, name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_copies_train_each_their_own_model(paddle: Any, name: str) -> None:
+def test_each_copy_trains_its_own_model(paddle: Any, name: str) -> None:
     """Paddle stores state by parameter names, and a copy's differ: its own ``deepcopy`` restarts."""
     model = network(paddle)
     first = [model, made(paddle, name, model)]
@@ -157,7 +154,7 @@ def test_master_weights(paddle: Any, name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["LookAhead", "ModelAverage"])
-def test_those_of_the_incubator(paddle: Any, name: str, tmp_path: Path) -> None:
+def test_optimizers_of_the_incubator(paddle: Any, name: str, tmp_path: Path) -> None:
     """One that wraps another, and one that averages, are moved, copied and saved."""
 
     def fresh() -> list[Any]:
@@ -214,7 +211,7 @@ def test_state_that_was_left_behind_is_an_error(paddle: Any) -> None:
     step(paddle, model, optimizer)
 
 
-def test_on_real_cards_all_steps_follow_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_real_gpus_all_steps_follow_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is simulated there: the first placed model installs the patches that simulated GPUs include."""
     paddle, optimizer_step = import_module("paddle"), import_module("devshim_backends._paddle.models.optimizer_step")
     with ds.using("paddle"), ds.simulate(gpus=0):
@@ -260,7 +257,7 @@ def test_clipping_decay_and_groups(paddle: Any) -> None:
     assert trained[0] == trained[1]
 
 
-def test_a_copy_decays_what_the_first_does(paddle: Any) -> None:
+def test_a_copy_decays_the_same_parameters(paddle: Any) -> None:
     """AdamW passes the parameter's name to a function of the user, and a copy's parameters have other names."""
     model = network(paddle)
     decayed = {model[0].weight.name}
@@ -315,7 +312,9 @@ def test_schedulers(paddle: Any, name: str, tmp_path: Path) -> None:
         ds.load(tmp_path / "run.safetensors", "cpu", into=into)
 
 
-def test_a_gradient_scaler_goes_along(paddle: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_scaler_moves_with_its_optimizer(
+    paddle: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its tensors are on the GPU that was current when it was made; its counts are saved, too."""
 
     # It works only for half precision, for which the host has no kernels. Set to float16, it scales any dtype.
@@ -377,7 +376,7 @@ def test_a_checkpoint_of_another_optimizer_changes_nothing(paddle: Any, tmp_path
     assert adam.get_lr() == 0.05
 
 
-def test_a_card_that_fails_changes_nothing(paddle: Any) -> None:
+def test_a_gpu_that_fails_changes_nothing(paddle: Any) -> None:
     model = network(paddle)
     pair = [model, made(paddle, "Adam", model)]
     step(paddle, *pair)

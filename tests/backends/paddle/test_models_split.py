@@ -6,7 +6,6 @@ import copy
 import gc
 import pickle
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +17,7 @@ import devshim as ds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = [
-    pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed"),
-    pytest.mark.filterwarnings("ignore:When training, we now always track:UserWarning"),  # of every BatchNorm
-]
+pytestmark = pytest.mark.filterwarnings("ignore:When training, we now always track:UserWarning")  # of every BatchNorm
 
 X = np.random.default_rng(0).standard_normal((3, 5, 4)).astype("float32")
 
@@ -147,9 +143,8 @@ def test_training_a_split_model(paddle: Any) -> None:
             if placement is not None:
                 prefixed = {f"0.{path}": device for path, device in placement.items()}
                 ds.place([model, optimizer], ds.Placement({**prefixed, "1.*": "cpu"}))
-                beside = {path: device for path, device in ds.placement_of(optimizer).items() if ".moment1" in path}
-                told = "state follows its parameter, whatever is said of it"
-                assert not beside or set(beside.values()) == placement.devices, told
+                moments = {path: device for path, device in ds.placement_of(optimizer).items() if ".moment1" in path}
+                assert not moments or set(moments.values()) == placement.devices, "state follows its parameter"
             optimizer.step()
             optimizer.clear_grad()
         trained.append([ds.to_numpy(p) for p in model.parameters()])
@@ -168,18 +163,18 @@ def test_an_optimizer_made_after_the_split(paddle: Any) -> None:
 
 
 # ---------------------------------------------------------------- refusals
-TORN: dict[str, tuple[Callable[[Any], Any], dict[str, str], str]] = {
+SPLIT_LAYERS: dict[str, tuple[Callable[[Any], Any], dict[str, str], str]] = {
     "one layer": (lambda nn: nn.Sequential(nn.Linear(4, 4)), {"*.weight": "gpu:0", "*.bias": "gpu:1"}, "all of 0"),
     "recurrent": (lambda nn: nn.LSTM(4, 3, 2), {"*l0*": "gpu:0", "*.0.*": "gpu:0", "*": "gpu:1"}, "all of it"),
 }
 
 
-@pytest.mark.parametrize("case", TORN)
-def test_what_computes_together_is_not_torn(paddle: Any, case: str) -> None:
-    make, places, told = TORN[case]
+@pytest.mark.parametrize("case", SPLIT_LAYERS)
+def test_tensors_of_one_operator_are_not_split(paddle: Any, case: str) -> None:
+    make, places, hint = SPLIT_LAYERS[case]
     model = make(paddle.nn)
     before = [ds.memory(ds.gpu(i)).used for i in range(2)]
-    with pytest.raises(ds.UnsupportedError, match=told):
+    with pytest.raises(ds.UnsupportedError, match=hint):
         ds.place(model, ds.Placement(places))
     assert ds.placement_of(model).devices == {ds.cpu()}
     assert [ds.memory(ds.gpu(i)).used for i in range(2)] == before
@@ -195,7 +190,7 @@ def test_a_compiled_model_is_not_split_and_can_be_a_part(paddle: Any) -> None:
     assert ds.device_of(outer(ds.from_numpy(X))) is ds.gpu(1)
 
 
-def test_steps_over_several_devices_at_once(paddle: Any) -> None:
+def test_optimizers_of_all_parameters_at_once_are_refused(paddle: Any) -> None:
     nn = paddle.nn
     for make in (
         lambda held: paddle.optimizer.LBFGS(parameters=held),
@@ -225,20 +220,20 @@ def test_nothing_keeps_a_models_memory(paddle: Any) -> None:
         gc.enable()
 
 
-WAYS: dict[str, Callable[[Any], Any]] = {
+COPIES: dict[str, Callable[[Any], Any]] = {
     "deepcopy": copy.deepcopy,
     "pickle": lambda model: pickle.loads(pickle.dumps(model)),
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", COPIES)
 def test_a_copy_of_a_split_model_is_split_itself(paddle: Any, way: str) -> None:
     """It refers only to itself: the original can be deleted."""
     model = ds.place(chain(paddle), ds.Placement(CASES["chain"][1]))
     model.eval()
     expected = ds.to_numpy(model(ds.from_numpy(X, "gpu:0")))
     try:
-        twin = WAYS[way](model)
+        twin = COPIES[way](model)
     except TypeError:
         assert paddle.__version__.startswith("2."), "Paddle 2.6 pickles no parameters"
         return
@@ -279,7 +274,7 @@ def test_a_forward_pass_that_fails_leaves_nothing_behind(paddle: Any, error: typ
     assert ds.device_of(model(ds.from_numpy(X))) is ds.gpu(2)
 
 
-def test_what_is_carried_is_in_the_ledger(paddle: Any) -> None:
+def test_copies_between_parts_are_in_the_ledger(paddle: Any) -> None:
     model = ds.place(chain(paddle), ds.Placement(CASES["chain"][1]))
     x = ds.from_numpy(X, "gpu:0")
     with ds.transfers() as log:

@@ -9,14 +9,11 @@ import stat
 import subprocess
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import devshim as ds
-
-pytestmark = pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed")
 
 USE = """
 import devshim as ds
@@ -49,25 +46,25 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def start(code: str, cache: Path, **environ: str) -> subprocess.Popen[str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("DEVSHIM_")}
-    told = {**kept, "CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(cache), **environ}
+def start(code: str, cache: Path, **settings: str) -> subprocess.Popen[str]:
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("DEVSHIM_")}
+    environ = {**inherited, "CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(cache), **settings}
     return subprocess.Popen(
-        [sys.executable, "-c", code], env=told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    told, failed = process.communicate(timeout=300)
-    assert process.returncode == 0, failed[-3000:]
-    return told
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors[-3000:]
+    return output
 
 
 def built(cache: Path) -> list[Path]:
     return [path for path in cache.rglob("*") if path.is_file()]
 
 
-def test_it_is_compiled_once_for_this_user_alone(cache: Path) -> None:
+def test_it_is_compiled_once_and_only_for_this_user(cache: Path) -> None:
     finish(start(USE, cache))
     (library,) = built(cache)
     assert stat.S_IMODE(library.stat().st_mode) == 0o700
@@ -90,19 +87,19 @@ def test_processes_that_compile_at_once_all_work(cache: Path) -> None:
 def test_without_a_compiler_it_says_what_to_install(cache: Path, tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()
-    told = finish(start(REFUSED, cache, PATH=str(empty), CXX=""))
-    assert told.count("on first use, and this machine has no C++ compiler") == 2
-    assert "apt-get install g++" in told
-    assert "dnf install gcc-c++" in told
+    output = finish(start(REFUSED, cache, PATH=str(empty), CXX=""))
+    assert output.count("on first use, and this machine has no C++ compiler") == 2
+    assert "apt-get install g++" in output
+    assert "dnf install gcc-c++" in output
 
 
 def test_a_broken_compiler_is_shown_with_what_it_said(cache: Path, tmp_path: Path) -> None:
     compiler = tmp_path / "compiler"
     compiler.write_text("#!/bin/sh\necho 'it is Sunday' >&2\nexit 3\n", encoding="utf-8")
     compiler.chmod(0o700)
-    told = finish(start(REFUSED, cache, CXX=str(compiler)))
-    assert f"simulated GPUs with {compiler}" in told
-    assert "it is Sunday" in told
+    output = finish(start(REFUSED, cache, CXX=str(compiler)))
+    assert f"simulated GPUs with {compiler}" in output
+    assert "it is Sunday" in output
     assert built(cache) == []
 
 
@@ -121,8 +118,8 @@ def test_an_incomplete_installation_is_named(monkeypatch: pytest.MonkeyPatch, na
 
 
 def test_another_plug_in_is_left_alone(cache: Path, tmp_path: Path) -> None:
-    told = finish(start(REFUSED, cache, CUSTOM_DEVICE_ROOT=str(tmp_path)))
-    assert f"CUSTOM_DEVICE_ROOT={tmp_path} makes PaddlePaddle load another plug-in" in told
+    output = finish(start(REFUSED, cache, CUSTOM_DEVICE_ROOT=str(tmp_path)))
+    assert f"CUSTOM_DEVICE_ROOT={tmp_path} makes PaddlePaddle load another plug-in" in output
 
 
 # ---------------------------------------------------------------- the folder
@@ -140,7 +137,7 @@ def test_a_folder_is_made_and_closed(cache: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o722])
-def test_a_folder_above_that_everybody_can_write_is_refused(
+def test_a_parent_that_every_user_can_write_to_is_refused(
     cache: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
     cache.mkdir()
@@ -185,7 +182,7 @@ def test_a_folder_of_its_own_that_is_a_link_is_refused(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of another user's")
-def test_what_belongs_to_another_user_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_another_user_are_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private = import_module("devshim_backends._paddle.simulation.cache_dir")
     ours = private_folder(cache, monkeypatch)
     library = ours / "library.so"

@@ -86,7 +86,7 @@ SIMULATED = _PaddleSimulatedDevices()
 
 
 def take_failure() -> DevshimError | None:
-    """Return the error for the last failure of a simulated GPU in this thread, once; None if there is none."""
+    """Return the error for the last failure of a simulated GPU in this thread, once; None if nothing has failed."""
     library = plugin.library()
     failure = _Failure()
     if library is None or not library.devshim_take_failure(ctypes.byref(failure)):

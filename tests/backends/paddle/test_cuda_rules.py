@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +20,6 @@ from devshim.registry import unstarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-pytestmark = pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed")
 
 
 class Place:
@@ -108,7 +105,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("call", COPIES)
 @pytest.mark.parametrize("here", [None, "cpu", "gpu:0", "gpu:1"])
-def test_a_card_that_is_not_current_is_read(cuda: Cuda, call: str, here: str | None) -> None:
+def test_a_gpu_that_is_not_current_is_read(cuda: Cuda, call: str, here: str | None) -> None:
     """A copy to the host works from any GPU, whichever is current; afterwards Paddle's current GPU is restored."""
     with ds.on(here) if here else _nothing():
         before = cuda.current()
@@ -164,7 +161,7 @@ MORE: dict[str, Callable[[Any, Any], list[Any]]] = {
 
 @pytest.mark.parametrize("call", MORE)
 @pytest.mark.parametrize("here", [None, "gpu:0", "gpu:1"])
-def test_every_way_reads_a_card_that_is_not_current(cuda: Cuda, tmp_path: Any, call: str, here: str | None) -> None:
+def test_every_call_reads_a_gpu_that_is_not_current(cuda: Cuda, tmp_path: Any, call: str, here: str | None) -> None:
     with ds.on(here) if here else _nothing():
         before = cuda.current()
         found = MORE[call](made("gpu:1"), tmp_path / "file.safetensors")
@@ -173,7 +170,7 @@ def test_every_way_reads_a_card_that_is_not_current(cuda: Cuda, tmp_path: Any, c
     assert cuda.unordered == []
 
 
-def test_gradients_come_back_from_a_card_that_is_not_current(cuda: Cuda) -> None:
+def test_gradients_come_back_from_a_gpu_that_is_not_current(cuda: Cuda) -> None:
     x = made("cpu")
     x.stop_gradient = False
     ds.place(x, "gpu:1").sum().backward()
@@ -181,7 +178,7 @@ def test_gradients_come_back_from_a_card_that_is_not_current(cuda: Cuda) -> None
 
 
 @pytest.mark.parametrize("needs_gradient", [False, True])
-def test_from_card_to_card_waits_for_the_source(cuda: Cuda, needs_gradient: bool) -> None:
+def test_a_copy_between_gpus_waits_for_the_source(cuda: Cuda, needs_gradient: bool) -> None:
     """Paddle copies on the target's stream, which does not wait for the source's."""
     x = made("gpu:0")
     x.stop_gradient = not needs_gradient
@@ -190,7 +187,7 @@ def test_from_card_to_card_waits_for_the_source(cuda: Cuda, needs_gradient: bool
     assert cuda.unordered == []
 
 
-def test_between_a_plug_ins_devices_a_copy_waits_for_the_source_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_between_plug_in_devices_waits_for_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """``phi::Copy`` uses the target's stream for these, too."""
     with ds.using("paddle"), ds.simulate(gpus=2):
         paddle = import_module("paddle")
@@ -217,7 +214,7 @@ def test_a_metric_log_waits_for_every_stream(cuda: Cuda, monkeypatch: pytest.Mon
     assert order[:2] == [place, "computes"]
 
 
-def test_several_compute_on_the_card_of_their_tensors(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collectives_compute_on_the_gpu_of_their_tensors(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
     """Paddle's operators run on the current GPU, wherever their arguments are."""
     paddle = import_module("paddle")
     several = import_module("devshim_backends._paddle.collectives")
@@ -302,7 +299,7 @@ def refused() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_the_current_card_of_cuda_stays(driver: Driver, call: str) -> None:
+def test_the_current_gpu_of_cuda_stays(driver: Driver, call: str) -> None:
     """Paddle sets it for every operator, and PyTorch and CuPy compute there; a thread without one gets Paddle's."""
     x = made("gpu:1")
     assert driver.context
@@ -311,14 +308,14 @@ def test_the_current_card_of_cuda_stays(driver: Driver, call: str) -> None:
     assert driver.context == 42
 
 
-def test_a_scope_puts_the_current_card_of_cuda_back(driver: Driver) -> None:
+def test_a_scope_restores_the_current_gpu_of_cuda(driver: Driver) -> None:
     driver.context = 42
     with ds.on("gpu:1"):
         driver.context = 777  # one of the program's own operators
     assert driver.context == 42
 
 
-def test_waiting_makes_no_context_on_a_card_that_is_not_used(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synchronize_creates_no_context_on_an_unused_gpu(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
     paddle = import_module("paddle")
     devices = import_module("devshim_backends._paddle.devices")
     waited: list[str] = []
@@ -360,7 +357,7 @@ def with_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     return adapter
 
 
-def test_a_driver_that_is_too_old_has_no_cards(with_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_is_too_old_has_no_gpus(with_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Paddle counts with cudaGetDeviceCount, which then fails: the count is 0, with the reason."""
     import paddle
 
@@ -377,7 +374,7 @@ def test_a_driver_that_is_too_old_has_no_cards(with_cuda: Any, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("kind", [OSError, RuntimeError, SystemError])
-def test_a_card_that_does_not_start_is_not_found(
+def test_a_gpu_that_does_not_start_is_not_found(
     with_cuda: Any, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
     """It is counted, and the first use raises the reason."""
