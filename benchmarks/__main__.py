@@ -40,10 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("environments", nargs="+", metavar="NAME[=PYTHON]", help=", ".join(ORDER))
     parser.add_argument("--rounds", type=int, default=41, help="turns of each comparison (default: 41)")
     parser.add_argument("--results-only", action="store_true", help="leave the page as it is")
-    asked = parser.parse_args(arguments)
-    pairs = [each.partition("=") for each in asked.environments]
-    results = [measure(name, python or sys.executable, asked.rounds) for name, _, python in pairs]
-    if not asked.results_only:
+    options = parser.parse_args(arguments)
+    pairs = [each.partition("=") for each in options.environments]
+    results = [measure(name, python or sys.executable, options.rounds) for name, _, python in pairs]
+    if not options.results_only:
         from benchmarks.report import main as report
 
         sys.exit(report([str(path) for path in results]))

@@ -43,9 +43,9 @@ def forked(module: str) -> float:
         os._exit(0)
     os.close(back)
     with os.fdopen(there) as pipe:
-        told = pipe.read()
+        output = pipe.read()
     os.waitpid(child, 0)
-    return float(told)
+    return float(output)
 
 
 def main() -> None:

@@ -44,8 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Select or deselect the benchmarks of simulated GPUs, which run in their own process."""
-    asked = bool(config.getoption("--bench-simulated"))
-    out = [item for item in items if (item.get_closest_marker("simulated") is not None) != asked]
+    wanted = bool(config.getoption("--bench-simulated"))
+    out = [item for item in items if (item.get_closest_marker("simulated") is not None) != wanted]
     config.hook.pytest_deselected(items=out)
     items[:] = [item for item in items if item not in set(out)]
 

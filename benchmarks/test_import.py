@@ -58,8 +58,8 @@ def test_import_after_the_framework(session: Session, tmp_path: Path) -> None:
     peers = {peer.module: peer.name for peer in session.peers}
     turns = min(session.rounds, 21)
     command = [sys.executable, "-P", str(AFTERWARDS), session.backend, str(turns), *peers]
-    told = subprocess.check_output(command, env=environment(), cwd=tmp_path, text=True)
-    found = json.loads(told.splitlines()[-1])
+    output = subprocess.check_output(command, env=environment(), cwd=tmp_path, text=True)
+    found = json.loads(output.splitlines()[-1])
     case = f"import after {session.backend}"
     row = Row("import", case, "import devshim", target=AFTER, unit="ms")
     session.add(row, spread([each * 1e3 for each in found["devshim"]]), rounds=turns)

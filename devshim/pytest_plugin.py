@@ -67,7 +67,7 @@ def devshim_backend(request: pytest.FixtureRequest) -> Iterator[str]:
     try:
         use(request.param)
     except BackendNotFoundError as error:
-        pytest.fail(f"The backend was asked for and cannot be tested.\n{error}", pytrace=False)
+        pytest.fail(f"The backend was requested, but cannot be tested.\n{error}", pytrace=False)
     yield discovery.canonical(request.param)
     use(before)
 
@@ -99,14 +99,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--devshim-backends",
         type=_split,
         metavar="NAMES",
-        help=f"run tests that take the fixture {_BACKEND} on these (torch,jax,...); '{_INSTALLED}' for all there are",
+        help=f"run tests that use the fixture {_BACKEND} on these (torch,jax,...); '{_INSTALLED}' for all",
     )
     group.addoption(
         "--devshim-in-process",
         action="store_true",
-        help="run them in this process, where a debugger is attached: for one backend at a time",
+        help="run these tests in pytest's own process, for a debugger; only one backend at a time",
     )
-    parser.addini("devshim_backends", "what --devshim-backends is where it is not given", type="args", default=[])
+    parser.addini(
+        "devshim_backends", "the value of --devshim-backends if that option is not given", type="args", default=[]
+    )
 
 
 def _split(names: str) -> list[str]:
@@ -134,10 +136,10 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def _named_backends(config: pytest.Config) -> list[str]:
     """Return the backends asked for by name, on the command line or in the ini file."""
     option = config.getoption("devshim_backends")
-    asked = (
+    requested = (
         option if option is not None else [name for word in config.getini("devshim_backends") for name in _split(word)]
     )
-    return [] if asked == [_INSTALLED] else asked
+    return [] if requested == [_INSTALLED] else requested
 
 
 # ---------------------------------------------------------------------- parametrisation and processes
@@ -145,9 +147,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrise a test with its backends, unless indirect parametrisation names them."""
     if _BACKEND not in metafunc.fixturenames or _is_parametrized(metafunc):
         return
-    asked = _named_backends(metafunc.config)
-    names = list(dict.fromkeys(map(discovery.canonical, asked))) if asked else discovery.installed()
-    if not asked and (_GPUS in metafunc.fixturenames or metafunc.definition.get_closest_marker(_GPUS) is not None):
+    requested = _named_backends(metafunc.config)
+    names = list(dict.fromkeys(map(discovery.canonical, requested))) if requested else discovery.installed()
+    if not requested and (_GPUS in metafunc.fixturenames or metafunc.definition.get_closest_marker(_GPUS) is not None):
         names = [name for name in names if not _cannot_simulate(name)]
     metafunc.parametrize(_BACKEND, names, indirect=True, scope="session")
 
@@ -202,6 +204,6 @@ def _isolate(session: pytest.Session, items: list[pytest.Function]) -> None:
         item.stash[GROUP] = (IsolationGroup(name, simulated), item.nodeid)
         if simulated:
             arguments, options = _simulate_arguments(item, item.callspec.params.get(_GPUS))
-            asked = options.get("gpus", arguments[0] if arguments else 0)
-            item.stash[GPUS] = asked if isinstance(asked, int) else 0
+            requested = options.get("gpus", arguments[0] if arguments else 0)
+            item.stash[GPUS] = requested if isinstance(requested, int) else 0
     session.config.pluginmanager.register(Isolation(session), "devshim-isolation")

@@ -71,16 +71,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("backend", help="the framework: numpy, torch, tensorflow, jax, paddle or mxnet")
     parser.add_argument("--products", type=int, default=1000, help="how many (default: 1000)")
     parser.add_argument("--gpus", type=int, default=0, help="run on so many simulated GPUs")
-    asked = parser.parse_args(arguments)
-    ds.use(asked.backend)
-    if asked.gpus:
-        ds.simulate(asked.gpus)
+    options = parser.parse_args(arguments)
+    ds.use(options.backend)
+    if options.gpus:
+        ds.simulate(options.gpus)
     products = Products(ds.try_gpu())
-    one_by_one = measured(products.one_by_one, asked.products)
-    at_the_end = measured(products.at_the_end, asked.products)
+    one_by_one = measured(products.one_by_one, options.products)
+    at_the_end = measured(products.at_the_end, options.products)
     np.testing.assert_allclose(one_by_one[0], at_the_end[0])
     kind = " (simulated)" if ds.describe(products.device).simulated else ""
-    print(f"{asked.products} products on {products.device}{kind}, {asked.backend}:")
+    print(f"{options.products} products on {products.device}{kind}, {options.backend}:")
     for words, (_, seconds, copies) in (("one by one", one_by_one), ("at the end", at_the_end)):
         print(f"  {words}: {copies:>5} transfer{'s' if copies != 1 else ' '}, {seconds * 1e3:8.1f} ms")
 

@@ -158,9 +158,9 @@ def check(claim: Claim, at: Setting) -> Result:
     """Check one claim; any exception that it raises is its result."""
     result = partial(Result, claim.name, claim.says)
     if claim.cards > at.gpus:
-        return result(SKIP, f"needs {claim.cards} cards")
+        return result(SKIP, f"needs {claim.cards} GPUs")
     if claim.real and at.simulated:
-        return result(SKIP, "needs a real card")
+        return result(SKIP, "needs a real GPU")
     began = time.perf_counter()
     try:
         found = claim.check(at)

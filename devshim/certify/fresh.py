@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from devshim.certify.claims import Broken, Setting, Skip
-from devshim.certify.ends import ending
+from devshim.certify.process_end import describe_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ def fresh(function: Callable[[Setting], Any], at: Setting, **variables: str) -> 
     except subprocess.TimeoutExpired:
         raise Broken(f"a new process did not end within {PATIENCE} seconds") from None
     if done.returncode or not done.stdout:
-        raise Broken(f"a new process {ending(done.returncode, done.stderr)}")
+        raise Broken(f"a new process {describe_end(done.returncode, done.stderr)}")
     answer = json.loads(done.stdout)
     if "skipped" in answer:
         raise Skip(answer["skipped"])

@@ -45,7 +45,7 @@ def _as_the_driver_says(at: Setting, found: ds.MemoryInfo) -> None:
     expect(0.9 < share <= 1.001, f"total is {share:.2f} of what the driver says")
     if found.free is not None and card.free_memory is not None:
         more = found.free - card.free_memory
-        expect(more < found.total / 10, f"{more / 2**30:.1f} GiB more are said to be free than the driver has")
+        expect(more < found.total / 10, f"{more / 2**30:.1f} GiB more are reported as free than the driver reports")
 
 
 @CLAIMS.add("More than a card holds is ds.OutOfMemoryError, and `shrink_batch` finds what fits.")
@@ -57,14 +57,14 @@ def too_large(at: Setting) -> str:
     x, size = ds.shrink_batch(lambda n: ds.zeros((n, block), dtype="uint8", device=at.first), 256)
     expect(1 <= size <= 64, f"{size} of 64 parts of the card fitted")
     del x
-    _settled(at)
+    _release_memory(at)
     return f"{size} of 64 parts fitted"
 
 
 @CLAIMS.add("On a full card `place` and `from_numpy` raise ds.OutOfMemoryError, and a tree stays where it was.")
 def full(at: Setting) -> None:
     """Fill the first GPU, and place more tensors there."""
-    hog = _filled(at)
+    hog = _fill(at)
     array = np.ones(max(_total(at) // 256, 1 << 20), "float32")  # four times the smallest block of the filling
     tree = {"small": ds.ones(3), "large": ds.from_numpy(array)}
     refused(ds.OutOfMemoryError, lambda: ds.place(tree["large"], at.first))
@@ -72,20 +72,20 @@ def full(at: Setting) -> None:
     refused(ds.OutOfMemoryError, lambda: ds.place(tree, at.first))
     expect(ds.placement_of(tree).devices == {ds.cpu()}, "a part of the tree has moved")
     hog.clear()
-    _settled(at)
-    expect(ds.device_of(ds.place(tree, at.first)["large"]) is at.first, "the card is of no use afterwards")
+    _release_memory(at)
+    expect(ds.device_of(ds.place(tree, at.first)["large"]) is at.first, "the GPU cannot be used afterwards")
 
 
 @CLAIMS.add("After an error of a full card the memory in use is what it was, to the byte.")
-def given_back(at: Setting) -> str:
+def memory_released(at: Setting) -> str:
     """Compare `used` before filling the GPU and after."""
-    _settled(at)
+    _release_memory(at)
     before = ds.memory(at.first).used
     if before is None:
         raise Skip("the framework does not say what is in use")
-    hog = _filled(at)
+    hog = _fill(at)
     hog.clear()
-    _settled(at)
+    _release_memory(at)
     after = ds.memory(at.first).used
     expect(after == before, f"{before} bytes before, {after} after")
     return f"{before} bytes"
@@ -98,7 +98,7 @@ def _total(at: Setting) -> int:
     return total
 
 
-def _filled(at: Setting) -> list[Any]:
+def _fill(at: Setting) -> list[Any]:
     """Fill the first GPU with large blocks, then with small ones."""
     hog: list[Any] = []
     for parts in (16, 256):
@@ -112,7 +112,7 @@ def _filled(at: Setting) -> list[Any]:
     return hog
 
 
-def _settled(at: Setting) -> None:
+def _release_memory(at: Setting) -> None:
     gc.collect()
     ds.synchronize(at.first)
     if "empty_cache" not in _gaps():

@@ -48,7 +48,7 @@ def gradients(at: Setting) -> None:
     expect(ds.to_numpy(a).tolist() == [1, 1, 1, 1], "the copy shares memory with its source")
 
 
-@CLAIMS.add("What `place` returns can be read on any other stream at once.", real=True)
+@CLAIMS.add("The result of `place` can be read on any other stream at once.", real=True)
 def any_stream(at: Setting) -> None:
     """Read a small tensor, a large one and a list on a side stream while the main one is busy."""
     torch = ds.framework()
@@ -82,7 +82,7 @@ def overwritten(at: Setting) -> None:
         expect(not wrong, f"round {turn}: {len(wrong)} tensors hold values of another round")
 
 
-@CLAIMS.add("What comes to the host is complete when the call returns, also with non_blocking=True.", real=True)
+@CLAIMS.add("A copy to the host is complete when the call returns, also with non_blocking=True.", real=True)
 def to_host(at: Setting) -> None:
     """Read a tensor on a busy stream."""
     torch = ds.framework()
@@ -221,7 +221,7 @@ def _adam(at: Setting, visit: bool, **options: bool) -> Any:
     return model.weight.detach()
 
 
-@CLAIMS.add("An LSTM on the card runs without cuDNN's warning of scattered weights.", real=True)
+@CLAIMS.add("An LSTM on the GPU runs without cuDNN's warning of scattered weights.", real=True)
 def recurrent(at: Setting) -> None:
     """Move an LSTM to the GPU, back, and to the GPU again."""
     torch = ds.framework()

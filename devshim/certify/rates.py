@@ -45,7 +45,7 @@ def _host(count: int) -> Any:
     return ds.from_numpy(np.ones(count, "float32"))
 
 
-def _moved(x: Any, device: ds.Device) -> Any:
+def _native_move(x: Any, device: ds.Device) -> Any:
     """Move a tensor with the framework's own call."""
     name, native = _name(), device.native()
     if name == "torch":
@@ -84,7 +84,7 @@ def _alone(ours: Callable[[], object], nbytes: int, at: Setting) -> Rate:
 def no_op(at: Setting) -> Rate:
     """Place a tensor that needs no copy."""
     x = ds.place(_host(1024), at.first)
-    return _pair(lambda: ds.place(x, at.first), lambda: _moved(x, at.first), at, 2000)
+    return _pair(lambda: ds.place(x, at.first), lambda: _native_move(x, at.first), at, 2000)
 
 
 @CLAIMS.add("`device_of`")
@@ -98,14 +98,14 @@ def device_of(at: Setting) -> Rate:
 def small_in(at: Setting) -> Rate:
     """Move one small tensor."""
     x = _host(1024)
-    return _pair(lambda: ds.place(x, at.first), lambda: _moved(x, at.first), at, 500)
+    return _pair(lambda: ds.place(x, at.first), lambda: _native_move(x, at.first), at, 500)
 
 
 @CLAIMS.add("`place` of 4 KiB to the host")
 def small_out(at: Setting) -> Rate:
     """Move one small tensor."""
     x = ds.place(_host(1024), at.first)
-    return _pair(lambda: ds.place(x, "cpu"), lambda: _moved(x, ds.cpu()), at, 500)
+    return _pair(lambda: ds.place(x, "cpu"), lambda: _native_move(x, ds.cpu()), at, 500)
 
 
 @CLAIMS.add("`copy` of 4 KiB on the card")
@@ -126,21 +126,21 @@ def run(at: Setting) -> Rate:
 def many_in(at: Setting) -> Rate:
     """Move a list in one call."""
     xs = [_host(1024) for _ in range(20 if at.simulated else 1000)]
-    return _pair(lambda: ds.place(xs, at.first), lambda: [_moved(x, at.first) for x in xs], at, 1)
+    return _pair(lambda: ds.place(xs, at.first), lambda: [_native_move(x, at.first) for x in xs], at, 1)
 
 
 @CLAIMS.add("1,000 tensors of 4 KiB to the host, beside a loop")
 def many_out(at: Setting) -> Rate:
     """Move a list in one call."""
     xs = ds.place([_host(1024) for _ in range(20 if at.simulated else 1000)], at.first)
-    return _pair(lambda: ds.place(xs, "cpu"), lambda: [_moved(x, ds.cpu()) for x in xs], at, 1)
+    return _pair(lambda: ds.place(xs, "cpu"), lambda: [_native_move(x, ds.cpu()) for x in xs], at, 1)
 
 
 @CLAIMS.add("A large tensor in pageable memory to the card")
 def pageable(at: Setting) -> Rate:
     """Move one large tensor."""
     x = _host(_numbers(at))
-    return _speed(lambda: ds.place(x, at.first), lambda: _moved(x, at.first), 4 * _numbers(at), at)
+    return _speed(lambda: ds.place(x, at.first), lambda: _native_move(x, at.first), 4 * _numbers(at), at)
 
 
 @CLAIMS.add("A large NumPy array to the card by `from_numpy`")
@@ -155,14 +155,14 @@ def pinned(at: Setting) -> Rate:
     """Move one large tensor that PyTorch has pinned; its own copy shows the limit of the machine."""
     x = _host(_numbers(at))
     x = x if at.simulated else x.pin_memory()
-    return _speed(lambda: ds.place(x, at.first), lambda: _moved(x, at.first), x.nbytes, at)
+    return _speed(lambda: ds.place(x, at.first), lambda: _native_move(x, at.first), x.nbytes, at)
 
 
 @CLAIMS.add("A large tensor on the card to the host")
 def out(at: Setting) -> Rate:
     """Move one large tensor."""
     x = ds.place(_host(_numbers(at)), at.first)
-    return _speed(lambda: ds.place(x, "cpu"), lambda: _moved(x, ds.cpu()), 4 * _numbers(at), at)
+    return _speed(lambda: ds.place(x, "cpu"), lambda: _native_move(x, ds.cpu()), 4 * _numbers(at), at)
 
 
 @CLAIMS.add("A large tensor on the card to NumPy by `to_numpy`")
@@ -183,7 +183,7 @@ def on_card(at: Setting) -> Rate:
 def between(at: Setting) -> Rate:
     """Move one large tensor from the first GPU to the last."""
     x = ds.place(_host(_numbers(at)), at.first)
-    return _speed(lambda: ds.place(x, at.last), lambda: _moved(x, at.last), 4 * _numbers(at), at)
+    return _speed(lambda: ds.place(x, at.last), lambda: _native_move(x, at.last), 4 * _numbers(at), at)
 
 
 @CLAIMS.add("`all_reduce_` of 50 tensors of 4 MiB over all cards (NCCL where the framework has it)", cards=2)

@@ -12,7 +12,7 @@ from threading import Event, Timer
 from typing import IO, TYPE_CHECKING, Any
 
 from devshim.certify.claims import FAIL, Result
-from devshim.certify.ends import ending, told
+from devshim.certify.process_end import describe_end, last_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ _WORKER = (sys.executable, "-m", "devshim.certify._worker")
 
 
 @dataclass
-class _Seen:
+class _Messages:
     """The messages of one worker: the claim that it runs, and whether it has finished."""
 
     running: dict[str, Any] | None = None
@@ -48,50 +48,50 @@ def environment(simulated: bool) -> dict[str, str]:
 
 def results(at: Setting) -> Iterator[Result]:
     """Yield the result of each claim as it ends."""
-    begin = 0
+    first_claim = 0
     while True:
-        seen, failure = _Seen(), ""
+        messages, failure = _Messages(), ""
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
-            command = [*_WORKER, json.dumps(asdict(at)), str(begin)]
+            command = [*_WORKER, json.dumps(asdict(at)), str(first_claim)]
             late = Event()
             with subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment(at.simulated)
             ) as worker:
                 try:
-                    yield from _read(worker, seen, late)
+                    yield from _read(worker, messages, late)
                 finally:
                     worker.kill()
                     code = worker.wait()
             failure = _failure(code, errors, late.is_set())
-        if seen.finished and not code:
+        if messages.finished and not code:
             return
-        if seen.running is None:
-            says = "The process ends well." if seen.finished else "The framework starts."
+        if messages.running is None:
+            says = "The process ends well." if messages.finished else "The framework starts."
             yield Result("process", says, FAIL, failure)
             return
-        yield Result(seen.running["name"], seen.running["says"], FAIL, failure)
-        begin = seen.running["begins"] + 1
+        yield Result(messages.running["name"], messages.running["says"], FAIL, failure)
+        first_claim = messages.running["begins"] + 1
 
 
-def _read(worker: subprocess.Popen[str], seen: _Seen, late: Event) -> Iterator[Result]:
+def _read(worker: subprocess.Popen[str], messages: _Messages, late: Event) -> Iterator[Result]:
     assert worker.stdout is not None
-    timer = _watched(worker, late)
+    timer = _start_timer(worker, late)
     for line in worker.stdout:
         timer.cancel()
         message = json.loads(line)
         if "result" in message:
-            seen.running = None
+            messages.running = None
             yield Result(**message["result"])
         elif "finished" in message:
-            seen.finished = True
+            messages.finished = True
         else:
-            seen.running = message
-        timer = _watched(worker, late)
+            messages.running = message
+        timer = _start_timer(worker, late)
     worker.wait()
     timer.cancel()
 
 
-def _watched(worker: subprocess.Popen[str], late: Event) -> Timer:
+def _start_timer(worker: subprocess.Popen[str], late: Event) -> Timer:
     """Start a timer that kills a worker after too long a silence."""
 
     def ends() -> None:
@@ -107,5 +107,7 @@ def _watched(worker: subprocess.Popen[str], late: Event) -> Timer:
 def _failure(code: int, errors: IO[str], is_late: bool) -> str:
     errors.seek(0)
     if is_late:
-        return f"the process hangs: it did not answer within {PATIENCE} seconds, and was ended{told(errors.read())}"
-    return f"the process {ending(code, errors.read())}"
+        return (
+            f"the process hangs: it did not answer within {PATIENCE} seconds, and was ended{last_line(errors.read())}"
+        )
+    return f"the process {describe_end(code, errors.read())}"

@@ -66,7 +66,7 @@ def threads(at: Setting) -> None:
 
 
 @CLAIMS.add(
-    "No call leaves another card current than it found, also when it fails.",
+    "No call changes the current GPU, also when it fails.",
     cards=2,
     real=True,
     only=("torch", "paddle", "mxnet", "cupy"),
@@ -92,7 +92,7 @@ def current(at: Setting) -> str:
     for name, call in calls.items():
         call()
         now = driver.current()
-        expect(now == found, f"{name}: card {now} is current, it was {found}")
+        expect(now == found, f"{name}: GPU {now} is current, it was {found}")
     return f"card {found}"
 
 

@@ -80,8 +80,8 @@ def failing(at: Setting) -> None:
 
     parts = ds.split(ds.ones((at.gpus, 2)), ds.try_all_gpus())
     error = _raised(lambda: ds.parallel([work] * at.gpus, parts))
-    told = " ".join([str(error), *getattr(error, "__notes__", ())])
-    expect("on purpose" in told and str(at.last) in told, f"the error says: {told}")
+    text = " ".join([str(error), *getattr(error, "__notes__", ())])
+    expect("on purpose" in text and str(at.last) in text, f"the error says: {text}")
 
 
 def _raised(call: Any) -> BaseException:
@@ -93,7 +93,7 @@ def _raised(call: Any) -> BaseException:
 
 
 @CLAIMS.add(
-    "`parallel` makes each part's card the current one of its thread, and changes no other's.",
+    "`parallel` makes each part's GPU current in its thread, and changes no other thread's current GPU.",
     cards=2,
     real=True,
     only=("torch",),
@@ -102,7 +102,7 @@ def current(at: Setting) -> None:
     """Ask the CUDA runtime in each thread."""
     before = driver.current()
     found = ds.parallel([lambda x: driver.current()] * at.gpus, ds.split(ds.ones((at.gpus, 2)), ds.try_all_gpus()))
-    expect(found == list(range(at.gpus)), f"the current cards were {found}")
+    expect(found == list(range(at.gpus)), f"the current GPUs were {found}")
     expect(driver.current() == before, f"card {driver.current()} is current afterwards, it was {before}")
 
 

@@ -44,13 +44,13 @@ def describing(at: Setting) -> str:
 
 
 def _describing(at: Setting) -> Any:
-    def said() -> list[Any]:
+    def describe() -> list[Any]:
         found = ds.describe(at.last)
         return [found.name, found.total_memory, found.uuid]
 
-    before = said()
+    before = describe()
     ds.to_numpy(ds.ones(3, device=at.last))
-    return before, said()
+    return before, describe()
 
 
 @CLAIMS.add("`set_visible_devices([last])` makes the last GPU `gpu:0`, and the only one.")

@@ -158,14 +158,16 @@ def _seen(host: np.ndarray[Any, Any]) -> str:
     return f"the values are {host.min()} to {host.max()}"
 
 
-@CLAIMS.add("Trees move whole: values, structure and what is not a tensor; a tree that is there is returned itself.")
+@CLAIMS.add(
+    "Trees move completely, with structure and other values; a tree that is on the device already is returned itself."
+)
 def trees(at: Setting) -> None:
     """Move a tree to a GPU and back."""
     arrays = [np.full(64, float(i), "float32") for i in range(200)]
     tree: dict[str, Any] = {"many": [ds.from_numpy(a) for a in arrays], "pair": (ds.ones(3), "text"), "none": None}
     there = ds.place(tree, at.last)
     expect(ds.placement_of(there).devices == {at.last}, f"leaves are on {ds.placement_of(there).devices}")
-    expect(ds.place(there, at.last) is there, "a tree that was there is another object")
+    expect(ds.place(there, at.last) is there, "a tree that was on the device already is another object")
     expect(there["pair"][1] == "text" and there["none"] is None, "what is not a tensor has changed")
     back = ds.place(there, "cpu")
     for i, (x, array) in enumerate(zip(back["many"], arrays, strict=True)):

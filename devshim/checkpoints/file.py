@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.checkpoints import foreign, paths
-from devshim.checkpoints.replace import room_beside
+from devshim.checkpoints.replace import temporary_folder_for
 from devshim.devices.dtypes import DTYPES, numpy_dtype
 from devshim.errors import ArgumentError, CheckpointError
 from devshim.errors.formatting import show
@@ -97,7 +97,7 @@ def write(path: str, arrays: Mapping[str, np.ndarray], metadata: object) -> None
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         hint = "free disk space" if full else "save to a folder that you may write to"
-        raise paths.refused(path, error, "cannot be written", f"{hint}; nothing has changed") from error
+        raise paths.system_error(path, error, "cannot be written", f"{hint}; nothing has changed") from error
 
 
 def _write(target: str, arrays: Mapping[str, np.ndarray], text: str) -> None:
@@ -107,8 +107,8 @@ def _write(target: str, arrays: Mapping[str, np.ndarray], text: str) -> None:
     folder, mode = os.path.dirname(target), _mode(target)
     if not os.path.isdir(folder):
         raise paths.no_folder(folder)
-    with room_beside(target) as room:
-        beside = os.path.join(room, "new")
+    with temporary_folder_for(target) as temporary:
+        beside = os.path.join(temporary, "new")
         os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else 0o600))
         mode = stat.S_IMODE(os.stat(beside).st_mode) if mode is None else mode  # the library makes a new file
         try:
@@ -206,7 +206,7 @@ def opened(path: str) -> Iterator[Opened]:
             raise paths.not_found(path, error) from error
         except OSError as error:
             hint = "check its permissions with `ls -l`"
-            raise paths.refused(path, error, "cannot be read", hint) from error
+            raise paths.system_error(path, error, "cannot be read", hint) from error
         metadata = header.get("__metadata__", {})
         try:
             handle: Any = safe_open(path, framework="np")
@@ -214,7 +214,7 @@ def opened(path: str) -> Iterator[Opened]:
             raise damaged(path, str(error)) from error
         with handle:
             if (handle.metadata() or {}) == metadata:
-                yield Opened(path, handle, header, _told(path, metadata))
+                yield Opened(path, handle, header, _parse_metadata(path, metadata))
                 return
         # Another file replaced it between the two reads: try again.
     raise damaged(path, "other programs replace it continually")
@@ -231,15 +231,15 @@ def _header(path: str) -> dict[str, Any]:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > size - 8 or length > _LONGEST:
-            raise _foreign(path)
+            raise _not_safetensors_error(path)
         text = file.read(length)
-    header = _parsed(path, text)
+    header = _parse_json(path, text)
     if not isinstance(header, dict):
         raise damaged(path, "its header is not a JSON object")
     return header
 
 
-def _foreign(path: str) -> CheckpointError:
+def _not_safetensors_error(path: str) -> CheckpointError:
     """Return the error for a file that does not begin as a safetensors file does."""
     found = foreign.recognized(path)
     if found is None:
@@ -247,30 +247,30 @@ def _foreign(path: str) -> CheckpointError:
     return damaged(path, f"it is {found[0]}", found[1])
 
 
-def _parsed(path: str, text: str | bytes) -> Any:
+def _parse_json(path: str, text: str | bytes) -> Any:
     """Parse strict JSON: no duplicate names, no NaN, and no deeper nesting than Python can follow."""
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_refused)
+        return json.loads(text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise damaged(path, f"its header is not JSON: {error}") from error
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name occurs twice in one object")
     return found
 
 
-def _refused(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _told(path: str, metadata: Mapping[str, str]) -> Any:
+def _parse_metadata(path: str, metadata: Mapping[str, str]) -> Any:
     """Return the metadata that devshim wrote into a file, checked; None if devshim did not write the file."""
     if LABEL not in metadata and CHECKSUM not in metadata:
         return None
     text = metadata.get(LABEL, "")
     if metadata.get(CHECKSUM) != f"{zlib.crc32(text.encode()):08x}":
         raise damaged(path, "its description of its contents is damaged: the checksum differs")
-    return _parsed(path, text)
+    return _parse_json(path, text)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Terms = list[tuple[StoredTensor, Term]]
 
-__all__ = ["by_layers", "listed"]
+__all__ = ["by_layers", "name_some"]
 
 _BY_HAND = "load the file without `into`, and set these weights by hand"
 
@@ -55,19 +55,19 @@ def by_layers(
     same = stored.library == backend.library(obj)
     found: dict[str, Terms] = {}
     for ours, other in zip(mine, theirs, strict=True):
-        unlike = _unlike(ours, other, same)
+        difference = _difference(ours, other, same)
         hint = "create the layers in the order of the saved model; ds.load(path) returns the tensors alone"
-        for role, weight in ours.weights.items() if unlike is None else ():
+        for role, weight in ours.weights.items() if difference is None else ():
             for tensor, term in _terms(role, weight, other["weights"], stored, same):
                 if why := term.theirs.unclear or term.mine.unclear:
-                    unlike, hint = why, _BY_HAND
-                elif unlike is None:
-                    unlike = _unlike_forms(backend, role, tensor, term, leaves[weight.path])
+                    difference, hint = why, _BY_HAND
+                elif difference is None:
+                    difference = _form_difference(backend, role, tensor, term, leaves[weight.path])
                 found.setdefault(weight.path, []).append((tensor, term))
-        if unlike is not None:
+        if difference is not None:
             raise CheckpointError(
                 f"the file does not fit {what}: its {show(ours.path)} ({ours.kind}) would get {show(other['path'])} "
-                f"({show(other['kind'])}) of {stored.title}, and {unlike}; {metadata}",
+                f"({show(other['kind'])}) of {stored.title}, and {difference}; {metadata}",
                 hint,
             )
     sources = {path: _source(backend, leaves[path], terms) for path, terms in found.items()}
@@ -102,7 +102,7 @@ def _terms(role: str, weight: Weight, others: Mapping[str, Weight], stored: Stor
     return found
 
 
-def _unlike_forms(backend: Backend, role: str, tensor: StoredTensor, term: Term, leaf: Leaf) -> str | None:
+def _form_difference(backend: Backend, role: str, tensor: StoredTensor, term: Term, leaf: Leaf) -> str | None:
     """Return why a tensor of the file does not have a weight's form, or None."""
     x = leaf.read()
     shape = backend.shape(x)
@@ -126,7 +126,7 @@ def _require_covered(leaves: Mapping[str, Leaf], found: Mapping[str, Source], un
     lacking = [path for path, leaf in leaves.items() if leaf.kind == "parameter" and path not in filled]
     if lacking:
         raise CheckpointError(
-            f"the file does not fit {what}: no layer that devshim knows on both frameworks contains {listed(lacking)}",
+            f"the file does not fit {what}: no layer that devshim knows on both frameworks has {name_some(lacking)}",
             _BY_HAND,
         )
 
@@ -136,7 +136,7 @@ def _is_model_or_optimizer(source: Source) -> bool:
     return not parts or sum(stop - start for start, stop in parts) == math.prod(source.shape)
 
 
-def listed(names: Sequence[str]) -> str:
+def name_some(names: Sequence[str]) -> str:
     """Return the first of some names, and the number of the others."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(map(show, names[:3])) + more
@@ -147,7 +147,7 @@ def _layers(layers: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{show(each['path'])} ({str(each['kind'])[:20]})" for each in layers[:12]) + more
 
 
-def _unlike(mine: Layer, other: Mapping[str, Any], same: bool) -> str | None:
+def _difference(mine: Layer, other: Mapping[str, Any], same: bool) -> str | None:
     """Return why two layers are not the same, or None."""
     if mine.kind != other["kind"]:
         return "they are of different kinds"

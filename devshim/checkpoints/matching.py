@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from devshim.checkpoints.layer_matching import by_layers, listed
+from devshim.checkpoints.layer_matching import by_layers, name_some
 from devshim.checkpoints.stored import Source
 from devshim.errors import CheckpointError
 from devshim.errors.formatting import show, type_name
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend
     from devshim.contract.models import Leaf
 
-__all__ = ["KEPT", "fit"]
+__all__ = ["KEPT", "match_leaves"]
 
 KEPT = ("parameter", "buffer", "state")
 """The kinds of leaves that are saved."""
 
 
-def fit(backend: Backend, obj: Any, stored: StoredObject, place: str) -> dict[str, Source]:
+def match_leaves(backend: Backend, obj: Any, stored: StoredObject, place: str) -> dict[str, Source]:
     """Return the source of the values of each leaf of a model or optimizer, by the leaf's path.
 
     Raises:
@@ -59,10 +59,10 @@ def fit(backend: Backend, obj: Any, stored: StoredObject, place: str) -> dict[st
             found = by_layers(backend, obj, stored, what, leaves)
         except CheckpointError as error:
             if same:
-                raise _other_names(leaves, stored, what) from error
+                raise _names_mismatch(leaves, stored, what) from error
             raise
     else:
-        raise _other_names(leaves, stored, what)
+        raise _names_mismatch(leaves, stored, what)
     for path, source in found.items():
         _check(backend, leaves[path], source, what)
     _check_ties(leaves, found, what)
@@ -88,10 +88,13 @@ def _weights(kinds: Mapping[str, str]) -> set[str]:
     return weights or set(kinds)
 
 
-def _other_names(leaves: Mapping[str, Any], stored: StoredObject, what: str) -> CheckpointError:
+def _names_mismatch(leaves: Mapping[str, Any], stored: StoredObject, what: str) -> CheckpointError:
     missing = [path for path in leaves if path not in stored.leaves]
     more = [path for path in stored.leaves if path not in leaves]
-    metadata = [f"the file lacks {listed(missing)}" if missing else "", f"it also has {listed(more)}" if more else ""]
+    metadata = [
+        f"the file lacks {name_some(missing)}" if missing else "",
+        f"it also has {name_some(more)}" if more else "",
+    ]
     unbuilt = "" if leaves else "; the model has no weights yet: build it first"
     return CheckpointError(
         f"the file does not fit {what}: {' and '.join(filter(None, metadata))}{unbuilt}",

@@ -17,7 +17,7 @@ from devshim.registry import argument_hints
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["loaded_path", "no_folder", "not_found", "refused", "saved_path"]
+__all__ = ["loaded_path", "no_folder", "not_found", "saved_path", "system_error"]
 
 _LISTED = 1000
 """The number of files in a folder that are searched for a similar name."""
@@ -27,7 +27,7 @@ class _SystemError(CheckpointError, OSError):
     """The system's error about a path."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_made, (self.problem, self.hint, self.errno, self.strerror, self.filename))
+        return (make_error, (self.problem, self.hint, self.errno, self.strerror, self.filename))
 
 
 class _NotFoundError(_SystemError, FileNotFoundError):
@@ -42,7 +42,7 @@ for _cls in (_SystemError, _NotFoundError, _DeniedError):  # users catch them by
     _cls.__module__, _cls.__name__, _cls.__qualname__ = "devshim", "CheckpointError", "CheckpointError"
 
 
-def _made(problem: str, hint: str, number: int | None, text: str | None, path: str) -> CheckpointError:
+def make_error(problem: str, hint: str, number: int | None, text: str | None, path: str) -> CheckpointError:
     kind = type(OSError(number, "")) if number is not None else OSError
     cls = {FileNotFoundError: _NotFoundError, PermissionError: _DeniedError}.get(kind, _SystemError)
     error = cls(problem, hint)
@@ -50,7 +50,7 @@ def _made(problem: str, hint: str, number: int | None, text: str | None, path: s
     return error
 
 
-def refused(path: str, error: OSError, what: str, hint: str) -> CheckpointError:
+def system_error(path: str, error: OSError, what: str, hint: str) -> CheckpointError:
     """Return an error about a path, with the fields of the system's own error.
 
     Args:
@@ -59,7 +59,7 @@ def refused(path: str, error: OSError, what: str, hint: str) -> CheckpointError:
         what: What cannot be done, such as ``"cannot be read"``.
         hint: What to type.
     """
-    return _made(f"{show(path)} {what}: {error.strerror or error}", hint, error.errno, error.strerror, path)
+    return make_error(f"{show(path)} {what}: {error.strerror or error}", hint, error.errno, error.strerror, path)
 
 
 # ---------------------------------------------------------------------- arguments
@@ -74,7 +74,7 @@ def saved_path(obj: Any, path: Any) -> str:
             f"ds.save takes the path second, and was given {show(os.fspath(obj))} first and {described(path)} second",
             f"the arguments are swapped: ds.save(obj, {show(os.fspath(obj))})",
         )
-    return _text(path, lambda text: f"ds.save(obj, {text})")
+    return _path_text(path, lambda text: f"ds.save(obj, {text})")
 
 
 def loaded_path(path: Any, device: Any) -> str:
@@ -91,10 +91,10 @@ def loaded_path(path: Any, device: Any) -> str:
                 f"ds.load takes the path first and the device second, and was given {place} first and {given} second",
                 f"the arguments are swapped: ds.load({given}, {place})",
             )
-    return _text(path, lambda text: f"ds.load({text})")
+    return _path_text(path, lambda text: f"ds.load({text})")
 
 
-def _text(path: Any, call: Callable[[str], str]) -> str:
+def _path_text(path: Any, call: Callable[[str], str]) -> str:
     name = call("").partition("(")[0]
     try:
         text = os.fspath(path)
@@ -124,7 +124,7 @@ def no_folder(folder: str) -> CheckpointError:
     parts = folder.split(os.sep)
     if any(part.startswith("~") for part in parts):
         hint = "'~' is not expanded: ds.save(obj, os.path.expanduser(path))"
-    return _made(f"the folder {folder!r} does not exist", hint, ENOENT, "No such file or directory", folder)
+    return make_error(f"the folder {folder!r} does not exist", hint, ENOENT, "No such file or directory", folder)
 
 
 def not_found(path: str, error: OSError) -> CheckpointError:
@@ -135,15 +135,15 @@ def not_found(path: str, error: OSError) -> CheckpointError:
     elif not os.path.isdir(folder or "."):
         hint = f"there is no folder {show(folder)}: the current folder is {show(os.getcwd())}"
     else:
-        hint = _near(folder, name) or (
+        hint = _similar_file_hint(folder, name) or (
             f"pass the full path: the current folder is {show(os.getcwd())}"
             if not os.path.isabs(path)
             else f"ds.save(obj, {show(path)}) writes one"
         )
-    return _made(f"there is no file {show(path)} to load", hint, error.errno, error.strerror, path)
+    return make_error(f"there is no file {show(path)} to load", hint, error.errno, error.strerror, path)
 
 
-def _near(folder: str, name: str) -> str | None:
+def _similar_file_hint(folder: str, name: str) -> str | None:
     """Return a hint at files of a folder that the user may have meant."""
     from difflib import get_close_matches
     from itertools import islice

@@ -25,13 +25,13 @@ try:
 except ImportError:  # Windows has no such locks: leftover folders stay
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["room_beside"]
+__all__ = ["temporary_folder_for"]
 
 _DAY = 24 * 3600.0
 
 
 @contextmanager
-def room_beside(target: str) -> Iterator[str]:
+def temporary_folder_for(target: str) -> Iterator[str]:
     """Make a folder in which to write a file's successor, and remove it at the end; first remove leftover folders.
 
     Args:
@@ -40,16 +40,16 @@ def room_beside(target: str) -> Iterator[str]:
     folder, name = os.path.split(target)
     kind = f".devshim-{zlib.crc32(os.fsencode(name)):08x}-"
     here = f"{zlib.crc32(platform.node().encode()):08x}"
-    path, lock = _made(os.path.join(folder, f"{kind}{here}-"))
+    path, lock = _make_locked_folder(os.path.join(folder, f"{kind}{here}-"))
     try:
-        _remove_left(folder, kind, here, os.stat(path))
+        _remove_leftovers(folder, kind, here, os.stat(path))
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)  # an error here would hide the error that led here
         os.close(lock)
 
 
-def _made(start: str) -> tuple[str, int]:
+def _make_locked_folder(start: str) -> tuple[str, int]:
     """Make a folder and take a lock on it."""
     while True:
         path = f"{start}{os.urandom(8).hex()}.tmp"
@@ -58,12 +58,12 @@ def _made(start: str) -> tuple[str, int]:
             lock = os.open(path, os.O_RDONLY)
         except FileNotFoundError:  # another writer took it for a leftover, between the two calls
             continue
-        if not _locked(lock, wait=True) or _is_there(path, lock):
+        if not _take_lock(lock, wait=True) or _is_there(path, lock):
             return path, lock
         os.close(lock)  # the same, one call later
 
 
-def _locked(lock: int, *, wait: bool) -> bool:
+def _take_lock(lock: int, *, wait: bool) -> bool:
     """Take the lock of an open folder; return False if another process has it, or the file system has no locks."""
     if fcntl is None:
         return False
@@ -83,7 +83,7 @@ def _is_there(path: str, lock: int) -> bool:
     return os.path.samestat(found, os.fstat(lock))
 
 
-def _remove_left(folder: str, kind: str, here: str, own: os.stat_result) -> None:
+def _remove_leftovers(folder: str, kind: str, here: str, own: os.stat_result) -> None:
     """Remove the folders for a file whose writers have ended."""
     try:
         names = os.listdir(folder)
@@ -104,7 +104,7 @@ def _remove(path: str, latest: float) -> None:
         return
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        if _locked(lock, wait=False) and _is_there(path, lock):
+        if _take_lock(lock, wait=False) and _is_there(path, lock):
             shutil.rmtree(path, ignore_errors=True)
     finally:
         os.close(lock)

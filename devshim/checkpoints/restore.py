@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.checkpoints.arrivals import Arriving
-from devshim.checkpoints.matching import fit
+from devshim.checkpoints.matching import match_leaves
 from devshim.checkpoints.reader import extra_state_of
 from devshim.checkpoints.stored import Source, StoredObject, StoredTensor
 from devshim.devices.device import CPU, Device
@@ -41,10 +41,10 @@ class Restore:
     def __init__(self, file: Opened, device: Device | Placement | None) -> None:
         self._file, self._device, self._arriving = file, device, Arriving(file)
         self._undo: list[Callable[[], None]] = []
-        self._met: list[tuple[str, Any, StoredObject, Backend]] = []
+        self._matched: list[tuple[str, Any, StoredObject, Backend]] = []
         self._objects: list[tuple[str, Any, Backend]] = []
         self._sources: dict[tuple[str, str], Source] = {}
-        self._here: dict[tuple[str, str], Device] = {}
+        self._current_devices: dict[tuple[str, str], Device] = {}
         self._tensors: list[tuple[Cell, Tensor, Backend, Source]] = []
         self._changed = False
 
@@ -58,8 +58,8 @@ class Restore:
         new: list[Later] = []
         try:
             _refuse_model(into, stored)
-            multi_map.mapped([into, stored], self._look, _unlike)
-            for obj in self._met:
+            multi_map.mapped([into, stored], self._check_leaf, _structure_mismatch)
+            for obj in self._matched:
                 self._prepare(*obj)
             for cell, x, backend, source in self._tensors:
                 target = self._target_of(cell, backend.device_of(x), not backend.shape(x))
@@ -67,8 +67,10 @@ class Restore:
                 new.append(self._arriving.read(backend, source, target, brackets(cell)))
             self._arriving.flush()
             arrived = (later.tensor for later in new)
-            result = multi_map.mapped([into, stored], lambda cell, nodes: self._result(nodes, arrived), _unlike)
-            move = moving.Move(self._objects, self._where, self._given, self._arriving.arrived)
+            result = multi_map.mapped(
+                [into, stored], lambda cell, nodes: self._result(nodes, arrived), _structure_mismatch
+            )
+            move = moving.Move(self._objects, self._where, self._new_value, self._arriving.arrived)
             move.prepare()
             with moving.defer_sigint():
                 move.commit(install_hooks=self._device is not None)
@@ -81,30 +83,30 @@ class Restore:
         return result if self._changed else into
 
     # ------------------------------------------------------------------ checking
-    def _look(self, cell: Cell, nodes: list[Any]) -> Any:
+    def _check_leaf(self, cell: Cell, nodes: list[Any]) -> Any:
         """Compare one leaf with the file's value at the same position."""
         mine, theirs = nodes
         if mine is None:
             return None
         backend = registry.backend_for(mine)
         if backend is not None:
-            self._look_at_tensor(cell, mine, theirs, backend)
+            self._check_tensor(cell, mine, theirs, backend)
             return mine
         owner = trees.model_backend(mine)
         if owner is not None:
             self._match_object(cell, mine, theirs, owner)
         elif isinstance(theirs, (StoredTensor, StoredObject)) or not _is_plain(theirs):
-            raise _other(cell, f"{show(mine)} would be replaced by {_called(theirs)}")
+            raise _mismatch(cell, f"{show(mine)} would be replaced by {_described(theirs)}")
         elif not multi_map.same_value(mine, theirs):
             self._changed = True
         return mine
 
-    def _look_at_tensor(self, cell: Cell, mine: Tensor, theirs: Any, backend: Backend) -> None:
+    def _check_tensor(self, cell: Cell, mine: Tensor, theirs: Any, backend: Backend) -> None:
         if not isinstance(theirs, StoredTensor):
-            raise _other(cell, f"a tensor would be replaced by {_called(theirs)}")
+            raise _mismatch(cell, f"a tensor would be replaced by {_described(theirs)}")
         have = (backend.dtype_name(mine), backend.shape(mine))
         if have != (theirs.dtype, theirs.shape):
-            raise _other(
+            raise _mismatch(
                 cell,
                 f"a tensor is {have[0]} of shape {have[1]}, and in the file {theirs.dtype} of shape {theirs.shape}",
             )
@@ -114,22 +116,24 @@ class Restore:
     def _match_object(self, cell: Cell, mine: Any, theirs: Any, backend: Backend) -> None:
         stored = _as_object(theirs)
         if stored is None:
-            raise _other(cell, f"a {type_name(mine)} would be replaced by {_called(theirs)}")
-        self._met.append((key_paths.path_text(cell), mine, stored, backend))
+            raise _mismatch(cell, f"a {type_name(mine)} would be replaced by {_described(theirs)}")
+        self._matched.append((key_paths.path_text(cell), mine, stored, backend))
 
     def _prepare(self, prefix: str, mine: Any, stored: StoredObject, backend: Backend) -> None:
         """Restore a model's or optimizer's extra state, and find the sources of its leaves."""
         if stored.library == backend.library(mine):
-            facts = extra_state_of(self._file, stored, lambda tensor: self._on_host(backend, tensor))
-            if facts is not None:
+            extra_state = extra_state_of(self._file, stored, lambda tensor: self._on_host(backend, tensor))
+            if extra_state is not None:
                 forms = {path: (tensor.shape, tensor.dtype) for path, (_, tensor) in stored.leaves.items()}
-                others = [each for _, each, _, owner in self._met if owner is backend and each is not mine]
+                others = [each for _, each, _, owner in self._matched if owner is backend and each is not mine]
                 with moving.defer_sigint():
                     self._undo.append(backend.create_optimizer_state(mine, others, forms))
-                    self._undo.append(backend.set_extra_state(mine, facts, forms))
-        for path, source in fit(backend, mine, stored, prefix).items():
+                    self._undo.append(backend.set_extra_state(mine, extra_state, forms))
+        for path, source in match_leaves(backend, mine, stored, prefix).items():
             self._sources[prefix, path] = source
-        self._here.update({(prefix, leaf.path): backend.device_of(leaf.read()) for leaf in backend.leaves(mine)})
+        self._current_devices.update(
+            {(prefix, leaf.path): backend.device_of(leaf.read()) for leaf in backend.leaves(mine)}
+        )
         self._objects.append((prefix, mine, backend))
 
     def _on_host(self, backend: Backend, tensor: StoredTensor) -> Tensor:
@@ -148,9 +152,11 @@ class Restore:
     def _where(self, prefix: str, path: str, count: bool = False) -> Device:
         if isinstance(self._device, Device):
             return self._device
-        return self._here[prefix, path] if self._device is None else self._device.of_leaf(prefix, path, count)
+        return (
+            self._current_devices[prefix, path] if self._device is None else self._device.of_leaf(prefix, path, count)
+        )
 
-    def _given(self, prefix: str, leaf: Any, target: Device) -> Later | None:
+    def _new_value(self, prefix: str, leaf: Any, target: Device) -> Later | None:
         """Return the new value of a leaf; None for a leaf that no file contains, such as a gradient."""
         source = self._sources.get((prefix, leaf.path))
         if source is None:
@@ -196,17 +202,17 @@ def _is_plain(node: Any) -> bool:
     return multi_map.is_leaf(node) or children(node) is None
 
 
-def _called(stored: Any) -> str:
+def _described(stored: Any) -> str:
     return stored.in_words() if isinstance(stored, (StoredTensor, StoredObject)) else article(type_name(stored))
 
 
 _EQUAL = "pass an object with the structure of the saved one; None skips the part of the file at that position"
 
 
-def _other(cell: Cell, why: str, hint: str = _EQUAL) -> CheckpointError:
+def _mismatch(cell: Cell, why: str, hint: str = _EQUAL) -> CheckpointError:
     where = brackets(cell)
     return CheckpointError(f"the file does not fit `into`: {f'at {where} ' if where else ''}{why}", hint)
 
 
-def _unlike(cell: Cell, which: int, why: str) -> Exception:
-    return _other(cell, f"the file has {why}")
+def _structure_mismatch(cell: Cell, which: int, why: str) -> Exception:
+    return _mismatch(cell, f"the file has {why}")

@@ -156,7 +156,7 @@ def decoded(table: Any, refer: Callable[[list[Any]], Any]) -> tuple[Any, list[tu
                 referred.append(len(made))
                 made.append(refer(node))
             else:
-                made.append(_made(node, made))
+                made.append(_build_node(node, made))
         except (TypeError, IndexError, OverflowError, KeyError, DevshimError) as error:
             raise ValueError(f"a node of kind {node[0][:20]!r} is invalid: {error}") from error
     cells = _cells(table, made)
@@ -180,7 +180,7 @@ def _cells(table: list[Any], made: list[Any]) -> dict[int, Cell]:
     return cells
 
 
-def _made(node: list[Any], made: list[Any]) -> Any:
+def _build_node(node: list[Any], made: list[Any]) -> Any:
     kind, *rest = node
     if kind in _VALUES:
         return _VALUES[kind](*rest)

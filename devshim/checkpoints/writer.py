@@ -92,14 +92,14 @@ class Writer:
         """Return the description of a model or optimizer."""
         prefix = key_paths.path_text(cell)
         leaves = [leaf for leaf in backend.leaves(obj) if leaf.kind in KEPT]
-        listed = []
+        name_some = []
         names = [moving.joined(prefix, leaf.path) for leaf in leaves]
         self._bring(
             ((id(leaf.owner), leaf.kind), backend, leaf.read(), name) for leaf, name in zip(leaves, names, strict=True)
         )
         for leaf, name in zip(leaves, names, strict=True):
             key = (id(leaf.owner), leaf.kind)  # tied parameters are saved once
-            listed.append([leaf.path, leaf.kind, self._tensor(backend, leaf.read(), name, name, key)])
+            name_some.append([leaf.path, leaf.kind, self._tensor(backend, leaf.read(), name, name, key)])
         is_model = any(leaf.kind == "parameter" for leaf in leaves)
         extra_state = backend.get_extra_state(obj)
         return {
@@ -107,7 +107,7 @@ class Writer:
             "title": backend.title,
             "library": backend.library(obj),
             "class": type_name(obj),
-            "leaves": listed,
+            "leaves": name_some,
             "layers": [_layer(layer) for layer in backend.layers(obj) if layer.weights] if is_model else [],
             "facts": None if extra_state is None else self._nodes(extra_state, moving.joined(prefix, "facts")),
         }

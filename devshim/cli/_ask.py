@@ -87,9 +87,9 @@ def _ask(info: ds.BackendInfo, environment: dict[str, str]) -> Answer:
     return Answer(info, **json.loads(done.stdout))
 
 
-def _end(code: int, told: str) -> str:
+def _end(code: int, errors: str) -> str:
     """Return how a process ended that gave no answer."""
     if code < 0:
         return f"the process was ended by {signal.Signals(-code).name} while it imported the framework"
-    lines = told.strip().splitlines()
+    lines = errors.strip().splitlines()
     return lines[-1].strip() if lines else f"the process ended with code {code}"

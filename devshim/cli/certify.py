@@ -32,18 +32,18 @@ def main(backend: str | None, only: str, quick: bool, simulate: bool, file: Path
     machine = _machine.look()
     answers = [Answer(info) for info in infos] if simulate else ask(infos, simulate=False)
     if not simulate and not any(answer.gpus for answer in answers):
-        complain(_nothing(machine, answers))
+        complain(_no_gpu_error(machine, answers))
         return NO_CARD
     report = Report(machine.driver, [card.name for card in machine.cards], simulate, quick)
     for setting, answer in _settings(answers, Setting("", 0, simulate, quick, only=only)):
-        report.frameworks.append(_checked(setting, answer))
+        report.frameworks.append(_check_framework(setting, answer))
         if file is not None:
             write(file, report.to_json())  # after each framework, so that an interrupt loses little
-    _conclude(report, file)
+    _show_summary(report, file)
     return 1 if report.failed else 0
 
 
-def _nothing(machine: _machine.Machine, answers: Sequence[Answer]) -> ds.DevshimError:
+def _no_gpu_error(machine: _machine.Machine, answers: Sequence[Answer]) -> ds.DevshimError:
     """Return the error that says why there is no GPU, and what to type."""
     broken = [f" {answer.info.title} is broken: {answer.broken}." for answer in answers if answer.broken is not None]
     return ds.DevshimError(
@@ -62,7 +62,7 @@ def _settings(answers: Sequence[Answer], common: Setting) -> list[tuple[Setting,
     return found
 
 
-def _checked(at: Setting, answer: Answer) -> Framework:
+def _check_framework(at: Setting, answer: Answer) -> Framework:
     """Check one framework and print the results."""
     found = Framework(at.backend, answer.info.title, answer.info.version, at.gpus)
     if answer.broken is not None:
@@ -86,18 +86,18 @@ def _show(found: Framework, simulated: bool) -> None:
     columns = [Column("Result", no_wrap=True), Column("Claim"), Column("Seen")]
     grid = Grid(title, columns, styles=_STYLES)
     for result in found.results:
-        said = f"{result.says} ({result.name})" if result.status == FAIL else result.says
-        grid.rows.append((result.status, said, result.note))
+        claim = f"{result.says} ({result.name})" if result.status == FAIL else result.says
+        grid.rows.append((result.status, claim, result.note))
     show(grid)
     say()
 
 
-def _conclude(report: Report, file: Path | None) -> None:
+def _show_summary(report: Report, file: Path | None) -> None:
     for each in report.frameworks:
         if each.results:
             counts = ((PASS, "pass"), (FAIL, "fail"), (SKIP, "skipped"), (RATE, "rates"))
-            told = ", ".join(f"{each.count(status)} {word}" for status, word in counts)
-            say(f"{each.title}: {told}", "bold red" if each.count(FAIL) else "bold")
+            counts_text = ", ".join(f"{each.count(status)} {word}" for status, word in counts)
+            say(f"{each.title}: {counts_text}", "bold red" if each.count(FAIL) else "bold")
     if report.simulated:
         say("These GPUs were simulated: this tried the checks themselves, and certified no GPU.", "yellow")
     if file is not None:

@@ -89,8 +89,8 @@ def _cell(step: StepResult | None) -> list[tuple[str, str]]:
 
 def _native(step: StepResult) -> list[tuple[str, str]]:
     """Return the native lines, and the result if the step failed or was left out."""
-    told = [] if step.holds else [(step.result, "")]
-    return [*((line, "cyan") for line in step.native), *told]
+    lines = [] if step.holds else [(step.result, "")]
+    return [*((line, "cyan") for line in step.native), *lines]
 
 
 def _rows(tours: Sequence[Tour], steps: Sequence[StepResult]) -> Grid:

@@ -62,9 +62,9 @@ def _about_machine(machine: Machine) -> Grid:
     for name, value, effect in machine.variables():
         grid.rows.append((name, f"{value!r}: {effect}"))
     for variable, meaning in environment.KNOWN.items():
-        asked = os.environ.get(variable)
-        if asked:
-            grid.rows.append((variable, f"{asked!r}: {_meaning(variable, asked, meaning)}"))
+        setting = os.environ.get(variable)
+        if setting:
+            grid.rows.append((variable, f"{setting!r}: {_meaning(variable, setting, meaning)}"))
     return grid
 
 
@@ -87,8 +87,8 @@ def _about_frameworks(answers: Sequence[Answer]) -> Grid:
     ]
     grid = Grid("The frameworks", columns, styles={"broken": "bold red"})
     for answer in answers:
-        told = ("broken", answer.broken) if answer.broken is not None else (str(answer.gpus), answer.why)
-        grid.rows.append((answer.info.title, answer.info.version or "unknown", *told))
+        cells = ("broken", answer.broken) if answer.broken is not None else (str(answer.gpus), answer.why)
+        grid.rows.append((answer.info.title, answer.info.version or "unknown", *cells))
     return grid
 
 

@@ -54,10 +54,10 @@ def write(tours: list[Path]) -> None:
     """Write the records of tours that ``devshim tour --json`` recorded into this package's source."""
     found = {}
     for path in tours:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        if told["backend"] != "numpy":
-            steps = {step["name"]: [without_folder(line) for line in step["native"]] for step in told["steps"]}
-            found[told["backend"]] = {"title": told["title"], "version": told["version"], "steps": steps}
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["backend"] != "numpy":
+            steps = {step["name"]: [without_folder(line) for line in step["native"]] for step in record["steps"]}
+            found[record["backend"]] = {"title": record["title"], "version": record["version"], "steps": steps}
     text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
     Path(__file__).with_name(_FILE).write_text(text, encoding="utf-8")
 

@@ -102,9 +102,9 @@ class Tour:
     @classmethod
     def from_json(cls, text: str) -> Tour:
         """Read the text that `to_json` wrote; raise `ValueError`, `TypeError` or `KeyError` for any other text."""
-        told: dict[str, Any] = json.loads(text)
-        steps = [StepResult(**step) for step in told.pop("steps")]
-        return cls(**told, steps=steps)
+        fields: dict[str, Any] = json.loads(text)
+        steps = [StepResult(**step) for step in fields.pop("steps")]
+        return cls(**fields, steps=steps)
 
 
 def main(backend: str | None, gpus: int | None, record: Path | None) -> int:
@@ -136,11 +136,11 @@ def chapter() -> Sequence[Step]:
     return [*cards.CHAPTER, *nets.CHAPTER]
 
 
-def _choose(asked: str | None) -> str:
+def _choose(requested: str | None) -> str:
     """Return the backend asked for, or devshim's default."""
     from devshim.registry import current
 
-    name = asked or environ.get("DEVSHIM_BACKEND") or current.chosen()
+    name = requested or environ.get("DEVSHIM_BACKEND") or current.chosen()
     if name is None:
         have = [each for each in ds.backends() if each != "numpy"]
         raise ds.BackendNotFoundError(
@@ -180,8 +180,8 @@ def run_step(step: Step, tour: Tour) -> StepResult:
     except ds.UnsupportedError as error:  # declared, with its reason
         return _step_result(step, native, f"left out: {reason(error)}", None)
     except Exception as error:  # any exception of a framework: the step fails, and the tour continues
-        told = error.problem if isinstance(error, ds.DevshimError) else str(error)
-        return _step_result(step, native, f"{type(error).__name__}: {told}", False)
+        fields = error.problem if isinstance(error, ds.DevshimError) else str(error)
+        return _step_result(step, native, f"{type(error).__name__}: {fields}", False)
 
 
 def _needs(cards: int, tour: Tour) -> str:

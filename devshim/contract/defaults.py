@@ -78,7 +78,7 @@ class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookB
         array = np.array(values)
         if array.dtype.hasobject or array.dtype.kind in "SU":
             raise ValueError(f"they make an array of dtype {array.dtype}")
-        return self._made(array, dtype, device)
+        return self._place_array(array, dtype, device)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         """Return a tensor whose values are not set. Default: zeros."""
@@ -88,7 +88,7 @@ class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookB
         """Return a tensor of one value; without ``dtype`` the framework's default for that kind of Python number."""
         import numpy as np
 
-        return self._made(np.full(shape, value), dtype, device)
+        return self._place_array(np.full(shape, value), dtype, device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         """Return a tensor of zeros; without ``dtype`` the framework's default float."""
@@ -102,7 +102,7 @@ class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookB
         """Return evenly spaced values in ``[start, stop)``; integers where all three are ints."""
         import numpy as np
 
-        return self._made(np.arange(start, stop, step), dtype, device)
+        return self._place_array(np.arange(start, stop, step), dtype, device)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
@@ -110,15 +110,15 @@ class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookB
         """Return ``num`` evenly spaced values from ``start`` to ``stop``."""
         import numpy as np
 
-        return self._made(np.linspace(start, stop, num, endpoint=endpoint), dtype, device)
+        return self._place_array(np.linspace(start, stop, num, endpoint=endpoint), dtype, device)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
         """Return ones on the k-th diagonal, zeros elsewhere."""
         import numpy as np
 
-        return self._made(np.eye(n_rows, n_cols, k), dtype, device)
+        return self._place_array(np.eye(n_rows, n_cols, k), dtype, device)
 
-    def _made(self, array: np.ndarray, dtype: Any | None, device: Device) -> Tensor:
+    def _place_array(self, array: np.ndarray, dtype: Any | None, device: Device) -> Tensor:
         """Return a new tensor on a device with an array's values, in a dtype of the framework's."""
         made = self.from_numpy(array, device, True)
         return made if dtype is None else self.cast(made, dtype)
@@ -129,11 +129,11 @@ class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookB
 
         Default: NumPy draws them on the host.
         """
-        return self._made(self._drawing().uniform(low, high, shape), dtype, device)
+        return self._place_array(self._drawing().uniform(low, high, shape), dtype, device)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         """Return values drawn from a normal distribution. Default: NumPy draws them on the host."""
-        return self._made(self._drawing().normal(loc, scale, shape), dtype, device)
+        return self._place_array(self._drawing().normal(loc, scale, shape), dtype, device)
 
     def seed(self, value: int) -> None:
         """Restart the framework's own generators on every device; the same seed gives the same draws.

@@ -37,8 +37,8 @@ def count() -> int:
         if not any(card.in_slices for card in cards):  # in MIG mode an index in the variable may not be the card's
             return len(seen)
         slices = ["the first"] if seen else []
-    asked = _ask(value, os.environ.get("CUDA_DEVICE_ORDER"))
-    return len(slices) if asked is None else asked
+    cuda_count = _ask(value, os.environ.get("CUDA_DEVICE_ORDER"))
+    return len(slices) if cuda_count is None else cuda_count
 
 
 @cache
@@ -93,5 +93,5 @@ def refusal() -> str | None:
         driver.cuGetErrorString(status, ctypes.byref(text))
     except (OSError, AttributeError):
         return None
-    told = ", ".join(found.value.decode() for found in (name, text) if found.value) or f"error {status}"
-    return f"the NVIDIA driver's CUDA does not start ({told})"
+    reason = ", ".join(found.value.decode() for found in (name, text) if found.value) or f"error {status}"
+    return f"the NVIDIA driver's CUDA does not start ({reason})"

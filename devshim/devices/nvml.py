@@ -55,7 +55,7 @@ _started: Any = None
 """The module with which devshim started NVML. NVML stays started, because starting it takes the driver milliseconds."""
 
 
-def _asked(question: Any) -> tuple[Any, str | None]:
+def _query(question: Any) -> tuple[Any, str | None]:
     """Return the result of ``question(pynvml)`` and None, or None and the reason why NVML has no answer."""
     try:
         import pynvml
@@ -89,7 +89,7 @@ def _reason(error: Exception) -> str:
 
 def cards() -> list[Card]:
     """Return all NVIDIA cards of the machine; an empty list if no driver answers."""
-    return _asked(_list)[0] or []
+    return _query(_list)[0] or []
 
 
 def _list(pynvml: Any) -> list[Card]:
@@ -134,13 +134,13 @@ def _text(value: str | bytes) -> str:
 
 def driver_version() -> str | None:
     """Return the NVIDIA driver's version, or None if no driver answers."""
-    version = _asked(lambda pynvml: pynvml.nvmlSystemGetDriverVersion())[0]
+    version = _query(lambda pynvml: pynvml.nvmlSystemGetDriverVersion())[0]
     return None if version is None else _text(version)
 
 
 def why_none() -> str:
     """Return why there are no NVIDIA cards, as a sentence fragment."""
-    count, reason = _asked(lambda pynvml: pynvml.nvmlDeviceGetCount())
+    count, reason = _query(lambda pynvml: pynvml.nvmlDeviceGetCount())
     return reason or (f"the driver shows {count}" if count else "the NVIDIA driver answers, but shows no GPU")
 
 

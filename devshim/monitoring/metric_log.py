@@ -121,7 +121,7 @@ class MetricLog:
 
     def _take(self, backend: Backend, value: Tensor) -> None:
         """Check a tensor, take its value, and remember how to read the next one like it."""
-        here = self._checked(backend, value)
+        here = self._check_value(backend, value)
         if len(self._kept) >= self.capacity:
             self._bring()
         explain.show_call(backend, "metric_append")
@@ -147,7 +147,7 @@ class MetricLog:
             self._read, self._read_dtype = reader
         return found
 
-    def _checked(self, backend: Backend, value: Any) -> Device:
+    def _check_value(self, backend: Backend, value: Any) -> Device:
         """Return the device of a tensor that this log may take; raise if it may not."""
         here = backend.device_of(value)
         if here is not self._device:  # a GPU may have computed TensorFlow's int32 in host memory

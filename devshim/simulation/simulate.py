@@ -53,10 +53,10 @@ class Simulation:
         _switch(*self._before)
 
     def __repr__(self) -> str:
-        return f"<{_told(self.gpus, self.memory, self.faults)}>"
+        return f"<{_description(self.gpus, self.memory, self.faults)}>"
 
 
-def _told(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> str:
+def _description(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> str:
     cards = f"{gpus} simulated GPU{'' if gpus == 1 else 's'}"
     size = "" if memory is None else f" of {memory:,} bytes"
     failing = f" with {len(faults)} fault{'' if len(faults) == 1 else 's'}" if faults else ""
@@ -178,8 +178,8 @@ def _set(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, .
     removed_gpus.switch(backend, gpus, memory, faults)
     logging = modules.get("logging")
     if logging is not None:
-        told = f"{_told(gpus, memory, faults)}, computed on the CPU" if gpus else "no more simulated GPUs"
-        logging.getLogger("devshim").info("%s shows %s", backend.title, told)
+        state = f"{_description(gpus, memory, faults)}, computed on the CPU" if gpus else "no more simulated GPUs"
+        logging.getLogger("devshim").info("%s shows %s", backend.title, state)
 
 
 def _refuse_gap(name: str, memory: int | None) -> None:

@@ -14,7 +14,7 @@ import devshim as ds
 from devshim.certify import driver, page
 from devshim.certify.catalogue import claims_for
 from devshim.certify.claims import Claim, Rate, Result, Setting, Skip, check, differences, expect, refused
-from devshim.certify.ends import ending
+from devshim.certify.process_end import describe_end
 from devshim.certify.report import Framework, Report
 from devshim.errors import DevshimError
 
@@ -65,8 +65,8 @@ def test_ctrl_c_is_no_result() -> None:
 
 def test_skips_say_why() -> None:
     never = _raises(AssertionError("it was run"))
-    assert result(never, cards=2).note == "needs 2 cards"
-    assert result(never, Setting("numpy", 1, simulated=True), real=True).note == "needs a real card"
+    assert result(never, cards=2).note == "needs 2 GPUs"
+    assert result(never, Setting("numpy", 1, simulated=True), real=True).note == "needs a real GPU"
     assert result(_raises(Skip("no NVML"))).note == "no NVML"
     gap = result(_raises(ds.UnsupportedError("NumPy has no such thing: it is small", "use another")))
     assert (gap.status, gap.note[:10]) == ("SKIP", "declared: ")
@@ -97,9 +97,9 @@ def test_expectations_hold_under_python_o() -> None:
 
 
 def test_ends_are_named() -> None:
-    assert ending(-11, "") == "was ended by SIGSEGV"
-    assert ending(3, "first\nlast line\n\n") == "ended with exit code 3; it wrote: last line"
-    assert ending(-250, "") == "was ended by signal 250"
+    assert describe_end(-11, "") == "was ended by SIGSEGV"
+    assert describe_end(3, "first\nlast line\n\n") == "ended with exit code 3; it wrote: last line"
+    assert describe_end(-250, "") == "was ended by signal 250"
 
 
 def test_the_end_of_a_process_shows_the_cause_and_not_the_list_of_calls() -> None:
@@ -110,11 +110,11 @@ def test_the_end_of_a_process_shows_the_cause_and_not_the_list_of_calls() -> Non
         @     0x7fa27c256ff4  absl::LogMessage::SendToLog()
         @     0x7fa293b58ba3  PyObject_Vectorcall
     """
-    assert ending(-6, crash).endswith("gpu_executable.cc:1062] Check failed: static_cast<bool>(module_handle)")
+    assert describe_end(-6, crash).endswith("gpu_executable.cc:1062] Check failed: static_cast<bool>(module_handle)")
     thrown = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
-    assert ending(-6, thrown) == "was ended by SIGABRT; it wrote: what():  std::bad_alloc"
+    assert describe_end(-6, thrown) == "was ended by SIGABRT; it wrote: what():  std::bad_alloc"
     python = 'Fatal Python error: Segmentation fault\n\nThread 0x7f (most recent call first):\n  File "x.py", line 1\n'
-    assert ending(-11, python) == "was ended by SIGSEGV; it wrote: Fatal Python error: Segmentation fault"
+    assert describe_end(-11, python) == "was ended by SIGSEGV; it wrote: Fatal Python error: Segmentation fault"
 
 
 @pytest.mark.parametrize(

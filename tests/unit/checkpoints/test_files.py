@@ -485,8 +485,8 @@ def test_what_was_left_on_another_machine_must_be_a_day_old(path: Path, monkeypa
         writer.kill()
         writer.communicate()
         (name,) = left(path)
-        with replace_module.room_beside(str(path)) as room:
-            theirs = os.path.basename(room)
+        with replace_module.temporary_folder_for(str(path)) as temporary:
+            theirs = os.path.basename(temporary)
     os.rename(path.with_name(name), path.with_name(theirs))
     ds.save([1], path)
     assert left(path) == [theirs]
@@ -500,8 +500,8 @@ def test_files_of_the_same_form_that_are_not_ours_stay(path: Path) -> None:
     names = [".devshim-notes", ".devshim-0123456789abcdef.tmp", ".tmpabc", f".{path.name}.tmp"]
     for name in names:
         path.with_name(name).write_bytes(b"")
-    with replace_module.room_beside(str(path)) as room:
-        link = room.replace(".tmp", "0.tmp")
+    with replace_module.temporary_folder_for(str(path)) as temporary:
+        link = temporary.replace(".tmp", "0.tmp")
     os.symlink(path.parent, link)
     ds.save([1], path)
     assert sorted(left(path)) == sorted([*names, os.path.basename(link)])

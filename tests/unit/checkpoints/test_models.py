@@ -423,7 +423,7 @@ UNLIKE: dict[str, tuple[Callable[[Any], Any], str]] = {
         r"its 'dense/kernel' is float32 of shape \(9, 4\).*'0.weight' is float32 of shape \(4, 3\)",
     ),
     "rank": (lambda f: ranked(turned_net(f)), r"its weight has 4 axes, and in the file 2"),
-    "unknown": (lambda f: unknown(turned_net(f)), "'extra' belong to no layer that devshim knows on both frameworks"),
+    "unknown": (lambda f: unknown(turned_net(f)), "no layer that devshim knows on both frameworks has 'extra'"),
 }
 
 

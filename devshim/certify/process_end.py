@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
-__all__ = ["ending", "told"]
+__all__ = ["describe_end", "last_line"]
 
 _CAUSE = re.compile(r"^F\d{4} |Check failed|^terminate called|^what\(\):|^Fatal Python error")
 """A line in which C++ or Python says why it ends the process; the lines after it are a list of calls."""
@@ -13,13 +13,13 @@ _CALLS = re.compile(r"^(@ +0x|\*\*\* |File \"|(Current thread|Thread|Stack) |Ext
 """A line of such a list of calls."""
 
 
-def ending(code: int, errors: str) -> str:
+def describe_end(code: int, errors: str) -> str:
     """Return how a process ended: its signal or exit code, and the line of its standard error that says why."""
     how = f"was ended by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
-    return how + told(errors, crashed=code < 0)
+    return how + last_line(errors, crashed=code < 0)
 
 
-def told(errors: str, crashed: bool = False) -> str:
+def last_line(errors: str, crashed: bool = False) -> str:
     """Return the most useful line of standard error: a crash's cause, or the last line; empty without lines."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     lines = [line for line in lines if not _CALLS.match(line)]
