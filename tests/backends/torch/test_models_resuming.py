@@ -57,7 +57,7 @@ def test_a_model_does_not_fill_a_dict(tmp_path):
         "the file does not fit `into`: it contains a Sequential of PyTorch, and `into` is a dict"
     )
     assert caught.value.hint == (
-        "ds.load(path) without into returns a dict of its tensors by their names: '0.weight', '0.bias'"
+        "ds.load(path) without `into` returns a dict of its tensors by name: '0.weight', '0.bias'"
     )
     assert list(eval(caught.value.hint.partition(" without")[0])) == ["0.weight", "0.bias"]
 
