@@ -142,7 +142,7 @@ class TorchDevices(Backend):
             return _why_no_more_gpus(accelerator_count(kind))
         if kind not in self.kinds():
             return f"this PyTorch ({torch.__version__}) is built without {kind}"
-        return f"that is all the driver of {kind} shows"
+        return "the driver shows no more"
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
         codes = (frame.f_code for frame, _ in walk_tb(error.__traceback__))

@@ -79,7 +79,7 @@ def skip_traced_frames() -> None:
     """Make dynamo skip the devshim frames that it is tracing, and what they call.
 
     After devshim's error, dynamo breaks the graph and calls the outermost of these functions. Without this, it would
-    then trace the functions inside it, and meet threads and files again.
+    then trace the functions inside it, and find threads and files again.
     """
     frame = sys._getframe()
     while frame is not None:

@@ -1,4 +1,4 @@
-"""Fixtures that several files of PyTorch's tests share."""
+"""Fixtures that several test files of this folder share."""
 
 from __future__ import annotations
 

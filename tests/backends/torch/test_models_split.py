@@ -6,6 +6,7 @@ import copy
 import inspect
 import io
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -329,6 +330,20 @@ def test_compiled_models_can_be_split(make):
     x = X if isinstance(model._orig_mod, nn.Sequential) else ds.place(X, "gpu:1")
     assert torch.allclose(model(x).cpu(), expected, atol=1e-6)
     torch._dynamo.reset()
+
+
+def test_operands_are_aligned_before_the_first_part_runs():
+    """In a new thread, no part of a split model has run yet."""
+
+    class Adding(Residual):
+        def forward(self, x, y):
+            return super().forward(x + y)
+
+    model = Adding()
+    ds.place(model, ds.Placement({"a": "gpu:0", "b": "gpu:1"}))
+    with ThreadPoolExecutor(1) as pool:
+        y = pool.submit(model, ds.ones((3, 4)), ds.ones((3, 4), device="gpu:1")).result()
+    assert torch.equal(y.cpu(), model(ds.ones((3, 4), device="gpu:1"), ds.ones((3, 4))).cpu())
 
 
 def test_the_ledger_records_copied_inputs():

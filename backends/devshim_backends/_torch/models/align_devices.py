@@ -28,7 +28,7 @@ class ForwardPass(threading.local):
 
     devices: dict[Any, None] | None = None
     """The devices of the model's parts; None while no split model is running."""
-    last: Any = None
+    last_device: Any = None
     """The device of the part that ran last."""
     aligning: bool = False
     """True while operands are being aligned."""
