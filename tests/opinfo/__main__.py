@@ -21,24 +21,27 @@ from pool import sweep
 def main() -> int:
     """Run the exam and return the exit status."""
     parser = argparse.ArgumentParser(prog="python tests/opinfo", description=__doc__)
-    parser.add_argument("only", nargs="*", metavar="OPERATOR", help="as PyTorch spells it; without any, all")
     parser.add_argument(
-        "--samples", type=int, default=0, help="of each operator, the first ones; 0, the default, for all"
+        "only", nargs="*", metavar="OPERATOR", help="the name of an operator in the database; by default, all operators"
+    )
+    parser.add_argument(
+        "--samples", type=int, default=0, help="the number of samples of each operator; 0, the default, for all"
     )
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=300, help="seconds for one operator")
-    parser.add_argument("--causes", type=int, default=3, help="how many to print of each failure")
-    parser.add_argument("--json", type=Path, help="where to write all reports")
-    asked = parser.parse_args()
-    began = time.perf_counter()
-    reports = sweep(asked.processes, asked.samples, asked.limit, asked.only)
-    if asked.json:
-        asked.json.write_text(json.dumps(reports, indent=1))
-    show(reports, asked.causes)
-    print(f"{time.perf_counter() - began:.0f} seconds")
-    found = unexpected(reports)
-    print(*found, sep="\n", end="\n" if found else "")
-    return 1 if found else 0
+    parser.add_argument("--limit", type=float, default=300, help="the time limit for one operator, in seconds")
+    parser.add_argument("--causes", type=int, default=3, help="the number of causes to print for each failure")
+    parser.add_argument("--json", type=Path, help="a file to write all reports to")
+    options = parser.parse_args()
+    start = time.perf_counter()
+    reports = sweep(options.processes, options.samples, options.limit, options.only)
+    if options.json:
+        options.json.write_text(json.dumps(reports, indent=1))
+    show(reports, options.causes)
+    print(f"{time.perf_counter() - start:.0f} seconds")
+    differences = unexpected(reports)
+    for each in differences:
+        print(each)
+    return 1 if differences else 0
 
 
 if __name__ == "__main__":

@@ -31,18 +31,18 @@ class Call:
     loss_of: Callable[[Any], Any]
 
     @classmethod
-    def drawn(cls, sample: Any, device: torch.device) -> Call:
+    def from_sample(cls, sample: Any, device: torch.device) -> Call:
         """Return the call of a sample as it was drawn for a device."""
         parts = sample.input, sample.args, sample.kwargs
         named = [torch.device(leaf) for leaf in tree_flatten(parts)[0] if _names_device(leaf)]
         target = named[0] if named else device if tensors(parts) else HOST
         # Some samples are views, made without autograd, of a tensor that requires a gradient but never gets one.
-        parts = _each_once(parts, lambda tensor: tensor.detach().requires_grad_(tensor.requires_grad))
+        parts = _map_tensors(parts, lambda tensor: tensor.detach().requires_grad_(tensor.requires_grad))
         return cls(device, target, *parts, sample.broadcasts_input, sample.output_process_fn_grad)
 
     def on_host(self) -> Call:
         """Return the same call on the host."""
-        parts = _each_once((self.input, self.args, self.kwargs), _copied)
+        parts = _map_tensors((self.input, self.args, self.kwargs), _copy_to_host)
         parts = tree_map(lambda leaf: HOST if _names_device(leaf) else leaf, parts)
         return Call(HOST, HOST, *parts, self.broadcasts, self.loss_of)
 
@@ -56,31 +56,31 @@ class Call:
 
     def in_place(self, function: Callable[..., Any]) -> Any:
         """Call the variant that ends in an underscore on a copy of the input, and return the copy."""
-        own = self.input.clone()
-        if function(own, *self.args, **self.kwargs) is not own:
-            raise Differs("what is returned is not what was changed")
-        return own
+        changed = self.input.clone()
+        if function(changed, *self.args, **self.kwargs) is not changed:
+            raise Differs("the operator does not return the tensor that it changed")
+        return changed
 
-    def into(self, function: Callable[..., Any], like: Any, resized: bool) -> Any:
+    def with_out(self, function: Callable[..., Any], like: Any, resized: bool) -> Any:
         """Call the operator with ``out=`` of the result's shape, or empty, and return what it wrote."""
 
-        def room(tensor: torch.Tensor) -> torch.Tensor:
+        def empty(tensor: torch.Tensor) -> torch.Tensor:
             shape = (0,) if resized else tensor.shape
             return torch.ones(shape, dtype=tensor.dtype, device=self.target)  # some leave it unchanged (fft.ihfftn)
 
-        out = room(like) if isinstance(like, torch.Tensor) else tuple(room(each) for each in like)
+        out = empty(like) if isinstance(like, torch.Tensor) else tuple(empty(each) for each in like)
         with torch.no_grad():
             result = function(self.input, *self.args, **self.kwargs, out=out)
         if any(one is not other for one, other in zip(tensors(out), tensors(result), strict=True)):
-            raise Differs("what is returned is not what was given")
+            raise Differs("the operator does not return its out= argument")
         return out
 
     def gradients(self, result: Any) -> Any:
         """Return the gradient of every leaf."""
-        ends = tensors(self.loss_of(result), lambda tensor: tensor.requires_grad)
-        if not ends:
+        outputs = tensors(self.loss_of(result), lambda tensor: tensor.requires_grad)
+        if not outputs:
             return ()
-        return torch.autograd.grad(ends, self.leaves(), [ramp(end) for end in ends], allow_unused=True)
+        return torch.autograd.grad(outputs, self.leaves(), [ramp(end) for end in outputs], allow_unused=True)
 
 
 def takes_out(result: Any) -> bool:
@@ -90,7 +90,7 @@ def takes_out(result: Any) -> bool:
     )
 
 
-def _each_once(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _map_tensors(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return a tree with its tensors changed; one that occurs twice stays one."""
     changed: dict[int, torch.Tensor] = {}
 
@@ -110,7 +110,7 @@ def _names_device(leaf: Any) -> bool:
     return isinstance(leaf, torch.device)
 
 
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
+def _copy_to_host(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy on the host in memory of the same layout: for a view, a view of a copied base."""
     plain = tensor.detach()
     if plain.layout != torch.strided or plain.is_conj() or plain.is_neg() or _is_model_or_optimizer(plain):

@@ -18,9 +18,9 @@ class Differs(AssertionError):
     """The error for a GPU's result that differs from the host's."""
 
 
-def tensors(value: Any, wanted: Callable[[torch.Tensor], bool] = lambda tensor: True) -> list[torch.Tensor]:
+def tensors(value: Any, selects: Callable[[torch.Tensor], bool] = lambda tensor: True) -> list[torch.Tensor]:
     """Return a tree's tensors, or the selected ones."""
-    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor) and wanted(leaf)]
+    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor) and selects(leaf)]
 
 
 def require_device(value: Any, device: torch.device, what: str) -> None:
@@ -30,11 +30,11 @@ def require_device(value: Any, device: torch.device, what: str) -> None:
             raise Differs(f"{what} is on {tensor.device}, not on {device}")
 
 
-def require_alike(card: Any, host: Any, what: str, *, values: bool = True) -> bool:
+def require_alike(gpu: Any, host: Any, what: str, *, values: bool = True) -> bool:
     """Raise if structure, dtype, shape or values differ from the host's.
 
     Args:
-        card: The GPU's result.
+        gpu: The GPU's result.
         host: The host's result.
         what: Its description, for the message.
         values: True if the values are defined; those of ``empty`` are not.
@@ -42,12 +42,12 @@ def require_alike(card: Any, host: Any, what: str, *, values: bool = True) -> bo
     Returns:
         True if the values equal the host's bit for bit, not only within `torch.testing.assert_close`'s tolerances.
     """
-    ours, our_shape = tree_flatten(card)
-    theirs, their_shape = tree_flatten(host)
-    if our_shape != their_shape:
-        raise Differs(f"{what} is {our_shape}, on the host {their_shape}")
+    gpu_leaves, gpu_structure = tree_flatten(gpu)
+    host_leaves, host_structure = tree_flatten(host)
+    if gpu_structure != host_structure:
+        raise Differs(f"{what} is {gpu_structure}, on the host {host_structure}")
     exact = True
-    for one, other in zip(ours, theirs, strict=True):
+    for one, other in zip(gpu_leaves, host_leaves, strict=True):
         if isinstance(other, torch.Tensor):
             exact &= _require_tensor(one, other, what, values)
         elif values and not _same(one, other):
@@ -55,24 +55,24 @@ def require_alike(card: Any, host: Any, what: str, *, values: bool = True) -> bo
     return exact
 
 
-def _require_tensor(card: Any, host: torch.Tensor, what: str, values: bool) -> bool:
-    if not isinstance(card, torch.Tensor):
-        raise Differs(f"{what} is {card!r}, on the host a tensor")
+def _require_tensor(gpu: Any, host: torch.Tensor, what: str, values: bool) -> bool:
+    if not isinstance(gpu, torch.Tensor):
+        raise Differs(f"{what} is {gpu!r}, on the host a tensor")
     for name in ("dtype", "layout", "shape", "requires_grad"):
-        if getattr(card, name) != getattr(host, name):
-            raise Differs(f"{what} has {name} {getattr(card, name)}, on the host {getattr(host, name)}")
+        if getattr(gpu, name) != getattr(host, name):
+            raise Differs(f"{what} has {name} {getattr(gpu, name)}, on the host {getattr(host, name)}")
     if not values:
         return True
-    card, host = card.detach().to(HOST), host.detach()
+    gpu, host = gpu.detach().to(HOST), host.detach()
     if host.dtype == torch.complex32:  # it cannot be compared on the CPU
-        card, host = card.to(torch.complex64), host.to(torch.complex64)
-    if card.layout == torch.strided and torch.equal(card, host):
+        gpu, host = gpu.to(torch.complex64), host.to(torch.complex64)
+    if gpu.layout == torch.strided and torch.equal(gpu, host):
         return True
     try:
-        torch.testing.assert_close(card, host, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(gpu, host, rtol=0, atol=0, equal_nan=True)
     except AssertionError:
         try:
-            torch.testing.assert_close(card, host, equal_nan=True)
+            torch.testing.assert_close(gpu, host, equal_nan=True)
         except AssertionError as error:
             raise Differs(f"{what} has other values: {' '.join(str(error).split())}") from None
         return False

@@ -36,41 +36,41 @@ class Report:
     causes: list[str] = field(default_factory=list)
 
 
-def examine(operator: Any, card: torch.device, used: Callable[[], int], most: int | None = None) -> Report:
+def examine(operator: Any, gpu: torch.device, used: Callable[[], int], max_samples: int | None = None) -> Report:
     """Examine one operator.
 
     Args:
         operator: An ``OpInfo``.
-        card: The GPU.
+        gpu: The GPU.
         used: Returns the bytes in use there.
-        most: The number of samples, starting with the first; None for all.
+        max_samples: The number of samples, starting with the first; None for all.
     """
     report = Report(operator.formatted_name)
     before = used()
     try:
-        for there, host in _draw(operator, card, most):
-            sides = Sides({HOST: host, card: there}, operator.name not in UNDEFINED, report)
+        for on_gpu, host in _samples(operator, gpu, max_samples):
+            sides = Sides({HOST: host, gpu: on_gpu}, operator.name not in UNDEFINED, report)
             _examine_sample(operator, sides)
             report.samples += 1
     except Exception as error:
-        report.causes.append(f"sample {report.samples} cannot be drawn: {_told(error)}")
-    host = there = sides = None
+        report.causes.append(f"sample {report.samples} cannot be made: {_describe(error)}")
+    host = on_gpu = sides = None
     if used() != before:
         gc.collect()  # a raised error refers to its frames, and they to the tensors
     if used() != before:
-        report.causes.append(f"{used() - before} bytes are still in use on the card")
+        report.causes.append(f"{used() - before} bytes are still in use on the GPU")
     return report
 
 
-def _draw(operator: Any, card: torch.device, most: int | None) -> Iterator[tuple[Call, Call]]:
-    """Draw samples as PyTorch makes them for the GPU (some parts belong on the host), and copy them to the host."""
+def _samples(operator: Any, gpu: torch.device, max_samples: int | None) -> Iterator[tuple[Call, Call]]:
+    """Yield samples as PyTorch makes them for the GPU (some parts belong on the host), and copy them to the host."""
     # A few operators exist only for CUDA; if the host refuses them, the GPU must refuse them here, too.
     dtypes = operator.dtypes or operator.dtypesIfCUDA
     dtype = torch.float32 if torch.float32 in dtypes else min(dtypes, key=str)
     differentiable = operator.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
     _seed()
-    for sample in islice(operator.sample_inputs(str(card), dtype, requires_grad=differentiable), most):
-        call = Call.drawn(sample, card)
+    for sample in islice(operator.sample_inputs(str(gpu), dtype, requires_grad=differentiable), max_samples):
+        call = Call.from_sample(sample, gpu)
         yield call, call.on_host()
 
 
@@ -92,7 +92,7 @@ def _examine_sample(operator: Any, sides: Sides) -> None:
             sides.backward("in place, backward", changed)
     if operator.supports_out and takes_out(results[HOST]):
         for part, resized in (("out=", False), ("out= of no size", True)):
-            sides.compare(part, lambda call, resized=resized: call.into(operator, results[HOST], resized))
+            sides.compare(part, lambda call, resized=resized: call.with_out(operator, results[HOST], resized))
 
 
 @dataclass
@@ -103,16 +103,16 @@ class Sides:
     defined: bool
     report: Report
 
-    def compare(self, part: str, do: Callable[[Call], Any]) -> dict[torch.device, Any] | None:
+    def compare(self, part: str, operation: Callable[[Call], Any]) -> dict[torch.device, Any] | None:
         """Run an operation on both sides; return both results, or None if nothing is left to compare."""
         results: dict[torch.device, Any] = {}
         refusals: dict[torch.device, str] = {}
         for device, call in self.calls.items():
             _seed()
             try:
-                results[device] = do(call)
+                results[device] = operation(call)
             except Exception as error:
-                refusals[device] = _told(error)
+                refusals[device] = _describe(error)
         if len(refusals) == len(self.calls):
             self.report.refused += 1
             return None
@@ -129,15 +129,15 @@ class Sides:
             self.compare(part, lambda call: call.gradients(results[call.device]))
 
     def _judge(self, part: str, results: dict[torch.device, Any], refusals: dict[torch.device, str]) -> None:
-        for device, told in refusals.items():
-            raise Differs(f"only {device} refuses: {told}")
-        _, card = self.calls
-        expected = card if "backward" in part else self.calls[card].target
-        require_device(results[card], expected, "a result")
-        if not require_alike(results[card], results[HOST], "the result", values=self.defined):
+        for device, text in refusals.items():
+            raise Differs(f"only {device} refuses: {text}")
+        _, gpu = self.calls
+        expected = gpu if "backward" in part else self.calls[gpu].target
+        require_device(results[gpu], expected, "a result")
+        if not require_alike(results[gpu], results[HOST], "the result", values=self.defined):
             self.report.inexact += 1
         self.report.passed[part] = self.report.passed.get(part, 0) + 1
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

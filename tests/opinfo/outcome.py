@@ -7,12 +7,12 @@ from typing import Any
 from known import ALLOWED, KNOWN
 
 
-def show(reports: list[dict[str, Any]], shown: int) -> None:
+def show(reports: list[dict[str, Any]], max_causes: int) -> None:
     """Print each failure with its causes, and the counts."""
     for report in reports:
         if causes := report["causes"]:
             print(f"{report['operator']}: {KNOWN.get(report['operator'], 'NOT KNOWN')}")
-            print(*(f"    {cause}" for cause in causes[:shown]), sep="\n")
+            print(*(f"    {cause}" for cause in causes[:max_causes]), sep="\n")
     passed = [report for report in reports if not report["causes"]]
     parts: dict[str, int] = {}
     for report in reports:
@@ -20,7 +20,7 @@ def show(reports: list[dict[str, Any]], shown: int) -> None:
             parts[part] = parts.get(part, 0) + count
     print(f"samples: {sum(report['samples'] for report in reports)}; compared:", end=" ")
     print(", ".join(f"{part} {count}" for part, count in parts.items()), end="; ")
-    print(f"refused by host and card alike: {sum(report['refused'] for report in reports)}")
+    print(f"refused by both host and GPU: {sum(report['refused'] for report in reports)}")
     print(f"to the bit: {sum(not report['inexact'] for report in passed)}; the rest within PyTorch's own tolerances")
     print(f"{len(passed)} of {len(reports)}")
 
@@ -30,9 +30,9 @@ def unexpected(reports: list[dict[str, Any]]) -> list[str]:
     failed = {report["operator"] for report in reports if report["causes"]}
     examined = {report["operator"] for report in reports}
     sampled = {report["operator"] for report in reports if report["samples"]}
-    found = [f"{name} fails, and is not known to" for name in sorted(failed - set(KNOWN))]
-    found += [f"{name} is known to fail, and passes" for name in sorted(examined & set(KNOWN) - failed)]
-    found += [f"{name} has no samples" for name in sorted(examined - failed - sampled)]
+    differences = [f"{name} fails, and is not known to" for name in sorted(failed - set(KNOWN))]
+    differences += [f"{name} is known to fail, and passes" for name in sorted(examined & set(KNOWN) - failed)]
+    differences += [f"{name} has no samples" for name in sorted(examined - failed - sampled)]
     if len(failed) > ALLOWED:
-        found.append(f"{len(failed)} operators fail, and {ALLOWED} may")
-    return found
+        differences.append(f"{len(failed)} operators fail, and {ALLOWED} may")
+    return differences

@@ -21,32 +21,32 @@ class Worker:
         names: All operators.
     """
 
-    def __init__(self, most: int, limit: float) -> None:
-        self.most, self.limit = most, limit
+    def __init__(self, max_samples: int, seconds: float) -> None:
+        self.max_samples, self.seconds = max_samples, seconds
         self.start()
 
     def start(self) -> None:
         """Start the process, which first sends the names."""
-        command = [sys.executable, str(WORKER), str(self.most)]
+        command = [sys.executable, str(WORKER), str(self.max_samples)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        told = self._read()
-        if not told:
+        names = self._read()
+        if not names:
             raise SystemExit("no operator can be examined: see the traceback above")
-        self.names: list[str] = json.loads(told)
+        self.names: list[str] = json.loads(names)
 
     def examine(self, number: int) -> dict[str, Any]:
         """Return the report of one operator."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{number}\n")
         self.process.stdin.flush()
-        watch = Timer(self.limit, self.process.kill)
-        watch.start()
+        timer = Timer(self.seconds, self.process.kill)
+        timer.start()
         answer = self._read()
-        watch.cancel()
+        timer.cancel()
         if answer:
             report: dict[str, Any] = json.loads(answer)
             return report
-        cause = f"it ended the process, with status {self.process.wait()}, or took {self.limit:.0f} seconds"
+        cause = f"the process ended with status {self.process.wait()}, or it took {self.seconds:.0f} seconds"
         self.start()
         return {
             "operator": self.names[number],
@@ -68,20 +68,20 @@ class Worker:
         return self.process.stdout.readline()
 
 
-def sweep(processes: int, most: int, limit: float, only: list[str]) -> list[dict[str, Any]]:
+def sweep(processes: int, max_samples: int, seconds: float, only: list[str]) -> list[dict[str, Any]]:
     """Examine operators in several processes, each taking the next one when it is done.
 
     Args:
         processes: The number of processes.
-        most: The number of samples of each operator; 0 for all.
-        limit: Seconds for one operator.
+        max_samples: The number of samples of each operator; 0 for all.
+        seconds: The time limit for one operator.
         only: Names; empty for all.
 
     Returns:
         The reports, in the order of the names.
     """
     with ThreadPoolExecutor(processes) as pool:
-        workers = list(pool.map(lambda _: Worker(most, limit), range(processes)))
+        workers = list(pool.map(lambda _: Worker(max_samples, seconds), range(processes)))
         names = workers[0].names
         if unknown := set(only) - set(names):
             raise SystemExit(f"no such operators: {', '.join(sorted(unknown))}")

@@ -30,7 +30,7 @@ WIDE = {
     torch.bfloat16: torch.float32,
     torch.bool: torch.uint8,
 }
-NOT_COMPARED = {
+EXCLUDED = {
     "torch_ops_aten__flash_attention_forward": "a private entry to CUDA's attention kernels",
     "torch_ops_aten__efficient_attention_forward": "a private entry to CUDA's attention kernels",
     "nn_functional_rrelu": "it draws: the samples of two dtypes get different numbers",
@@ -46,7 +46,7 @@ PAIRS = [
     pytest.param(operator, dtype, id=f"{operator.formatted_name}-{str(dtype).removeprefix('torch.')}")
     for operator in op_db
     for dtype in sorted(set(operator.dtypesIfCUDA or ()) - set(operator.dtypes or ()), key=str)
-    if operator.formatted_name not in NOT_COMPARED
+    if operator.formatted_name not in EXCLUDED
 ]
 
 pytestmark = [
@@ -56,7 +56,7 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def cards():
+def gpus():
     ds.use("torch")
     with ds.simulate(gpus=2):
         yield
@@ -68,17 +68,17 @@ class Host:
     def __init__(self, operator, dtype, sample):
         self.dtype = dtype
         for self.wide in (None, WIDE.get(dtype)):
-            moved = [tree_map(self.moved, each) for each in (sample.input, sample.args, sample.kwargs)]
-            self.leaves = [x for x in tensors(moved) if x.requires_grad]
+            on_host = [tree_map(self.to_host, each) for each in (sample.input, sample.args, sample.kwargs)]
+            self.leaves = [x for x in tensors(on_host) if x.requires_grad]
             try:
                 self.exact = self.wide is None and operator.name not in FORMULAS
-                self.result = FORMULAS.get(operator.name, operator)(moved[0], *moved[1], **moved[2])
+                self.result = FORMULAS.get(operator.name, operator)(on_host[0], *on_host[1], **on_host[2])
                 return
             except RuntimeError:
                 if self.wide is not None:
                     raise
 
-    def moved(self, value):
+    def to_host(self, value):
         if not isinstance(value, torch.Tensor):
             return self.wide if self.wide is not None and value is self.dtype else value
         seen = value.detach().cpu()
@@ -100,22 +100,22 @@ def histogram(x, bins=100, min=0, max=0):
 
 
 def by_numpy(function):
-    def called(x, dim=None, keepdim=False, dtype=None):
+    def operator(x, dim=None, keepdim=False, dtype=None):
         wide = x.detach().to(torch.complex64) if x.dtype is torch.complex32 else x.detach()
         axis = tuple(dim) or None if isinstance(dim, (list, tuple)) else dim  # an empty one means all
         with np.errstate(invalid="ignore"):
             found = function(wide.numpy(), axis=axis, keepdims=keepdim)
         return torch.from_numpy(np.asarray(found)).to(dtype or x.dtype)
 
-    return called
+    return operator
 
 
 FORMULAS = {"histc": histogram, "nansum": by_numpy(np.nansum), "nanmean": by_numpy(np.nanmean)}
 """Operators that the host does not have in a wider dtype either."""
 
 
-def require_alike(card, host, exact, what):
-    for one, other in zip(tensors(card), tensors(host), strict=True):
+def require_alike(gpu, host, exact, what):
+    for one, other in zip(tensors(gpu), tensors(host), strict=True):
         assert one.device == torch.device("sim", 0), what
         seen, other = one.detach().cpu(), other.detach()
         other = other.to(seen.dtype)  # large numbers overflow in both
@@ -138,12 +138,12 @@ def test_operators_are_computed_as_cuda_computes_them(operator, dtype):
         compared += 1
         if operator.name in FORMULAS or operator.name in NO_GRADIENT:
             continue
-        wanted = [x for x in tensors([sample.input, sample.args, sample.kwargs]) if x.requires_grad]
+        leaves = [x for x in tensors([sample.input, sample.args, sample.kwargs]) if x.requires_grad]
         results = [x for x in tensors(there) if x.requires_grad]
-        if wanted and results:
+        if leaves and results:
             kept = [x for x in tensors(host.result) if x.requires_grad]
-            made = gradients(results, wanted)
-            require_alike(made, gradients(kept, host.leaves), host.exact, f"backward of {operator.name}")
+            computed = gradients(results, leaves)
+            require_alike(computed, gradients(kept, host.leaves), host.exact, f"backward of {operator.name}")
     assert compared
 
 
@@ -153,4 +153,4 @@ def gradients(results, leaves):
 
 
 def test_every_excluded_operator_exists():
-    assert {operator.formatted_name for operator in op_db} >= {*NOT_COMPARED, *NO_GRADIENT}
+    assert {operator.formatted_name for operator in op_db} >= {*EXCLUDED, *NO_GRADIENT}

@@ -18,7 +18,7 @@ import exam
 import outcome
 from torch.testing._internal.opinfo.core import SampleInput
 
-KEPT: list[Any] = []
+REFERENCES: list[Any] = []
 
 
 @dataclass
@@ -44,18 +44,18 @@ class Operator:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def card():
+def gpu():
     ds.use("torch")
     with ds.simulate(gpus=2):
         yield ds.gpu(1).native()
     ds.use(None)
 
 
-def causes(operator, card):
-    return exam.examine(operator, card, lambda: ds.memory("gpu:1").used).causes
+def causes(operator, gpu):
+    return exam.examine(operator, gpu, lambda: ds.memory("gpu:1").used).causes
 
 
-def on_card(x):
+def on_gpu(x):
     return x.device.type != "cpu"
 
 
@@ -68,34 +68,34 @@ class Doubled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        return gradient * (3 if on_card(gradient) else 2)
+        return gradient * (3 if on_gpu(gradient) else 2)
 
 
-def refuse_card(x):
-    if on_card(x):
+def refuse_gpu(x):
+    if on_gpu(x):
         raise RuntimeError("not here")
     return x * 2
 
 
 def refuse_host(x):
-    if not on_card(x):
+    if not on_gpu(x):
         raise RuntimeError("not here")
     return x * 2
 
 
 def keep(x):
-    KEPT.append(x.detach() * 2)
+    REFERENCES.append(x.detach() * 2)
     return x * 2
 
 
 def write_elsewhere(x, out=None):
-    if out is None or not on_card(x):
+    if out is None or not on_gpu(x):
         return torch.mul(x, 2, out=out)
     return torch.mul(x, 2)
 
 
-def test_an_operator_without_faults_passes(card):
-    report = exam.examine(Operator(torch.exp, torch.exp_, True), card, lambda: ds.memory("gpu:1").used)
+def test_an_operator_without_faults_passes(gpu):
+    report = exam.examine(Operator(torch.exp, torch.exp_, True), gpu, lambda: ds.memory("gpu:1").used)
     assert report.causes == []
     assert set(report.passed) == {"forward", "backward", "in place", "in place, backward", "out=", "out= of no size"}
     assert report.inexact == 0
@@ -104,37 +104,37 @@ def test_an_operator_without_faults_passes(card):
 @pytest.mark.parametrize(
     ("operator", "cause"),
     [
-        (Operator(lambda x: x * (2 + 1e-3 * on_card(x))), "forward: the result has other values"),
+        (Operator(lambda x: x * (2 + 1e-3 * on_gpu(x))), "forward: the result has other values"),
         (Operator(lambda x: (x * 2).cpu()), "forward: a result is on cpu, not on"),
-        (Operator(lambda x: (x * 2).to("sim:0") if on_card(x) else x * 2), "forward: a result is on sim:0, not on"),
-        (Operator(lambda x: (x * 2).double() if on_card(x) else x * 2), "has dtype torch.float64"),
-        (Operator(lambda x: x.detach() if on_card(x) else x), "has requires_grad False"),
-        (Operator(lambda x: (x,) if on_card(x) else x), "forward: the result is"),
-        (Operator(lambda x: 3 if on_card(x) else 2), "forward: the result is 3, on the host 2"),
-        (Operator(refuse_card), "forward: only sim:1 refuses: RuntimeError: not here"),
+        (Operator(lambda x: (x * 2).to("sim:0") if on_gpu(x) else x * 2), "forward: a result is on sim:0, not on"),
+        (Operator(lambda x: (x * 2).double() if on_gpu(x) else x * 2), "has dtype torch.float64"),
+        (Operator(lambda x: x.detach() if on_gpu(x) else x), "has requires_grad False"),
+        (Operator(lambda x: (x,) if on_gpu(x) else x), "forward: the result is"),
+        (Operator(lambda x: 3 if on_gpu(x) else 2), "forward: the result is 3, on the host 2"),
+        (Operator(refuse_gpu), "forward: only sim:1 refuses: RuntimeError: not here"),
         (Operator(refuse_host), "forward: only cpu refuses: RuntimeError: not here"),
         (Operator(Doubled.apply), "backward: the result has other values"),
-        (Operator(torch.exp, lambda x: x.exp_().add_(int(on_card(x)))), "in place: the result has other values"),
+        (Operator(torch.exp, lambda x: x.exp_().add_(int(on_gpu(x)))), "in place: the result has other values"),
         (Operator(write_elsewhere, supports_out=True), "out=: "),
-        (Operator(keep), "bytes are still in use on the card"),
+        (Operator(keep), "bytes are still in use on the GPU"),
     ],
 )
-def test_a_fault_is_found(card, operator, cause):
-    found = causes(operator, card)
-    KEPT.clear()
-    assert any(cause in each for each in found), found
+def test_a_fault_is_found(gpu, operator, cause):
+    reported = causes(operator, gpu)
+    REFERENCES.clear()
+    assert any(cause in each for each in reported), reported
 
 
-def test_an_inplace_operator_must_return_its_argument(card):
-    found = causes(Operator(torch.exp, lambda x: x.exp() if on_card(x) else x.exp_()), card)
-    assert any("in place: only sim:1 refuses: Differs" in each for each in found), found
+def test_an_inplace_operator_must_return_its_argument(gpu):
+    reported = causes(Operator(torch.exp, lambda x: x.exp() if on_gpu(x) else x.exp_()), gpu)
+    assert any("in place: only sim:1 refuses: Differs" in each for each in reported), reported
 
 
-def test_calls_that_both_refuse_are_counted(card):
+def test_calls_that_both_refuse_are_counted(gpu):
     def refuse(x):
         raise RuntimeError("nowhere")
 
-    report = exam.examine(Operator(refuse), card, lambda: 0)
+    report = exam.examine(Operator(refuse), gpu, lambda: 0)
     assert (report.refused, report.passed, report.causes) == (1, {}, [])
 
 

@@ -17,7 +17,7 @@ from exam import examine
 import devshim as ds
 
 
-def main(most: int | None) -> None:
+def main(max_samples: int | None) -> None:
     """Answer until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # an operator's output must not mix with the answers
@@ -27,10 +27,10 @@ def main(most: int | None) -> None:
 
     ds.use("torch")
     ds.simulate(gpus=2)
-    card = ds.gpu(1).native()  # not the current one, so that a fallback to that is detected
+    gpu = ds.gpu(1).native()  # not the current one, so that a fallback to that is detected
     print(json.dumps([operator.formatted_name for operator in op_db]), file=answers)
     for line in sys.stdin:
-        report = examine(op_db[int(line)], card, lambda: ds.memory("gpu:1").used or 0, most)
+        report = examine(op_db[int(line)], gpu, lambda: ds.memory("gpu:1").used or 0, max_samples)
         print(json.dumps(asdict(report)), file=answers)
 
 
