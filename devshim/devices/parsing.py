@@ -188,7 +188,7 @@ def _hint(spec: object) -> str:
 def _instead(spec: object) -> str:
     """Return the start of a hint for a value that is not text."""
     is_tensor = device_module.FRAMEWORKS.is_tensor(spec)
-    return "ds.device_of(x) is the device of a tensor x; else " if is_tensor else ""
+    return "ds.device_of(x) is the device of a tensor x; otherwise " if is_tensor else ""
 
 
 def _bad_index(text: str) -> tuple[str, str] | None:

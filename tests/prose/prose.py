@@ -82,6 +82,32 @@ def prose(path: Path) -> list[tuple[int, str]]:
     return [(number, line) for number, line in lines if re.search(r"\w", line)]
 
 
+def messages(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the strings of at least four words that are not docstrings, with their numbers; `{}` is a value."""
+    tree = ast.parse(source)
+    skipped = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            skipped.add(id(node.value))
+        elif isinstance(node, ast.JoinedStr):
+            skipped.update(map(id, node.values))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        elif isinstance(node, ast.Constant) and type(node.value) is str and id(node) not in skipped:
+            text = node.value
+        else:
+            continue
+        if len(re.findall(r"[A-Za-z]{2,}", text)) >= 4:
+            yield node.lineno, text
+
+
+def message_faults(text: str) -> list[str]:
+    """Return what is wrong with a message: the patterns of prose, and quotation marks that Python does not have."""
+    plain = re.sub(rf"\b[Tt]here (is|are) no(ne)?\b|\bof ({FRAMEWORKS})'s (?=\w)", "", text)
+    return faults(plain) + ["« or »"] * bool(re.search("[«»]", text))
+
+
 def faults(line: str) -> list[str]:
     """Return what is wrong with a line: the names of the patterns that it matches; what is quoted as code is not."""
     plain = re.sub(r"`+[^`]*`+|«[^»]*»", "", line)

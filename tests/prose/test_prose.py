@@ -38,6 +38,18 @@ BAD = {
 }
 GOOD = ("Return True if a tensor is on the device.", "This is no longer needed.", "`shall` is code.", "Hold the lock.")
 
+NOT_READ = (
+    "devshim/testing/",
+    "devshim/collectives/all_reduce.py",
+    "devshim/placement/placement.py",
+    "devshim/placement/planner.py",
+    "devshim/runtime/memory.py",
+    "devshim/tensors/value_hints.py",
+    "devshim/trees/multi_map.py",
+    "devshim/trees/not_moved.py",
+)
+"""Programs in strings, and files with messages that are still to be rewritten."""
+
 
 @pytest.mark.parametrize("name", prose.PATTERNS)
 def test_a_pattern_sees_what_it_is_about(name):
@@ -62,3 +74,27 @@ def test_few_lines_are_not_plain():
     wrong = [line for line in lines if prose.faults(line)]
     assert len(lines) > 10_000
     assert 100 * len(wrong) / len(lines) < MOST
+
+
+def test_a_message_is_read_and_a_docstring_is_not():
+    source = (
+        'def f():\n    """Nobody reads this one here."""\n    raise E(f"nobody asked for {x}, so no", "two words")\n'
+    )
+    ((number, text),) = prose.messages(source)
+    assert (number, text) == (3, "nobody asked for {}, so no")
+    assert prose.message_faults(text) == ["whoever, nobody, whom"]
+    assert prose.message_faults("cannot keep the promise «x»") == ["« or »"]
+
+
+def test_messages_are_plain():
+    """The messages of devshim and its adapters, without those of NOT_READ."""
+    paths = [path for path in prose.files(["devshim", "backends"]) if path.suffix == ".py"]
+    paths = [path for path in paths if not str(path.relative_to(prose.ROOT)).startswith(NOT_READ)]
+    wrong = [
+        f"{path.relative_to(prose.ROOT)}:{number}: {text} ({fault})"
+        for path in paths
+        for number, text in prose.messages(path.read_text(encoding="utf-8"))
+        for fault in prose.message_faults(text)
+    ]
+    assert len(paths) > 100
+    assert wrong == []

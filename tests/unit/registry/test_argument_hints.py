@@ -347,8 +347,8 @@ TEXTS: dict[str, tuple[type[ds.DevshimError], str, str]] = {
     "ds.on(x)": (
         ds.DeviceSpecError,
         "an object of type ndarray is not a device",
-        "ds.device_of(x) is the device of a tensor x; else write 'cpu', 'gpu:1', 'cuda:1', '/GPU:1', an int (a GPU "
-        "index), or a framework's own device object",
+        "ds.device_of(x) is the device of a tensor x; otherwise write 'cpu', 'gpu:1', 'cuda:1', '/GPU:1', an int (a "
+        "GPU index), or a framework's own device object",
     ),
 }
 
