@@ -226,7 +226,7 @@ class Kit:
         """Return a source and a different target device, for each kind of pair."""
         source, target = self._nearest(request.param[0]), self._nearest(request.param[1])
         if source is target:
-            pytest.skip(f"{HARDWARE}this machine has one card, and the test needs two")
+            pytest.skip(f"{HARDWARE}this machine has one GPU, and the test needs two")
         return source, target
 
     @pytest.fixture(params=["next", "far"])
@@ -240,10 +240,11 @@ class Kit:
         if device.index < count:
             return device
         if "gpu" not in self.adapter.kinds() and not self.adapter.simulated:
-            pytest.skip(f"{HARDWARE}{self.adapter.title} has no cards")
+            pytest.skip(f"{HARDWARE}{self.adapter.title} has no GPUs")
         if count == 0 or self.adapter.simulated:
             pytest.fail(f"{device} was asked for: {self.adapter.why_unavailable('gpu')}")
-        pytest.skip(f"{HARDWARE}this machine has {count} card(s), and the test needs {device.index + 1}")
+        have = f"{count} GPU{'s' if count != 1 else ''}"
+        pytest.skip(f"{HARDWARE}this machine has {have}, and the test needs {device.index + 1}")
 
     def _nearest(self, text: str) -> Device:
         """Return the named device; if it is the second GPU and there is only one real GPU, return that one."""

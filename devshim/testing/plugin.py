@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "feature(*names): the features of devshim.contract.backend.FEATURES a test is about"
     )
     config.addinivalue_line("markers", "hook(*names): hooks the adapter's subclass must write for this test")
-    config.addinivalue_line("markers", "cards(n): needs so many simulated GPUs, as a rule more than two")
+    config.addinivalue_line("markers", "cards(n): needs this many simulated GPUs, usually more than two")
     config.addinivalue_line("markers", "fresh: works in a process of its own, alike for any --devshim-gpus")
     config.addinivalue_line("markers", "gpu: needs a real GPU")
     if config.getoption("--devshim-results") and getattr(config.option, "numprocesses", None):
@@ -49,11 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
     asked = config.getoption("--devshim-gpus")
     if asked is not None:
         os.environ["DEVSHIM_SIMULATE_GPUS"] = str(asked)
-    if simulated(config):
+    if simulated_gpu_count(config):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # simulated GPUs cannot be used together with real ones
 
 
-def simulated(config: pytest.Config) -> int:
+def simulated_gpu_count(config: pytest.Config) -> int:
     """Return the number of simulated GPUs of this run."""
     asked = config.getoption("--devshim-gpus")
     return int(os.environ.get("DEVSHIM_SIMULATE_GPUS") or 0) if asked is None else int(asked)
@@ -71,14 +71,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize the fixtures of the kit with their devices."""
     if metafunc.cls is None or not issubclass(metafunc.cls, Kit):
         return
-    cards, wrap = simulated(metafunc.config), _plain
-    if cards and "simulate" in _gaps(metafunc.cls.backend):
-        cards, wrap = 0, _gap
-    elif not cards:
-        cards, wrap = 2, _real
-    last = f"gpu:{max(cards - 1, 1 if wrap is _real or wrap is _gap else 0)}"
-    every: list[Any] = ["cpu"] if wrap is _gap else ["cpu", *(wrap(f"gpu:{i}") for i in range(cards))]
-    away = [wrap(("cpu", last)), wrap((last, "cpu")), *([wrap(("gpu:0", last))] if cards > 1 else [])]
+    gpus, wrap = simulated_gpu_count(metafunc.config), _plain
+    if gpus and "simulate" in _gaps(metafunc.cls.backend):
+        gpus, wrap = 0, _gap
+    elif not gpus:
+        gpus, wrap = 2, _real
+    last = f"gpu:{max(gpus - 1, 1 if wrap is _real or wrap is _gap else 0)}"
+    every: list[Any] = ["cpu"] if wrap is _gap else ["cpu", *(wrap(f"gpu:{i}") for i in range(gpus))]
+    away = [wrap(("cpu", last)), wrap((last, "cpu")), *([wrap(("gpu:0", last))] if gpus > 1 else [])]
     if "optimizer_name" in metafunc.fixturenames:
         del away[1]  # tests of each optimizer move there and back, which covers both directions
     stay = [("cpu", "cpu"), wrap((last, last))]
@@ -134,7 +134,7 @@ def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
     if item.get_closest_marker("gpu") is not None and "gpu" not in (config.getoption("markexpr") or ""):
         return True
     needed = item.get_closest_marker("cards")
-    if needed is not None and simulated(config) < needed.args[0]:
+    if needed is not None and simulated_gpu_count(config) < needed.args[0]:
         return True
     cls = getattr(item, "cls", None)
     if cls is None or not issubclass(cls, Kit):
@@ -209,8 +209,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _devices(config: pytest.Config, backend: str) -> str:
-    if simulated(config) and "simulate" not in _gaps(backend):
-        return f"{simulated(config)} simulated GPUs"
+    if simulated_gpu_count(config) and "simulate" not in _gaps(backend):
+        return f"{simulated_gpu_count(config)} simulated GPUs"
     return "real GPUs" if "gpu" in (config.getoption("markexpr") or "") else "CPU"
 
 

@@ -31,7 +31,7 @@ KINDS = {
 Record = list[dict[str, Any]]
 
 
-def merged(records: Iterable[Record]) -> Record:
+def merge(records: Iterable[Record]) -> Record:
     """Return results as one sorted record; a later run replaces one of the same backend, version and kind of device."""
     found = {_key(run): run for record in records for run in record}
     order = {name: i for i, name in enumerate(discovery.BUILTIN)}
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str]) -> int:
         return _check(Path(arguments[1]), Path(arguments[2]))
     if arguments[:1] == ["--write"] and len(arguments) > 3:
         kept, target = Path(arguments[1]), Path(arguments[2])
-        record = merged([_read(kept) if kept.exists() else [], *(_read(Path(name)) for name in arguments[3:])])
+        record = merge([_read(kept) if kept.exists() else [], *(_read(Path(name)) for name in arguments[3:])])
         lines = ",\n".join(json.dumps(run) for run in record)  # one line for each run keeps diffs small
         kept.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
         target.write_text(page(record), encoding="utf-8")
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
-    print(page(merged(_read(Path(name)) for name in arguments)), end="")
+    print(page(merge(_read(Path(name)) for name in arguments)), end="")
     return 0
 
 

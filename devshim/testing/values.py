@@ -67,7 +67,7 @@ def bits(a: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
     return a.dtype.newbyteorder("=").name, a.shape, np.ascontiguousarray(a).tobytes()
 
 
-def _strided(a: np.ndarray) -> np.ndarray:
+def _make_strided(a: np.ndarray) -> np.ndarray:
     wide = np.zeros((a.shape[0] * 2, a.shape[1] * 3), a.dtype)
     wide[::2, ::3] = a
     return wide[::2, ::3]
@@ -78,7 +78,7 @@ def _read_only(a: np.ndarray) -> np.ndarray:
     return a
 
 
-def _swapped(a: np.ndarray) -> np.ndarray:
+def _swap_bytes(a: np.ndarray) -> np.ndarray:
     return a.byteswap().view(a.dtype.newbyteorder())
 
 
@@ -95,12 +95,12 @@ LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "contiguous": lambda a: a,
     "transposed": lambda a: a.T,
     "reversed": lambda a: a[::-1, ::-1],
-    "strided": _strided,
+    "strided": _make_strided,
     "broadcast": lambda a: np.broadcast_to(a[0], a.shape),
     "zero_d": lambda a: a[:1, :1].reshape(()),
     "no_elements": lambda a: a[:0],
     "read_only": _read_only,
-    "other_endian": _swapped,
+    "other_endian": _swap_bytes,
     "unaligned": lambda a: at_offset(a, 1),
     "aligned": lambda a: at_offset(a, 0),
 }

@@ -95,7 +95,7 @@ def test_real_cards_are_tested_on_demand_alone(mine: Any, run_kit: Any) -> None:
     assert run_kit("--collect-only", tests).returncode == pytest.ExitCode.NO_TESTS_COLLECTED
     done = run_kit("-m", "gpu", tests)
     assert done.returncode == 1, done.stdout
-    assert "toyframe has no cards of its own" in done.stdout
+    assert "toyframe has no GPUs of its own" in done.stdout
 
 
 @pytest.mark.parametrize("cards", ["1", "2"])
@@ -103,7 +103,7 @@ def test_real_cards_are_tested_as_simulated_ones_are(run_kit: Any, cards: str) -
     done = run_kit("-m", "gpu", "-rs", f"{TOY / 'on_toy.py'}::TestHealthy", TOYFRAME_CARDS=cards)
     assert done.returncode == 0, done.stdout[-3000:]
     assert int(done.stdout.rpartition(" passed")[0].split()[-1]) > 300
-    assert ("this machine has one card" in done.stdout) is (cards == "1")
+    assert ("this machine has one GPU" in done.stdout) is (cards == "1")
 
 
 def test_results_are_counted_per_feature(mine: Any, run_kit: Any, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_gap_that_fails_is_not_hidden() -> None:
 
 def test_the_later_of_two_runs_counts() -> None:
     older, newer = run(place={"failed": 1}), run(place={"passed": 1})
-    assert table.merged([[older], [newer]]) == [newer]
+    assert table.merge([[older], [newer]]) == [newer]
 
 
 @pytest.fixture

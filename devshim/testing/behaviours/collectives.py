@@ -211,5 +211,5 @@ class CollectiveTests(Kit):
         with pytest.raises(RuntimeError, match="failed 1") as caught:
             ds.parallel([work] * 4, inputs)
         assert ended == [0]
-        told = "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
-        assert "cpu" in told
+        text = "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+        assert "cpu" in text

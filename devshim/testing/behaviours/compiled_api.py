@@ -89,7 +89,7 @@ class CompiledApiTests(Kit):
         expected = seen(outside)
         for name, (compiled, _) in self.compilers().items():
             around = self._surroundings(tmp_path / name)
-            done = self._tried(compiled(make(around)), call)
+            done = self._run_compiled(compiled(make(around)), call)
             assert seen(around) == (untouched if done is None else expected)
 
     @hook("compiled")
@@ -98,7 +98,7 @@ class CompiledApiTests(Kit):
         """A call about the current process is refused if the compiler runs or reads the code once for all calls."""
         for name, (compiled, once) in self.compilers().items():
             if once:
-                done = self._tried(compiled(PROCESS[call](self._surroundings(tmp_path / name))))
+                done = self._run_compiled(compiled(PROCESS[call](self._surroundings(tmp_path / name))))
                 assert done is None, "it was done while the function was compiled"
 
     @hook("compiled", "model", "optimizer")
@@ -111,7 +111,7 @@ class CompiledApiTests(Kit):
             around = self._surroundings(tmp_path / name)
             around.model = self.model()
             around.optimizer = self.optimizer(around.model)
-            done = self._tried(compiled(MODELS[call](around)))
+            done = self._run_compiled(compiled(MODELS[call](around)))
             assert not (done and once), "it was done while the function was compiled"
             assert ds.placement_of(around.model).devices == {around.device if done else ds.cpu()}
             assert not around.kept
@@ -137,20 +137,21 @@ class CompiledApiTests(Kit):
     def _inside(self, make: Callable[[Around], Compiled], path: Path, call: str = "") -> list[list[Any]]:
         """Return the results of two calls for each kind of compiled function that does not refuse."""
         tried = [
-            self._tried(compiled(make(self._surroundings(path))), call) for compiled, _ in self.compilers().values()
+            self._run_compiled(compiled(make(self._surroundings(path))), call)
+            for compiled, _ in self.compilers().values()
         ]
         return [done for done in tried if done is not None]
 
-    def _tried(self, fn: Compiled, call: str = "") -> list[Any] | None:
+    def _run_compiled(self, fn: Compiled, call: str = "") -> list[Any] | None:
         """Return the results of two calls, or None if they were refused."""
-        told = "\n\nHint: "  # Paddle replaces it by another error of the same class and text
+        text = "\n\nHint: "  # Paddle replaces it by another error of the same class and text
         try:
             done: list[Any] = self._twice(fn)
         except ds.TracingError as error:
-            told, done = str(error), []
+            text, done = str(error), []
         except self.compiler_fails.get(call, ()):
             done = []
-        assert "\n\nHint: " in told, "it does not say what to do outside"
+        assert "\n\nHint: " in text, "it does not say what to do outside"
         assert not current.TRACED.devices
         assert ds.device_of(ds.zeros(1)) is ds.cpu()
         return done or None

@@ -25,7 +25,7 @@ class Around:
 
     backend: str
     device: Device
-    cards: int
+    gpus: int
     path: Path
     stored: Path
     array: Any
@@ -156,12 +156,12 @@ FACTS: dict[str, Callable[[Around], Compiled]] = {
     "cpu": _if(lambda a, x: ds.cpu() is not a.device or a.device.kind == "cpu"),
     "describe": _if(lambda a, x: ds.describe(a.device).device is a.device),
     "device": _if(lambda a, x: ds.device(str(a.device)) is a.device),
-    "device_count": _if(lambda a, x: ds.device_count("gpu") == a.cards),
-    "devices": _if(lambda a, x: len(ds.devices()) == a.cards + 1),
+    "device_count": _if(lambda a, x: ds.device_count("gpu") == a.gpus),
+    "devices": _if(lambda a, x: len(ds.devices()) == a.gpus + 1),
     "framework": _if(lambda a, x: ds.framework().__name__ == a.backend),
-    "gpu": _if(lambda a, x: ds.gpu(a.cards).index == a.cards),
+    "gpu": _if(lambda a, x: ds.gpu(a.gpus).index == a.gpus),
     "require": _if(lambda a, x: ds.require(a.device) is a.device),
-    "try_all_gpus": _if(lambda a, x: len(ds.try_all_gpus()) == max(1, a.cards)),
+    "try_all_gpus": _if(lambda a, x: len(ds.try_all_gpus()) == max(1, a.gpus)),
     "using": _in(lambda a: ds.using(a.backend)),
     "try_gpu": _if(lambda a, x: ds.try_gpu(a.device.index) is a.device),
 }

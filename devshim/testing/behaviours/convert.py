@@ -24,7 +24,7 @@ OFFSETS = (1, 2, 4, 8, 12, 16, 20, 32, 36, 48, 64)
 SHAPES = [(3, 4), (5,), (), (0, 3), (1, 3), (3, 1), (1, 1)]
 
 
-def watched(x: Any, backend: str) -> Any:
+def convert_slowly(x: Any, backend: str) -> Any:
     """Convert while `explain` is active, so that no fast path is taken."""
     with ds.explain(file=None) as lines:
         y = ds.convert(x, backend)
@@ -150,13 +150,13 @@ class ConvertTests(Kit):
         """A fast path returns the same tensor over the same memory as the slow path under `explain`."""
         a = at_offset(sample(dtype, shape), 0)
         ds.convert(a, self.backend)
-        x, slow = ds.convert(a, self.backend), watched(a, self.backend)
+        x, slow = ds.convert(a, self.backend), convert_slowly(a, self.backend)
         assert type(x) is type(slow)
         assert self.adapter.dtype_name(x) == dtype
         assert self.adapter.shape(x) == shape
         assert ds.device_of(x) is ds.cpu()
         ds.convert(x, "numpy")
-        quick, likewise, thorough = ds.convert(x, "numpy"), ds.convert(slow, "numpy"), watched(x, "numpy")
+        quick, likewise, thorough = ds.convert(x, "numpy"), ds.convert(slow, "numpy"), convert_slowly(x, "numpy")
         for b in (quick, likewise, thorough):
             assert type(b) is np.ndarray
             assert bits(b) == bits(a)
@@ -200,11 +200,11 @@ class ConvertTests(Kit):
             shared = ds.convert(source, backend)
             with ds.transfers() as log:
                 again = ds.convert(source, backend)
-                told = [record.bytes for record in log.records]
+                converting = [record.bytes for record in log.records]
                 ds.convert(source, backend, copy=True)
             assert type(again) is type(shared)
-            copied = [record.bytes for record in log.records[len(told) :]]
+            copied = [record.bytes for record in log.records[len(converting) :]]
             assert copied
-            assert {*told, *copied} == {plain.nbytes}
+            assert {*converting, *copied} == {plain.nbytes}
             is_shared = np.shares_memory(*(ds.convert(each, "numpy") for each in (source, again)))
-            assert (told == []) is is_shared
+            assert (converting == []) is is_shared

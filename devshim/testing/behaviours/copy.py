@@ -25,7 +25,7 @@ COPIES: dict[str, Callable[[Any, Device], list[Any]]] = {
     "gather": lambda x, device: [ds.gather([x, x], device)],
 }
 """Calls that copy a tensor to a device, and return the copies."""
-SEVERAL = ("split", "gather")
+COLLECTIVE = ("split", "gather")
 """The calls among them that need the feature of this name."""
 
 
@@ -112,7 +112,7 @@ class CopyTests(Kit):
 
     @feature("copy", "numpy")
     @pytest.mark.parametrize(
-        "call", [pytest.param(call, marks=[feature("several")] if call in SEVERAL else []) for call in COPIES]
+        "call", [pytest.param(call, marks=[feature("several")] if call in COLLECTIVE else []) for call in COPIES]
     )
     def test_numpy_memory_has_been_read_on_return(self, device: Device, call: str) -> None:
         """A tensor that shares a NumPy array's memory is copied before the call returns; later writes do not matter."""

@@ -192,8 +192,8 @@ class CreationTests(Kit):
         try:
             promoted = ds.asarray(xs)
         except ds.ConversionError as error:
-            told = error.problem
-            if "does not stack tensors of float32 and int32" not in told:
+            problem = error.problem
+            if "does not stack tensors of float32 and int32" not in problem:
                 raise
         else:
             assert self.adapter.dtype_name(promoted).startswith("float")

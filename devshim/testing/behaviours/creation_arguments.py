@@ -29,7 +29,7 @@ NONSENSE: dict[str, Callable[[], object]] = {
     "a float as a number of values": lambda: ds.linspace(0, 1, 2.5),  # type: ignore[arg-type]
     "negative rows": lambda: ds.eye(-2),
     "a diagonal of text": lambda: ds.eye(2, k="1"),  # type: ignore[arg-type]
-    "a dtype nobody has": lambda: ds.zeros(2, dtype="float7"),
+    "an unknown dtype": lambda: ds.zeros(2, dtype="float7"),
     "a number as a dtype": lambda: ds.zeros(2, dtype=32),
 }
 

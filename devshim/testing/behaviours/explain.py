@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 
-def _scoped(device: Any) -> None:
+def _enter_scope(device: Any) -> None:
     with ds.on(device):
         pass
 
@@ -51,7 +51,7 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
     "uniform": lambda x, d: ds.random.uniform(size=2, device=d),
     "normal": lambda x, d: ds.random.normal(size=2, device=d),
     "seed": lambda x, d: ds.random.seed(1),
-    "on": lambda x, d: _scoped(d),
+    "on": lambda x, d: _enter_scope(d),
     "set_device": lambda x, d: ds.set_device(d),
     "run": lambda x, d: ds.run(lambda t: t + t, x),
     "synchronize": lambda x, d: ds.synchronize(d),
@@ -74,10 +74,10 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
     "describe": lambda x, d: ds.describe(d),
     "require": lambda x, d: ds.require(d),
     "convert": lambda x, d: ds.convert(numbers(), ds.framework().__name__.partition(".")[0], d),
-    "MetricLog": lambda x, d: _logged(d),
-    "save": lambda x, d: _saved(x, d),
-    "load": lambda x, d: ds.load(_saved(x, d), d),
-    "load_into": lambda x, d: ds.load(_saved(x, d), into={"x": x}),
+    "MetricLog": lambda x, d: _log(d),
+    "save": lambda x, d: _save(x, d),
+    "load": lambda x, d: ds.load(_save(x, d), d),
+    "load_into": lambda x, d: ds.load(_save(x, d), into={"x": x}),
 }
 NEEDS = {
     **dict.fromkeys(("split", "gather", "all_reduce_", "MetricLog", "asarray_list"), "several"),
@@ -86,7 +86,7 @@ NEEDS = {
 """The feature that a call needs: if it is a declared gap, the call is refused."""
 
 
-def tried(names: Iterable[str]) -> list[Any]:
+def run_calls(names: Iterable[str]) -> list[Any]:
     """Return names of calls as parameters, each with a mark for the feature that it needs."""
     return [pytest.param(name, marks=feature(NEEDS[name])) if name in NEEDS else name for name in names]
 
@@ -108,19 +108,19 @@ WITHOUT = {
 """Public functions without a line, and why."""
 
 
-def _logged(device: Any) -> None:
+def _log(device: Any) -> None:
     log = ds.MetricLog(device)
     log.append(ds.ones((), dtype="float32", device=device))
     log.flush()
 
 
-def _saved(x: Any, device: Any) -> str:
+def _save(x: Any, device: Any) -> str:
     path = str(Path(tempfile.mkdtemp()) / "x.safetensors")
     ds.save({"x": ds.copy(x, device)}, path)
     return path
 
 
-def _parsed(line: str) -> ast.Module:
+def _parse(line: str) -> ast.Module:
     """Parse a line; a block's head gets a body."""
     return ast.parse(f"{line} pass" if line.endswith(":") else line)
 
@@ -128,7 +128,7 @@ def _parsed(line: str) -> ast.Module:
 class ExplainTests(Kit):
     """The lines that an author of a tutorial shows."""
 
-    @pytest.mark.parametrize("call", tried(CALLS))
+    @pytest.mark.parametrize("call", run_calls(CALLS))
     @feature("explain")
     def test_explain_shows_a_native_line_for_every_call(self, call: str, device: Device) -> None:
         """Each public call gives at least one line, printed when it is recorded, that names the call's device."""
@@ -143,7 +143,7 @@ class ExplainTests(Kit):
         lines, printed = in_thread(body)
         assert lines
         assert all(line.strip() for line in lines)
-        assert all(_parsed(line) for line in lines), lines
+        assert all(_parse(line) for line in lines), lines
         assert not any("sim:" in line or "sim_gpu" in line for line in lines), lines
         assert printed == "".join(f"{line}\n" for line in lines)
 
@@ -171,7 +171,7 @@ class ExplainTests(Kit):
             with ds.explain(file=None) as lines:
                 call()
             assert lines, name
-            assert all("model" in line and _parsed(line) for line in lines), lines
+            assert all("model" in line and _parse(line) for line in lines), lines
             assert not any(line.startswith("#") for line in lines), lines
 
     @feature("explain")

@@ -15,7 +15,7 @@ import devshim as ds
 from devshim.testing.base import Kit, in_thread
 from devshim.testing.behaviours import call_sites, implicit_transfers
 from devshim.testing.behaviours.call_sites import SITES, line
-from devshim.testing.behaviours.implicit_transfers import CARRIED, EXPLICIT, HIDDEN, NUMPYS, SEVERAL
+from devshim.testing.behaviours.implicit_transfers import COLLECTIVE, EXPLICIT, IMPLICIT, IMPLICIT_TO_GPU, READ_BY_NUMPY
 from devshim.testing.values import feature, numbers
 
 if TYPE_CHECKING:
@@ -55,21 +55,21 @@ class GuardTests(Kit):
 
     # ------------------------------------------------------------------ guard
     @feature("guard")
-    @pytest.mark.parametrize("how", HIDDEN)
+    @pytest.mark.parametrize("how", IMPLICIT)
     def test_the_guard_refuses_implicit_transfers(self, other_device: Device, how: str) -> None:
         """Reading a GPU's value into Python raises `TransferError` at the line, and works again after the guard."""
         x = self.scalar(other_device)
-        plain = outcome(lambda: HIDDEN[how](x))  # MXNet 1.9 cannot compare a tensor without axes
+        plain = outcome(lambda: IMPLICIT[how](x))  # MXNet 1.9 cannot compare a tensor without axes
         with pytest.raises(plain or ds.TransferError) as caught, ds.guard("error"):
-            HIDDEN[how](x)
+            IMPLICIT[how](x)
         if isinstance(caught.value, ds.TransferError):
             assert f" copies from {other_device} to cpu for " in caught.value.problem
             assert caught.value.problem.partition(" (an implicit transfer) at ")[2].rpartition(":")[0] in HERE
-        assert outcome(lambda: HIDDEN[how](x)) is plain
+        assert outcome(lambda: IMPLICIT[how](x)) is plain
 
     @feature("guard")
     @pytest.mark.parametrize(
-        "how", [pytest.param(how, marks=[feature("several")] if how in SEVERAL else []) for how in EXPLICIT]
+        "how", [pytest.param(how, marks=[feature("several")] if how in COLLECTIVE else []) for how in EXPLICIT]
     )
     def test_the_guard_allows_explicit_transfers(self, device: Device, how: str) -> None:
         """The calls of devshim are explicit transfers, and computing on a device copies nothing."""
@@ -78,12 +78,12 @@ class GuardTests(Kit):
             EXPLICIT[how](x)
 
     @feature("guard")
-    @pytest.mark.parametrize("how", CARRIED)
+    @pytest.mark.parametrize("how", IMPLICIT_TO_GPU)
     def test_the_guard_refuses_implicit_copies_to_a_gpu(self, other_device: Device, how: str) -> None:
         """Host data in an operator with a GPU's tensor is reported before it is copied, or the framework refuses it."""
         x = self.tensor(other_device)
         with ds.guard("error"), pytest.raises(Exception) as caught:  # noqa: PT011 - a refusal is the framework's own
-            CARRIED[how](x)
+            IMPLICIT_TO_GPU[how](x)
         if isinstance(caught.value, ds.TransferError):
             assert f" copies from cpu to {other_device} for an " in caught.value.problem
             assert caught.value.problem.partition(" (an implicit transfer) at ")[2].rpartition(":")[0] in HERE
@@ -129,20 +129,20 @@ class GuardTests(Kit):
         x = self.scalar(other_device)
         at: list[int] = []
         with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
-            SITES[site](HIDDEN[how], x, at)
+            SITES[site](IMPLICIT[how], x, at)
         assert caught.value.problem.endswith(f" (an implicit transfer) at {call_sites.__file__}:{at[-1]}")
 
     @feature("guard")
-    @pytest.mark.parametrize("how", NUMPYS)
+    @pytest.mark.parametrize("how", READ_BY_NUMPY)
     def test_the_guard_refuses_reads_by_numpy(self, other_device: Device, how: str) -> None:
         """If NumPy reads a GPU's values, the guard reports it.
 
         Otherwise they stay there, or the read fails in any case.
         """
         x = self.tensor(other_device)
-        plain = outcome(lambda: NUMPYS[how](x))
+        plain = outcome(lambda: READ_BY_NUMPY[how](x))
         made: list[Any] = []
-        found = refusal(lambda: made.append(NUMPYS[how](x)))
+        found = refusal(lambda: made.append(READ_BY_NUMPY[how](x)))
         if found is not None:
             assert found in (ds.TransferError, plain)
         elif not isinstance(x, np.ndarray):  # NumPy's own

@@ -11,9 +11,9 @@ import numpy as np
 import devshim as ds
 from devshim.testing.values import numbers
 
-__all__ = ["CARRIED", "EXPLICIT", "HIDDEN", "NUMPYS", "SEVERAL"]
+__all__ = ["COLLECTIVE", "EXPLICIT", "IMPLICIT", "IMPLICIT_TO_GPU", "READ_BY_NUMPY"]
 
-HIDDEN: dict[str, Callable[[Any], object]] = {
+IMPLICIT: dict[str, Callable[[Any], object]] = {
     "float": float,
     "int": int,
     "bool": bool,
@@ -29,14 +29,14 @@ HIDDEN: dict[str, Callable[[Any], object]] = {
 }
 """Operations that read a tensor's value into Python, which is an implicit transfer."""
 
-CARRIED: dict[str, Callable[[Any], object]] = {
+IMPLICIT_TO_GPU: dict[str, Callable[[Any], object]] = {
     "an array of NumPy's": lambda x: x + numbers(),
     "an index of the host's": lambda x: x[ds.asarray([0, 1], dtype="int64")],
     "an index of NumPy's": lambda x: x[numbers()[:, 0].astype("int64") % 3],
 }
 """Operations of a GPU's tensor with data on the host."""
 
-NUMPYS: dict[str, Callable[[Any], Any]] = {
+READ_BY_NUMPY: dict[str, Callable[[Any], Any]] = {
     "asarray": np.asarray,
     "array": np.array,
     "another dtype": lambda x: np.asarray(x, dtype="float64"),
@@ -45,7 +45,7 @@ NUMPYS: dict[str, Callable[[Any], Any]] = {
 }
 """Operations by which NumPy reads a tensor's values, if it can."""
 
-SEVERAL = ("all_reduce_", "metrics", "split and gather")
+COLLECTIVE = ("all_reduce_", "metrics", "split and gather")
 """Those of `EXPLICIT` that need ``several``, a feature of `devshim.contract.backend.FEATURES`."""
 
 EXPLICIT: dict[str, Callable[[Any], object]] = {
@@ -64,8 +64,8 @@ EXPLICIT: dict[str, Callable[[Any], object]] = {
     "split and gather": lambda x: ds.gather(ds.split(x, ["cpu", ds.device_of(x)]), "cpu"),
     "all_reduce_": lambda x: ds.all_reduce_([x, ds.place(x, "cpu")]),
     "broadcast": lambda x: ds.broadcast({"x": x}, ["cpu", ds.device_of(x)]),
-    "save and load": lambda x: _saved_and_loaded(x),
-    "metrics": lambda x: _measured(x),
+    "save and load": lambda x: _save_and_load(x),
+    "metrics": lambda x: _measure(x),
     "a scope": lambda x: _in_scope(x),
     "a placement": lambda x: ds.place({"x": x}, ds.Placement({"x": "cpu"})),
 }
@@ -76,13 +76,13 @@ def _assert(x: Any) -> None:
     assert x, "a tensor of one number that is not 0"
 
 
-def _saved_and_loaded(x: Any) -> Any:
+def _save_and_load(x: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         ds.save({"x": x}, f"{folder}/x.safetensors")
         return ds.load(f"{folder}/x.safetensors", ds.device_of(x))
 
 
-def _measured(x: Any) -> Any:
+def _measure(x: Any) -> Any:
     log = ds.MetricLog(ds.device_of(x))
     for value in (1, 2):
         log.append(ds.full((1,), value, dtype="float32", device=ds.device_of(x)))

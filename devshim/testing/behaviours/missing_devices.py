@@ -57,7 +57,7 @@ class MissingDeviceTests(Kit):
     def test_a_missing_device_is_refused(self, call: str, missing_device: object) -> None:
         """Every call that takes a device raises `DeviceNotFoundError` for one that does not exist."""
         x = self.tensor()
-        self.refused(call, x, missing_device)
+        self.assert_refused(call, x, missing_device)
         assert ds.device_of(x) is ds.cpu()
         assert self.same_numbers(x, numbers())
 
@@ -66,7 +66,7 @@ class MissingDeviceTests(Kit):
     def test_a_missing_device_is_refused_in_every_spelling(self, spelling: object) -> None:
         """A missing device is refused in every spelling."""
         for call in ("place", "zeros", "on"):
-            self.refused(call, self.tensor(), spelling)
+            self.assert_refused(call, self.tensor(), spelling)
 
     @feature("missing_device")
     def test_a_refused_scope_changes_nothing(self, missing_device: object) -> None:
@@ -75,13 +75,13 @@ class MissingDeviceTests(Kit):
         def body() -> None:
             before = current.default_device()
             for call in ("on", "set_device"):
-                self.refused(call, self.tensor(), missing_device)
+                self.assert_refused(call, self.tensor(), missing_device)
             assert current.default_device() is before
             assert ds.device_of(ds.zeros(2)) is before
 
         in_thread(body)
 
-    def refused(self, call: str, x: Tensor, device: object) -> None:
+    def assert_refused(self, call: str, x: Tensor, device: object) -> None:
         """Check that a call refuses a device."""
         with pytest.raises(ds.DeviceNotFoundError) as caught:
             CALLS[call](x, device)

@@ -54,13 +54,13 @@ class MixedDeviceTests(Kit):
         """`DeviceMismatchError` names each argument, its device, and the line that fixes it, word for word."""
         x, y = self.tensor(), self.tensor(other_device)
         d = str(other_device)
-        told = f"needs its tensors on one device: x is on cpu, y is on {d}\n\nHint: x = ds.place(x, '{d}')"
+        mismatch = f"needs its tensors on one device: x is on cpu, y is on {d}\n\nHint: x = ds.place(x, '{d}')"
         with pytest.raises(ds.DeviceMismatchError) as caught:
             ds.require_same_device(x=x, y=y)
-        assert str(caught.value) == f"ds.require_same_device {told}"
+        assert str(caught.value) == f"ds.require_same_device {mismatch}"
         with pytest.raises(ds.DeviceMismatchError) as caught:
             ds.run(_nothing, x=x, y=y)
-        assert str(caught.value) == f"ds.run {told}"
+        assert str(caught.value) == f"ds.run {mismatch}"
         with pytest.raises(ds.DeviceMismatchError) as caught:
             ds.run(_nothing, x, [y, y])
         assert caught.value.problem.endswith(f"args[0] is on cpu, args[1][0] is on {d}, args[1][1] is on {d}")
@@ -141,7 +141,7 @@ class MixedDeviceTests(Kit):
     def test_a_refused_operator_raises_device_mismatch_error(self, away: tuple[Device, Device]) -> None:
         """On simulated GPUs the error is a `ds.DeviceMismatchError` and the framework's own, with a ``ds`` name."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: on real cards the framework raises its own error")
+            pytest.skip("hardware: on real GPUs the framework raises its own error")
         x, y = self.tensor(away[0], (2, 2)), self.tensor(away[1], (2, 2))
         mixes: list[Callable[[], Tensor]] = [lambda: x + y, lambda: self.matmul(x, y)]
         for mix in mixes:
@@ -162,7 +162,7 @@ class MixedDeviceTests(Kit):
     def test_a_model_names_simulated_gpus_as_devshim_does(self, away: tuple[Device, Device]) -> None:
         """The error of a model whose input is elsewhere names both devices, and no native name of a simulated GPU."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: on real cards the framework raises its own error")
+            pytest.skip("hardware: on real GPUs the framework raises its own error")
         model = ds.place(self.model(), away[0])
         x = ds.full((6, 4), 0.5, dtype="float32", device=away[1])
         with pytest.raises(ds.DeviceMismatchError) as caught:

@@ -59,7 +59,9 @@ class ModelKit(SubprocessKit):
         """Return inputs and targets on a device."""
         return ds.from_numpy(INPUTS, device), ds.from_numpy(TARGETS, device)
 
-    def trained(self, make: Callable[[Any], Any], moves: list[Any], *, between: bool = False) -> dict[str, np.ndarray]:
+    def train_weights(
+        self, make: Callable[[Any], Any], moves: list[Any], *, between: bool = False
+    ) -> dict[str, np.ndarray]:
         """Return the state after some steps, with a move before each (or between its backward pass and its update)."""
         model = self.model()
         optimizer = make(model)

@@ -17,7 +17,7 @@ import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit
-from devshim.testing.behaviours.simulated_gpus import used
+from devshim.testing.behaviours.simulated_gpus import used_bytes
 from devshim.testing.values import feature
 from devshim.transfers import observing
 
@@ -38,8 +38,8 @@ class ThreadedObserverTests(Kit):
         """Sixteen threads: no call fails, each observer sees its own thread's copies, and all memory is freed."""
         end = time.monotonic() + pytestconfig.getoption("--devshim-stress") / 3  # the test in `cards` also takes time
         counted = "simulate_memory" not in self.adapter.gaps
-        before = [used(device) for device in ds.devices("gpu")] if counted else []
-        observers = [self._ledger, self._explained, self._guarded, self._ledger, self._guarded, self._faults]
+        before = [used_bytes(device) for device in ds.devices("gpu")] if counted else []
+        observers = [self._ledger, self._explain, self._guard, self._ledger, self._guard, self._faults]
         works: list[Callable[[np.random.Generator], None]] = [*[self._copies] * COPYING, *observers]
         failures: list[BaseException] = []
         rounds = [0] * len(works)
@@ -53,7 +53,7 @@ class ThreadedObserverTests(Kit):
             except BaseException as error:
                 failures.append(error)
 
-        with _switching_often():
+        with _switch_often():
             threads = [threading.Thread(target=repeat, args=(number,)) for number in range(len(works))]
             for thread in threads:
                 thread.start()
@@ -64,7 +64,7 @@ class ThreadedObserverTests(Kit):
         assert min(rounds) >= 2
         assert observing.ACTIVE is None
         del threads
-        assert before == ([used(device) for device in ds.devices("gpu")] if counted else [])
+        assert before == ([used_bytes(device) for device in ds.devices("gpu")] if counted else [])
 
     # ------------------------------------------------------------------ threads that copy
     def _copies(self, rng: np.random.Generator) -> None:
@@ -90,13 +90,13 @@ class ThreadedObserverTests(Kit):
         assert found == [(ds.cpu(), ds.gpu(0), 28), (ds.gpu(0), ds.cpu(), 28)]
         del back
 
-    def _explained(self, rng: np.random.Generator) -> None:
+    def _explain(self, rng: np.random.Generator) -> None:
         x = ds.from_numpy(np.zeros(7, "float32"))
         with ds.explain(file=None) as lines:
             ds.place(x, "gpu:0")
         assert len(lines) == 1, lines
 
-    def _guarded(self, rng: np.random.Generator) -> None:
+    def _guard(self, rng: np.random.Generator) -> None:
         x = ds.ones((), device="gpu:0", dtype="float32")
         if "guard" in self.adapter.gaps:
             return
@@ -116,7 +116,7 @@ class ThreadedObserverTests(Kit):
 
 
 @contextmanager
-def _switching_often() -> Iterator[None]:
+def _switch_often() -> Iterator[None]:
     """Let threads switch after ten microseconds instead of five milliseconds."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)

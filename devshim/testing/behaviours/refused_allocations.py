@@ -11,7 +11,7 @@ import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit
-from devshim.testing.behaviours.simulated_gpus import used
+from devshim.testing.behaviours.simulated_gpus import used_bytes
 from devshim.testing.values import feature, hook
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _both() -> list[ds.Device]:
     return ds.devices("gpu")[:2]
 
 
-def _saved(folder: Path) -> Path:
+def _save(folder: Path) -> Path:
     ds.save(_tree(), folder / "tree.safetensors")
     return folder / "tree.safetensors"
 
@@ -43,13 +43,13 @@ CALLS: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Any]]] = {
     "broadcast": (lambda _: _tree(), lambda tree: ds.broadcast(tree, _both())),
     "split": (lambda _: [_tree()["b"]], lambda tree: ds.split(tree, _both())),
     "gather": (lambda _: [_tree(), _tree()], lambda trees: ds.gather([tree["b"] for tree in trees], "gpu:0")),
-    "load": (_saved, lambda path: ds.load(path, "gpu:0")),
+    "load": (_save, lambda path: ds.load(path, "gpu:0")),
     "convert": (lambda _: ds.ones((128,), dtype="float32"), lambda x: ds.convert(x, device="gpu:0")),
     "from_numpy": (lambda _: np.ones((128,), "float32"), lambda a: [ds.from_numpy(a, "gpu:0") for _ in range(3)]),
     "zeros": (lambda _: 128, lambda n: [ds.zeros(n, device="gpu:0") for _ in range(3)]),
 }
 """Call -> its prepared argument, and the call itself."""
-SEVERAL = {"split", "gather"}
+COLLECTIVE = {"split", "gather"}
 
 
 class RefusedAllocationTests(Kit):
@@ -59,7 +59,7 @@ class RefusedAllocationTests(Kit):
     @pytest.mark.parametrize("call", CALLS)
     def test_a_refused_tensor_leaves_no_memory_in_use(self, card: Device, call: str, tmp_path: Path) -> None:
         """Whichever allocation fails, nothing of the call is on a GPU inside ``except ds.OutOfMemoryError``."""
-        if call in SEVERAL and "several" in self.adapter.gaps:
+        if call in COLLECTIVE and "several" in self.adapter.gaps:
             return
         prepare, work = CALLS[call]
         given = prepare(tmp_path)
@@ -84,14 +84,14 @@ class RefusedAllocationTests(Kit):
         """Make the first, second and third allocation of a call fail, and return how many of them the call made."""
         found = 0
         for at in (1, 2, 3):
-            before = [used(each) for each in ds.devices("gpu")]  # without garbage cycles of earlier tests
+            before = [used_bytes(each) for each in ds.devices("gpu")]  # without garbage cycles of earlier tests
             faults = [ds.Fault(each, "allocation", at=at) for each in ds.devices("gpu")]
             with ds.simulate(gpus=ds.device_count(), faults=faults):
                 try:
                     work()
                 except ds.OutOfMemoryError:
                     if _counts() != before:  # reference cycles may not have been collected yet
-                        assert [used(each) for each in ds.devices("gpu")] == before
+                        assert [used_bytes(each) for each in ds.devices("gpu")] == before
                     found += 1
                 else:
                     break  # the call has finished moving

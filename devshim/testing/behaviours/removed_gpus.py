@@ -75,7 +75,7 @@ class RemovedGpuTests(SubprocessKit):
     @pytest.mark.parametrize("call", CALLS)
     def test_a_tensor_on_a_removed_gpu_names_the_line_that_removed_it(self, left: Tensor, call: str) -> None:
         """Any call that uses a tensor on a removed GPU raises `SimulationError` with the line that removed it."""
-        with pytest.raises(ds.SimulationError, match=r"gpu:1 was removed at .*taken\.py:\d+") as caught:
+        with pytest.raises(ds.SimulationError, match=r"gpu:1 was removed at .*removed_gpus\.py:\d+") as caught:
             CALLS[call](left)
         assert "ds.place(x, 'cpu')" in str(caught.value.hint)
 

@@ -37,7 +37,7 @@ MADE: dict[str, Callable[[Device], Any]] = {
 """Ways to put `ELEMENTS` float32 values on a GPU."""
 
 
-def used(device: Device) -> int:
+def used_bytes(device: Device) -> int:
     """Return the bytes used on a GPU, after collecting garbage."""
     gc.collect()
     ds.synchronize(device)
@@ -53,7 +53,7 @@ class SimulatedGpuTests(SubprocessKit):
     def card(self, other_device: Device) -> Device:
         """Return the last simulated GPU."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: real cards count their memory in their own way")
+            pytest.skip("hardware: real GPUs count their memory in their own way")
         return other_device
 
     # ------------------------------------------------------------------ memory
@@ -65,40 +65,40 @@ class SimulatedGpuTests(SubprocessKit):
         It takes nothing on other devices.
         """
         other = ds.gpu(0)
-        before, elsewhere = used(card), used(other)
+        before, elsewhere = used_bytes(card), used_bytes(other)
         x = MADE[way](card)
-        assert used(card) - before == TAKEN
+        assert used_bytes(card) - before == TAKEN
         assert ds.memory(card).peak >= before + TAKEN  # type: ignore[operator]
-        assert other is card or used(other) == elsewhere
+        assert other is card or used_bytes(other) == elsewhere
         del x
-        assert used(card) == before
+        assert used_bytes(card) == before
 
     @feature("simulate_memory")
     def test_placing_a_tensor_that_is_there_allocates_nothing(self, card: Device) -> None:
         """`place` without a copy takes no memory, `copy` takes the bytes again, and moving to the host frees them."""
         x = MADE["zeros"](card)
-        before = used(card)
+        before = used_bytes(card)
         y = ds.place(x, card)
-        assert used(card) == before
+        assert used_bytes(card) == before
         z = ds.copy(x, card)
-        assert used(card) - before == TAKEN
+        assert used_bytes(card) - before == TAKEN
         back = ds.place(z, "cpu")
         del z
-        assert used(card) == before
+        assert used_bytes(card) == before
         del x, y, back
 
     @feature("simulate_memory")
     def test_results_of_the_frameworks_operators_are_counted(self, card: Device) -> None:
         """Results of the framework's own operators on a GPU are counted there."""
         x = ds.ones((32, 32), dtype="float32", device=card)
-        before = used(card)
+        before = used_bytes(card)
         y = ds.run(self.matmul, x, x)
         assert ds.device_of(y) is card
-        assert used(card) - before == 32 * 32 * 4
+        assert used_bytes(card) - before == 32 * 32 * 4
         z = ds.run(lambda a: a + a, x)
-        assert used(card) - before == 2 * 32 * 32 * 4
+        assert used_bytes(card) - before == 2 * 32 * 32 * 4
         del y, z
-        assert used(card) == before
+        assert used_bytes(card) == before
 
     @pytest.mark.fresh
     @feature("simulate_memory")
@@ -127,7 +127,7 @@ for call in calls:
     assert "ds.shrink_batch" in error.hint
     assert registry.load(name).is_out_of_memory(error) or isinstance(error, MemoryError)
     full = messages.out_of_memory(registry.load(name), ds.cpu(), 8)
-    assert type(error) is type(full), "whoever catches a simulated GPU's error catches a real one's, too"
+    assert type(error) is type(full), "code that catches a simulated GPU's error catches a real one's, too"
     del error
     gc.collect()
     assert ds.memory("gpu:1").used == 2**19, ds.memory("gpu:1")
@@ -213,7 +213,7 @@ assert ds.to_numpy(ds.ones(3, device="gpu:0")).sum() == 3 and ds.to_numpy(ds.one
         """Sixteen threads place and compute on all GPUs: no value is wrong, and all memory is freed."""
         end = time.monotonic() + pytestconfig.getoption("--devshim-stress")
         counted = "simulate_memory" not in self.adapter.gaps
-        before = [used(device) for device in ds.devices("gpu")] if counted else []
+        before = [used_bytes(device) for device in ds.devices("gpu")] if counted else []
 
         def body(seed: int) -> int:
             rng, rounds = np.random.default_rng(seed), 0
@@ -230,4 +230,4 @@ assert ds.to_numpy(ds.ones(3, device="gpu:0")).sum() == 3 and ds.to_numpy(ds.one
 
         with ThreadPoolExecutor(16) as pool:
             assert min(pool.map(body, range(16))) >= 2
-        assert before == ([used(device) for device in ds.devices("gpu")] if counted else [])
+        assert before == ([used_bytes(device) for device in ds.devices("gpu")] if counted else [])

@@ -47,17 +47,17 @@ class ThreeGpuTests(ModelKit):
         gc.collect()
         return [ds.memory(card).used for card in CARDS[:2]]
 
-    def told_of_the_third(self, call: Callable[[], object], error: type[ds.DevshimError]) -> str | None:
+    def problem_of_the_third_gpu(self, call: Callable[[], object], error: type[ds.DevshimError]) -> str | None:
         """Return the text of a call's failure, which must name the third GPU; None if the call does not fail."""
         try:
             call()
         except ds.DevshimError as raised:
-            told, right = raised.problem, isinstance(raised, error)
+            text, right = raised.problem, isinstance(raised, error)
         else:
             return None
-        assert right, told
-        assert told.startswith("gpu:2 ")
-        return told
+        assert right, text
+        assert text.startswith("gpu:2 ")
+        return text
 
     # ------------------------------------------------------------------ several devices
     @cards(3)
@@ -121,10 +121,10 @@ class ThreeGpuTests(ModelKit):
         tree = {"x": ds.from_numpy(numbers((7, 2))), "y": ds.from_numpy(numbers((7,)))}
         before = self.loads()
         for at in self.failing(what):
-            told = self.told_of_the_third(lambda: CALLS[call](tree), expected)
-            if told is None:
+            text = self.problem_of_the_third_gpu(lambda: CALLS[call](tree), expected)
+            if text is None:
                 break
-            assert "(at the leaf [" in told
+            assert "(at the leaf [" in text
             assert self.loads() == before, at
         assert at > 1
         assert self.same_numbers(tree["x"], numbers((7, 2)))
@@ -140,7 +140,7 @@ class ThreeGpuTests(ModelKit):
                 tensors = [ds.from_numpy(a, card) for a, card in zip(arrays, CARDS, strict=True)]
             except ds.OutOfMemoryError:
                 continue
-            if self.told_of_the_third(lambda given=tensors: ds.all_reduce_(given), ds.OutOfMemoryError) is None:  # type: ignore[misc]
+            if self.problem_of_the_third_gpu(lambda given=tensors: ds.all_reduce_(given), ds.OutOfMemoryError) is None:  # type: ignore[misc]
                 break
             failed += 1
             assert all(self.same_numbers(x, a) for x, a in zip(tensors, arrays, strict=True))
@@ -158,10 +158,10 @@ class ThreeGpuTests(ModelKit):
         plan = ds.Placement.balanced(model, CARDS, ["1MiB"] * 3)
         before, memory = self.state_of(model, optimizer), self.loads()
         for at in self.failing("allocation"):
-            told = self.told_of_the_third(lambda: ds.place([model, optimizer], plan), ds.OutOfMemoryError)
-            if told is None:
+            text = self.problem_of_the_third_gpu(lambda: ds.place([model, optimizer], plan), ds.OutOfMemoryError)
+            if text is None:
                 break
-            assert "(at the leaf " in told
+            assert "(at the leaf " in text
             self.check_on(model, ds.cpu())
             self.check_on(optimizer, ds.cpu())
             assert self.loads() == memory, at
@@ -233,5 +233,7 @@ class ThreeGpuTests(ModelKit):
     @hook("model", "optimizer")
     def test_a_model_moves_over_three_gpus_in_turn(self) -> None:
         """A model trained on each GPU in turn has the same bits as one that never moved."""
-        expected = self.trained(self.optimizer, ["cpu"] * 5)
-        self.check_same_training(self.trained(self.optimizer, ["gpu:1", "gpu:2", "cpu", "gpu:0", "gpu:2"]), expected)
+        expected = self.train_weights(self.optimizer, ["cpu"] * 5)
+        self.check_same_training(
+            self.train_weights(self.optimizer, ["gpu:1", "gpu:2", "cpu", "gpu:0", "gpu:2"]), expected
+        )

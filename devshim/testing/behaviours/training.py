@@ -9,7 +9,7 @@ import pytest
 
 import devshim as ds
 from devshim.testing.behaviours.models import INPUTS, TARGETS, ModelKit
-from devshim.testing.behaviours.simulated_gpus import used
+from devshim.testing.behaviours.simulated_gpus import used_bytes
 from devshim.testing.values import feature, hook
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ class TrainingTests(ModelKit):
         """A model and optimizer that are moved twice during training reach the same weights, bit for bit."""
         make = self.optimizers()[optimizer_name]
         here, there = str(away[0]), str(away[1])
-        expected = self.trained(make, [here] * 5)
-        self.check_same_training(self.trained(make, [here, there, there, here, here]), expected)
+        expected = self.train_weights(make, [here] * 5)
+        self.check_same_training(self.train_weights(make, [here, there, there, here, here]), expected)
 
     @feature("models")
     @hook("model", "optimizers")
@@ -37,8 +37,8 @@ class TrainingTests(ModelKit):
         """This also holds for a move between the backward pass and the step that uses its gradients."""
         make = self.optimizers()[optimizer_name]
         here, there = str(away[0]), str(away[1])
-        expected = self.trained(make, [here] * 4, between=True)
-        self.check_same_training(self.trained(make, [here, there, here, here], between=True), expected)
+        expected = self.train_weights(make, [here] * 4, between=True)
+        self.check_same_training(self.train_weights(make, [here, there, here, here], between=True), expected)
 
     @feature("models")
     @hook("model", "optimizer")
@@ -109,19 +109,19 @@ class TrainingTests(ModelKit):
     def test_a_move_frees_the_source(self, other_device: Device) -> None:
         """A model that moves away leaves no memory behind, and a failed move takes none."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: real cards count their memory in their own way")
+            pytest.skip("hardware: real GPUs count their memory in their own way")
         model = self.model()
-        before = used(other_device)
+        before = used_bytes(other_device)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(type(self.adapter), "install_hooks", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError) as caught:
                 ds.place(model, other_device)
-            assert used(other_device) == before, "also while the error and its traceback are held"
+            assert used_bytes(other_device) == before, "also while the error and its traceback are held"
             del caught
         ds.place(model, other_device)
-        assert used(other_device) > before
+        assert used_bytes(other_device) > before
         ds.place(model, "cpu")
-        assert used(other_device) == before
+        assert used_bytes(other_device) == before
 
     @feature("models")
     @hook("model")

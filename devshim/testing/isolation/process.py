@@ -164,11 +164,11 @@ class Process:
         except subprocess.TimeoutExpired:
             code = None
         how = "closed its channel, and goes on" if code is None else _how_it_ended(code)
-        output = self._printed()
+        output = self._read_output()
         self.kill()
         return ProcessDied(how, output)
 
-    def _printed(self) -> str:
+    def _read_output(self) -> str:
         if self._output is None:
             return ""
         self._output.seek(max(self._output.seek(0, os.SEEK_END) - _OUTPUT_CHARACTERS, 0))

@@ -68,7 +68,7 @@ class ToyBackend(Backend):
         return {"cpu": 1, "gpu": self.simulated or toyframe.CARDS}.get(kind, 0)
 
     def why_unavailable(self, kind: str) -> str:
-        return "toyframe has no cards of its own"
+        return "toyframe has no GPUs of its own"
 
     def to_native(self, device: Device) -> Card:
         return HOST if device is cpu() else Card(device.index)
