@@ -13,7 +13,7 @@ from devshim.contract.backend import Tensor
 from devshim.devices.dtypes import widest
 from devshim.errors import messages
 from devshim_backends._cupy.creation import library
-from devshim_backends._cupy.scopes import on_card
+from devshim_backends._cupy.scopes import current_device
 from devshim_backends._cupy.tensors import CupyTensors
 
 _OPS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
@@ -29,27 +29,27 @@ class CupyCollectives(CupyTensors):
         if any(isinstance(x, np.ma.MaskedArray) for x in xs):
             return np.ma.concatenate(list(xs), axis=axis)  # type: ignore[no-untyped-call]
         device = self.device_of(xs[0])
-        with on_card(device):
+        with current_device(device):
             return library(device).concatenate(list(xs), axis=axis)
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         device = self.device_of(xs[0])
-        with on_card(device):
+        with current_device(device):
             return library(device).stack(list(xs))
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         device = self.device_of(xs[0])
-        with on_card(device):
+        with current_device(device):
             functions = library(device)
-            made = reduce(getattr(functions, _OPS[op]), xs[1:], xs[0].copy())
+            result = reduce(getattr(functions, _OPS[op]), xs[1:], xs[0].copy())
             if op == "mean":
-                made = functions.divide(made, xs[0].dtype.type(len(xs)))
-            return functions.asarray(made)  # NumPy returns a scalar for 0-d arrays
+                result = functions.divide(result, xs[0].dtype.type(len(xs)))
+            return functions.asarray(result)  # NumPy returns a scalar for 0-d arrays
 
     def detached_copy(self, x: Tensor) -> Tensor:
         if isinstance(x, np.ma.MaskedArray):
             raise messages.masked()
-        with on_card(self.device_of(x)):
+        with current_device(self.device_of(x)):
             return x.copy()
 
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
@@ -66,11 +66,11 @@ class CupyCollectives(CupyTensors):
         device = self.device_of(xs[0])
         self.synchronize(device)  # the arrays were copied on the stream and in the thread that were current then
         dtype = np.dtype(widest({self.dtype_name(x) for x in xs}))
-        with on_card(device):
+        with current_device(device):
             return library(device).concatenate([x.reshape(1).astype(dtype, copy=False) for x in xs])
 
     def assign(self, x: Tensor, value: Tensor) -> None:
-        with on_card(self.device_of(x)):
+        with current_device(self.device_of(x)):
             x[...] = value
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:

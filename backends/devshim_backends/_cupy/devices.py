@@ -15,14 +15,14 @@ from devshim.devices import cuda, host, nvml, startup
 from devshim.devices.device import CPU, Device
 from devshim.devices.info import DeviceInfo
 
-_COMMON = 16
+_COMMON_COUNT = 16
 """The number of GPUs whose `Device` exists from the start; one dictionary lookup finds it. Others are added on use."""
-_DEVICES = {index: Device("gpu", index) for index in range(_COMMON)}
+_DEVICES = {index: Device("gpu", index) for index in range(_COMMON_COUNT)}
 
-_SHOWN: dict[str, int] = {}
+_STARTED_COUNT: dict[str, int] = {}
 """The number of GPUs that CUDA reports after it has started. It does not change during a process."""
 
-_UNABLE = tuple(
+_START_ERRORS = tuple(
     f"cudaError{name}:"
     for name in (
         *("InsufficientDriver", "CallRequiresNewerDriver", "SystemDriverMismatch", "CompatNotSupportedOnDevice"),
@@ -32,29 +32,29 @@ _UNABLE = tuple(
 """The beginnings of errors that say that CUDA cannot start: the driver is too old, or does not answer."""
 
 
-def card(index: int) -> Device:
+def gpu_device(index: int) -> Device:
     """Return the `Device` for a CuPy device number."""
-    found = _DEVICES.get(index)
-    return found if found is not None else _DEVICES.setdefault(index, Device("gpu", index))
+    device = _DEVICES.get(index)
+    return device if device is not None else _DEVICES.setdefault(index, Device("gpu", index))
 
 
-def cards() -> int:
+def gpu_count() -> int:
     """Return the number of GPUs that CuPy has, or will have, without starting CUDA."""
     if startup.reason("cupy", "gpu"):  # CUDA cannot start in this process any more
         return 0
-    shown = _SHOWN.get("gpu")
-    if shown is not None:
-        return shown
+    count = _STARTED_COUNT.get("gpu")
+    if count is not None:
+        return count
     if not (runtime.is_hip or nvml.cuda_started()):
         return cuda.count()
     try:
-        return _SHOWN.setdefault("gpu", int(runtime.getDeviceCount()))
+        return _STARTED_COUNT.setdefault("gpu", int(runtime.getDeviceCount()))
     except runtime.CUDARuntimeError as error:
-        startup.note("cupy", "gpu", _unable(error))
+        startup.note("cupy", "gpu", _start_failure(error))
         return 0
 
 
-def _unable(error: BaseException) -> str:
+def _start_failure(error: BaseException) -> str:
     return f"CUDA does not start ({error})"
 
 
@@ -71,38 +71,38 @@ class CupyDevices(Backend):
 
     def count(self, kind: str) -> int:
         if kind == "gpu":
-            return cards()
+            return gpu_count()
         return int(kind == "cpu")
 
     def why_unavailable(self, kind: str) -> str:
         if kind != "gpu":
             return "CuPy computes only on GPUs, with CUDA or ROCm"
         if runtime.is_hip:
-            return "the AMD driver reports no more GPUs" if cards() else "no AMD driver answers"
-        return startup.reason(self.name, kind) or nvml.why_not(cards())
+            return "the AMD driver reports no more GPUs" if gpu_count() else "no AMD driver answers"
+        return startup.reason(self.name, kind) or nvml.why_not(gpu_count())
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
-        is_start = isinstance(error, runtime.CUDARuntimeError) and str(error).startswith(_UNABLE)
-        return _unable(error) if is_start else None
+        is_start = isinstance(error, runtime.CUDARuntimeError) and str(error).startswith(_START_ERRORS)
+        return _start_failure(error) if is_start else None
 
     def to_native(self, device: Device) -> object:
         return "cpu" if device is CPU else cupy.cuda.Device(device.index)
 
     def from_native(self, native: object) -> Device | None:
-        return card(native.id) if isinstance(native, cupy.cuda.Device) else None
+        return gpu_device(native.id) if isinstance(native, cupy.cuda.Device) else None
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
             return host.describe(self.name)
-        found = runtime.getDeviceProperties(device.index)
+        properties = runtime.getDeviceProperties(device.index)
         return DeviceInfo(
             device=device,
-            name=found["name"].decode(),
+            name=properties["name"].decode(),
             backend=self.name,
-            total_memory=int(found["totalGlobalMem"]),
-            compute_capability=None if runtime.is_hip else (found["major"], found["minor"]),
-            uuid=_uuid(found.get("uuid")),
-            pci_bus_id=f"{found['pciDomainID']:04x}:{found['pciBusID']:02x}:{found['pciDeviceID']:02x}.0",
+            total_memory=int(properties["totalGlobalMem"]),
+            compute_capability=None if runtime.is_hip else (properties["major"], properties["minor"]),
+            uuid=_uuid(properties.get("uuid")),
+            pci_bus_id=f"{properties['pciDomainID']:04x}:{properties['pciBusID']:02x}:{properties['pciDeviceID']:02x}.0",
         )
 
     def native_text(self, device: Device) -> str:

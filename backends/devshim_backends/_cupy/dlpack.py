@@ -21,8 +21,8 @@ from devshim.contract.backend import Tensor
 from devshim.devices.device import CPU, Device
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
-from devshim_backends._cupy.devices import card
-from devshim_backends._cupy.scopes import on_card
+from devshim_backends._cupy.devices import gpu_device
+from devshim_backends._cupy.scopes import current_device
 from devshim_backends._cupy.tensors import CupyTensors
 
 
@@ -30,12 +30,12 @@ class CupyDlpack(CupyTensors):
     """The mixin for DLPack."""
 
     alignment = 1
-    """The alignment on the host, where NumPy arrays know whether they are aligned; for GPUs see `_check_on_card`."""
+    """The alignment on the host, where NumPy arrays know whether they are aligned; for GPUs see `_check_gpu_memory`."""
 
     def to_dlpack(self, x: Tensor) -> Any:
-        here = self.device_of(x)
-        if here is not CPU:
-            return _OnItsCard(x, here)
+        source = self.device_of(x)
+        if source is not CPU:
+            return _GpuExporter(x, source)
         if isinstance(x, np.ma.MaskedArray):
             raise messages.masked()
         if any(stride < 0 for stride in x.strides):
@@ -50,14 +50,14 @@ class CupyDlpack(CupyTensors):
         try:
             kind, index = source.__dlpack_device__()
             if int(kind) in dlpack.HOST:
-                return _writable(np.from_dlpack(dlpack.ValidatingExporter(source, _check)))
-            with on_card(card(int(index or 0))):
-                return cupy.from_dlpack(dlpack.ValidatingExporter(source, _check_on_card))
+                return _require_writable(np.from_dlpack(dlpack.ValidatingExporter(source, _check_memory)))
+            with current_device(gpu_device(int(index or 0))):
+                return cupy.from_dlpack(dlpack.ValidatingExporter(source, _check_gpu_memory))
         except Exception as error:  # producers, CuPy and NumPy raise BufferError, RuntimeError, TypeError, ...
             raise messages.not_accepted(self, source, error) from error
 
 
-class _OnItsCard:
+class _GpuExporter:
     """An array whose own GPU is current while it is exported."""
 
     def __init__(self, x: Tensor, device: Device) -> None:
@@ -68,11 +68,11 @@ class _OnItsCard:
         return self._x.__dlpack_device__()
 
     def __dlpack__(self, **options: Any) -> Any:
-        with on_card(self._device):
+        with current_device(self._device):
             return self._x.__dlpack__(**options)
 
 
-def _check(offered: dlpack.TensorInfo) -> None:
+def _check_memory(offered: dlpack.TensorInfo) -> None:
     """Refuse memory that its owner declares read-only, and dtypes that CuPy has no arrays of."""
     if offered.read_only:
         raise BufferError("it is read-only, and CuPy has no read-only arrays")
@@ -80,14 +80,14 @@ def _check(offered: dlpack.TensorInfo) -> None:
         raise BufferError(f"CuPy has no arrays of dtype {offered.dtype}")
 
 
-def _check_on_card(offered: dlpack.TensorInfo) -> None:
-    """Refuse what `_check` refuses, and unaligned memory: a kernel would fail on it and break the CUDA context."""
-    _check(offered)
+def _check_gpu_memory(offered: dlpack.TensorInfo) -> None:
+    """Refuse what `_check_memory` refuses, and unaligned memory: a kernel would fail and break the CUDA context."""
+    _check_memory(offered)
     if offered.address % offered.itemsize:
         raise BufferError(f"its address is not a multiple of {offered.itemsize}, the bytes of an element")
 
 
-def _writable(array: np.ndarray) -> np.ndarray:
+def _require_writable(array: np.ndarray) -> np.ndarray:
     """Return a writable array; refuse one that NumPy made read-only because its capsule is silent about it."""
     if not array.flags.writeable:
         raise BufferError("its producer does not say whether it is writable")

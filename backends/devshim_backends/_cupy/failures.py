@@ -9,7 +9,7 @@ from devshim.errors import OutOfMemoryError, joined
 __all__ = ["FullDeviceError"]
 
 
-class _Told(memory.OutOfMemoryError):  # type: ignore[misc]  # CuPy is Any
+class _OutOfMemoryText(memory.OutOfMemoryError):  # type: ignore[misc]  # CuPy is Any
     """CuPy's error with a text, without the numbers that CuPy's constructor takes."""
 
     def __init__(self, text: str) -> None:
@@ -17,5 +17,5 @@ class _Told(memory.OutOfMemoryError):  # type: ignore[misc]  # CuPy is Any
 
 
 @joined
-class FullDeviceError(OutOfMemoryError, _Told):
+class FullDeviceError(OutOfMemoryError, _OutOfMemoryText):
     """The error for a full device; ``except cupy.cuda.memory.OutOfMemoryError`` also catches it."""

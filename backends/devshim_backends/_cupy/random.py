@@ -20,7 +20,7 @@ from cupy.random import _generator
 from devshim.contract.backend import Tensor
 from devshim.devices.device import CPU, Device
 from devshim_backends._cupy.creation import library
-from devshim_backends._cupy.scopes import on_card
+from devshim_backends._cupy.scopes import current_device
 from devshim_backends._cupy.tensors import CupyTensors
 
 _SEED: dict[str, int] = {}
@@ -31,15 +31,15 @@ class CupyRandom(CupyTensors):
     """The mixin for random arrays."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with on_card(device):
-            _start(device)
-            made = _rounded(_drawn(device, "uniform", low, high, shape, dtype), dtype)
-            return library(device).where(made >= high, made.dtype.type(low), made) if low < high else made
+        with current_device(device):
+            _seed_generator(device)
+            drawn = _round(_draw(device, "uniform", low, high, shape, dtype), dtype)
+            return library(device).where(drawn >= high, drawn.dtype.type(low), drawn) if low < high else drawn
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with on_card(device):
-            _start(device)
-            return _rounded(_drawn(device, "normal", loc, scale, shape, dtype), dtype)
+        with current_device(device):
+            _seed_generator(device)
+            return _round(_draw(device, "normal", loc, scale, shape, dtype), dtype)
 
     def seed(self, value: int) -> None:
         _SEED["gpu"] = value
@@ -49,19 +49,19 @@ class CupyRandom(CupyTensors):
                 cupy.random.seed(value)
 
 
-def _start(device: Device) -> None:
+def _seed_generator(device: Device) -> None:
     """Seed the current GPU's generator if it does not exist yet but `seed` was called."""
     seed = _SEED.get("gpu")
     if seed is not None and device is not CPU and device.index not in _generator._random_states:
         cupy.random.seed(seed)
 
 
-def _drawn(device: Device, function: str, a: float, b: float, shape: tuple[int, ...], dtype: Any | None) -> Tensor:
+def _draw(device: Device, function: str, a: float, b: float, shape: tuple[int, ...], dtype: Any | None) -> Tensor:
     draw = getattr(library(device).random, function)
     if device is CPU:
         return np.asarray(draw(a, b, shape))
     return draw(a, b, shape, dtype=np.float64 if dtype is None or dtype == np.float64 else np.float32)
 
 
-def _rounded(x: Tensor, dtype: Any | None) -> Tensor:
+def _round(x: Tensor, dtype: Any | None) -> Tensor:
     return x if dtype is None else x.astype(dtype, copy=False)

@@ -13,9 +13,9 @@ from devshim.devices import host, nvml
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 
-from .devices import cards, is_used
+from .devices import gpu_count, is_used
 from .failures import FullDeviceError
-from .scopes import on_card
+from .scopes import current_device
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.errors import OutOfMemoryError
 
-_FULL = (
+_OUT_OF_MEMORY_TEXTS = (
     "cudaErrorMemoryAllocation",
     "hipErrorOutOfMemory",
     "CUDA_ERROR_OUT_OF_MEMORY",
@@ -37,7 +37,7 @@ _FULL = (
     "CUTENSOR_STATUS_ALLOC_FAILED",
 )
 """Texts that mean a full GPU, in the RuntimeErrors that CuPy raises for errors in CUDA libraries."""
-_LIMIT = "CUPY_GPU_MEMORY_LIMIT"
+_LIMIT_VARIABLE = "CUPY_GPU_MEMORY_LIMIT"
 
 
 class CupyRuntime(Backend):
@@ -60,7 +60,7 @@ class CupyRuntime(Backend):
             known = nvml.known(device.index)
             if known is not None:
                 return MemoryInfo(total=known.total_memory, used=0, free=known.free_memory)
-        with on_card(device):
+        with current_device(device):
             free, total = runtime.memGetInfo()
             pool = cupy.get_default_memory_pool()
             used, spare = pool.used_bytes(), pool.free_bytes()
@@ -69,18 +69,18 @@ class CupyRuntime(Backend):
 
     def empty_cache(self, device: Device) -> None:
         if device is not CPU and is_used(device.index):
-            with on_card(device):
+            with current_device(device):
                 cupy.get_default_memory_pool().free_all_blocks()
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         if policy == "grow":
             return  # CuPy does this anyway
-        os.environ[_LIMIT] = f"{float(policy):%}"  # CuPy reads it for each GPU when it first allocates there
-        for index in filter(is_used, range(cards())):
+        os.environ[_LIMIT_VARIABLE] = f"{float(policy):%}"  # CuPy reads it for each GPU when it first allocates there
+        for index in filter(is_used, range(gpu_count())):
             with cupy.cuda.Device(index):
                 cupy.get_default_memory_pool().set_limit(fraction=float(policy))
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         if isinstance(error, MemoryError):  # CuPy's own error and NumPy's are subclasses
             return True
-        return isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)
+        return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY_TEXTS)

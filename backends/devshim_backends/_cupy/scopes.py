@@ -11,7 +11,7 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU, Device
 
 
-def on_card(device: Device) -> AbstractContextManager[Any]:
+def current_device(device: Device) -> AbstractContextManager[Any]:
     """Return a context that makes a GPU the current one of this thread; for the host it does nothing."""
     return nullcontext() if device is CPU else cupy.cuda.Device(device.index)
 
@@ -20,4 +20,4 @@ class CupyScopes(Backend):
     """The mixin for scopes. They are CuPy's own ``with cupy.cuda.Device(1):``, which apply to one thread and nest."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
-        return on_card(device)
+        return current_device(device)

@@ -11,10 +11,10 @@ from devshim.contract.backend import Backend, Tensor
 from devshim.devices.device import CPU, Device
 from devshim.devices.dtypes import dtype_name, is_numpy_dtype, numpy_dtype
 from devshim.errors import messages
-from devshim_backends._cupy.transfers.peer_copies import across, to_card, to_host
+from devshim_backends._cupy.transfers.peer_copies import copy_to_gpu, to_gpu, to_host
 
-from .devices import card, is_used
-from .scopes import on_card
+from .devices import gpu_device, is_used
+from .scopes import current_device
 
 
 class CupyTensors(Backend):
@@ -30,22 +30,22 @@ class CupyTensors(Backend):
         return False
 
     def device_of(self, x: Tensor) -> Device:
-        return CPU if isinstance(x, np.ndarray) else card(x.data.device_id)
+        return CPU if isinstance(x, np.ndarray) else gpu_device(x.data.device_id)
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
-        here = self.device_of(x)
-        if here is not CPU:
-            return to_host(x, here) if device is CPU else across(x, here, device)
+        source = self.device_of(x)
+        if source is not CPU:
+            return to_host(x, source) if device is CPU else copy_to_gpu(x, source, device)
         if device is not CPU:
-            return to_card(x, device, non_blocking)
+            return to_gpu(x, device, non_blocking)
         return np.array(x, copy=True, subok=True)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
-        here = self.device_of(x)
-        if here is not CPU:
+        source = self.device_of(x)
+        if source is not CPU:
             if not copy:
-                raise messages.copy_needed(here, CPU)
-            return to_host(x, here)
+                raise messages.copy_needed(source, CPU)
+            return to_host(x, source)
         if isinstance(x, np.ma.MaskedArray):
             raise messages.masked()
         return np.array(x, copy=True) if copy else np.asarray(x)
@@ -55,7 +55,7 @@ class CupyTensors(Backend):
             return np.array(array, copy=True) if copy else array
         if not copy:
             raise messages.copy_needed(CPU, device)
-        return to_card(array, device)
+        return to_gpu(array, device)
 
     def dtype_name(self, x: Tensor) -> str:
         return dtype_name(x.dtype)
@@ -80,5 +80,5 @@ class CupyTensors(Backend):
         return is_numpy_dtype(value)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
-        with on_card(self.device_of(x)):
+        with current_device(self.device_of(x)):
             return x.astype(dtype)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jax._src.array import ArrayImpl
 
-__all__ = ["alias", "in_order", "own_memory"]
+__all__ = ["alias", "default_memory_sharding", "is_c_ordered"]
 
 
 def alias(x: Any) -> Any:
@@ -17,20 +17,20 @@ def alias(x: Any) -> Any:
     return ArrayImpl(x.aval, x.sharding, [x], committed=x._committed)
 
 
-def own_memory(native: Any) -> Any:
+def default_memory_sharding(native: Any) -> Any:
     """Return a sharding that names a device's default memory explicitly."""
     return jax.sharding.SingleDeviceSharding(native, memory_kind=native.default_memory().kind)
 
 
-_ORDERS: dict[Any, bool] = {}
+_IS_C_ORDERED: dict[Any, bool] = {}
 """Maps an XLA layout to True if it is in C order."""
 
 
-def in_order(x: Any) -> bool:
+def is_c_ordered(x: Any) -> bool:
     """Return True if an array is in C order, as all results of JAX operators are."""
     layout = getattr(x, "_pjrt_layout", None)  # faster than `x.format`; random keys and numbers do not have it
-    known = _ORDERS.get(layout)
-    if known is None:
-        found = getattr(getattr(x, "format", None), "layout", None)
-        known = _ORDERS.setdefault(layout, found is None or found.major_to_minor == tuple(range(x.ndim)))
-    return known
+    answer = _IS_C_ORDERED.get(layout)
+    if answer is None:
+        order = getattr(getattr(x, "format", None), "layout", None)
+        answer = _IS_C_ORDERED.setdefault(layout, order is None or order.major_to_minor == tuple(range(x.ndim)))
+    return answer

@@ -40,40 +40,39 @@ class JaxCollectives(JaxDevices, Backend):
     """The mixin for collectives. Every result is committed to the device of its arguments."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
-        with self._at(x):
+        with self._computing_on(x):
             return jax.lax.slice_in_dim(x, start, stop, axis=axis)
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
-        with self._at(xs[0]):
+        with self._computing_on(xs[0]):
             joined = jax.lax.concatenate(list(xs), axis)
             # XLA returns a single array unchanged.
-            return self._settled(jax.lax.copy_p.bind(joined) if len(xs) == 1 else joined)
+            return self._wait_for_host_memory(jax.lax.copy_p.bind(joined) if len(xs) == 1 else joined)
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         widest = max(xs, key=lambda x: x.dtype.itemsize)  # JAX may have this dtype only with x64
-        with wide(widest.dtype), self._at(xs[0]):
-            return self._settled(jnp.stack(xs))
+        with wide(widest.dtype), self._computing_on(xs[0]):
+            return self._wait_for_host_memory(jnp.stack(xs))
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
-        with self._at(xs[0]):
-            made = reduce(_OPS[op], xs[1:], xs[0])
-            return self._settled(_divided(made, len(xs)) if op == "mean" else made)
+        with self._computing_on(xs[0]):
+            total = reduce(_OPS[op], xs[1:], xs[0])
+            return self._wait_for_host_memory(_divide(total, len(xs)) if op == "mean" else total)
 
-    def _settled(self, made: Tensor) -> Tensor:
+    def _wait_for_host_memory(self, result: Tensor) -> Tensor:
         """Wait until host memory was read: NumPy may share it, and writes by NumPy do not wait for XLA (0.10)."""
-        if type(made) is ArrayImpl and made.sharding._device.platform == "cpu":
-            made.block_until_ready()
-        return made
+        if type(result) is ArrayImpl and result.sharding._device.platform == "cpu":
+            result.block_until_ready()
+        return result
 
     def detached_copy(self, x: Tensor) -> Tensor:
-        found = primal(x)  # the tracer of `jax.grad` must not outlive it
-        if found is None:
-            raise self._untraceable("MetricLog.append")
-        if isinstance(found, jax.Array):
-            return detached_copy(found)
-        return self.from_numpy(
-            np.asarray(found, x.dtype), CPU, copy=True
-        )  # `jax.grad` keeps Python numbers as they are
+        value = primal(x)  # the tracer of `jax.grad` must not outlive it
+        if value is None:
+            raise self._tracing_error("MetricLog.append")
+        if isinstance(value, jax.Array):
+            return detached_copy(value)
+        # `jax.grad` keeps Python numbers as they are.
+        return self.from_numpy(np.asarray(value, x.dtype), CPU, copy=True)
 
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
         if type(x) is not ArrayImpl or x.dtype.isbuiltin != 1:  # Python buffers do not support the other dtypes
@@ -83,16 +82,18 @@ class JaxCollectives(JaxDevices, Backend):
         def read(x: Tensor) -> bytes | None:
             if type(x) is not ArrayImpl or x.dtype is not dtype or x.sharding._device is not native:
                 return None
-            seen = memoryview(x)
-            return seen.tobytes() if seen.nbytes == size else None
+            view = memoryview(x)
+            return view.tobytes() if view.nbytes == size else None
 
         return read, dtype
 
     def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
-        dtype = np.result_type(*{_read_by_numpy(x.dtype) for x in xs})
-        with self._at(xs[0]), wide(dtype):
+        dtype = np.result_type(*{_numpy_dtype(x.dtype) for x in xs})
+        with self._computing_on(xs[0]), wide(dtype):
             if all(x.dtype == dtype and x.shape == xs[0].shape for x in xs):
-                return jax.lax.concatenate([_packed(*xs[i : i + _PACK]) for i in range(0, len(xs), _PACK)], 0)
+                return jax.lax.concatenate(
+                    [_stack_compiled(*xs[i : i + _STACK_SIZE]) for i in range(0, len(xs), _STACK_SIZE)], 0
+                )
             return jnp.concatenate([jax.lax.convert_element_type(x.reshape(1), dtype) for x in xs])
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
@@ -103,7 +104,7 @@ class JaxCollectives(JaxDevices, Backend):
     ) -> Sequence[Sequence[Tensor] | None]:
         if op not in ("sum", "mean") or self.simulated or self.compiling():
             return [None] * len(groups)
-        return over_cards([self.to_native(self.device_of(x)) for x in groups[0]], groups, op)
+        return reduce_over_gpus([self.to_native(self.device_of(x)) for x in groups[0]], groups, op)
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         if not trace_state_clean():
@@ -111,37 +112,37 @@ class JaxCollectives(JaxDevices, Backend):
                 self, "parallel", "call it outside, because a traced value cannot go to another thread"
             )
         # Both settings belong to the thread that set them, or to the process.
-        return partial(_with_modes, bool(jax.config.jax_enable_x64), jax.config.jax_default_device)
+        return partial(_with_settings, bool(jax.config.jax_enable_x64), jax.config.jax_default_device)
 
     @contextmanager
-    def _at(self, x: Tensor) -> Iterator[None]:
+    def _computing_on(self, x: Tensor) -> Iterator[None]:
         """Return a context for computing on an array's device and in its width; in a trace, JAX chooses the device."""
-        with wide(x.dtype), ExitStack() as entered:
+        with wide(x.dtype), ExitStack() as stack:
             if not self.is_tracer(x):
-                entered.enter_context(jax.default_device(self.to_native(self.device_of(x))))
+                stack.enter_context(jax.default_device(self.to_native(self.device_of(x))))
             yield
 
 
-_PACK = 32
+_STACK_SIZE = 32
 """The number of values that one compiled function stacks: the compile time grows with it."""
 
 
-def _stacked(*xs: Tensor) -> Tensor:
-    """Stack numbers. JAX compiles this once for `_PACK` numbers, and once for each smaller remainder."""
+def _stack(*xs: Tensor) -> Tensor:
+    """Stack numbers. JAX compiles this once for `_STACK_SIZE` numbers, and once for each smaller remainder."""
     return jnp.stack(xs).reshape(-1)
 
 
-_packed: Any = jax.jit(_stacked)
+_stack_compiled: Any = jax.jit(_stack)
 
 
-def _read_by_numpy(dtype: Any) -> Any:
+def _numpy_dtype(dtype: Any) -> Any:
     """Return the dtype, or a NumPy dtype for those that NumPy cannot compute with: bfloat16, 8-bit and 4-bit floats."""
     if dtype.isbuiltin == 1:
         return dtype
     return np.dtype("float32" if jnp.issubdtype(dtype, jnp.floating) else "int8")
 
 
-def over_cards(natives: Sequence[Any], groups: Sequence[Sequence[Tensor]], op: str) -> list[Sequence[Tensor]]:
+def reduce_over_gpus(natives: Sequence[Any], groups: Sequence[Sequence[Tensor]], op: str) -> list[Sequence[Tensor]]:
     """Return the sum or mean of each group on each device, computed by one program for all groups.
 
     Args:
@@ -149,18 +150,17 @@ def over_cards(natives: Sequence[Any], groups: Sequence[Sequence[Tensor]], op: s
         groups: The groups. Each has one array on each device, of one shape and dtype, in the order of the devices.
         op: ``"sum"`` or ``"mean"``.
     """
-    spread, rows_of, reduce_over = _engine(tuple(natives), op)
+    row_sharding, to_rows, reduce_rows = _compiled_reduction(tuple(natives), op)
     with wide(max((xs[0].dtype for xs in groups), key=_width)):
-        rows = [
-            rows_of(jax.device_put([xs[i] for xs in groups], native)) for i, native in enumerate(natives)
-        ]  # committed first, because JAX would otherwise compute on its default device
+        # The arrays are committed first, because JAX would otherwise compute on its default device.
+        rows = [to_rows(jax.device_put([xs[i] for xs in groups], native)) for i, native in enumerate(natives)]
         stacked = [
-            jax.make_array_from_single_device_arrays((len(xs), *xs[0].shape), spread, [row[k] for row in rows])
+            jax.make_array_from_single_device_arrays((len(xs), *xs[0].shape), row_sharding, [row[k] for row in rows])
             for k, xs in enumerate(groups)
         ]
-        reduced = reduce_over(stacked)
-    found = [{shard.device: shard.data for shard in each.addressable_shards} for each in reduced]
-    return [[shards[native] for native in natives] for shards in found]
+        reduced = reduce_rows(stacked)
+    by_device = [{shard.device: shard.data for shard in each.addressable_shards} for each in reduced]
+    return [[shards[native] for native in natives] for shards in by_device]
 
 
 def _width(dtype: Any) -> int:
@@ -168,36 +168,36 @@ def _width(dtype: Any) -> int:
 
 
 @lru_cache(maxsize=16)
-def _engine(natives: tuple[Any, ...], op: str) -> tuple[Any, Any, Any]:
+def _compiled_reduction(natives: tuple[Any, ...], op: str) -> tuple[Any, Any, Any]:
     """Return the sharding of one row on each device, a function that makes arrays rows, and one that reduces rows.
 
     The result is cached, because JAX compiles each new function: once for the shapes and dtypes of a tree, not at every
     call.
     """
-    mesh = jax.sharding.Mesh(np.array(natives), ("card",))
-    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("card"))
+    mesh = jax.sharding.Mesh(np.array(natives), ("gpu",))
+    one_row_each = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("gpu"))
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    return spread, jax.jit(_rows), jax.jit(partial(_reduced_all, op), out_shardings=everywhere)
+    return one_row_each, jax.jit(_to_rows), jax.jit(partial(_reduce_all, op), out_shardings=everywhere)
 
 
-def _rows(xs: list[Tensor]) -> list[Tensor]:
+def _to_rows(xs: list[Tensor]) -> list[Tensor]:
     return [jax.lax.expand_dims(x, (0,)) for x in xs]
 
 
-def _reduced_all(op: str, stacked: list[Tensor]) -> list[Tensor]:
-    return [_reduced(op, each) for each in stacked]
+def _reduce_all(op: str, stacked: list[Tensor]) -> list[Tensor]:
+    return [_reduce(op, each) for each in stacked]
 
 
-def _reduced(op: str, stacked: Tensor) -> Tensor:
-    made = jnp.sum(stacked, axis=0, dtype=stacked.dtype)
-    return _divided(made, stacked.shape[0]) if op == "mean" else made
+def _reduce(op: str, stacked: Tensor) -> Tensor:
+    total = jnp.sum(stacked, axis=0, dtype=stacked.dtype)
+    return _divide(total, stacked.shape[0]) if op == "mean" else total
 
 
-def _divided(x: Tensor, count: int) -> Tensor:
+def _divide(x: Tensor, count: int) -> Tensor:
     return jax.lax.div(x, jax.lax.full_like(x, count))
 
 
 @contextmanager
-def _with_modes(x64: bool, device: Any) -> Iterator[None]:
+def _with_settings(x64: bool, device: Any) -> Iterator[None]:
     with enable_x64(x64), jax.default_device(device):
         yield

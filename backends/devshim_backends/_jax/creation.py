@@ -7,9 +7,9 @@ Workarounds:
   A transfer guard that the user set is lifted meanwhile, because the call asks for the transfer explicitly.
 * Without ``jax_enable_x64``, ``dtype=float64`` gives float32 with a warning: see `wide`.
 * ``jnp.full((2,), 2**40)`` gives zeros, so an integer that does not fit the dtype is refused.
-* ``jnp.full`` first makes an array of one element for the value, which takes memory on a GPU: see `_filled`.
+* ``jnp.full`` first makes an array of one element for the value, which takes memory on a GPU: see `_compiled_fill`.
 * If a device is full, JAX may still return an array and raise the error when the array is read (0.10.2): see
-  `settled`.
+  `commit`.
 * ``jnp.full((2,), 3)`` is weakly typed: adding a float changes its dtype. So dtypes are explicit here.
 """
 
@@ -29,6 +29,8 @@ from devshim_backends._jax.devices import concrete
 from devshim_backends._jax.tensors import JaxTensors, private_copy, wide
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
@@ -44,12 +46,12 @@ def _is_known(name: str) -> bool:
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _filled(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+def _compiled_fill(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
     """Fill an array without an array for the value, which would take memory on the device (unlike ``jnp.full``)."""
     return jax.lax.full(shape, value, dtype)
 
 
-def settled(x: Tensor, native: Any) -> Tensor:
+def commit(x: Tensor, native: Any) -> Tensor:
     """Commit a new array to its device, and raise if JAX already knows that the device is full.
 
     In that case the array is ready at once; devshim does not wait for an array that is still being computed.
@@ -85,7 +87,7 @@ class JaxCreation(JaxTensors):
             for extreme in (host.flat[0],) if host.dtype.kind in "bc" else (host.min(), host.max()):
                 check_fits(extreme.item(), wanted)
         if not trace_state_clean() and self.compiling():
-            raise self._uncreatable("asarray")
+            raise self._creation_error("asarray")
         native = self.to_native(device)
         with wide(wanted):
             return jax.device_put(private_copy(host, wanted), native)
@@ -102,37 +104,18 @@ class JaxCreation(JaxTensors):
             return x.astype(wanted)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
-        if not trace_state_clean() and self.compiling():
-            raise self._uncreatable("empty")
-        native = self.to_native(device)
-        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return settled(_filled(wanted.type(0), shape, wanted), native)
+        return self._fill("empty", shape, 0, _dtype_or_float(dtype), device)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
         wanted = np.dtype(jnp.result_type(type(value)) if dtype is None else dtype)
         check_fits(value, wanted)
-        if not trace_state_clean() and self.compiling():
-            raise self._uncreatable("full")
-        native = self.to_native(device)
-        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return settled(_filled(wanted.type(value), shape, wanted), native)
+        return self._fill("full", shape, value, wanted, device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
-        if not trace_state_clean() and self.compiling():
-            raise self._uncreatable("zeros")
-        native = self.to_native(device)
-        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return settled(_filled(wanted.type(0), shape, wanted), native)
+        return self._fill("zeros", shape, 0, _dtype_or_float(dtype), device)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
-        if not trace_state_clean() and self.compiling():
-            raise self._uncreatable("ones")
-        native = self.to_native(device)
-        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return settled(_filled(wanted.type(1), shape, wanted), native)
+        return self._fill("ones", shape, 1, _dtype_or_float(dtype), device)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         integers = all(isinstance(bound, int) for bound in (start, stop, step))
@@ -140,35 +123,45 @@ class JaxCreation(JaxTensors):
         if integers and (values := range(int(start), int(stop), int(step))):
             check_fits(values[0], wanted)
             check_fits(values[-1], wanted)
-        if not trace_state_clean() and self.compiling():
-            raise self._uncreatable("arange")
-        native = self.to_native(device)
-        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return settled(jnp.arange(start, stop, step, dtype=wanted), native)
+        return self._create("arange", partial(jnp.arange, start, stop, step, dtype=wanted), wanted, device)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
         kind = complex if isinstance(start, complex) or isinstance(stop, complex) else float
         wanted = np.dtype(jnp.result_type(kind) if dtype is None else dtype)
-        if not trace_state_clean() and self.compiling():
-            raise self._uncreatable("linspace")
-        native = self.to_native(device)
-        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return settled(jnp.linspace(start, stop, num, endpoint=endpoint, dtype=wanted), native)
+        make = partial(jnp.linspace, start, stop, num, endpoint=endpoint, dtype=wanted)
+        return self._create("linspace", make, wanted, device)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
-        wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
-        if not trace_state_clean() and self.compiling():
-            raise self._uncreatable("eye")
-        native = self.to_native(device)
-        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return settled(jnp.eye(n_rows, n_cols, k, dtype=wanted), native)
+        wanted = _dtype_or_float(dtype)
+        return self._create("eye", partial(jnp.eye, n_rows, n_cols, k, dtype=wanted), wanted, device)
 
-    def _uncreatable(self, call: str) -> Exception:
+    def _fill(self, call: str, shape: tuple[int, ...], value: complex, dtype: np.dtype, device: Device) -> Tensor:
+        return self._create(call, partial(_compiled_fill, dtype.type(value), shape, dtype), dtype, device)
+
+    def _create(self, call: str, make: Callable[[], Tensor], dtype: np.dtype, device: Device) -> Tensor:
+        """Refuse to create an array inside a compiled function; otherwise see `create_on`."""
+        if not trace_state_clean() and self.compiling():
+            raise self._creation_error(call)
+        return self.create_on(device, make, dtype)
+
+    def create_on(self, device: Device, make: Callable[[], Tensor], dtype: np.dtype) -> Tensor:
+        """Return the array of a dtype that ``make`` creates, committed to a device."""
+        native = self.to_native(device)
+        with jax.default_device(native), wide(dtype), jax.transfer_guard("allow"):
+            return commit(make(), native)
+
+    def _creation_error(self, call: str) -> Exception:
         return messages.tracing(
             self, call, f"create it outside and pass it in, or use jnp.{call}, which uses the function's device"
         )
+
+
+def _dtype_or_float(dtype: Any | None) -> np.dtype:
+    """Return a dtype, or JAX's default floating dtype for None."""
+    found: np.dtype = np.dtype(jnp.result_type(float) if dtype is None else dtype)
+    return found
 
 
 @cache

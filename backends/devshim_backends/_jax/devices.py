@@ -49,7 +49,7 @@ _HOST_KINDS = {"pinned_host", "unpinned_host"}
 """JAX's names for host memory. In older releases they also name the memory of a CPU device."""
 
 
-def is_beside(x: Tensor) -> bool:
+def in_gpu_host_memory(x: Tensor) -> bool:
     """Return True if an array is in the host memory that belongs to a GPU or simulated GPU, not in the GPU's own."""
     kind = x.sharding.memory_kind
     if kind not in _HOST_KINDS:
@@ -98,11 +98,15 @@ class JaxDevices(Backend):
         if kind == "gpu":
             if self.simulated:
                 return self.simulated
-            if visible_gpus.gpu_plugin() is None or not visible_gpus.allowed("gpu") or startup.reason(self.name, kind):
+            if (
+                visible_gpus.gpu_plugin() is None
+                or not visible_gpus.is_allowed("gpu")
+                or startup.reason(self.name, kind)
+            ):
                 return 0
-            return len(_local("gpu")) if started() else visible_gpus.count()
-        if kind == "tpu" and visible_gpus.has_tpu_library() and visible_gpus.allowed("tpu"):
-            return len(_local("tpu"))
+            return len(_local_devices("gpu")) if started() else visible_gpus.count()
+        if kind == "tpu" and visible_gpus.has_tpu_library() and visible_gpus.is_allowed("tpu"):
+            return len(_local_devices("tpu"))
         return 0
 
     def why_unavailable(self, kind: str) -> str:
@@ -110,12 +114,12 @@ class JaxDevices(Backend):
 
     def to_native(self, device: Device) -> Any:
         if device is CPU:
-            return host()
+            return host_device()
         simulated = self.simulated and device.kind == "gpu"
-        found = _local("cpu")[1 : self.simulated + 1] if simulated else _local(device.kind)
-        if device.index >= len(found):
+        natives = _local_devices("cpu")[1 : self.simulated + 1] if simulated else _local_devices(device.kind)
+        if device.index >= len(natives):
             raise missing_devices.not_found(self, device)
-        return found[device.index]
+        return natives[device.index]
 
     def from_native(self, native: object) -> Device | None:
         if isinstance(native, jax.sharding.SingleDeviceSharding):
@@ -137,7 +141,7 @@ class JaxDevices(Backend):
         if self.simulated:
             limit = None if self.simulated_devices is None else self.simulated_devices[device.index].limit
             return host_module.describe_simulated(self.name, device, limit)
-        card = visible_gpus.known(device.index) if device.kind == "gpu" else None
+        card = visible_gpus.nvml_card(device.index) if device.kind == "gpu" else None
         if card is None or started():
             return self._describe_native(device, card)
         return DeviceInfo(device, card.name, self.name, card.total_memory, card.capability, uuid=card.uuid)
@@ -174,14 +178,14 @@ class JaxDevices(Backend):
             return self.device_of(x._value)
         value = concrete(x)
         if value is None:
-            raise self._untraceable("device_of")
+            raise self._tracing_error("device_of")
         if isinstance(value, _HOST_VALUES):
             return CPU  # jax.grad and jax.vmap wrap NumPy arrays and numbers as they are
         natives = value.sharding.device_set
         if len(natives) != 1:
-            raise self._spread(natives)
+            raise self._sharded_error(natives)
         (native,) = natives
-        if is_beside(value):
+        if in_gpu_host_memory(value):
             return CPU
         found = self.from_native(native)
         if found is None:
@@ -192,45 +196,45 @@ class JaxDevices(Backend):
         DEVICES[native] = found
         return found
 
-    def _untraceable(self, call: str) -> Exception:
+    def _tracing_error(self, call: str) -> Exception:
         return messages.tracing(
             self,
             call,
             "call it before or after the compiled function, which runs on the device of its arguments",
         )
 
-    def _spread(self, natives: Collection[Any]) -> UnsupportedError:
-        ours = [self.from_native(native) for native in natives]
-        # Without a simulation, devshim calls all JAX CPU devices "cpu", which would not tell them apart.
-        names = sorted(str(our) for our in ours) if len(set(ours)) > 1 else sorted(repr(native) for native in natives)
+    def _sharded_error(self, natives: Collection[Any]) -> UnsupportedError:
+        devices = [self.from_native(native) for native in natives]
+        # Without a simulation, devshim calls all JAX CPU devices "cpu", which would not distinguish them.
+        names = sorted(map(str, devices)) if len(set(devices)) > 1 else sorted(map(repr, natives))
         return UnsupportedError(
             f"this array is spread over {len(names)} devices ({', '.join(names)}), so it has no single device",
             "take one part with x.addressable_shards[i].data, or gather it with jax.device_put(x, jax.devices()[0])",
         )
 
 
-def host() -> Any:
+def host_device() -> Any:
     """Return the JAX device for the host."""
-    found = _local("cpu")
+    natives = _local_devices("cpu")
     failures = startup.reasons("jax")
-    if not found and visible_gpus.allowed("cpu") and failures:
+    if not natives and visible_gpus.is_allowed("cpu") and failures:
         raise DeviceNotFoundError(
             f"JAX does not start: {failures[-1]}",
             "set JAX_PLATFORMS=cpu to use only the CPU; `devshim doctor` shows the details",
         )
-    if not found:
+    if not natives:
         raise UnsupportedError(
             f"JAX_PLATFORMS={jax.config.jax_platforms!r} excludes the CPU, which devshim needs for host memory",
             f"set JAX_PLATFORMS={jax.config.jax_platforms},cpu",
         )
-    return found[0]
+    return natives[0]
 
 
-_UNABLE = re.compile("Unable to initialize backend '([^']*)'")
+_START_FAILURE = re.compile("Unable to initialize backend '([^']*)'")
 """The beginning of the JAX error for a platform that does not start."""
 
 
-def _local(platform: str) -> list[Any]:
+def _local_devices(platform: str) -> list[Any]:
     """Return JAX's local devices of a platform. Starts JAX.
 
     JAX raises if a platform is absent. If a platform fails to start, JAX raises once, at the first call for any
@@ -240,7 +244,7 @@ def _local(platform: str) -> list[Any]:
         try:
             return list(jax.local_devices(backend=platform))
         except RuntimeError as error:
-            platform_named = _UNABLE.match(str(error))
+            platform_named = _START_FAILURE.match(str(error))
             if platform_named is None:
                 break
             why = str(error).partition(" (you may")[0].partition(" (set JAX")[0]

@@ -28,7 +28,7 @@ from devshim.devices.device import CPU
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
 from devshim_backends._jax.creation import NAMES
-from devshim_backends._jax.devices import DEVICES, host, is_beside
+from devshim_backends._jax.devices import DEVICES, host_device, in_gpu_host_memory
 from devshim_backends._jax.runtime import JaxRuntime
 from devshim_backends._jax.tensors import ALIGNMENT, enable_x64, is_compiling, primal
 from devshim_backends._jax.transfers.addresses import address_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 
-def _library() -> Any:
+def _jaxlib_extension() -> Any:
     """Return the extension module of jaxlib."""
     try:
         from jax._src.lib import _jax
@@ -52,9 +52,9 @@ def _library() -> Any:
 _PLAIN = {np.dtype(name): name for name in NAMES - {"bfloat16"}}
 """Maps the dtypes of plain arrays to their names."""
 _DTYPES = {name: dtype for dtype, name in _PLAIN.items()}
-_give: Any = _library().buffer_to_dlpack_managed_tensor
+_export_buffer: Any = _jaxlib_extension().buffer_to_dlpack_managed_tensor
 """The function that ``x.__dlpack__()`` calls in the end; calling it directly takes a fifth of the time."""
-_take: Any = _library().dlpack_managed_tensor_to_buffer
+_import_capsule: Any = _jaxlib_extension().dlpack_managed_tensor_to_buffer
 """The function that `jax.dlpack.from_dlpack` calls (JAX 0.4.30 to 0.10).
 
 `from_dlpack` then calls ``jnp.asarray``, which takes nine tenths of its time and truncates 64-bit values with x64 off.
@@ -81,7 +81,7 @@ def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] 
         return None
     if address_of(x) % (alignment or x.dtype.itemsize):
         return None
-    return _give(x.block_until_ready()), name, x.shape
+    return _export_buffer(x.block_until_ready()), name, x.shape
 
 
 def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
@@ -90,7 +90,7 @@ def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | N
     # The slow path corrects strides of axes with one element; an array without elements has no address.
     if not address or 0 in shape or (1 in shape and len(shape) > 1) or is_compiling():
         return None
-    x = _take(capsule, host(), None)
+    x = _import_capsule(capsule, host_device(), None)
     faithful = x.dtype == _DTYPES.get(dtype) and x.shape == shape and address_of(x) == address
     return x if faithful and DEVICES.get(x.sharding._device) is CPU else None
 
@@ -107,7 +107,7 @@ class JaxDlpack(JaxRuntime, Backend):
     def to_dlpack(self, x: Tensor) -> Any:
         value = primal(x)  # under `jax.grad`, gradients do not pass to the other framework, as in all adapters
         if value is None:
-            raise self._untraceable("convert")
+            raise self._tracing_error("convert")
         if not isinstance(value, jax.Array):  # `jax.grad` wraps NumPy arrays and numbers without converting them
             raise ConversionError(f"a {type(value).__name__} is not a JAX array", "leave copy out to copy it")
         device = self.device_of(x)
@@ -115,7 +115,7 @@ class JaxDlpack(JaxRuntime, Backend):
             raise ConversionError(
                 f"the memory of a simulated GPU ({device}) cannot be shared", "leave copy out to copy it"
             )
-        if len(value.sharding.device_set) == 1 and is_beside(value):
+        if len(value.sharding.device_set) == 1 and in_gpu_host_memory(value):
             raise ConversionError("the pinned host memory of a GPU cannot be shared", "leave copy out to copy it")
         if self.dtype_name(x) not in NAMES:
             raise ConversionError(
@@ -125,7 +125,7 @@ class JaxDlpack(JaxRuntime, Backend):
 
     def from_dlpack(self, source: Any) -> Tensor:
         if self.compiling():
-            raise self._untraceable("convert")
+            raise self._tracing_error("convert")
         try:
             return _import(source)
         except Exception as error:  # the exporter and XLA raise various types
@@ -136,10 +136,10 @@ def _import(source: Any) -> Tensor:
     kind, _ = source.__dlpack_device__()
     if int(kind) not in dlpack.HOST:
         with enable_x64(True):
-            return jax.dlpack.from_dlpack(dlpack.ValidatingExporter(source, _check))
+            return jax.dlpack.from_dlpack(dlpack.ValidatingExporter(source, _require_c_order))
     capsule = source.__dlpack__()
     offered = dlpack.read(capsule)
-    _check(offered)
+    _require_c_order(offered)
     dlpack.settle_strides(capsule)
     with enable_x64(True):  # JAX does not accept a bare capsule, so it gets an exporter
         x = jax.dlpack.from_dlpack(dlpack.Exporter((dlpack.CPU, 0), lambda stream: capsule))
@@ -148,6 +148,6 @@ def _import(source: Any) -> Tensor:
     return x
 
 
-def _check(offered: dlpack.TensorInfo) -> None:
+def _require_c_order(offered: dlpack.TensorInfo) -> None:
     if not offered.is_contiguous:
         raise BufferError("JAX's operators need memory in C order, and this is not")

@@ -46,15 +46,15 @@ class JaxRuntime(JaxScopes, Backend):
             return host.memory()
         native = self.to_native(device)
         if self.simulated and self.simulated_devices is not None:
-            memory_module.settle()
+            memory_module.update_counts()
             return self.simulated_devices[device.index].info()
         stats = native.memory_stats() or {}
-        card = visible_gpus.known(device.index) if device.kind == "gpu" else None
+        card = visible_gpus.nvml_card(device.index) if device.kind == "gpu" else None
         limit = stats.get("bytes_limit")
         return MemoryInfo(
             total=limit if card is None or card.total_memory is None else card.total_memory,
             used=stats.get("bytes_in_use"),
-            free=_free(stats, None if card is None else card.free_memory),
+            free=_free_bytes(stats, None if card is None else card.free_memory),
             peak=stats.get("peak_bytes_in_use"),
         )
 
@@ -76,10 +76,10 @@ class JaxRuntime(JaxScopes, Backend):
         )
 
 
-def _free(stats: Mapping[str, int], left: int | None) -> int | None:
+def _free_bytes(stats: Mapping[str, int], driver_free: int | None) -> int | None:
     """Return the bytes that JAX can still allocate, up to its limit: free bytes of its pool and of the driver."""
     limit, used = stats.get("bytes_limit"), stats.get("bytes_in_use")
     if limit is None or used is None:
         return None
-    spare = max(0, stats.get("pool_bytes", used) - used)
-    return limit - used if left is None else min(limit - used, left + spare)
+    pool_free = max(0, stats.get("pool_bytes", used) - used)
+    return limit - used if driver_free is None else min(limit - used, driver_free + pool_free)

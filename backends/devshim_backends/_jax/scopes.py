@@ -47,7 +47,7 @@ class JaxScopes(JaxRandom, Backend):
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if self.compiling():
-            raise self._untraceable("on")
+            raise self._tracing_error("on")
         return _Scope(self.to_native(device))
 
     def compiling(self) -> bool:

@@ -33,8 +33,8 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import dtype_name
 from devshim.errors import ConversionError, messages
-from devshim_backends._jax.buffers import alias, in_order, own_memory
-from devshim_backends._jax.devices import JaxDevices, concrete, is_beside, started
+from devshim_backends._jax.buffers import alias, default_memory_sharding, is_c_ordered
+from devshim_backends._jax.devices import JaxDevices, concrete, in_gpu_host_memory, started
 from devshim_backends._jax.simulation import hooks
 from devshim_backends._jax.transfers.addresses import address_of
 
@@ -56,7 +56,7 @@ except AttributeError:  # before JAX 0.8, which deprecates this
     enable_x64 = experimental.enable_x64
 
 
-_SHARDED = "ShardMapTrace"
+_SHARD_MAP_TRACE = "ShardMapTrace"
 """The name of a class from a module that old releases load only with `jax.experimental.shard_map`."""
 
 
@@ -71,9 +71,9 @@ def is_compiling() -> bool:
         stack = core.thread_local_state.trace_state.trace_stack
         if stack.dynamic.trace_type is not core.EvalTrace:
             return True
-        return any(main.trace_type.__name__ == _SHARDED for main in stack.stack)
+        return any(main.trace_type.__name__ == _SHARD_MAP_TRACE for main in stack.stack)
     while trace is not None:
-        if isinstance(trace, partial_eval.DynamicJaxprTrace) or type(trace).__name__ == _SHARDED:
+        if isinstance(trace, partial_eval.DynamicJaxprTrace) or type(trace).__name__ == _SHARD_MAP_TRACE:
             return True
         trace = getattr(trace, "parent_trace", None)
     return False
@@ -85,11 +85,11 @@ def wide(dtype: Any) -> AbstractContextManager[object]:
     return enable_x64(True) if width == 8 and dtype.kind in "iufc" else nullcontext()
 
 
-def _kept_wide(xs: Iterable[Tensor]) -> AbstractContextManager[object]:
+def _wide_for_all(xs: Iterable[Tensor]) -> AbstractContextManager[object]:
     """Return `wide` for several arrays: between a GPU and the host, JAX uses NumPy and truncates 64 bits (0.10)."""
     dtypes = (x.dtype for x in xs)
-    eight = next((each for each in dtypes if isinstance(each, np.dtype) and each.itemsize >= 8), None)
-    return nullcontext() if eight is None else wide(eight)
+    widest = next((each for each in dtypes if isinstance(each, np.dtype) and each.itemsize >= 8), None)
+    return nullcontext() if widest is None else wide(widest)
 
 
 def private_copy(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -107,19 +107,21 @@ class JaxTensors(JaxDevices, Backend):
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if not trace_state_clean() and self.compiling():
-            raise self._untraceable("place")
+            raise self._tracing_error("place")
         native = self.to_native(device)
-        alone = type(x) is ArrayImpl and native in x.sharding.device_set and len(x.sharding.device_set) == 1
-        if alone and not is_beside(x):
+        is_there = type(x) is ArrayImpl and native in x.sharding.device_set and len(x.sharding.device_set) == 1
+        if is_there and not in_gpu_host_memory(x):
             return _duplicate(x, native, device is CPU or not non_blocking)
         value = concrete(x) if isinstance(x, Tracer) else x
-        if type(x) is ArrayImpl and is_beside(x):  # JAX moves host memory of a GPU only to an explicit sharding (0.10)
-            with _kept_wide([x]):
-                y = jax.device_put(x, own_memory(native))
+        if type(x) is ArrayImpl and in_gpu_host_memory(
+            x
+        ):  # JAX moves host memory of a GPU only to an explicit sharding (0.10)
+            with _wide_for_all([x]):
+                y = jax.device_put(x, default_memory_sharding(native))
         else:
-            read = alias(x) if device is CPU else x
-            with _kept_wide([x]):
-                y = jax.device_put(read if x.ndim < 2 or in_order(value) else jax.lax.copy_p.bind(x), native)
+            source = alias(x) if device is CPU else x
+            with _wide_for_all([x]):
+                y = jax.device_put(source if x.ndim < 2 or is_c_ordered(value) else jax.lax.copy_p.bind(x), native)
             if isinstance(value, jax.Array) and native in value.sharding.device_set:
                 y = jax.lax.copy_p.bind(y)
         if device is CPU or not non_blocking:
@@ -129,27 +131,28 @@ class JaxTensors(JaxDevices, Backend):
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
         if not trace_state_clean() and self.compiling():
-            raise self._untraceable("place")
-        if any(type(x) is ArrayImpl and is_beside(x) for x in xs):
+            raise self._tracing_error("place")
+        if any(type(x) is ArrayImpl and in_gpu_host_memory(x) for x in xs):
             return [self.copy_to(x, device, non_blocking) for x in xs]
         native = self.to_native(device)
         values: list[Any] = [x if type(x) is ArrayImpl else concrete(x) for x in xs]
         ordered = [
-            x if x.ndim < 2 or in_order(value) else jax.lax.copy_p.bind(x) for x, value in zip(xs, values, strict=True)
+            x if x.ndim < 2 or is_c_ordered(value) else jax.lax.copy_p.bind(x)
+            for x, value in zip(xs, values, strict=True)
         ]
-        there = [
+        already_there = [
             i
             for i, value in enumerate(values)
             if (type(value) is ArrayImpl or isinstance(value, jax.Array)) and native in value.sharding.device_set
         ]
         ys: list[Tensor] = []
         try:
-            if self.simulated and not there and all(type(x) is ArrayImpl for x in ordered):
-                ys = hooks.arriving(lambda: jax.device_put(ordered, native), native)
+            if self.simulated and not already_there and all(type(x) is ArrayImpl for x in ordered):
+                ys = hooks.put_from_elsewhere(lambda: jax.device_put(ordered, native), native)
             else:
-                with _kept_wide(ordered):
+                with _wide_for_all(ordered):
                     ys = jax.device_put([*map(alias, ordered)] if device is CPU else ordered, native)
-            for i in there:
+            for i in already_there:
                 ys[i] = jax.lax.copy_p.bind(ys[i])
             if device is CPU or not non_blocking:
                 jax.block_until_ready([y if type(y) is ArrayImpl else concrete(y) for y in ys])
@@ -162,13 +165,13 @@ class JaxTensors(JaxDevices, Backend):
     # ------------------------------------------------------------------ host memory
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if not copy and type(x) is ArrayImpl and not x.is_deleted():
-            looked = np.asarray(x)
-            window: Any = looked.base
-            if type(window) is memoryview and window.obj is x:  # it is the array's own buffer, not a copy
-                return looked
+            view = np.asarray(x)
+            buffer: Any = view.base
+            if type(buffer) is memoryview and buffer.obj is x:  # it is the array's own buffer, not a copy
+                return view
         value = primal(x) if isinstance(x, Tracer) else x
         if value is None:
-            raise self._untraceable("to_numpy")
+            raise self._tracing_error("to_numpy")
         if not isinstance(value, jax.Array):  # jax.grad wraps NumPy arrays and numbers without converting them
             return np.array(value) if copy else np.asarray(value)
         if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
@@ -179,25 +182,25 @@ class JaxTensors(JaxDevices, Backend):
             raise ConversionError(
                 "this JAX array was deleted, or donated to a compiled function", "convert it before that"
             )
-        if not copy and len(value.sharding.device_set) == 1 and is_beside(value):
+        if not copy and len(value.sharding.device_set) == 1 and in_gpu_host_memory(value):
             raise messages.cannot_share("this JAX array", "NumPy cannot view the pinned host memory of a GPU")
         native, *_ = value.sharding.device_set  # all devices have the same platform
         if native.platform != "cpu" and not copy:
             raise messages.copy_needed(self.device_of(value), CPU)
-        read = alias(value)
-        seen: np.ndarray = np.asarray(read)
-        if copy and read is not value and seen.flags.owndata:
-            seen.flags.writeable = True  # JAX made it for the alias, so no one else refers to it
-            return seen
+        source = alias(value)
+        found: np.ndarray = np.asarray(source)
+        if copy and source is not value and found.flags.owndata:
+            found.flags.writeable = True  # JAX made it for the alias, so nothing else refers to it
+            return found
         if copy:
-            return seen.copy()
-        if seen.size and seen.ctypes.data != address_of(value):
+            return found.copy()
+        if found.size and found.ctypes.data != address_of(value):
             raise messages.cannot_share("this JAX array", f"NumPy cannot view the dtype {value.dtype}")
-        return seen
+        return found
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         if not trace_state_clean() and self.compiling():
-            raise self._untraceable("from_numpy")
+            raise self._tracing_error("from_numpy")
         if not copy and device is not CPU:
             raise messages.copy_needed(CPU, device)
         native = self.to_native(device)
@@ -242,7 +245,7 @@ class JaxTensors(JaxDevices, Backend):
             return
         native = self.to_native(device)
         jax.effects_barrier()
-        jax.block_until_ready([x for x in alive(native) if not x.is_deleted()])
+        jax.block_until_ready([x for x in live_arrays(native) if not x.is_deleted()])
 
     def wait_for_values(self, x: Tensor, device: Device) -> None:
         jax.block_until_ready(concrete(x) if isinstance(x, Tracer) else x)
@@ -253,39 +256,41 @@ def _duplicate(x: Tensor, native: Any, wait: bool) -> Tensor:
 
     The array is committed before the copy, because JAX would otherwise copy it on the default device.
     """
-    y = jax.lax.copy_p.bind(_committed(x, native))
+    y = jax.lax.copy_p.bind(_commit(x, native))
     if wait:
         y.block_until_ready()
     return y
 
 
-_kept = jax.jit(jax.lax.copy_p.bind)  # compiled, as it copies a scalar each step: a third of the primitive's time
+_copy_compiled = jax.jit(
+    jax.lax.copy_p.bind
+)  # compiled, as it copies a scalar each step: a third of the primitive's time
 
 
 def detached_copy(x: Tensor) -> Tensor:
     """Return a copy on the array's one device, which stays when the array is deleted or donated to a function."""
     (native,) = x.sharding.device_set
     with wide(x.dtype):
-        y: Tensor = _kept(_committed(x, native))
+        y: Tensor = _copy_compiled(_commit(x, native))
     return y
 
 
-def _committed(x: Tensor, native: Any) -> Tensor:
+def _commit(x: Tensor, native: Any) -> Tensor:
     """Return the array, committed to the one device it is on, without a copy."""
-    return x if x._committed else ArrayImpl(x.aval, _alone_on(native), [x], committed=True)
+    return x if x._committed else ArrayImpl(x.aval, _single_device_sharding(native), [x], committed=True)
 
 
 _SHARDINGS: dict[Any, Any] = {}
 
 
-def _alone_on(native: Any) -> Any:
+def _single_device_sharding(native: Any) -> Any:
     """Return the sharding for a single device."""
     if native not in _SHARDINGS:
         _SHARDINGS[native] = jax.sharding.SingleDeviceSharding(native)
     return _SHARDINGS[native]
 
 
-def alive(native: Any) -> list[Any]:
+def live_arrays(native: Any) -> list[Any]:
     """Return the arrays that use memory on a JAX device."""
     return [x for x in native.client.live_arrays() if native in x.sharding.device_set]
 

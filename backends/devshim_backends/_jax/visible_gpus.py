@@ -64,7 +64,7 @@ def has_tpu_library() -> bool:
     return _exists("libtpu")
 
 
-def allowed(kind: str) -> bool:
+def is_allowed(kind: str) -> bool:
     """Return True if ``JAX_PLATFORMS`` lets JAX use this kind of device."""
     chosen = jax.config.jax_platforms
     names = {"gpu": {"gpu", "cuda", "rocm"}, "tpu": {"tpu"}, "cpu": {"cpu"}}[kind]
@@ -84,7 +84,7 @@ def sees_driver() -> bool:
     return asked is None or bool(asked())
 
 
-def _failure() -> str | None:
+def _start_failure() -> str | None:
     """Return the reason why JAX, which has started, did not start the NVIDIA GPUs that the driver reports."""
     reason = getattr(xla_bridge, "_backend_errors", {}).get("cuda")
     return f"its CUDA plug-in reports: {reason}" if reason else cuda.refusal()
@@ -100,7 +100,7 @@ def _count_amd() -> int:
     return found if hidden is None else min(found, len([name for name in hidden.split(",") if name.strip()]))
 
 
-def known(index: int) -> Card | None:
+def nvml_card(index: int) -> Card | None:
     """Return the driver's record of the GPU with a CUDA index, or None if that is not certain."""
     return None if is_rocm() else nvml.known(index)
 
@@ -113,12 +113,12 @@ def why_unavailable(kind: str, count: int) -> str:
         return f"JAX has no devices of kind {kind!r}"
     if gpu_plugin() is None:
         return "this JAX is a CPU-only build (no CUDA or ROCm plugin is installed)"
-    if not allowed("gpu"):
+    if not is_allowed("gpu"):
         return f"JAX_PLATFORMS={jax.config.jax_platforms!r} excludes GPUs"
     if is_rocm():
         return "the AMD driver reports no more GPUs"
     if not sees_driver():
         return "there is no /dev/nvidia0, and without it JAX does not ask the NVIDIA driver"
     if not count and xla_bridge.backends_are_initialized():
-        return _failure() or nvml.why_not(count)
+        return _start_failure() or nvml.why_not(count)
     return nvml.why_not(count)

@@ -28,18 +28,18 @@ class NumpyCollectives(NumpyTensors):
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         # NumPy's own function drops masks.
-        joins = np.ma.concatenate if any(isinstance(x, np.ma.MaskedArray) for x in xs) else np.concatenate
-        return joins(list(xs), axis=axis)
+        join = np.ma.concatenate if any(isinstance(x, np.ma.MaskedArray) for x in xs) else np.concatenate
+        return join(list(xs), axis=axis)
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         return self.concatenate([np.expand_dims(x, 0) for x in xs], 0)
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
-        made = reduce(_OPS[op], xs[1:], xs[0].copy())
+        result = reduce(_OPS[op], xs[1:], xs[0].copy())
         if op == "mean":
             # Divide by a number of the array's own type: before NumPy 2, a 0-d float16 divided by an int is float64.
-            made = np.divide(made, xs[0].dtype.type(len(xs)))
-        return np.asanyarray(made)  # NumPy returns a scalar for 0-d arrays
+            result = np.divide(result, xs[0].dtype.type(len(xs)))
+        return np.asanyarray(result)  # NumPy returns a scalar for 0-d arrays
 
     def detached_copy(self, x: Tensor) -> Tensor:
         if is_masked(x):

@@ -13,7 +13,7 @@ from .tensors import NumpyTensors
 
 
 class NumpyCreation(NumpyTensors):
-    """The mixin for creation functions. NumPy makes the array, and `settle` labels it with its simulated GPU."""
+    """The mixin for creation functions. NumPy makes the array, and `to_device` labels it with its simulated GPU."""
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         try:
@@ -22,27 +22,27 @@ class NumpyCreation(NumpyTensors):
             raise ValueError(str(warning)) from warning
         if array.dtype.hasobject or array.dtype.kind in "SU":
             raise ValueError(f"they make an array of dtype {array.dtype}")
-        return self.settle(array, device)
+        return self.to_device(array, device)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self.settle(np.empty(shape, dtype), device)
+        return self.to_device(np.empty(shape, dtype), device)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
-        return self.settle(np.full(shape, value, dtype), device)
+        return self.to_device(np.full(shape, value, dtype), device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self.settle(np.zeros(shape, dtype), device)
+        return self.to_device(np.zeros(shape, dtype), device)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self.settle(np.ones(shape, dtype), device)
+        return self.to_device(np.ones(shape, dtype), device)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
-        return self.settle(np.arange(start, stop, step, dtype=dtype), device)
+        return self.to_device(np.arange(start, stop, step, dtype=dtype), device)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
-        return self.settle(np.linspace(start, stop, num, endpoint=endpoint, dtype=dtype), device)
+        return self.to_device(np.linspace(start, stop, num, endpoint=endpoint, dtype=dtype), device)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
-        return self.settle(np.eye(n_rows, n_cols, k, dtype or float), device)
+        return self.to_device(np.eye(n_rows, n_cols, k, dtype or float), device)

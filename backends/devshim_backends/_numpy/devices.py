@@ -32,4 +32,4 @@ class NumpyDevices(NumpySimulation):
         return None  # NumPy's device is the text "cpu", which devshim's parser knows
 
     def describe(self, device: Device) -> DeviceInfo:
-        return host.describe(self.name) if device is CPU else self.describe_card(device)
+        return host.describe(self.name) if device is CPU else self.describe_simulated_gpu(device)

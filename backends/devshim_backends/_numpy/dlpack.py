@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,17 +29,14 @@ from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
 from devshim_backends._numpy.tensors import NumpyTensors
 
-if TYPE_CHECKING:
-    pass
-
-_STRANGE = {"bfloat16": "uint16"}
+_RELABELLED = {"bfloat16": "uint16"}
 """Maps a dtype that NumPy's DLPack does not support to the dtype under which NumPy exports its bytes."""
 if np.lib.NumpyVersion(np.__version__) < "1.25.0":
-    _STRANGE["bool"] = "uint8"
-_KNOWN = "iufc" if "bool" in _STRANGE else "biufc"
+    _RELABELLED["bool"] = "uint8"
+_EXPORTED_KINDS = "iufc" if "bool" in _RELABELLED else "biufc"
 """The kinds of dtype that NumPy exports or refuses correctly without devshim's help."""
 
-_DTYPES = [np.dtype(name) for name in dlpack.FORMS if name not in _STRANGE]
+_DTYPES = [np.dtype(name) for name in dlpack.FORMS if name not in _RELABELLED]
 _PLAIN = {each: (each.name, each.itemsize if each.alignment < each.itemsize else 1) for each in _DTYPES}
 """Maps each dtype that NumPy exports natively, in the machine's byte order, to its name and to an alignment in bytes.
 
@@ -54,23 +51,25 @@ _word, _START = ctypes.c_size_t.from_address, object.__basicsize__
 """An array's address is the first field of its object (in all NumPy versions); `x.ctypes` takes ten times as long."""
 
 
-def _lies_first(x: np.ndarray) -> bool:
+def _starts_with_address(x: np.ndarray) -> bool:
     return bool(_word(id(x) + _START).value == x.ctypes.data)
 
 
-_QUICK = sys.implementation.name == "cpython" and _lies_first(np.empty(3)) and _lies_first(np.empty(3)[1:])
+_ADDRESS_IS_FIRST_FIELD = sys.implementation.name == "cpython" and all(
+    map(_starts_with_address, (np.empty(3), np.empty(3)[1:]))
+)
 """True if an array's address is the first field of its object in this interpreter."""
 
 
 def _fast_export(x: np.ndarray, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     """Return a plain array's capsule, dtype name and shape, or None for other arrays (`FastPaths.dlpack_export`)."""
-    kinds = _PLAIN.get(x.dtype)
-    if kinds is None or x.flags.num & _FLAGS != _PLAIN_FLAGS:
+    plain = _PLAIN.get(x.dtype)
+    if plain is None or x.flags.num & _FLAGS != _PLAIN_FLAGS:
         return None
-    needed = alignment or kinds[1]
-    if needed > 1 and (_word(id(x) + _START).value if _QUICK else x.ctypes.data) % needed:
+    needed = alignment or plain[1]
+    if needed > 1 and (_word(id(x) + _START).value if _ADDRESS_IS_FIRST_FIELD else x.ctypes.data) % needed:
         return None
-    return x.__dlpack__(), kinds[0], x.shape
+    return x.__dlpack__(), plain[0], x.shape
 
 
 class NumpyDlpack(NumpyTensors):
@@ -89,18 +88,18 @@ class NumpyDlpack(NumpyTensors):
             raise ConversionError("an array with negative strides cannot be shared", "copy it first")
         if not x.dtype.isnative:
             raise ConversionError("DLPack supports only the machine's own byte order", "convert the values first")
-        if x.dtype.kind in _KNOWN and x.flags.writeable:
+        if x.dtype.kind in _EXPORTED_KINDS and x.flags.writeable:
             return x
         name = x.dtype.name
         if name not in dlpack.FORMS:
             raise ConversionError(f"DLPack does not support NumPy's dtype {name}", "convert the values first")
-        plain = x.view(_STRANGE[name]) if name in _STRANGE else x
+        plain = x.view(_RELABELLED[name]) if name in _RELABELLED else x
         plain = plain if plain.flags.writeable else _writable(plain)
         return dlpack.Exporter((dlpack.CPU, 0), lambda stream: dlpack.label(plain.__dlpack__(), name))
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
-            return _read(source)
+            return _import(source)
         except Exception as error:
             raise messages.not_accepted(self, source, error) from error
 
@@ -108,7 +107,7 @@ class NumpyDlpack(NumpyTensors):
         x.flags.writeable = False
 
 
-class _Memory:
+class _WritableMemory:
     """An array's memory as writable memory in NumPy's array interface. It keeps the array alive."""
 
     def __init__(self, array: np.ndarray) -> None:
@@ -118,10 +117,10 @@ class _Memory:
 
 def _writable(array: np.ndarray) -> np.ndarray:
     """Return an array over the same memory that is not marked as read-only."""
-    return np.asarray(_Memory(array))
+    return np.asarray(_WritableMemory(array))
 
 
-class _Readable:
+class _RelabellingProducer:
     """A producer that gives NumPy a dtype that it can read, under another name where necessary."""
 
     def __init__(self, source: Any) -> None:
@@ -137,15 +136,15 @@ class _Readable:
         self.offered = offered = dlpack.read(capsule, versioned=True)
         if offered.dtype not in dlpack.FORMS:
             raise BufferError(f"it cannot read {offered.dtype} by DLPack")
-        return dlpack.label(capsule, _STRANGE[offered.dtype]) if offered.dtype in _STRANGE else capsule
+        return dlpack.label(capsule, _RELABELLED[offered.dtype]) if offered.dtype in _RELABELLED else capsule
 
 
-def _read(source: Any) -> np.ndarray:
-    producer = _Readable(source)
+def _import(source: Any) -> np.ndarray:
+    producer = _RelabellingProducer(source)
     array: np.ndarray = np.from_dlpack(producer)
     offered = producer.offered
     if offered is None:
         raise BufferError("NumPy did not request a capsule")
     if not (array.flags.writeable or offered.read_only):
         array = _writable(array)
-    return array.view(numpy_dtype(offered.dtype)) if offered.dtype in _STRANGE else array
+    return array.view(numpy_dtype(offered.dtype)) if offered.dtype in _RELABELLED else array

@@ -24,7 +24,7 @@ class NumpyRuntime(NumpySimulation):
         return None
 
     def memory(self, device: Device) -> MemoryInfo:
-        return host.memory() if device is CPU else self.card_memory(device)
+        return host.memory() if device is CPU else self.simulated_memory(device)
 
     def empty_cache(self, device: Device) -> None:
         return None

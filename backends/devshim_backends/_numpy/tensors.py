@@ -11,7 +11,7 @@ from devshim.devices.device import CPU, Device
 from devshim.devices.dtypes import dtype_name, is_numpy_dtype, numpy_dtype
 from devshim.errors import ConversionError, messages
 from devshim.registry import missing_devices
-from devshim_backends._numpy.simulation.simulate import SimulatedArray, on_card
+from devshim_backends._numpy.simulation.simulate import SimulatedArray, label_array
 
 
 class NumpyTensors(Backend):
@@ -27,12 +27,12 @@ class NumpyTensors(Backend):
         return False
 
     def device_of(self, x: Tensor) -> Device:
-        return x._card if type(x) is SimulatedArray else CPU
+        return x._gpu if type(x) is SimulatedArray else CPU
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if device is not CPU and self.name == "numpy" and type(x) is not SimulatedArray:
             missing_devices.refuse_for_numpy(device)
-        return self.settle(np.array(_host_view(x), copy=True, subok=True), device)
+        return self.to_device(np.array(_host_view(x), copy=True, subok=True), device)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if is_masked(x):
@@ -41,7 +41,7 @@ class NumpyTensors(Backend):
         return np.array(view, copy=True) if copy else np.asarray(view)
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
-        return self.settle(np.array(array, copy=True), device) if copy else array
+        return self.to_device(np.array(array, copy=True), device) if copy else array
 
     def dtype_name(self, x: Tensor) -> str:
         return dtype_name(x.dtype)
@@ -67,8 +67,8 @@ class NumpyTensors(Backend):
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         return x.astype(dtype)
 
-    def settle(self, array: np.ndarray, device: Device) -> np.ndarray:
-        """Return the array itself for the host, or a labelled one; refuse what a GPU cannot store."""
+    def to_device(self, array: np.ndarray, device: Device) -> np.ndarray:
+        """Return the array for the host, or labelled with a simulated GPU; refuse what a GPU cannot store."""
         if device is CPU:
             return array
         masked = is_masked(array)
@@ -78,7 +78,7 @@ class NumpyTensors(Backend):
                 f"{kind} cannot be on {device}: a GPU stores only plain numbers",
                 "convert the values first, or keep it on the CPU",
             )
-        return on_card(array, device)
+        return label_array(array, device)
 
 
 def _host_view(x: np.ndarray) -> np.ndarray:

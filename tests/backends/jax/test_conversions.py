@@ -132,7 +132,7 @@ def test_arrays_on_several_or_simulated_devices_are_not_viewed():
 
 def test_an_import_that_changes_something_is_not_believed(monkeypatch):
     """If dtype, shape, device or memory differ from what was lent, the slow path has the right answer."""
-    true = interop._take
+    true = interop._import_capsule
     elsewhere = jax.devices("cpu")[-1]
     lies = [
         lambda x: x.astype("float16"),
@@ -143,7 +143,7 @@ def test_an_import_that_changes_something_is_not_believed(monkeypatch):
     for lie in lies:
         told = []
 
-        monkeypatch.setattr(interop, "_take", lambda *a, lie=lie, told=told: told.append(1) or lie(true(*a)))
+        monkeypatch.setattr(interop, "_import_capsule", lambda *a, lie=lie, told=told: told.append(1) or lie(true(*a)))
         x = ds.convert(PLAIN, "jax", copy=False)
         assert told
         assert (x.dtype, x.shape, x.unsafe_buffer_pointer()) == ("float32", (2, 3), PLAIN.ctypes.data)

@@ -70,7 +70,7 @@ def test_collectives_over_several_devices_agree_with_the_portable_way(op: str, d
         return  # refused before any engine is used
     kind = jnp.dtype(dtype)
     xs = [ds.place(ds.from_numpy(np.array([[i + 1, 3 * i], [-i, 100]]).astype(kind)), i) for i in range(3)]
-    results = collectives.over_cards([device.native() for device in (G0, G1, G2)], [xs], op)[0]
+    results = collectives.reduce_over_gpus([device.native() for device in (G0, G1, G2)], [xs], op)[0]
     expected = ds.all_reduce_(list(xs), op)  # type: ignore[arg-type]
     assert [ds.device_of(each) for each in results] == [G0, G1, G2]
     for result, portable in zip(results, expected, strict=True):
@@ -83,7 +83,7 @@ def test_what_is_not_a_number_stays_in_every_result() -> None:
     for op in ("sum", "mean", "max", "min"):
         for result in ds.all_reduce_(list(xs), op):  # type: ignore[arg-type]
             assert np.isnan(ds.to_numpy(result)[0])
-    for result in collectives.over_cards([G0.native(), G1.native()], [xs], "sum")[0]:
+    for result in collectives.reduce_over_gpus([G0.native(), G1.native()], [xs], "sum")[0]:
         assert np.isnan(ds.to_numpy(result)[0])
 
 
@@ -112,7 +112,7 @@ def test_the_leaves_of_a_tree_are_reduced_in_one_call(monkeypatch: pytest.Monkey
 
     def all_reduce_many(self: Any, groups: Any, op: Any) -> Any:
         calls.append(len(groups))
-        return collectives.over_cards(natives, groups, op)
+        return collectives.reduce_over_gpus(natives, groups, op)
 
     monkeypatch.setattr(all_reduce._Group, "has_engine", lambda self, devices: True)  # simulated GPUs have none
     monkeypatch.setattr(type(backend), "all_reduce_many", all_reduce_many)
@@ -152,14 +152,14 @@ def test_a_collective_is_compiled_once_for_each_shape() -> None:
 
     natives = [ds.gpu(i).native() for i in range(3)]
     trees = [[ds.from_numpy(np.full(shape, i, "float32"), i) for i in range(3)] for shape in ((5, 7), (6,))]
-    collectives.over_cards(natives, trees, "sum")
+    collectives.reduce_over_gpus(natives, trees, "sum")
     jax.monitoring.register_event_duration_secs_listener(note)
     try:
         for _ in range(2):
-            for results in collectives.over_cards(natives, trees, "sum"):
+            for results in collectives.reduce_over_gpus(natives, trees, "sum"):
                 assert all((np.asarray(x) == 3).all() for x in results)
         assert compiled == []
-        collectives.over_cards(natives, [[ds.from_numpy(np.ones(9, "float32"), i) for i in range(3)]], "sum")
+        collectives.reduce_over_gpus(natives, [[ds.from_numpy(np.ones(9, "float32"), i) for i in range(3)]], "sum")
         assert compiled, "nothing is counted"
     finally:
         if hasattr(jax.monitoring, "unregister_event_duration_listener"):  # JAX 0.4.30 cannot unregister

@@ -395,7 +395,7 @@ def test_draws_in_threads_are_all_different(monkeypatch):
             return found
 
     adapter = registry.load("jax")
-    monkeypatch.setattr(adapter, "_drawn", Slow())
+    monkeypatch.setattr(adapter, "_draw_counts", Slow())
     drawn: list[float] = []
     threads = [
         threading.Thread(target=lambda: drawn.extend(float(ds.random.uniform(device=GPU0)) for _ in range(20)))
@@ -691,7 +691,7 @@ def test_a_platform_that_does_not_start_leaves_the_host(two_cards, monkeypatch, 
     monkeypatch.setattr(jax, "local_devices", local_devices)
     assert ds.device_count() == 2
     if at == "the host":
-        assert devices.host() == own(backend="cpu")[0]
+        assert devices.host_device() == own(backend="cpu")[0]
     with pytest.raises(
         ds.DeviceNotFoundError, match="JAX has 0 gpu devices: Unable to initialize backend 'cuda': no supp"
     ):
@@ -708,7 +708,7 @@ def test_memory_beside_a_device_is_the_host(two_cards, monkeypatch):
 
     plain = jax.device_put(np.arange(3.0), native)
     beside = jax.device_put(plain, jax.sharding.SingleDeviceSharding(native, memory_kind="pinned_host"))
-    assert (devices.is_beside(plain), devices.is_beside(beside)) == (False, True)
+    assert (devices.in_gpu_host_memory(plain), devices.in_gpu_host_memory(beside)) == (False, True)
     before = dict(devices.DEVICES)
     devices.DEVICES[native] = GPU0  # as if it were a GPU
     monkeypatch.setattr(type(two_cards), "from_native", lambda self, native: GPU0)
@@ -799,7 +799,7 @@ def test_values_are_waited_for_without_looking_at_all_arrays(monkeypatch):
     """`convert` to a framework that names no stream used to wait for every live array."""
     from devshim_backends._jax import tensors
 
-    monkeypatch.setattr(tensors, "alive", lambda native: pytest.fail("it waits for all arrays"))
+    monkeypatch.setattr(tensors, "live_arrays", lambda native: pytest.fail("it waits for all arrays"))
     x = jax.jit(lambda t: (t @ t).sum())(jnp.ones((900, 900)))
     registry.load("jax").wait_for_values(x, CPU)
     assert x.is_ready()

@@ -13,10 +13,10 @@ import cupy
 from devshim.contract.backend import Backend
 from devshim.devices.device import Device
 from devshim.monitoring.instrumentation import instrument_operands, instrument_reads, patched
-from devshim_backends._cupy.devices import card
+from devshim_backends._cupy.devices import gpu_device
 
-_MORE = (("get", "get()"), *((name, f"{name}()") for name in ("tobytes", "tofile", "dump", "dumps")))
-_MORE += (("__reduce__", "pickle"),)
+_READ_METHODS = (("get", "get()"), *((name, f"{name}()") for name in ("tobytes", "tofile", "dump", "dumps")))
+_READ_METHODS += (("__reduce__", "pickle"),)
 
 
 class CupyTransferHooks(Backend):
@@ -25,14 +25,14 @@ class CupyTransferHooks(Backend):
     @contextmanager
     def report_implicit_transfers(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:
         refusal = cupy.ndarray.__array__
-        indexing = instrument_operands(cupy.ndarray, _card, report, names=("__getitem__", "__setitem__"))
+        indexing = instrument_operands(cupy.ndarray, _device_of_array, report, names=("__getitem__", "__setitem__"))
         with (
-            instrument_reads(cupy.ndarray, _card, report, _MORE),
+            instrument_reads(cupy.ndarray, _device_of_array, report, _READ_METHODS),
             indexing,
             patched(cupy.ndarray, {"__array__": refusal}),
         ):
             yield
 
 
-def _card(x: cupy.ndarray) -> Device:
-    return card(x.data.device_id)
+def _device_of_array(x: cupy.ndarray) -> Device:
+    return gpu_device(x.data.device_id)

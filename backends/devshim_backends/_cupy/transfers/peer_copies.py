@@ -20,10 +20,10 @@ import numpy as np
 
 from devshim.devices.device import Device
 from devshim.errors import ConversionError, messages
-from devshim_backends._cupy.scopes import on_card
+from devshim_backends._cupy.scopes import current_device
 
 
-def to_card(array: np.ndarray, device: Device, non_blocking: bool = False) -> Any:
+def to_gpu(array: np.ndarray, device: Device, non_blocking: bool = False) -> Any:
     """Copy an array from host memory to a GPU."""
     if isinstance(array, np.ma.MaskedArray):
         raise messages.masked()
@@ -32,36 +32,35 @@ def to_card(array: np.ndarray, device: Device, non_blocking: bool = False) -> An
             f"an array of dtype {array.dtype} cannot be on {device}: a GPU stores only plain numbers",
             "convert the values first, or keep it on the CPU",
         )
-    with on_card(device):
+    with current_device(device):
         return cupy.array(array, order="C", blocking=not non_blocking)
 
 
 def to_host(x: Any, device: Device) -> np.ndarray:
     """Copy an array from a GPU to host memory."""
-    with on_card(device):
-        found: np.ndarray = x.get()
-    return found
+    with current_device(device):
+        return x.get()  # type: ignore[no-any-return]  # CuPy is Any
 
 
-def across(x: Any, source: Device, target: Device) -> Any:
+def copy_to_gpu(x: Any, source: Device, target: Device) -> Any:
     """Copy an array from a GPU to the same GPU or to another."""
     if source is target:
-        with on_card(source):
+        with current_device(source):
             return x.copy()
-    with on_card(source):
+    with current_device(source):
         contiguous = x.astype(x.dtype, order="C", copy=False)  # from GPU to GPU, CuPy copies only contiguous arrays
-        asked = _now()
-    with on_card(target):
-        cupy.cuda.get_current_stream().wait_event(asked)
-        made = contiguous.copy()
-        done = _now()
-    with on_card(source):
-        cupy.cuda.get_current_stream().wait_event(done)
-    return made
+        source_ready = _record_event()
+    with current_device(target):
+        cupy.cuda.get_current_stream().wait_event(source_ready)
+        copied = contiguous.copy()
+        copy_done = _record_event()
+    with current_device(source):
+        cupy.cuda.get_current_stream().wait_event(copy_done)
+    return copied
 
 
-def _now() -> Any:
-    """Return an event that occurs when the current stream has finished the work that it was given until now."""
+def _record_event() -> Any:
+    """Return an event that occurs when the current stream has finished the work requested until now."""
     event = cupy.cuda.Event(disable_timing=True)
     event.record()
     return event

@@ -14,6 +14,7 @@ Workarounds:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -58,17 +59,17 @@ class JaxModels(JaxDlpack):
         return is_model_or_optimizer(cls)
 
     def leaves(self, obj: Any) -> list[Leaf]:
-        _synchronized(obj)
+        _restore_arrays(obj)
         return leaves_of(CONTENTS, self._leaves_of, obj)
 
     def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
         from devshim_backends._jax.models import keras_calls
 
-        keras_calls.serve(self)
+        keras_calls.install(self)
         if is_layer(obj):
             self._require_one_device(obj)
-        keep(self.leaves(obj))
-        return store_planned_devices(CONTENTS, obj, where) if is_layer(obj) or is_metric(obj) else _nothing
+        pin(self.leaves(obj))
+        return store_planned_devices(CONTENTS, obj, where) if is_layer(obj) or is_metric(obj) else do_nothing
 
     def clone(self, obj: Any) -> Any:
         return self.clones([obj])[0]
@@ -96,16 +97,16 @@ class JaxModels(JaxDlpack):
 
     def _leaves_of(self, path: str, kind: Any, variable: Any, follows: Any) -> Iterator[Leaf]:
         if variable._value is not None:
-            exchange = _Exchange(variable)
-            yield Leaf(path, kind, exchange.read, exchange.write, variable, follows)
+            read, write = partial(getattr, variable, "_value"), partial(_write, variable)
+            yield Leaf(path, kind, read, write, variable, follows)
 
     def _require_one_device(self, model: Any) -> None:
         """Refuse a model on several devices: JAX computes on one device, and Keras does not copy between devices."""
-        found: dict[Device, str] = {}
+        leaf_on: dict[Device, str] = {}
         for leaf in self.leaves(model):
-            found.setdefault(self.device_of(leaf.read()), leaf.path)
-        if len(found) > 1:
-            (one, first), (other, second), *_ = found.items()
+            leaf_on.setdefault(self.device_of(leaf.read()), leaf.path)
+        if len(leaf_on) > 1:
+            (one, first), (other, second), *_ = leaf_on.items()
             raise UnsupportedError(
                 f"{first} would be on {one} and {second} on {other}, and Keras on JAX computes on one device, or "
                 "on all devices of a keras.distribution",
@@ -113,23 +114,13 @@ class JaxModels(JaxDlpack):
             )
 
 
-class _Exchange:
-    """The functions that read and write a leaf."""
-
-    def __init__(self, variable: Any) -> None:
-        self._variable = variable
-
-    def read(self) -> Any:
-        """Return the variable's current array."""
-        return self._variable._value
-
-    def write(self, new: Any) -> None:
-        """Give the variable another array, and pin the variable to that array's device."""
-        self._variable._value = new
-        setattr(self._variable, HOME, new.sharding)
+def _write(variable: Any, new: Any) -> None:
+    """Give a variable another array, and pin the variable to that array's device."""
+    variable._value = new
+    setattr(variable, HOME, new.sharding)
 
 
-def keep(leaves: Iterable[Leaf]) -> None:
+def pin(leaves: Iterable[Leaf]) -> None:
     """Pin variables to their current devices, whatever is assigned to them later.
 
     JAX computes with uncommitted arrays on its default device, so arrays on other devices are committed.
@@ -142,7 +133,7 @@ def keep(leaves: Iterable[Leaf]) -> None:
         setattr(leaf.owner, HOME, x.sharding)
 
 
-def _synchronized(obj: Any) -> None:
+def _restore_arrays(obj: Any) -> None:
     """Make Keras restore the arrays that ``fit`` has taken out of a model's variables."""
     if is_layer(obj):
         for _, model in CONTENTS.compiled_parts(obj):
@@ -151,5 +142,5 @@ def _synchronized(obj: Any) -> None:
                 synchronize()
 
 
-def _nothing() -> None:
+def do_nothing() -> None:
     """Undo nothing."""

@@ -15,6 +15,7 @@ import jax
 
 from devshim.contract.backend import Backend
 from devshim.contract.models import Block, Leaf
+from devshim_backends._jax.models.models import do_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,46 +40,44 @@ class JaxNnx(Backend):
         return is_nnx(cls) or super().is_model(cls)
 
     def leaves(self, obj: Any) -> list[Leaf]:
-        return list(_leaves(obj)) if self._is_mine(obj) else super().leaves(obj)
+        return list(_leaves(obj)) if self._is_nnx_object(obj) else super().leaves(obj)
 
     def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
-        return _nothing if self._is_mine(obj) else super().install_hooks(obj, where)
+        return do_nothing if self._is_nnx_object(obj) else super().install_hooks(obj, where)
 
     def clone(self, obj: Any) -> Any:
         return self.clones([obj])[0]
 
     def clones(self, objects: Sequence[Any]) -> list[Any]:
-        others = [each for each in objects if not self._is_mine(each)]
+        others = [each for each in objects if not self._is_nnx_object(each)]
         rest = iter(super().clones(others) if others else ())
-        return [_clone(each) if self._is_mine(each) else next(rest) for each in objects]
+        return [_clone(each) if self._is_nnx_object(each) else next(rest) for each in objects]
 
     def blocks(self, model: Any) -> list[Block]:
-        if not self._is_mine(model):
+        if not self._is_nnx_object(model):
             return super().blocks(model)
-        kept: dict[str, list[str]] = {}
+        paths_by_module: dict[str, list[str]] = {}
         for leaf in _leaves(model):
-            kept.setdefault(leaf.path.rpartition(".")[0], []).append(leaf.path)
-        return [Block(path, tuple(leaves)) for path, leaves in kept.items()]
+            paths_by_module.setdefault(leaf.path.rpartition(".")[0], []).append(leaf.path)
+        return [Block(path, tuple(leaves)) for path, leaves in paths_by_module.items()]
 
     def layers(self, model: Any) -> list[Layer]:
-        return [] if self._is_mine(model) else super().layers(model)
+        return [] if self._is_nnx_object(model) else super().layers(model)
 
     def get_extra_state(self, obj: Any) -> Any:
-        return None if self._is_mine(obj) else super().get_extra_state(obj)
+        return None if self._is_nnx_object(obj) else super().get_extra_state(obj)
 
     def create_optimizer_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
-        return _nothing if self._is_mine(optimizer) else super().create_optimizer_state(optimizer, models, forms)
+        return (
+            do_nothing if self._is_nnx_object(optimizer) else super().create_optimizer_state(optimizer, models, forms)
+        )
 
     def set_extra_state(self, obj: Any, state: Any, forms: Forms) -> Callable[[], None]:
-        return _nothing if self._is_mine(obj) else super().set_extra_state(obj, state, forms)
+        return do_nothing if self._is_nnx_object(obj) else super().set_extra_state(obj, state, forms)
 
-    def _is_mine(self, obj: Any) -> bool:
+    def _is_nnx_object(self, obj: Any) -> bool:
         cls = type(obj)
         return is_nnx(cls) and not super().is_model(cls)
-
-
-def _nothing() -> None:
-    """Undo nothing."""
 
 
 def _leaves(obj: Any) -> Iterator[Leaf]:
@@ -88,24 +87,26 @@ def _leaves(obj: Any) -> Iterator[Leaf]:
     for path, node in nnx.iter_graph(obj):
         name = ".".join(map(str, path))
         if isinstance(node, nnx.Variable):
-            yield from _of_variable(nnx, name, node, is_optimizer)
+            yield from _variable_leaves(nnx, name, node, is_optimizer)
         elif is_nnx(type(node)):
             for key, value in list(vars(node).items()):
                 if isinstance(value, jax.Array):
-                    yield Leaf(f"{name}.{key}" if name else key, "buffer", *_attribute(node, key), (id(node), key))
+                    yield Leaf(
+                        f"{name}.{key}" if name else key, "buffer", *_attribute_access(node, key), (id(node), key)
+                    )
 
 
-def _of_variable(nnx: Any, name: str, variable: Any, is_optimizer: bool) -> Iterator[Leaf]:
+def _variable_leaves(nnx: Any, name: str, variable: Any, is_optimizer: bool) -> Iterator[Leaf]:
     kind: Any = "state" if is_optimizer else "parameter" if isinstance(variable, nnx.Param) else "buffer"
     kind = "random" if isinstance(variable, nnx.RngState) else kind  # not saved in files: NumPy has no random keys
     found, structure = jax.tree_util.tree_flatten_with_path(variable.get_raw_value())
     for i, (path, value) in enumerate(found):
         if isinstance(value, jax.Array):
             below = f"{name}.{jax.tree_util.keystr(path, simple=True, separator='.')}" if path else name
-            yield Leaf(below, kind, *_value(variable, structure, i), (variable, i) if path else variable)
+            yield Leaf(below, kind, *_value_access(variable, structure, i), (variable, i) if path else variable)
 
 
-def _value(variable: Any, structure: Any, i: int) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+def _value_access(variable: Any, structure: Any, i: int) -> tuple[Callable[[], Any], Callable[[Any], None]]:
     """Return functions that read and write one array of a variable's value, which may be a tree."""
 
     def read() -> Any:
@@ -119,7 +120,7 @@ def _value(variable: Any, structure: Any, i: int) -> tuple[Callable[[], Any], Ca
     return read, write
 
 
-def _attribute(node: Any, key: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+def _attribute_access(node: Any, key: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
     return lambda: vars(node)[key], lambda new: vars(node).__setitem__(key, new)
 
 

@@ -38,57 +38,60 @@ _put_many, _put_parts = dispatch._batched_device_put_impl, pxla.batched_device_p
 _CACHES = ("_cpp_pjit_cache", "_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
 """The names of the caches of fast paths; the first one exists before JAX 0.4.36."""
 
-_SAYS_MIXED = "_device_assignment_mismatch_error"
-_mixed = [(module, getattr(module, _SAYS_MIXED)) for module in (pjit, stages) if hasattr(module, _SAYS_MIXED)]
+_MISMATCH_MESSAGE = "_device_assignment_mismatch_error"
+_mismatch_messages = [
+    (module, getattr(module, _MISMATCH_MESSAGE)) for module in (pjit, stages) if hasattr(module, _MISMATCH_MESSAGE)
+]
 """The functions that write the text of the JAX error for arrays on several devices, just before JAX raises it."""
 
 _moving = threading.local()
-_cards: Mapping[Any, SimulatedDevice] = {}
-_all: JaxSimulatedDevices | None = None
+_simulated: Mapping[Any, SimulatedDevice] = {}
+_all_simulated: JaxSimulatedDevices | None = None
 
 
-def install(cards: JaxSimulatedDevices, by_native: Mapping[Any, SimulatedDevice]) -> None:
+def install(simulated: JaxSimulatedDevices, by_native: Mapping[Any, SimulatedDevice]) -> None:
     """Install the hooks, which count and check what is made on simulated GPUs. The mapping's keys are JAX devices."""
-    global _cards, _all
-    if any(native not in _cards for native in by_native):  # earlier operators there may use the fast path
-        forget_short_cuts()
-    _cards, _all = by_native, cards
+    global _simulated, _all_simulated
+    if any(native not in _simulated for native in by_native):  # earlier operators there may use the fast path
+        clear_fast_paths()
+    _simulated, _all_simulated = by_native, simulated
     pjit._get_fastpath_data = _recording_fastpath
     pxla.ExecuteReplicated.__call__ = _recording_execute
     dispatch.device_put_p.def_impl(_recording_put_impl)
     dispatch._batched_device_put_impl = _recording_put_many
     pxla.batched_device_put = _recording_put_parts
-    for module, says in _mixed:
-        setattr(module, _SAYS_MIXED, _refusing(says))
+    for module, original in _mismatch_messages:
+        setattr(module, _MISMATCH_MESSAGE, _raise_mismatch(original))
 
 
 def uninstall() -> None:
     """Uninstall the hooks."""
-    global _cards
-    _cards = {}
-    for module, says in _mixed:
-        setattr(module, _SAYS_MIXED, says)
+    global _simulated
+    _simulated = {}
+    for module, original in _mismatch_messages:
+        setattr(module, _MISMATCH_MESSAGE, original)
     pxla.batched_device_put = _put_parts
     dispatch._batched_device_put_impl = _put_many
     dispatch.device_put_p.def_impl(_put_impl)
     pxla.ExecuteReplicated.__call__ = _execute
     pjit._get_fastpath_data = _fastpath
-    forget_short_cuts()
+    clear_fast_paths()
 
 
-def forget_short_cuts() -> None:
+def clear_fast_paths() -> None:
     """Make JAX decide again which operators take the fast path; nothing is compiled again."""
     for name in _CACHES:
         if hasattr(pjit, name):
             getattr(pjit, name).clear()
 
 
-def _refusing(says: Callable[..., str]) -> Callable[..., str]:
+def _raise_mismatch(original: Callable[..., str]) -> Callable[..., str]:
     """Wrap the function so that devshim's error, which is also a ``ValueError``, is raised instead."""
 
     def refuse(*args: Any, **kwargs: Any) -> str:
         raise DeviceMismatchError(
-            _NATIVE.sub(_named, says(*args, **kwargs)), "bring one of them to the other: ds.place(x, ds.device_of(y))"
+            _NATIVE.sub(_device_name, original(*args, **kwargs)),
+            "bring one of them to the other: ds.place(x, ds.device_of(y))",
         ) from None
 
     return refuse
@@ -98,108 +101,113 @@ _NATIVE = re.compile(r"with device ids \[(\d+)\] on platform CPU")
 """The name of a single device in JAX's error. Simulated GPUs are JAX's CPU devices from 1 on."""
 
 
-def _named(found: re.Match[str]) -> str:
-    index = int(found[1]) - 1
+def _device_name(match: re.Match[str]) -> str:
+    index = int(match[1]) - 1
     return f"on gpu:{index} (simulated)" if index >= 0 else "on cpu"
 
 
 def _recording_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
     natives = executable.unsafe_call._local_devices if hasattr(executable, "unsafe_call") else ()
-    return None if any(native in _cards for native in natives) else _fastpath(executable, *args, **kwargs)
+    return None if any(native in _simulated for native in natives) else _fastpath(executable, *args, **kwargs)
 
 
 def _recording_put_impl(*xs: Any, **params: Any) -> Any:
-    return _outermost(lambda: _put_impl(*xs, **params), xs)
+    return _put_and_count(lambda: _put_impl(*xs, **params), xs)
 
 
 def _recording_put_many(*xs: Any, **params: Any) -> Any:
-    return _outermost(lambda: _put_many(*xs, **params), xs)
+    return _put_and_count(lambda: _put_many(*xs, **params), xs)
 
 
 def _recording_put_parts(aval: Any, sharding: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
-    return _outermost(lambda: [_put_parts(aval, sharding, xs, *args, **kwargs)], xs)[0]
+    return _put_and_count(lambda: [_put_parts(aval, sharding, xs, *args, **kwargs)], xs)[0]
 
 
-def _outermost(put: Callable[[], Any], sources: Any) -> Any:
+def _put_and_count(put: Callable[[], Any], sources: Any) -> Any:
     """Count the arrays that a move made, but not those of the moves inside it, with which they share buffers."""
     if getattr(_moving, "now", False):
         return put()
-    for x in map(memory.base, sources):
-        for _, card in () if x is None or x.is_deleted() else memory.cards_of(x):
-            card.require_shown()
-    made = _unseen(put)
+    for x in map(memory.underlying_array, sources):
+        for _, gpu in () if x is None or x.is_deleted() else memory.simulated_gpus_of(x):
+            gpu.require_shown()
+    moved = _without_counting(put)
     try:
-        memory.made(made, sources=sources)
+        memory.count_arrays(moved, sources=sources)
     except BaseException:
-        if isinstance(made, list):
-            made.clear()  # the traceback would keep the arrays and their memory alive
+        if isinstance(moved, list):
+            moved.clear()  # the traceback would keep the arrays and their memory alive
         raise
-    return made
+    return moved
 
 
-def arriving(put: Callable[[], list[Any]], native: Any) -> list[Any]:
-    """Move arrays to a device on which none of them is, and count them there, in a third of the time that `made` takes.
+def put_from_elsewhere(put: Callable[[], list[Any]], native: Any) -> list[Any]:
+    """Move arrays to a device on which none of them is, and count them there.
 
-    Arrays from another device are in memory of their own, so shared buffers need not be looked for.
+    Arrays from another device are in memory of their own. So shared buffers need not be looked for, and this takes a
+    third of the time that `memory.count_arrays` takes.
     """
-    if native not in _cards or getattr(_moving, "now", False):
+    if native not in _simulated or getattr(_moving, "now", False):
         return put()
-    made: list[Any] = _unseen(put)
+    moved: list[Any] = _without_counting(put)
     try:
-        memory.arrived(made, native)
+        memory.count_unshared(moved, native)
     except BaseException:
-        made.clear()  # the traceback would keep the arrays and their memory alive
+        moved.clear()  # the traceback would keep the arrays and their memory alive
         raise
-    return made
+    return moved
 
 
-def _unseen(work: Callable[[], Any]) -> Any:
+def _without_counting(function: Callable[[], Any]) -> Any:
     """Run a function without counting the moves that JAX makes for itself, such as for the 2 in ``x * 2``."""
     before, _moving.now = getattr(_moving, "now", False), True
     try:
-        return work()
+        return function()
     finally:
         _moving.now = before
 
 
 def _recording_execute(executable: Any, *args: Any) -> Any:
-    by_native = _cards  # read once, because another thread may uninstall the hooks
-    cards = [(native, by_native[native]) for native in executable._local_devices if native in by_native]
-    if not cards:
+    by_native = _simulated  # read once, because another thread may uninstall the hooks
+    gpus = [by_native[native] for native in executable._local_devices if native in by_native]
+    if not gpus:
         return _execute(executable, *args)
-    for _, card in cards:
-        card.check_alive("an operator")
-        if card.limit is not None:
-            _refuse_hopeless(executable, card, args)
-    results = _unseen(lambda: _execute(executable, *args))
-    memory.donated(args)
+    for gpu in gpus:
+        gpu.check_alive("an operator")
+        if gpu.limit is not None:
+            _refuse_if_too_large(executable, gpu, args)
+    results = _without_counting(lambda: _execute(executable, *args))
+    memory.drop_donated(args)
     try:
-        memory.made(results)
+        memory.count_arrays(results)
     except BaseException:
-        for x in map(memory.base, results):
+        for x in map(memory.underlying_array, results):
             if x is not None:
                 x.delete()  # the traceback of this error may keep it alive for long
         raise
     return results
 
 
-def _refuse_hopeless(executable: Any, card: SimulatedDevice, args: Any) -> None:
+def _refuse_if_too_large(executable: Any, gpu: SimulatedDevice, args: Any) -> None:
     """Raise if the results cannot fit, even if they reuse the memory of all arguments."""
     sizes = [_result_bytes(*each) for each in zip(*_results(executable), strict=True)]
-    wanted = sum(-(-size // ROUND) * ROUND for size in sizes)
-    free = card.info().free
-    if free is None or wanted <= free:
+    needed = sum(map(_rounded_up, sizes))
+    free = gpu.info().free
+    if free is None or needed <= free:
         return
-    memory.settle()
-    free, given = card.info().free or 0, sum(_argument_bytes(x) for x in args)
-    if wanted <= free + given:
+    memory.update_counts()
+    free, reusable = gpu.info().free or 0, sum(_argument_bytes(x) for x in args)
+    if needed <= free + reusable:
         return
     for size in sizes:
         if size > free:
-            cards = _all
-            assert cards is not None
-            raise messages.full(card.device, size, free, cards.error_class())
-        free -= -(-size // ROUND) * ROUND
+            simulated = _all_simulated
+            assert simulated is not None
+            raise messages.full(gpu.device, size, free, simulated.error_class())
+        free -= _rounded_up(size)
+
+
+def _rounded_up(size: int) -> int:
+    return -(-size // ROUND) * ROUND
 
 
 def _results(executable: Any) -> tuple[Any, Any]:
@@ -213,5 +221,5 @@ def _result_bytes(aval: Any, sharding: Any) -> int:
 
 
 def _argument_bytes(x: Any) -> int:
-    found = memory.base(x)
-    return 0 if found is None or found.is_deleted() else -(-memory.part_bytes(found) // ROUND) * ROUND
+    array = memory.underlying_array(x)
+    return 0 if array is None or array.is_deleted() else _rounded_up(memory.part_bytes(array))

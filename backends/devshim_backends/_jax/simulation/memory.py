@@ -4,8 +4,8 @@ Requirements this module answers:
 
 * The hooks in `hooks` report each new array, so JAX need not be asked about all living arrays, which costs 10 us per
   array. A `_Buffer` counts while an array refers to it, so the count goes down when the last array over it is gone.
-* `settle` asks JAX which arrays are alive: when the user asks for the memory, and before an error for a full device. It
-  finds arrays that the hooks did not see, and drops deleted ones.
+* `update_counts` asks JAX which arrays are alive: when the user asks for the memory, and before an error for a full
+  device. It finds arrays that the hooks did not see, and drops deleted ones.
 * A buffer that several arrays share counts once. A buffer that was donated to an executable does not count.
 * When GPUs are simulated again, arrays that are on them already are counted, but not refused.
 
@@ -35,7 +35,7 @@ class JaxSimulatedDevices(SimulatedDevices):
     """The memory counts of simulated GPUs for JAX."""
 
     def count_freed(self) -> None:
-        settle()
+        update_counts()
 
     def error_class(self) -> type[OutOfMemoryError]:
         """Return the class of the error for a full device."""
@@ -52,14 +52,14 @@ class _Buffer:
         there: As for `SimulatedDevice.track`, which raises the same errors.
     """
 
-    __slots__ = ("__weakref__", "card", "native")
+    __slots__ = ("__weakref__", "gpu", "native")
 
-    def __init__(self, native: Any, card: SimulatedDevice, nbytes: int, there: bool = False) -> None:
-        self.native, self.card = native, card
-        card.track(self, nbytes, exists=there)
+    def __init__(self, native: Any, gpu: SimulatedDevice, nbytes: int, there: bool = False) -> None:
+        self.native, self.gpu = native, gpu
+        gpu.track(self, nbytes, exists=there)
 
 
-class _Counted(ref):  # type: ignore[type-arg]  # generic for the type checker only
+class _CountedArray(ref):  # type: ignore[type-arg]  # generic for the type checker only
     """A weak reference to an array, with the array's buffers."""
 
     __slots__ = ("buffers", "key")
@@ -69,33 +69,33 @@ class _Counted(ref):  # type: ignore[type-arg]  # generic for the type checker o
 
 
 _lock = allocate_lock()
-_cards: dict[Any, SimulatedDevice] = {}
+_simulated: dict[Any, SimulatedDevice] = {}
 """Maps JAX devices to simulated GPUs."""
-_arrays: dict[int, _Counted] = {}
-"""Maps the address of an array to its entry. By now another array may have the address: see `_counted_of`."""
-_dropped: deque[_Counted] = deque()
-"""Entries of arrays that are gone. The garbage collector adds them without a lock; `_drain` removes them."""
+_arrays: dict[int, _CountedArray] = {}
+"""Maps the address of an array to its entry. By now another array may have the address: see `_find_counted`."""
+_dropped: deque[_CountedArray] = deque()
+"""Entries of arrays that are gone. The garbage collector adds them without a lock; `_drop_dead` removes them."""
 
 
-def begin(cards: Mapping[Any, SimulatedDevice]) -> None:
+def start_counting(by_native: Mapping[Any, SimulatedDevice]) -> None:
     """Count arrays on these devices, both existing and new ones, and stop counting on all other devices."""
-    global _cards
+    global _simulated
     with _lock:
-        _drain()
+        _drop_dead()
         for counted in list(_arrays.values()):
-            if any(cards.get(buffer.native) is not buffer.card for buffer in counted.buffers):
-                _forget(counted)
-        _cards = dict(cards)
-    settle()
+            if any(by_native.get(buffer.native) is not buffer.gpu for buffer in counted.buffers):
+                _drop(counted)
+        _simulated = dict(by_native)
+    update_counts()
 
 
-def cards_of(x: Any) -> list[tuple[Any, SimulatedDevice]]:
+def simulated_gpus_of(x: Any) -> list[tuple[Any, SimulatedDevice]]:
     """Return the simulated GPUs that an array has parts on, with JAX's devices for them."""
-    by_native = _cards
+    by_native = _simulated
     return [(native, by_native[native]) for native in x.sharding.device_set if native in by_native]
 
 
-def made(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
+def count_arrays(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
     """Count arrays that have just been made.
 
     Args:
@@ -106,40 +106,45 @@ def made(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
         OutOfMemoryError: An array does not fit on its device.
         DeviceFailedError: A device has vanished.
     """
-    known = _Sources(sources)
-    for x in map(base, xs):
-        if x is None or _counted_of(x) is not None:
+    buffers = _Sources(sources)
+    for x in map(underlying_array, xs):
+        if x is None or _find_counted(x) is not None:
             continue
-        places = cards_of(x)
-        if places:
-            _make(x, places, known.shared_with(x, [native for native, _ in places]))
+        gpus = simulated_gpus_of(x)
+        if gpus:
+            _count_array(x, gpus, buffers.shared_with(x, [native for native, _ in gpus]))
 
 
-def _make(x: Any, places: list[tuple[Any, SimulatedDevice]], shared: Mapping[Any, _Buffer]) -> None:
+def _count_array(x: Any, gpus: list[tuple[Any, SimulatedDevice]], shared: Mapping[Any, _Buffer]) -> None:
     size = part_bytes(x)
-    taken: list[_Buffer] = []
+    new_buffers: list[_Buffer] = []
     with _lock:
-        _drain()
-        if _counted_of(x) is not None:
+        _drop_dead()
+        if _find_counted(x) is not None:
             return
         try:
-            taken.extend(_Buffer(native, card, size) for native, card in places if native not in shared)
+            new_buffers.extend(_Buffer(native, gpu, size) for native, gpu in gpus if native not in shared)
         except BaseException:
-            taken.clear()  # the traceback would keep them alive, and they count
+            new_buffers.clear()  # the traceback would keep them alive, and they count
             if not shared:  # otherwise the memory also belongs to another array
                 x.delete()
             raise
-        _add(x, [*shared.values(), *taken])
+        _add(x, [*shared.values(), *new_buffers])
 
 
-def arrived(xs: Iterable[Any], native: Any) -> None:
-    """Count arrays that came to a device, each whole and in memory of its own; raise the errors that `made` raises."""
-    card = _cards[native]
+def count_unshared(xs: Iterable[Any], native: Any) -> None:
+    """Count arrays that were moved to a device, each as a whole and in memory of its own.
+
+    Raises:
+        OutOfMemoryError: As for `count_arrays`.
+        DeviceFailedError: As for `count_arrays`.
+    """
+    gpu = _simulated[native]
     with _lock:
-        _drain()
+        _drop_dead()
         for x in xs:
             try:
-                buffer = _Buffer(native, card, prod(x.shape) * int(x.dtype.itemsize))
+                buffer = _Buffer(native, gpu, prod(x.shape) * int(x.dtype.itemsize))
             except BaseException:
                 x.delete()
                 raise
@@ -147,45 +152,45 @@ def arrived(xs: Iterable[Any], native: Any) -> None:
             del buffer  # it counts while it is referenced, and a traceback would refer to it
 
 
-def donated(xs: Iterable[Any]) -> None:
+def drop_donated(xs: Iterable[Any]) -> None:
     """Drop arrays whose memory was donated to an executable, or deleted."""
-    for x in map(base, xs):
-        if x is not None and _counted_of(x) is not None and x.is_deleted():
+    for x in map(underlying_array, xs):
+        if x is not None and _find_counted(x) is not None and x.is_deleted():
             with _lock:
-                counted = _counted_of(x)
+                counted = _find_counted(x)
                 if counted is not None:
-                    _forget(counted)
+                    _drop(counted)
 
 
-def settle() -> None:
+def update_counts() -> None:
     """Update the counts to the arrays that JAX says are alive."""
-    _forget_donated()
-    for client in {native.client for native in _cards}:
+    _drop_all_donated()
+    for client in {native.client for native in _simulated}:
         alive = client.live_arrays()
-        known: dict[tuple[Any, int], _Buffer] | None = None
+        by_address: dict[tuple[Any, int], _Buffer] | None = None
         for x in alive:
-            if _counted_of(x) is None and not x.is_deleted() and cards_of(x):
-                if known is None:
-                    known = _by_address(alive)
-                _adopt(x, known)
+            if _find_counted(x) is None and not x.is_deleted() and simulated_gpus_of(x):
+                if by_address is None:
+                    by_address = _buffers_by_address(alive)
+                _count_unseen(x, by_address)
     with _lock:
-        _drain()
+        _drop_dead()
 
 
-def _forget_donated() -> None:
-    donated(x for counted in list(_arrays.values()) if (x := counted()) is not None)
+def _drop_all_donated() -> None:
+    drop_donated(x for counted in list(_arrays.values()) if (x := counted()) is not None)
 
 
-def _counted_of(x: Any) -> _Counted | None:
+def _find_counted(x: Any) -> _CountedArray | None:
     """Return the entry of an array, or None; an earlier array may have had the same address."""
-    found = _arrays.get(id(x))
-    return found if found is not None and found() is x else None
+    counted = _arrays.get(id(x))
+    return counted if counted is not None and counted() is x else None
 
 
-def base(x: Any) -> Any | None:
+def underlying_array(x: Any) -> Any | None:
     """Return the array that has a value's memory, or None if the value has no memory of its own."""
-    found = getattr(x, "_base_array", x)  # random keys wrap an array
-    return found if isinstance(found, jax.Array) and hasattr(found, "unsafe_buffer_pointer") else None
+    array = getattr(x, "_base_array", x)  # random keys wrap an array
+    return array if isinstance(array, jax.Array) and hasattr(array, "unsafe_buffer_pointer") else None
 
 
 def part_bytes(x: Any) -> int:
@@ -194,25 +199,25 @@ def part_bytes(x: Any) -> int:
     return prod(shape) * int(x.dtype.itemsize)
 
 
-def _by_address(alive: Iterable[Any]) -> dict[tuple[Any, int], _Buffer]:
+def _buffers_by_address(alive: Iterable[Any]) -> dict[tuple[Any, int], _Buffer]:
     """Return the buffers that are counted, by device and address."""
-    known = {}
+    by_address = {}
     for x in alive:
-        counted = _counted_of(x)
+        counted = _find_counted(x)
         if counted is not None and not x.is_deleted():
             addresses = addresses_of(x)
-            known.update({(b.native, addresses[b.native]): b for b in counted.buffers if b.native in addresses})
-    return known
+            by_address.update({(b.native, addresses[b.native]): b for b in counted.buffers if b.native in addresses})
+    return by_address
 
 
-def _adopt(x: Any, known: dict[tuple[Any, int], _Buffer]) -> None:
+def _count_unseen(x: Any, by_address: dict[tuple[Any, int], _Buffer]) -> None:
     """Count an array that the hooks did not see."""
     buffers, addresses = [], addresses_of(x)
-    for native, card in cards_of(x):
-        place = (native, addresses[native])
-        if place not in known:
-            known[place] = _Buffer(native, card, part_bytes(x), there=True)
-        buffers.append(known[place])
+    for native, gpu in simulated_gpus_of(x):
+        key = (native, addresses[native])
+        if key not in by_address:
+            by_address[key] = _Buffer(native, gpu, part_bytes(x), there=True)
+        buffers.append(by_address[key])
     with _lock:
         _add(x, buffers)
 
@@ -222,48 +227,51 @@ class _Sources:
 
     def __init__(self, sources: Iterable[Any]) -> None:
         self._sources = sources
-        self._counted: list[tuple[Any, _Counted]] | None = None
-        self._known: dict[Any, dict[int, _Buffer]] = {}
+        self._counted: list[tuple[Any, _CountedArray]] | None = None
+        self._by_device: dict[Any, dict[int, _Buffer]] = {}
 
     def shared_with(self, x: Any, natives: list[Any]) -> dict[Any, _Buffer]:
         """Return the buffers that an array shares, by JAX device."""
-        known = {native: found for native in natives if (found := self._on(native))}
-        mine = addresses_of(x) if known else {}
-        return {native: found[mine[native]] for native, found in known.items() if mine[native] in found}
+        by_device = {native: buffers for native in natives if (buffers := self._on(native))}
+        addresses = addresses_of(x) if by_device else {}
+        return {
+            native: buffers[addresses[native]] for native, buffers in by_device.items() if addresses[native] in buffers
+        }
 
     def _on(self, native: Any) -> dict[int, _Buffer]:
         """Return the buffers on one device, by address."""
-        if native not in self._known:
-            self._known[native] = {
+        if native not in self._by_device:
+            self._by_device[native] = {
                 addresses_of(source)[native]: buffer
                 for source, counted in self._alive()
                 for buffer in counted.buffers
                 if buffer.native is native
             }
-        return self._known[native]
+        return self._by_device[native]
 
-    def _alive(self) -> list[tuple[Any, _Counted]]:
+    def _alive(self) -> list[tuple[Any, _CountedArray]]:
         if self._counted is None:
-            bases = [(source, _counted_of(source)) for source in map(base, self._sources) if source is not None]
-            self._counted = [(x, counted) for x, counted in bases if counted is not None and not x.is_deleted()]
+            arrays = [x for x in map(underlying_array, self._sources) if x is not None and not x.is_deleted()]
+            pairs = [(x, _find_counted(x)) for x in arrays]
+            self._counted = [(x, counted) for x, counted in pairs if counted is not None]
         return self._counted
 
 
 # ---------------------------------------------------------------------- functions to call with the lock held
 def _add(x: Any, buffers: list[_Buffer]) -> None:
-    counted = _Counted(x, _dropped.append)
+    counted = _CountedArray(x, _dropped.append)
     counted.key, counted.buffers = id(x), buffers
     _arrays[counted.key] = counted
 
 
-def _drain() -> None:
+def _drop_dead() -> None:
     """Drop the entries of arrays that are gone. If an interrupt stops this, the next call continues it."""
     while _dropped:
-        _forget(_dropped[0])
+        _drop(_dropped[0])
         _dropped.popleft()
 
 
-def _forget(counted: _Counted) -> None:
+def _drop(counted: _CountedArray) -> None:
     key = getattr(counted, "key", None)  # None if an interrupt came before the key was set
     if key is not None and _arrays.get(key) is counted:
         del _arrays[key]

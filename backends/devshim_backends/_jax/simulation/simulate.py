@@ -26,7 +26,7 @@ from devshim_backends._jax.simulation.memory import JaxSimulatedDevices
 from devshim_backends._jax.transfers.addresses import JaxError
 
 _FLAG = "--xla_force_host_platform_device_count"
-_ROOM = 8
+_GPUS_AT_ONCE = 8
 """The number of GPUs that devshim provides at once if JAX cannot change the number later."""
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class JaxSimulation(JaxDlpack, Backend):
         if gpus and real:
             raise messages.real_gpus_present(self, real)
         if gpus:
-            self._provide(gpus + 1)
+            self._ensure_cpu_devices(gpus + 1)
         self.simulated = gpus
         devices.DEVICES.clear()  # a JAX device that was the host may be a simulated GPU now
         self._count(gpus, memory, faults)
@@ -69,9 +69,9 @@ class JaxSimulation(JaxDlpack, Backend):
             hooks.install(SIMULATED, by_native)
         else:
             hooks.uninstall()
-        memory_module.begin(by_native)
+        memory_module.start_counting(by_native)
 
-    def _provide(self, wanted: int) -> None:
+    def _ensure_cpu_devices(self, wanted: int) -> None:
         """Ensure that JAX has at least this many CPU devices, including the host."""
         if not devices.started():
             _start(wanted)
@@ -83,7 +83,7 @@ class JaxSimulation(JaxDlpack, Backend):
 
     def _restart(self, wanted: int) -> None:
         """Start JAX's devices again, which is only safe while no array is on the old ones."""
-        if not _adjustable():
+        if not _is_count_adjustable():
             raise self._too_late("it has started its devices, and this version of JAX reads their number only once")
         gc.collect()
         held = sum(x.committed for x in _client().live_arrays())
@@ -102,7 +102,7 @@ class JaxSimulation(JaxDlpack, Backend):
         )
 
 
-def _adjustable() -> bool:
+def _is_count_adjustable() -> bool:
     return hasattr(jax.config, "jax_num_cpu_devices")
 
 
@@ -112,13 +112,13 @@ def _client() -> Any:
 
 def _start(wanted: int) -> None:
     """Start JAX with at least this many CPU devices."""
-    if _adjustable():
-        jax.config.update("jax_num_cpu_devices", max(wanted, _asked()))
+    if _is_count_adjustable():
+        jax.config.update("jax_num_cpu_devices", max(wanted, _requested_cpu_devices()))
         _client()
         return
     # Before JAX 0.5 the environment is the only way. XLA reads the flag once, and then devshim restores the variable.
     flags = os.environ.get("XLA_FLAGS")
-    count = max(wanted, _ROOM + 1, _asked())
+    count = max(wanted, _GPUS_AT_ONCE + 1, _requested_cpu_devices())
     os.environ["XLA_FLAGS"] = f"{re.sub(_FLAG + r'=[0-9]+', '', flags or '')} {_FLAG}={count}".strip()
     try:
         _client()
@@ -129,7 +129,7 @@ def _start(wanted: int) -> None:
             os.environ["XLA_FLAGS"] = flags
 
 
-def _asked() -> int:
+def _requested_cpu_devices() -> int:
     """Return the number of CPU devices that the user asked for."""
     found = re.search(_FLAG + r"=([0-9]+)", os.environ.get("XLA_FLAGS", ""))
     by_flag = int(found.group(1)) if found else 1

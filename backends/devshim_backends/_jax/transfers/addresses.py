@@ -18,25 +18,25 @@ __all__ = ["JaxError", "address_of", "addresses_of"]
 JaxError: type[Exception] = getattr(jax.errors, "JaxRuntimeError", None) or xla_client.XlaRuntimeError
 """The error that JAX raises when a device is full. It had another name before JAX 0.4.35."""
 
-_ASKING = allocate_lock()
+_LOCK = allocate_lock()
 
 
 def address_of(x: Any) -> int:
     """Return the address of the values of an array on a single device."""
-    with _ASKING:
-        return _asked(x)
+    with _LOCK:
+        return _pointer(x)
 
 
 def addresses_of(x: Any) -> dict[Any, int]:
     """Return the addresses of an array's parts by JAX device; the address is 0 for a part without elements."""
-    with _ASKING:
+    with _LOCK:
         if len(x.sharding.device_set) == 1:
-            return dict.fromkeys(x.sharding.device_set, _asked(x) if x.size else 0)
+            return dict.fromkeys(x.sharding.device_set, _pointer(x) if x.size else 0)
         parts = [(shard.device, shard.data) for shard in x.addressable_shards]
-        return {native: _asked(part) if part.size else 0 for native, part in parts}
+        return {native: _pointer(part) if part.size else 0 for native, part in parts}
 
 
-def _asked(x: Any) -> int:
+def _pointer(x: Any) -> int:
     try:
         return x.unsafe_buffer_pointer()  # type: ignore[no-any-return]  # JAX is Any
     except JaxError:

@@ -11,14 +11,14 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import instrument_operands, instrument_reads
 from devshim.monitoring.use_checks import instrument_uses
-from devshim_backends._jax.transfers.operators import arguments_told, asked_for, updates_told
+from devshim_backends._jax.transfers.operators import is_explicit_transfer, report_arguments, report_updates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from devshim.devices.device import Device
 
-_MORE = (("_value", "NumPy"), ("tobytes", "tobytes()"))
+_READ_METHODS = (("_value", "NumPy"), ("tobytes", "tobytes()"))
 """The methods that read an array. All reads use the first: pickling, ``hex``, and JAX's own."""
 
 
@@ -27,10 +27,11 @@ class JaxTransferHooks(Backend):
 
     @contextmanager
     def report_implicit_transfers(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
-        reads = instrument_reads(ArrayImpl, self._where, report, _MORE, buffers=True)
-        meetings = instrument_operands(ArrayImpl, self._where, report, self._carried, indices=False)
-        updates = updates_told(self._where, self._carried, report)
-        with reads, meetings, updates, arguments_told(self._where, self.from_native, report):
+        reads = instrument_reads(ArrayImpl, self._device_or_none, report, _READ_METHODS, buffers=True)
+        where, uncommitted = self._device_or_none, self._device_if_uncommitted
+        operands = instrument_operands(ArrayImpl, where, report, uncommitted, indices=False)
+        updates = report_updates(self._device_or_none, self._device_if_uncommitted, report)
+        with reads, operands, updates, report_arguments(self._device_or_none, self.from_native, report):
             yield
 
     @contextmanager
@@ -39,20 +40,20 @@ class JaxTransferHooks(Backend):
             for native in x.sharding.device_set:
                 check(self.from_native(native))
 
-        names = [name for name, _ in _MORE]
+        names = [name for name, _ in _READ_METHODS]
         with instrument_uses(
             ArrayImpl, check_all, lambda _: None, names, buffers=True
         ):  # `simulation.hooks` has the rest
             yield
 
-    def _carried(self, x: Any) -> Device | None:
+    def _device_if_uncommitted(self, x: Any) -> Device | None:
         """Return the device of an uncommitted array, which JAX moves to where it is used; None for other objects."""
-        return self._where(x) if type(x) is ArrayImpl and not x._committed and x.ndim else None
+        return self._device_or_none(x) if type(x) is ArrayImpl and not x._committed and x.ndim else None
 
-    def _where(self, x: Any) -> Device | None:
-        if asked_for():
+    def _device_or_none(self, x: Any) -> Device | None:
+        if is_explicit_transfer():
             return None
         if len(x.sharding.device_set) == 1:
             return self.device_of(x)
-        found = {self.from_native(native) for native in x.sharding.device_set}
-        return min((each for each in found if each not in (None, CPU)), default=CPU)  # the first of its GPUs
+        devices = {self.from_native(native) for native in x.sharding.device_set}
+        return min((each for each in devices if each not in (None, CPU)), default=CPU)  # the first of its GPUs

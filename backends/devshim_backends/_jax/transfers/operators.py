@@ -26,7 +26,7 @@ from jax._src.numpy.array_methods import _IndexUpdateRef
 from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import is_suppressed, patched, suppressed
 from devshim_backends._jax.devices import started
-from devshim_backends._jax.simulation.hooks import forget_short_cuts
+from devshim_backends._jax.simulation.hooks import clear_fast_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 
     from devshim.devices.device import Device
 
-__all__ = ["arguments_told", "asked_for", "updates_told"]
+__all__ = ["is_explicit_transfer", "report_arguments", "report_updates"]
 
-_JAXS = frozenset({"jax", "jaxlib", "devshim_backends"})
+_JAX_PACKAGES = frozenset({"jax", "jaxlib", "devshim_backends"})
 """The root packages of frames between the user's line and a compiled function."""
 _UPDATES = ("get", "set", "add", "subtract", "multiply", "mul", "divide", "power", "min", "max")
 _flags = getattr(config, "guard_lib", None) or config.transfer_guard_lib  # the latter up to JAX 0.4.36
 
 
-def asked_for() -> bool:
+def is_explicit_transfer() -> bool:
     """Return True if this thread is in ``jax.device_get`` or ``jax.device_put``."""
     state = _flags.thread_local_state()
     return bool(state.explicit_device_get or state.explicit_device_put)
 
 
 @contextmanager
-def arguments_told(
+def report_arguments(
     where: Callable[[ArrayImpl], Device | None],
-    named: Callable[[Any], Device | None],
+    device_of_native: Callable[[Any], Device | None],
     report: Callable[[Device, Device, str], None],
 ) -> Iterator[None]:
     """Report, inside the context, the arguments that JAX's compiled functions copy to another device.
@@ -62,76 +62,76 @@ def arguments_told(
 
     Args:
         where: Returns an array's device, or None.
-        named: Returns the device for a JAX device.
+        device_of_native: Returns the device for a JAX device.
         report: Called with source, target and reason.
     """
-    theirs = pxla.InputsHandler.__call__
+    original = pxla.InputsHandler.__call__
 
     def call(handler: Any, args: Any) -> Any:
         if not is_suppressed():
             for x, sharding in zip(args, handler.in_shardings, strict=False):
-                source = where_from(x)
+                source = source_of(x)
                 if source is not None:
-                    _tell(x, source, sharding)
-        return theirs(handler, args)
+                    report_copies(x, source, sharding)
+        return original(handler, args)
 
-    def where_from(x: Any) -> Device | None:
-        if not _is_carried(x):  # JAX refuses arrays that are committed to another device
+    def source_of(x: Any) -> Device | None:
+        if not _is_movable(x):  # JAX refuses arrays that are committed to another device
             return None
         return CPU if isinstance(x, np.ndarray) else where(x)
 
-    def _tell(x: Any, source: Device, sharding: Any) -> None:
-        targets = {named(native) for native in getattr(sharding, "device_set", ())}
-        if source not in targets and _is_hidden(x):
+    def report_copies(x: Any, source: Device, sharding: Any) -> None:
+        targets = {device_of_native(native) for native in getattr(sharding, "device_set", ())}
+        if source not in targets and _is_implicit(x):
             for target in sorted(each for each in targets if each is not None):
                 report(source, target, "an argument of a compiled function")
 
-    with _no_short_cuts(), patched(pxla.InputsHandler, {"__call__": call}):
+    with _fast_paths_off(), patched(pxla.InputsHandler, {"__call__": call}):
         yield
 
 
-def _is_hidden(x: Any) -> bool:
+def _is_implicit(x: Any) -> bool:
     """Return True if the user's line does not name the device, and JAX did not make the argument of numbers."""
-    called = _called()
-    if called is None:
+    frame = _jax_function_frame()
+    if frame is None:
         return True
-    names, _, _, given = getargvalues(called)
-    if "device" in names and given["device"] is not None:  # such as jnp.asarray(array, device=gpu)
+    names, _, _, values = getargvalues(frame)
+    if "device" in names and values["device"] is not None:  # such as jnp.asarray(array, device=gpu)
         return False
-    return isinstance(x, np.ndarray) or _is_given(called)
+    return isinstance(x, np.ndarray) or _receives_movable(frame)
 
 
-def _is_the_users() -> bool:
+def _is_user_update() -> bool:
     """Return True if an update is the user's, or of a JAX function that was given an array: `jnp.insert` makes one."""
-    called = _called()
-    return called is None or called.f_globals.get("__name__") == __name__ or _is_given(called)
+    frame = _jax_function_frame()
+    return frame is None or frame.f_globals.get("__name__") == __name__ or _receives_movable(frame)
 
 
-def _is_given(called: FrameType) -> bool:
-    """Return True if a function was given an array that JAX would copy to another device."""
-    names, variable, keywords, given = getargvalues(called)
-    handed = [given.get(name) for name in (*names, variable, keywords) if name is not None]
-    return any(map(_is_carried, jax.tree_util.tree_leaves(handed)))
+def _receives_movable(frame: FrameType) -> bool:
+    """Return True if one of a function's arguments is an array that JAX would copy to another device."""
+    names, variable, keywords, values = getargvalues(frame)
+    arguments = [values.get(name) for name in (*names, variable, keywords) if name is not None]
+    return any(map(_is_movable, jax.tree_util.tree_leaves(arguments)))
 
 
-def _is_carried(x: Any) -> bool:
+def _is_movable(x: Any) -> bool:
     """Return True if JAX would copy an argument to the device where it is used, and it is not a number."""
     return (isinstance(x, np.ndarray) or (type(x) is ArrayImpl and not x._committed)) and x.ndim > 0
 
 
-def _called() -> FrameType | None:
+def _jax_function_frame() -> FrameType | None:
     """Return the frame of the JAX function that was called by the nearest line outside JAX."""
     called: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (frame.f_globals.get("__name__") or "").partition(".")[0] in _JAXS:
+    while frame is not None and (frame.f_globals.get("__name__") or "").partition(".")[0] in _JAX_PACKAGES:
         called, frame = frame, frame.f_back
     return called
 
 
 @contextmanager
-def updates_told(
+def report_updates(
     where: Callable[[ArrayImpl], Device | None],
-    carried: Callable[[Any], Device | None],
+    uncommitted: Callable[[Any], Device | None],
     report: Callable[[Device, Device, str], None],
 ) -> Iterator[None]:
     """Report, inside the context, what ``x.at[index].set(values)`` and similar methods copy to the device of ``x``.
@@ -140,47 +140,47 @@ def updates_told(
 
     Args:
         where: Returns an array's device, or None.
-        carried: Returns the device of an array that JAX would copy to another device, otherwise None.
+        uncommitted: Returns the device of an array that JAX would copy to another device, otherwise None.
         report: Called with source, target and reason.
     """
 
-    def telling(theirs: Any) -> Any:
+    def reporting(original: Any) -> Any:
         def method(update: Any, *args: Any, **kwargs: Any) -> Any:
             x, index = update.array, update.index
             target = where(x) if type(x) is ArrayImpl and not is_suppressed() else None
             if target is None or target is CPU:
-                return theirs(update, *args, **kwargs)
-            found = [*(index if isinstance(index, tuple) else (index,)), *args[:1], kwargs.get("values")]
+                return original(update, *args, **kwargs)
+            operands = [*(index if isinstance(index, tuple) else (index,)), *args[:1], kwargs.get("values")]
             sources = [
-                (CPU if each.ndim else None) if isinstance(each, np.ndarray) else carried(each) for each in found
+                (CPU if each.ndim else None) if isinstance(each, np.ndarray) else uncommitted(each) for each in operands
             ]
             for source in sources:
-                if source is not None and source is not target and _is_the_users():
+                if source is not None and source is not target and _is_user_update():
                     report(source, target, "an index or a value")
             with suppressed():
-                return theirs(update, *args, **kwargs)
+                return original(update, *args, **kwargs)
 
         return method
 
     names = [name for name in _UPDATES if hasattr(_IndexUpdateRef, name)]
-    with patched(_IndexUpdateRef, {name: telling(getattr(_IndexUpdateRef, name)) for name in names}):
+    with patched(_IndexUpdateRef, {name: reporting(getattr(_IndexUpdateRef, name)) for name in names}):
         yield
 
 
 @contextmanager
-def _no_short_cuts() -> Iterator[None]:
+def _fast_paths_off() -> Iterator[None]:
     """Keep functions on GPUs from the fast path; on simulated GPUs `simulation.hooks` does it already."""
-    theirs = pjit._get_fastpath_data
+    original = pjit._get_fastpath_data
 
-    def none_on_cards(executable: Any, *args: Any, **kwargs: Any) -> Any:
+    def refuse_on_gpus(executable: Any, *args: Any, **kwargs: Any) -> Any:
         natives = executable.unsafe_call._local_devices if hasattr(executable, "unsafe_call") else ()
-        return None if any(each.platform != "cpu" for each in natives) else theirs(executable, *args, **kwargs)
+        return None if any(each.platform != "cpu" for each in natives) else original(executable, *args, **kwargs)
 
-    pjit._get_fastpath_data = none_on_cards
+    pjit._get_fastpath_data = refuse_on_gpus
     if started() and any(each.platform != "cpu" for each in jax.local_devices()):
-        forget_short_cuts()
+        clear_fast_paths()
     try:
         yield
     finally:
-        if pjit._get_fastpath_data is none_on_cards:  # otherwise simulation was switched on or off meanwhile
-            pjit._get_fastpath_data = theirs
+        if pjit._get_fastpath_data is refuse_on_gpus:  # otherwise simulation was switched on or off meanwhile
+            pjit._get_fastpath_data = original

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from devshim.devices.info import DeviceInfo, MemoryInfo
     from devshim.simulation.memory import Fault
 
-__all__ = ["NumpySimulation", "SimulatedArray", "on_card"]
+__all__ = ["NumpySimulation", "SimulatedArray", "label_array"]
 
 SIMULATED = SimulatedDevices()
 
@@ -39,49 +39,49 @@ SIMULATED = SimulatedDevices()
 class SimulatedArray(np.ndarray):
     """An array on a simulated GPU: a NumPy array with a device, which refuses what a real GPU would refuse."""
 
-    _card: Device
+    _gpu: Device
 
     def __array_finalize__(self, origin: object) -> None:
-        card = getattr(origin, "_card", None)
-        if card is not None:
-            self._card = card
+        gpu = getattr(origin, "_gpu", None)
+        if gpu is not None:
+            self._gpu = gpu
             if self.flags.owndata:  # a method in C such as copy() or astype() made it; a view is not counted
-                SIMULATED[card.index].track(self, self.nbytes)
+                SIMULATED[gpu.index].track(self, self.nbytes)
 
     @property
     def device(self) -> str:  # type: ignore[override]
         """The device's label, such as ``"gpu:1 (simulated)"``."""
-        return f"{self._card} (simulated)"
+        return f"{self._gpu} (simulated)"
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
-        card = _common((*inputs, *kwargs.values()), ufunc.__name__, out or ())
+        gpu = _require_one_device((*inputs, *kwargs.values()), ufunc.__name__, out or ())
         if method == "at":
-            getattr(ufunc, method)(*(_plain(each) for each in inputs))
+            getattr(ufunc, method)(*(_unlabel(each) for each in inputs))
             return None
         if out is not None:
-            kwargs["out"] = tuple(_plain(each) for each in out)
-        result = getattr(ufunc, method)(*(_plain(each) for each in inputs), **_plain(kwargs))
+            kwargs["out"] = tuple(_unlabel(each) for each in out)
+        result = getattr(ufunc, method)(*(_unlabel(each) for each in inputs), **_unlabel(kwargs))
         if out is not None:
-            return out[0] if len(out) == 1 else _outputs(result, out, card)
-        return _label(result, card)
+            return out[0] if len(out) == 1 else _ufunc_outputs(result, out, gpu)
+        return _label(result, gpu)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func in (np.may_share_memory, np.shares_memory):  # these compare memory and accept any two arrays
-            return func(*_plain(args), **_plain(kwargs))
+            return func(*_unlabel(args), **_unlabel(kwargs))
         out = kwargs.get("out")
-        card = _common((args, kwargs), func.__name__, () if out is None else (out,))
-        result = func(*_plain(args), **_plain(kwargs))
-        return _label(result, card) if out is None else out
+        gpu = _require_one_device((args, kwargs), func.__name__, () if out is None else (out,))
+        result = func(*_unlabel(args), **_unlabel(kwargs))
+        return _label(result, gpu) if out is None else out
 
     def __getitem__(self, key: Any) -> Any:
-        _same_card(self._card, key, "__getitem__")
+        _require_same_gpu(self._gpu, key, "__getitem__")
         # super() is not used: the result of an index array would not own its memory, and its owner is not counted.
-        return _label(_plain(self)[_plain(key)], self._card)
+        return _label(_unlabel(self)[_unlabel(key)], self._gpu)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        _same_card(self._card, key, "__setitem__")
-        _common((self, value), "__setitem__")
-        super().__setitem__(_plain(key), _plain(value))
+        _require_same_gpu(self._gpu, key, "__setitem__")
+        _require_one_device((self, value), "__setitem__")
+        super().__setitem__(_unlabel(key), _unlabel(value))
 
     def __iter__(self) -> Iterator[Any]:
         if self.ndim == 0:
@@ -89,17 +89,17 @@ class SimulatedArray(np.ndarray):
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        return f"{np.asarray(_plain(self))!r} on {self.device}"
+        return f"{np.asarray(_unlabel(self))!r} on {self.device}"
 
     def __reduce__(self) -> Any:
         # The label names a simulated GPU of this process, so the data are pickled as a host array.
-        return np.array(_plain(self)).__reduce__()
+        return np.array(_unlabel(self)).__reduce__()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return np.array(_plain(self)).__reduce_ex__(protocol)
+        return np.array(_unlabel(self)).__reduce_ex__(protocol)
 
 
-def _through_function(name: str) -> Any:
+def _method_by_function(name: str) -> Any:
     """Return a method that calls the NumPy function of the same name, which is checked; NumPy's method is not."""
     function = getattr(np, name)
 
@@ -112,77 +112,77 @@ def _through_function(name: str) -> Any:
 
 
 for _name in ("argmax", "argmin", "choose", "dot", "nonzero", "put", "repeat", "searchsorted", "take", "trace"):
-    setattr(SimulatedArray, _name, _through_function(_name))
+    setattr(SimulatedArray, _name, _method_by_function(_name))
 
 
-def _located(values: Any) -> Iterator[Device]:
+def _devices_of(values: Any) -> Iterator[Device]:
     """Yield the device of each array among arguments, without 0-d host arrays, which every device accepts."""
     for value in values.values() if isinstance(values, dict) else values:
         if isinstance(value, SimulatedArray):
-            yield value._card
+            yield value._gpu
         elif isinstance(value, np.ndarray) and value.ndim:
             yield CPU
         elif isinstance(value, (tuple, list, dict)):
-            yield from _located(value)
+            yield from _devices_of(value)
 
 
-def _common(values: Any, call: str, out: Any = ()) -> Device:
+def _require_one_device(values: Any, call: str, out: Any = ()) -> Device:
     """Return the one device of a call's arguments, also its results' device, or raise `DeviceMismatchError`."""
-    found = list(_located(values))
+    devices = list(_devices_of(values))
     for each in out:
         if isinstance(each, np.ndarray):  # also a 0-d one: writing a result to it would be an implicit transfer
-            found.append(each._card if isinstance(each, SimulatedArray) else CPU)
-    if len(set(found)) > 1:
-        raise native_mismatch({f"argument {i}": device for i, device in enumerate(found)}, f"np.{call}")
-    return found[0] if found else CPU
+            devices.append(each._gpu if isinstance(each, SimulatedArray) else CPU)
+    if len(set(devices)) > 1:
+        raise native_mismatch({f"argument {i}": device for i, device in enumerate(devices)}, f"np.{call}")
+    return devices[0] if devices else CPU
 
 
-def _same_card(card: Device, key: Any, call: str) -> None:
+def _require_same_gpu(gpu: Device, key: Any, call: str) -> None:
     """Refuse index arrays on another simulated GPU; host arrays and Python values are accepted as indices."""
-    found = [device for device in _located(key if isinstance(key, tuple) else (key,)) if device is not CPU]
-    if any(device is not card for device in found):
-        located = {"the array": card, **{f"index {i}": device for i, device in enumerate(found)}}
-        raise native_mismatch(located, f"np.ndarray.{call}")
+    devices = [device for device in _devices_of(key if isinstance(key, tuple) else (key,)) if device is not CPU]
+    if any(device is not gpu for device in devices):
+        by_name = {"the array": gpu, **{f"index {i}": device for i, device in enumerate(devices)}}
+        raise native_mismatch(by_name, f"np.ndarray.{call}")
 
 
-def _plain(value: Any) -> Any:
+def _unlabel(value: Any) -> Any:
     """Return the same memory without the label, also inside tuples, lists and dicts."""
     if isinstance(value, SimulatedArray):
         return value.view(np.ndarray)
     if type(value) in (tuple, list):
-        return type(value)(_plain(each) for each in value)
+        return type(value)(_unlabel(each) for each in value)
     if type(value) is dict:
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _unlabel(each) for key, each in value.items()}
     return value
 
 
-def _label(result: Any, card: Device) -> Any:
+def _label(result: Any, gpu: Device) -> Any:
     """Label the arrays and NumPy scalars among results with a device."""
-    if isinstance(result, SimulatedArray) or card is CPU:
+    if isinstance(result, SimulatedArray) or gpu is CPU:
         return result
     if isinstance(result, (np.ndarray, np.generic)):
-        return on_card(np.asarray(result), card)
+        return label_array(np.asarray(result), gpu)
     if isinstance(result, tuple) and hasattr(result, "_make"):  # numpy.linalg's results, from NumPy 1.25 on
-        return result._make(_label(each, card) for each in result)
+        return result._make(_label(each, gpu) for each in result)
     if type(result) in (tuple, list):
-        return type(result)(_label(each, card) for each in result)
+        return type(result)(_label(each, gpu) for each in result)
     return result
 
 
-def _outputs(results: Any, out: Any, card: Device) -> Any:
+def _ufunc_outputs(results: Any, out: Any, gpu: Device) -> Any:
     """Return a ufunc's outputs: the arrays of ``out``, and new arrays in the positions of None."""
-    return tuple(_label(new, card) if given is None else given for new, given in zip(results, out, strict=True))
+    return tuple(_label(new, gpu) if target is None else target for new, target in zip(results, out, strict=True))
 
 
-def on_card(array: np.ndarray, card: Device) -> SimulatedArray:
+def label_array(array: np.ndarray, gpu: Device) -> SimulatedArray:
     """Label an array with a device. Its memory counts there while it exists; a view's memory is not counted twice."""
     base = array
     while isinstance(base.base, np.ndarray):
         base = base.base
     if not isinstance(base, SimulatedArray):
-        SIMULATED[card.index].track(base, base.nbytes)
+        SIMULATED[gpu.index].track(base, base.nbytes)
     labelled = array.view(SimulatedArray)
-    labelled._card = card
+    labelled._gpu = gpu
     return labelled
 
 
@@ -197,10 +197,10 @@ class NumpySimulation(Backend):
         self._limit = memory
         self.simulated = gpus
 
-    def describe_card(self, device: Device) -> DeviceInfo:
+    def describe_simulated_gpu(self, device: Device) -> DeviceInfo:
         """Return the description of a simulated GPU."""
         return describe_simulated(self.name, device, self._limit)
 
-    def card_memory(self, device: Device) -> MemoryInfo:
+    def simulated_memory(self, device: Device) -> MemoryInfo:
         """Return the memory of a simulated GPU, in bytes."""
         return SIMULATED[device.index].info()

@@ -13,7 +13,7 @@ from devshim.monitoring.instrumentation import instrument_operands, instrument_r
 from devshim.monitoring.use_checks import instrument_uses
 from devshim_backends._numpy.simulation.simulate import SimulatedArray
 
-_MORE = (*((name, f"{name}()") for name in ("tobytes", "tofile", "dump", "dumps")), ("__reduce_ex__", "pickle"))
+_READ_METHODS = (*((name, f"{name}()") for name in ("tobytes", "tofile", "dump", "dumps")), ("__reduce_ex__", "pickle"))
 
 _OPERATORS = ("__array_ufunc__", "__array_function__", "__getitem__", "__setitem__")
 """The methods that NumPy calls for its functions, operators and indexing."""
@@ -27,8 +27,8 @@ class NumpyTransferHooks(Backend):
     @contextmanager
     def report_implicit_transfers(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
         # Indexing is the only operation to report: all others refuse operands on another device.
-        indexing = instrument_operands(SimulatedArray, _card, report, names=("__getitem__", "__setitem__"))
-        with instrument_reads(SimulatedArray, _card, report, _MORE), indexing:
+        indexing = instrument_operands(SimulatedArray, _device_of_array, report, names=("__getitem__", "__setitem__"))
+        with instrument_reads(SimulatedArray, _device_of_array, report, _READ_METHODS), indexing:
             yield
 
     @contextmanager
@@ -36,13 +36,16 @@ class NumpyTransferHooks(Backend):
         own = SimulatedArray.__array_finalize__
 
         def finalize(x: SimulatedArray, origin: object) -> None:
-            check(getattr(origin, "_card", None))  # x is a view, or a copy that a method in C has made
+            check(getattr(origin, "_gpu", None))  # x is a view, or a copy that a method in C has made
             own(x, origin)
 
         more = ("__reduce_ex__", *_OPERATORS, *_METHODS)
-        with instrument_uses(SimulatedArray, _card, check, more), patched(SimulatedArray, {own.__name__: finalize}):
+        with (
+            instrument_uses(SimulatedArray, _device_of_array, check, more),
+            patched(SimulatedArray, {own.__name__: finalize}),
+        ):
             yield
 
 
-def _card(x: SimulatedArray) -> Device:
-    return x._card
+def _device_of_array(x: SimulatedArray) -> Device:
+    return x._gpu
