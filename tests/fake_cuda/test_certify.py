@@ -23,13 +23,13 @@ def test_rates_are_measured(tmp_path):
     assert all(told.startswith("RATE") for told in found.values()), found
 
 
-def test_the_doctor_copies_to_each_card():
+def test_the_doctor_copies_to_each_gpu():
     done = command("doctor")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Each framework copied a number to each GPU and back" in done.stdout
 
 
-def test_the_doctor_says_which_cards_fail():
+def test_the_doctor_names_the_gpus_that_fail():
     done = command("doctor", FAKE_CUDA_MEMORY="10000")
     assert done.returncode == 1
     for card in ("gpu:0", "gpu:1"):

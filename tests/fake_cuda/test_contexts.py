@@ -16,7 +16,7 @@ def test_counting_starts_nothing(run_on_each):
     """)
 
 
-def test_what_is_placed_makes_a_context_on_its_card_alone(run):
+def test_placing_creates_a_context_only_on_the_target(run):
     """Pinned buffers are created with their GPU current; PyTorch's current GPU is 0 all the time."""
     for what in (
         "ds.place(torch.ones(3), CARD)",
@@ -37,7 +37,7 @@ def test_what_is_placed_makes_a_context_on_its_card_alone(run):
         """)
 
 
-def test_looking_and_waiting_make_no_context(run):
+def test_queries_and_waiting_create_no_context(run):
     run("""
     ds.synchronize()
     ds.empty_cache()
@@ -60,7 +60,7 @@ def test_looking_and_waiting_make_no_context(run):
     """)
 
 
-def test_calls_are_those_of_pytorch(run_on_each):
+def test_single_copies_make_the_same_calls_as_pytorch(run_on_each):
     """Single transfers cost the same as PyTorch's own; a tensor that is already there costs nothing."""
     run_on_each("""
     x = torch.arange(1024.)
@@ -139,7 +139,7 @@ def test_saving_and_loading_many_small_leaves_is_one_copy_and_one_wait(run_on_ea
     """)
 
 
-def test_the_driver_says_which_cards_are_used(run):
+def test_the_driver_knows_which_gpus_are_used(run):
     """The adapter of CuPy asks the driver, because CuPy's runtime does not report contexts."""
     run("""
     from devshim.devices import cuda

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def test_every_call_leaves_the_current_card(run):
+def test_every_call_restores_the_current_gpu(run):
     run("""
     torch.cuda.set_device(2)
     calls = [
@@ -36,7 +36,7 @@ def test_every_call_leaves_the_current_card(run):
     """)
 
 
-def test_scopes_and_set_device_are_the_threads_own(run):
+def test_scopes_and_set_device_affect_only_their_thread(run):
     run("""
     import threading
     seen = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def test_a_full_card(run_on_each):
+def test_a_full_gpu(run_on_each):
     """The error is devshim's and PyTorch's; nothing has moved, and the memory is freed to the byte."""
     run_on_each(
         """

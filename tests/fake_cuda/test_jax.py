@@ -29,7 +29,7 @@ def test_a_description_is_the_same_after_the_start(run):
     """)
 
 
-def test_copies_to_a_card_and_back(run_on_each):
+def test_copies_to_a_gpu_and_back(run_on_each):
     run_on_each("""
     import numpy as np
     for dtype in ("bool", "int8", "uint16", "int32", "float16", "float32", "float64", "complex64"):
@@ -60,7 +60,7 @@ def test_copies_take_as_many_calls_as_jax_takes(run):
     """)
 
 
-def test_what_is_read_leaves_nothing_on_the_host(run):
+def test_reading_leaves_no_copy_on_the_host(run):
     """JAX keeps a host copy of what it reads from a GPU, and with it the memory, as long as the array lives."""
     run("""
     import numpy as np
@@ -88,7 +88,7 @@ def test_a_process_without_preallocation_takes_what_it_uses(run):
     )
 
 
-def test_a_full_card(run):
+def test_a_full_gpu(run):
     """JAX waits for ten seconds before it raises."""
     run(
         """
@@ -103,7 +103,7 @@ def test_a_full_card(run):
     )
 
 
-def test_a_program_that_does_not_fit(run):
+def test_a_result_that_does_not_fit_is_refused(run):
     """JAX returns an array nevertheless, and raises when it is read (0.10.2)."""
     run(
         """
@@ -123,7 +123,7 @@ def test_a_program_that_does_not_fit(run):
     )
 
 
-def test_claims_that_need_no_values_are_true(tmp_path):
+def test_claims_that_need_no_kernels_are_true(tmp_path):
     """`devshim certify` accepts each pattern as a person would type it; claims that need kernels' values fail here."""
     found = certified(tmp_path, "jax", "start.[cdvthbg]*", FAKE_CUDA_GPUS="1")
     assert {"start.counting", "start.visible", "start.by_uuid", "start.growing"} <= set(found)
@@ -135,13 +135,13 @@ def test_claims_that_need_no_values_are_true(tmp_path):
     assert not {name: told for name, told in found.items() if not told.startswith("PASS")}
 
 
-def test_a_claim_that_is_false_says_what_was_seen_instead(tmp_path):
+def test_a_false_claim_reports_the_observed_value(tmp_path):
     found = certified(tmp_path, "jax", "*.[cr]*[ing]", FAKE_CUDA_GPUS="1")
     assert found["scopes.running"].startswith("FAIL the product of two 4 by 4 matrices of ones is [[")
     assert found["tensors.creating"].startswith("FAIL ones with device=gpu:0 holds [[")
 
 
-def test_memory_pinned_for_a_card_is_not_the_card(run):
+def test_pinned_host_memory_is_on_the_cpu(run):
     run("""
     import numpy as np
     x = ds.from_numpy(np.arange(5), CARD)
@@ -157,7 +157,7 @@ def test_memory_pinned_for_a_card_is_not_the_card(run):
 
 
 @pytest.mark.parametrize("value", ["2,0", "GPU-11111111-1111-1111-1111-111111111102,0"], ids=["index", "UUID"])
-def test_cards_in_the_order_of_the_variable(run, value):
+def test_gpus_are_in_the_order_of_the_variable(run, value):
     run(
         """
         assert ds.device_count() == 2
@@ -170,7 +170,7 @@ def test_cards_in_the_order_of_the_variable(run, value):
     )
 
 
-def test_a_slice_is_a_card(run):
+def test_a_slice_is_a_gpu(run):
     run(
         """
         assert ds.device_count() == 1
@@ -180,7 +180,7 @@ def test_a_slice_is_a_card(run):
     )
 
 
-def test_jax_finds_no_card_where_nvml_fails(run):
+def test_jax_finds_no_gpu_without_nvml(run):
     """CUDA shows the GPUs, and XLA queries NVML first (0.10.2): they are counted, and the first use gives the reason.
 
     JAX raises at its first call, whatever that was, and continues without GPUs; so does devshim.
@@ -213,7 +213,7 @@ def test_a_driver_that_does_not_start(run, error):
     )
 
 
-def test_without_the_drivers_files_there_is_no_card(run):
+def test_without_the_drivers_files_there_is_no_gpu(run):
     run("""
     from jax._src import hardware_utils
     hardware_utils._NVIDIA_GPU_DEVICES = ("/there/is/none",)
@@ -232,7 +232,7 @@ def test_set_visible_devices(run):
     """)
 
 
-def test_what_jax_shares_with_numpy(run):
+def test_only_host_arrays_convert_to_numpy(run):
     run("""
     import numpy as np
     x = ds.from_numpy(np.arange(5), CARD)

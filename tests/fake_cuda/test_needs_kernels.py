@@ -46,11 +46,11 @@ def judged(listed, test, outcome, launched):
         ("t.py::two[b]", "passed", 0, "as it was"),
     ],
 )
-def test_what_is_listed_may_fail_once_it_has_launched_a_kernel(listed, test, outcome, launched, then):
+def test_a_listed_test_may_fail_if_it_launched_a_kernel(listed, test, outcome, launched, then):
     assert judged(listed()[0], test, outcome, launched) == then
 
 
-def test_what_is_listed_must_be_there(listed):
+def test_a_listed_test_must_exist(listed):
     with pytest.raises(pytest.UsageError, match=r"that are not there: t\.py::one"):
         listed(tests=["t.py::two[a]"])
 

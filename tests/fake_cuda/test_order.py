@@ -9,7 +9,7 @@ SMALL, LARGE = "1000", "(1 << 25)"
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
-def test_what_was_placed_is_there_for_every_stream(run_on_each, size):
+def test_a_blocking_copy_is_complete_for_every_stream(run_on_each, size):
     """A blocking copy is complete for every stream, and its source may be overwritten."""
     run_on_each(
         f"""
@@ -30,7 +30,7 @@ def test_what_was_placed_is_there_for_every_stream(run_on_each, size):
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
-def test_without_waiting_it_is_there_after_synchronize(run_on_each, size):
+def test_a_non_blocking_copy_is_complete_after_synchronize(run_on_each, size):
     run_on_each(
         f"""
         x = torch.arange(float({size}))
@@ -48,7 +48,7 @@ def test_without_waiting_it_is_there_after_synchronize(run_on_each, size):
     )
 
 
-def test_between_cards(run):
+def test_copies_between_gpus_are_in_order(run):
     """PyTorch orders the streams of both GPUs; the copy is read on the target's current stream."""
     run(
         """
@@ -65,7 +65,7 @@ def test_between_cards(run):
     )
 
 
-def test_many_small_ones_are_one_sum(run):
+def test_many_small_tensors_are_one_sum(run):
     """There is one NCCL call for each dtype and GPU; large tensors go alone."""
     run("""
     def cat(xs):  # by copies: kernels compute nothing here
@@ -95,7 +95,7 @@ def test_many_small_ones_are_one_sum(run):
     """)
 
 
-def test_a_metric_log_of_other_streams(run_on_each):
+def test_values_of_other_streams_are_complete_in_a_metric_log(run_on_each):
     """A value appended on a user's stream has been computed when the log is read on another."""
     run_on_each(
         """

@@ -18,7 +18,7 @@ def test_counting_and_describing_start_nothing(run_on_each):
     """)
 
 
-def test_copies_to_a_card_and_back(run_on_each):
+def test_copies_to_a_gpu_and_back(run_on_each):
     run_on_each("""
     import numpy as np
     for dtype in ("bool", "int8", "int32", "int64", "float16", "float32", "float64", "complex64"):
@@ -34,7 +34,7 @@ def test_copies_to_a_card_and_back(run_on_each):
     """)
 
 
-def test_a_copy_between_cards_takes_one_call(run):
+def test_a_copy_between_gpus_takes_one_call(run):
     run("""
     import numpy as np
     x = ds.from_numpy(np.ones(100, "float32"), CARD)
@@ -44,7 +44,7 @@ def test_a_copy_between_cards_takes_one_call(run):
     """)
 
 
-def test_a_full_card(run):
+def test_a_full_gpu(run):
     """TensorFlow waits for ten seconds before it raises."""
     run(
         """
@@ -81,7 +81,7 @@ def test_no_call_needs_soft_placement(run):
     """)
 
 
-def test_soft_placement_off_is_no_excuse_for_the_host(run):
+def test_errors_are_the_same_without_soft_placement(run):
     """An operation that a GPU cannot do is refused as before."""
     run("""
     import tensorflow as tf
@@ -105,7 +105,7 @@ def test_a_driver_that_does_not_start(run, error):
     )
 
 
-def test_claims_that_need_no_values_are_true(tmp_path):
+def test_claims_that_need_no_kernels_are_true(tmp_path):
     """`devshim certify`; a full GPU alone would take a minute, because TensorFlow waits for ten seconds each time."""
     found = certified(tmp_path, "tensorflow", "start.[cdvthbg]*", FAKE_CUDA_GPUS="1")
     assert {"start.counting", "start.visible", "start.by_uuid", "start.growing"} <= set(found)

@@ -8,7 +8,7 @@ UUID = "GPU-11111111-1111-1111-1111-1111111111{:02x}".format
 
 
 @pytest.mark.parametrize("value", ["2,0", f"{UUID(2)},{UUID(0)}"], ids=["index", "UUID"])
-def test_cards_in_the_order_of_the_variable(run, value):
+def test_gpus_are_in_the_order_of_the_variable(run, value):
     run(
         f"""
         assert ds.device_count() == 2
@@ -25,7 +25,7 @@ def test_cards_in_the_order_of_the_variable(run, value):
 @pytest.mark.parametrize(
     ("value", "count"), [("", 0), ("-1", 0), ("1,-1,2", 1), ("3,9,1", 1), ("NoDevFiles", 0), ("1,1", 0), ("1a,3", 2)]
 )
-def test_cards_up_to_the_first_entry_that_names_none(run, value, count):
+def test_entries_after_an_unknown_gpu_are_ignored(run, value, count):
     run(
         f"""
         assert ds.device_count() == {count} == torch.cuda.device_count()
@@ -36,7 +36,7 @@ def test_cards_up_to_the_first_entry_that_names_none(run, value, count):
     )
 
 
-def test_a_slice_is_a_card(run):
+def test_a_slice_is_a_gpu(run):
     """A process gets one slice (MIG); PyTorch queries CUDA itself for the count."""
     run(
         """
@@ -58,7 +58,7 @@ def test_a_slice_has_its_own_uuid(run):
 
 
 @pytest.mark.parametrize("value", [None, "2", "2,3", UUID(2)], ids=str)
-def test_of_cards_in_mig_mode_cuda_shows_one_slice(run, value):
+def test_in_mig_mode_only_one_slice_is_visible(run, value):
     """NVML counts the GPUs, and so does ``torch.cuda.device_count()``; devshim counts what can be used."""
     run(
         f"""
@@ -92,7 +92,7 @@ def test_of_cards_in_mig_mode_cuda_shows_one_slice(run, value):
 
 
 @pytest.mark.parametrize("order", [None, "PCI_BUS_ID"])
-def test_cards_that_are_unlike(run, order):
+def test_different_gpus_are_numbered_as_by_cuda(run, order):
     """CUDA lists the fastest first, and the driver by bus; CUDA decides which GPU has which number."""
     run(
         f"""
@@ -197,7 +197,7 @@ def test_set_visible_devices(run):
     """)
 
 
-def test_without_nvml_cuda_is_asked(run_on_each):
+def test_without_nvml_cuda_counts_the_gpus(run_on_each):
     """A container may have CUDA without NVML; PyTorch then warns, and counts with the driver."""
     run_on_each(
         """

@@ -27,7 +27,7 @@ def alone(code: str, gpus: int = 4) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_gpus_that_nobody_uses_have_no_context() -> None:
+def test_unused_gpus_have_no_context() -> None:
     """GPU 0 has one: CuPy makes it current again, and CUDA creates a context then (12 and newer)."""
     alone("""
 assert ds.device_count() == 4 and len(ds.devices()) == 5 and ds.try_gpu() is ds.gpu(0)
@@ -98,7 +98,7 @@ def test_a_full_gpu() -> None:
         (ValueError("out of memory"), False),
     ],
 )
-def test_what_a_full_gpu_says(error: Exception, full: bool) -> None:
+def test_errors_of_a_full_gpu_are_recognized(error: Exception, full: bool) -> None:
     tried: list[int] = []
 
     def step(size: int) -> str:
@@ -130,7 +130,7 @@ def test_memory_and_the_pool() -> None:
 
 
 @pytest.mark.parametrize("name", [None, "float16", "float32", "float64"])
-def test_draws_are_on_their_gpu_and_start_again(name: str | None) -> None:
+def test_random_arrays_are_on_their_gpu_and_repeat_after_seed(name: str | None) -> None:
     def draw() -> list[list[float]]:
         devices = ("cpu", "gpu:0", "gpu:1")
         drawn = [
@@ -150,7 +150,7 @@ def test_draws_are_on_their_gpu_and_start_again(name: str | None) -> None:
     assert draw() == first
 
 
-def test_a_generator_that_is_made_later_is_seeded() -> None:
+def test_a_generator_that_is_created_later_is_seeded() -> None:
     alone("""
 ds.random.seed(5)
 x = ds.to_numpy(ds.random.normal(size=3, device="gpu:2"))
@@ -180,7 +180,7 @@ READS = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_the_guard_sees_what_is_read(read) -> None:
+def test_the_guard_reports_reads(read) -> None:
     x = ds.arange(3, device="gpu:1")
     with cupy.cuda.Device(1):
         with ds.guard("error"), pytest.raises(ds.TransferError, match="gpu:1"):
@@ -192,7 +192,7 @@ def test_the_guard_sees_what_is_read(read) -> None:
     assert "get" not in vars(cupy.ndarray) or cupy.ndarray.get.__module__ != "devshim.monitoring.instrumentation"
 
 
-def test_what_cupy_refuses_itself_it_goes_on_refusing() -> None:
+def test_cupy_refuses_under_a_guard_what_it_refuses_without() -> None:
     x = ds.ones(3, device="gpu:0")
     with ds.guard("error"):
         for call in (lambda: np.asarray(x), lambda: x + np.ones(3)):
@@ -200,7 +200,7 @@ def test_what_cupy_refuses_itself_it_goes_on_refusing() -> None:
                 call()
 
 
-def test_arrays_on_two_gpus_are_told_apart() -> None:
+def test_arrays_on_two_gpus_are_distinguished() -> None:
     x, y = ds.ones(3, device="gpu:0"), ds.ones(3, device="gpu:1")
     assert not ds.same_device(x, y)
     with pytest.raises(ds.DeviceMismatchError, match="is on gpu:0"):
@@ -221,7 +221,7 @@ def test_a_ledger_has_every_copy() -> None:
     ]
 
 
-def test_gpus_are_named_in_cupys_words() -> None:
+def test_gpus_have_cupys_names_and_properties() -> None:
     assert ds.gpu(1).native("cupy") == cupy.cuda.Device(1)
     assert ds.device(cupy.cuda.Device(1)) is ds.gpu(1)
     assert ds.place(np.ones(2), cupy.cuda.Device(1)).device.id == 1

@@ -18,7 +18,7 @@ def values(x):
 
 @pytest.mark.parametrize("current", [0, 1])
 @pytest.mark.parametrize("target", GPUS)
-def test_the_current_gpu_is_as_it_was(current: int, target: str) -> None:
+def test_every_call_restores_the_current_gpu(current: int, target: str) -> None:
     with cupy.cuda.Device(current):
         x = ds.place(np.arange(6.0).reshape(2, 3), target)
         calls = (
@@ -48,13 +48,13 @@ def test_the_current_gpu_is_as_it_was(current: int, target: str) -> None:
 
 
 @pytest.mark.parametrize("there", GPUS)
-def test_arrays_with_gaps_go_to_each_gpu(there: str) -> None:
+def test_non_contiguous_arrays_are_copied_to_each_gpu(there: str) -> None:
     x = ds.from_numpy(np.arange(12).reshape(3, 4), "gpu:0")
     assert values(ds.place(x.T, there)) == np.arange(12).reshape(3, 4).T.tolist()
     assert values(ds.copy(x[1:, ::2], there)) == [[4, 6], [8, 10]]
 
 
-def test_a_copy_to_another_gpu_waits_for_what_the_source_was_asked() -> None:
+def test_a_copy_to_another_gpu_waits_for_earlier_work_on_the_source() -> None:
     """Streams work late here: CuPy's own copy() would read the zeros."""
     x = ds.zeros(4, device="gpu:0")
     _machine.LATE[0] = True
@@ -68,7 +68,7 @@ def test_a_copy_to_another_gpu_waits_for_what_the_source_was_asked() -> None:
     assert native._a.tolist() == [0] * 4
 
 
-def test_the_source_waits_until_it_has_been_read() -> None:
+def test_the_source_is_not_reused_before_it_was_read() -> None:
     """The source's memory is reused on its own stream, as CuPy's pool does."""
     x = ds.full(4, 7, device="gpu:0")
     _machine.LATE[0] = True
@@ -79,7 +79,7 @@ def test_the_source_waits_until_it_has_been_read() -> None:
     assert values(y) == [7] * 4
 
 
-def test_streams_are_those_that_the_thread_has_chosen() -> None:
+def test_copies_use_the_streams_of_the_thread() -> None:
     with cupy.cuda.Device(1), cupy.cuda.Stream(non_blocking=True):
         _machine.LATE[0] = True
         x = ds.zeros(3, device="gpu:1") + 1
@@ -97,7 +97,7 @@ def test_a_blocking_copy_has_read_its_source() -> None:
     assert values(z) == [5] * 3
 
 
-def test_scalars_of_other_streams_are_complete_in_a_log() -> None:
+def test_values_of_other_streams_are_complete_in_a_log() -> None:
     log = ds.MetricLog("gpu:1", 4)
     _machine.LATE[0] = True
     for number in range(3):
@@ -107,7 +107,7 @@ def test_scalars_of_other_streams_are_complete_in_a_log() -> None:
     assert log.flush().tolist() == [0, 1, 2]
 
 
-def test_host_arrays_are_the_frameworks_own_while_it_is_current() -> None:
+def test_host_arrays_belong_to_cupy_while_it_is_current() -> None:
     x = ds.zeros(3)
     assert type(x) is np.ndarray
     y = ds.place({"a": x, "b": [x]}, "gpu:1")
@@ -129,7 +129,7 @@ def test_host_arrays_are_the_frameworks_own_while_it_is_current() -> None:
 @pytest.mark.parametrize(
     "array", [np.ma.masked_array([1.0, 2.0], [0, 1]), np.array(["text"]), np.array([None]), np.zeros(2, ">f4")]
 )
-def test_what_no_gpu_holds_is_refused(array: np.ndarray) -> None:
+def test_arrays_that_a_gpu_cannot_store_are_refused(array: np.ndarray) -> None:
     assert ds.device_of(array) is ds.cpu()
     with pytest.raises(ds.DeviceNotFoundError, match="NumPy array"):
         ds.place(array, "gpu:0")

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import gc
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from devshim_backends._jax import dlpack as interop
 
 import devshim as ds
 from devshim.interop import convert
 from devshim.testing.values import at_offset
 
-jax = pytest.importorskip("jax")
-jnp = pytest.importorskip("jax.numpy")
-interop = pytest.importorskip("devshim_backends._jax.dlpack")
-
-
 PLAIN = at_offset(np.arange(6, dtype="float32").reshape(2, 3), 0)
 
 
 @pytest.fixture(autouse=True)
-def _learned():
+def _fast_paths():
     """Make sure that every fast path is known before the test."""
     ds.use("jax")
     ds.simulate(gpus=2)
@@ -31,7 +29,7 @@ def _learned():
     ds.use(None)
 
 
-def test_writes_to_the_array_are_seen_and_none_are_made_by_numpy(no_long_way):
+def test_writes_to_shared_memory_are_visible_and_views_are_read_only(no_long_way):
     a = at_offset(PLAIN, 0)
     x = ds.convert(a, "jax", copy=False)
     a[0, 0] = 7
@@ -60,7 +58,7 @@ def test_64_bits_stay_64_bits(dtype, x64, no_long_way):
         jax.config.update("jax_enable_x64", before)
 
 
-def test_what_numpy_looks_at_is_kept_when_the_array_is_deleted_or_donated(no_long_way):
+def test_a_view_outlives_a_deleted_or_donated_array(no_long_way):
     x, y = jnp.arange(1000.0) + 1, jnp.arange(1000.0) + 1
     a, b = ds.convert(x, "numpy"), ds.convert(y, "numpy")
     x.delete()
@@ -70,7 +68,7 @@ def test_what_numpy_looks_at_is_kept_when_the_array_is_deleted_or_donated(no_lon
     assert a.tolist() == b.tolist() == list(range(1, 1001))
 
 
-def test_a_view_that_is_gone_does_not_keep_its_array_from_being_donated():
+def test_a_released_view_does_not_prevent_donation():
     """``np.asarray(x)`` would prevent that, because it stores the view in ``x``."""
     x = jnp.arange(1000.0) + 1
     ds.convert(x, "numpy")
@@ -86,7 +84,7 @@ def test_a_deleted_array_is_refused(copy):
         ds.convert(x, "numpy", copy=copy)
 
 
-def test_work_under_way_is_waited_for(no_long_way):
+def test_converting_waits_for_pending_work(no_long_way):
     x = jnp.ones((600, 600))
     y = jax.jit(lambda v: v @ v @ v / 360000)(x)
     assert (ds.convert(y, "numpy") == 1).all()
@@ -94,7 +92,7 @@ def test_work_under_way_is_waited_for(no_long_way):
 
 @pytest.mark.parametrize("dtype", ["bool", "bfloat16", "float16", "int4"])
 @pytest.mark.parametrize("shape", [(), (0, 3), (1, 3), (3,)], ids=str)
-def test_values_are_kept_whatever_is_odd(dtype, shape):
+def test_odd_dtypes_and_shapes_keep_their_values(dtype, shape):
     if not hasattr(jnp, dtype + ("_" if dtype == "bool" else "")):
         pytest.skip(f"hardware: this JAX has no {dtype}")
     x = jnp.ones(shape, dtype)
@@ -103,12 +101,12 @@ def test_values_are_kept_whatever_is_odd(dtype, shape):
     assert (y == 1).all()
 
 
-def test_columns_first_is_shared_as_it_is():
+def test_a_transposed_array_keeps_its_values():
     x = jnp.asarray(np.arange(6.0, dtype="f4").reshape(2, 3)).T
     assert np.array_equal(ds.convert(x, "numpy"), np.arange(6.0).reshape(2, 3).T)
 
 
-def test_inside_a_compiled_function_both_ways_are_refused():
+def test_converting_is_refused_in_a_compiled_function():
     def inside(v):
         with pytest.raises(ds.TracingError):
             ds.convert(v, "numpy")
@@ -119,7 +117,7 @@ def test_inside_a_compiled_function_both_ways_are_refused():
     jax.jit(inside)(jnp.ones(3))
 
 
-def test_arrays_on_several_or_simulated_devices_are_not_viewed():
+def test_sharded_and_simulated_arrays_are_not_viewed():
     x = ds.asarray([1.0, 2.0], device=1)
     assert interop._fast_view(x) is None
     with pytest.raises(ds.CopyNeededError):
@@ -130,21 +128,22 @@ def test_arrays_on_several_or_simulated_devices_are_not_viewed():
         ds.convert(spread, "numpy")
 
 
-def test_an_import_that_changes_something_is_not_believed(monkeypatch):
-    """If dtype, shape, device or memory differ from what was lent, the slow path has the right answer."""
+def test_an_unfaithful_import_takes_the_slow_path(monkeypatch):
+    """If dtype, shape, device or memory differ from the exported array, the slow path has the right answer."""
     true = interop._import_capsule
     elsewhere = jax.devices("cpu")[-1]
-    lies = [
+    changes = [
         lambda x: x.astype("float16"),
         lambda x: x.reshape(-1),
         lambda x: x + 0,
         lambda x: jax.device_put(x, elsewhere),
     ]
-    for lie in lies:
-        told = []
-
-        monkeypatch.setattr(interop, "_import_capsule", lambda *a, lie=lie, told=told: told.append(1) or lie(true(*a)))
+    for change in changes:
+        calls = []
+        monkeypatch.setattr(
+            interop, "_import_capsule", lambda *a, change=change, c=calls: c.append(1) or change(true(*a))
+        )
         x = ds.convert(PLAIN, "jax", copy=False)
-        assert told
+        assert calls
         assert (x.dtype, x.shape, x.unsafe_buffer_pointer()) == ("float32", (2, 3), PLAIN.ctypes.data)
         assert ds.device_of(x) is ds.cpu()

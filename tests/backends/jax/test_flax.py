@@ -52,7 +52,7 @@ TREES = {
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_what_is_registered_moves(name):
+def test_registered_classes_move_as_trees(name):
     tree = TREES[name]()
     moved = ds.place(tree, GPU)
     assert type(moved) is type(tree)
@@ -88,7 +88,7 @@ class Net(nnx.Module):
 X = np.random.default_rng(0).standard_normal((6, 4)).astype("float32")
 
 
-def made(seed=0):
+def create(seed=0):
     net = Net(nnx.Rngs(seed))
     return [net, nnx.Optimizer(net, optax.adam(0.1), wrt=nnx.Param)]
 
@@ -105,10 +105,10 @@ def weights(net):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
 
 
-def test_a_module_moves_in_place_and_training_never_notices():
-    net, optimizer = made()
+def test_moving_a_module_does_not_change_its_training():
+    net, optimizer = create()
     kernel = net.first.kernel
-    alone = made()
+    alone = create()
     for device in ("cpu", GPU, "gpu:2", GPU):
         assert ds.place([net, optimizer], device)[0] is net
         assert ds.placement_of([net, optimizer]).devices == {ds.device(device)}
@@ -120,8 +120,8 @@ def test_a_module_moves_in_place_and_training_never_notices():
         assert np.array_equal(a, b)
 
 
-def test_names_and_what_is_no_variable():
-    net, _ = made()
+def test_key_paths_include_arrays_outside_variables():
+    net, _ = create()
     ds.place({"net": net, "n": 3}, GPU)
     assert {"first.kernel", "norm.mean", "layers.0.bias", "raw", "drop.rngs.key"} <= set(ds.placement_of(net))
     assert ds.device_of(net.raw) is ds.gpu(1)
@@ -133,13 +133,13 @@ def test_names_and_what_is_no_variable():
 
 
 def test_a_compiled_call_computes_where_the_module_is():
-    net, _ = made()
+    net, _ = create()
     ds.place(net, GPU)
     assert ds.device_of(nnx.jit(lambda net, x: net(x))(net, ds.from_numpy(X, GPU))) is ds.gpu(1)
 
 
 def test_a_copy_is_independent():
-    net, _ = made()
+    net, _ = create()
     twin = ds.copy(net, GPU)
     assert twin is not net
     assert twin.tied is twin.first
@@ -151,8 +151,8 @@ def test_a_copy_is_independent():
     assert [ds.placement_of(each).devices for each in ds.replicate(net, ["gpu:0", GPU])] == [{ds.gpu(0)}, {ds.gpu(1)}]
 
 
-def test_a_plan_of_a_module_holds_for_its_optimizer():
-    net, optimizer = made()
+def test_a_plan_of_a_module_also_places_its_optimizer():
+    net, optimizer = create()
     plan = ds.Placement.balanced(net, ["gpu:0", GPU])
     assert plan["first.kernel"] is plan["first.bias"]
     ds.place([net, optimizer], plan)
@@ -163,11 +163,11 @@ def test_a_plan_of_a_module_holds_for_its_optimizer():
     assert plan.devices == {ds.gpu(0), ds.gpu(1)}
 
 
-def test_a_file_fills_an_equal_module_and_optimizer(tmp_path):
-    saved = made()
+def test_a_checkpoint_restores_a_module_and_its_optimizer(tmp_path):
+    saved = create()
     step(*saved, "cpu")
     ds.save(saved, tmp_path / "run.safetensors")
-    again = made(seed=1)
+    again = create(seed=1)
     ds.load(tmp_path / "run.safetensors", GPU, into=again)
     assert ds.placement_of(again).devices == {ds.gpu(1)}
     for a, b in zip(weights(saved[0]), weights(again[0]), strict=True):

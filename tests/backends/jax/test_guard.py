@@ -6,18 +6,16 @@ import inspect
 import sys
 import warnings
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src import pjit
+from jax._src.array import ArrayImpl
+from jax._src.interpreters import pxla
+from jax._src.numpy.array_methods import _IndexUpdateRef
 
 import devshim as ds
-
-jax = pytest.importorskip("jax")
-
-import jax.numpy as jnp  # noqa: E402
-from jax._src import pjit  # noqa: E402
-from jax._src.array import ArrayImpl  # noqa: E402
-from jax._src.interpreters import pxla  # noqa: E402
-from jax._src.numpy.array_methods import _IndexUpdateRef  # noqa: E402
 
 HOST = np.ones((2, 2), "float32")
 
@@ -26,16 +24,11 @@ def line():
     return sys._getframe(1).f_lineno
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cards():
-    ds.use("jax")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
+pytestmark = pytest.mark.usefixtures("two_cards")
 
 
 @pytest.fixture
-def x():
+def x(two_cards):
     return ds.asarray([[1.0, 2.0], [3.0, 4.0]], dtype="float32", device="gpu:1")
 
 
@@ -44,21 +37,21 @@ def scaled(x, by):
     return x * by
 
 
-CARRIED = {
+COPIED_ARGUMENTS = {
     "an argument of jit": lambda x: scaled(x, HOST),
     "one in a tree": lambda x: jax.jit(lambda tree: tree["x"] + tree["a"])({"x": x, "a": HOST}),
-    "one committed nowhere": lambda x: scaled(x, jnp.ones((2, 2))),
-    "integers committed nowhere": lambda x: scaled(x, jnp.arange(2)),
+    "one uncommitted": lambda x: scaled(x, jnp.ones((2, 2))),
+    "integers uncommitted": lambda x: scaled(x, jnp.arange(2)),
     "integers": lambda x: scaled(x, np.arange(2)),
     "add": lambda x: jnp.add(x, HOST),
-    "add, committed nowhere": lambda x: jnp.add(x, jnp.ones((2, 2))),
+    "add, uncommitted": lambda x: jnp.add(x, jnp.ones((2, 2))),
     "dot": lambda x: jnp.dot(HOST, x),
     "where": lambda x: jnp.where(x > 1, x, HOST),
     "in a gradient": lambda x: jax.grad(lambda y: (y * HOST).sum())(x),
     "in vmap": lambda x: jax.vmap(jnp.add)(x, HOST),
-    "the first of two, committed nowhere": lambda x: jnp.ones((2, 2)) + x,
+    "the first of two, uncommitted": lambda x: jnp.ones((2, 2)) + x,
     "stack": lambda x: jnp.stack([x, HOST]),
-    "concatenate, committed nowhere": lambda x: jnp.concatenate([jnp.ones((2, 2)), x]),
+    "concatenate, uncommitted": lambda x: jnp.concatenate([jnp.ones((2, 2)), x]),
     "einsum": lambda x: jnp.einsum("ij,jk", x, HOST),
     "select": lambda x: jnp.select([x > 1], [HOST]),
     "an array of both": lambda x: jnp.array([x, HOST]),
@@ -73,10 +66,10 @@ UPDATES = {
     "an index": lambda x: x.at[np.array([0, 1])].get(),
     "one of several": lambda x: x.at[:, np.array([0, 1])].min(0.0),
 }
-GOES_ON = {
+ALLOWED = {
     "numbers": lambda x: scaled(x, 2.0) + 1,
-    "a scalar of NumPy's": lambda x: scaled(x, np.float32(2)),
-    "a 0-d array of the host's": lambda x: x + jnp.float32(2),
+    "a NumPy scalar": lambda x: scaled(x, np.float32(2)),
+    "a 0-d array on the host": lambda x: x + jnp.float32(2),
     "indices": lambda x: (x[0], x[0, 1], x[:, 1], x[::-1], x[-1:]),
     "at, a number": lambda x: x.at[0].set(1.0).at[0, 1].add(2),
     "creation": lambda x: (jnp.zeros(3), jnp.arange(4), jnp.eye(2), jnp.full((2,), 7)),
@@ -91,25 +84,25 @@ GOES_ON = {
 
 
 if "device" in inspect.signature(jnp.asarray).parameters:  # from JAX 0.4.31 on
-    GOES_ON["asarray, which says where"] = lambda x: (
+    ALLOWED["asarray, which names the device"] = lambda x: (
         jnp.asarray(HOST, device=x.sharding),
         jnp.array([1.0], device=x.sharding),
     )
 
 
-@pytest.mark.parametrize("name", CARRIED)
-def test_what_a_compiled_function_carries_is_refused(x, name):
-    expected = CARRIED[name](x)
+@pytest.mark.parametrize("name", COPIED_ARGUMENTS)
+def test_arguments_that_a_compiled_function_copies_are_refused(x, name):
+    expected = COPIED_ARGUMENTS[name](x)
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
-        CARRIED[name](x)
+        COPIED_ARGUMENTS[name](x)
     assert caught.value.problem.startswith("JAX copies from cpu to gpu:1 for an argument of a compiled function")
     assert __file__ in caught.value.problem
     with ds.guard("error", host_to_device="allow"):
-        assert (np.asarray(ds.to_numpy(CARRIED[name](x))) == ds.to_numpy(expected)).all()
+        assert (np.asarray(ds.to_numpy(COPIED_ARGUMENTS[name](x))) == ds.to_numpy(expected)).all()
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_what_an_update_carries_is_refused(x, name):
+def test_values_that_an_update_copies_are_refused(x, name):
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
         UPDATES[name](x)
     assert caught.value.problem.startswith(
@@ -122,15 +115,15 @@ def test_what_an_update_carries_is_refused(x, name):
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("name", GOES_ON)
-def test_numbers_and_what_says_so_are_let_pass(x, name):
+@pytest.mark.parametrize("name", ALLOWED)
+def test_numbers_and_explicit_transfers_are_allowed(x, name):
     with ds.guard("error"):
-        GOES_ON[name](x)
+        ALLOWED[name](x)
     with ds.guard("error"), ds.on("gpu:1"):
-        GOES_ON[name](x)
+        ALLOWED[name](x)
 
 
-def test_on_a_card_numpys_arrays_are_refused():
+def test_numpy_arguments_are_refused_if_the_default_device_is_a_gpu():
     with ds.guard("error"):
         jnp.sin(HOST)  # on the host
         with ds.on("gpu:1"), pytest.raises(ds.TransferError) as caught:
@@ -151,7 +144,7 @@ READS = {
 
 
 @pytest.mark.parametrize("what", READS)
-def test_an_array_on_several_cards_is_one_of_cards(what):
+def test_reads_of_a_sharded_array_are_refused(what):
     mesh = jax.sharding.Mesh(np.array([ds.gpu(0).native(), ds.gpu(1).native()]), ("card",))
     y = jax.device_put(HOST, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("card")))
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
@@ -164,16 +157,16 @@ def test_an_array_on_several_cards_is_one_of_cards(what):
         assert (y * 2 + 1).shape == (2, 2)
 
 
-def test_what_pmap_carries_is_refused():
+def test_arguments_that_pmap_copies_are_refused():
     doubled = jax.pmap(lambda row: row * 2, devices=[ds.gpu(0).native(), ds.gpu(1).native()])
     if tuple(map(int, jax.__version__.split(".")[:2])) < (0, 8):
-        pytest.skip("pmap is no compiled function there, and carries by itself")
+        pytest.skip("before JAX 0.8, pmap is not a compiled function and copies its arguments itself")
     for batch in (HOST, jnp.ones((2, 2))):
         with ds.guard("error"), pytest.raises(ds.TransferError, match="cpu to gpu:0 for an argument"):
             doubled(batch)
 
 
-def test_each_is_told_once(x):
+def test_each_implicit_transfer_is_reported_once(x):
     with warnings.catch_warnings(record=True) as seen, ds.guard("warn"):
         warnings.simplefilter("always")
         x + HOST
@@ -181,32 +174,32 @@ def test_each_is_told_once(x):
         float(x[0, 0])
         np.asarray(x)
         np.asarray(x)
-    told = [str(each.message).partition(" for ")[2].partition(",")[0] for each in seen]
-    assert told == ["an operand of +", "an index", "float()", "NumPy", "NumPy"]
+    reasons = [str(each.message).partition(" for ")[2].partition(",")[0] for each in seen]
+    assert reasons == ["an operand of +", "an index", "float()", "NumPy", "NumPy"]
 
 
-def test_what_jaxs_own_guard_refuses_is_refused(x):
+def test_jaxs_own_guard_refuses_the_same_arguments(x):
     """For arrays that have axes, JAX's own guard detects nothing on these devices that ours does not."""
-    for name, carry in CARRIED.items():
+    for name, call in COPIED_ARGUMENTS.items():
         with pytest.raises(Exception, match="Disallowed"), jax.transfer_guard("disallow"):
-            carry(x)
+            call(x)
         assert name
 
 
-def test_the_line_in_a_callback(x):
+def test_the_reported_line_is_in_the_callback(x):
     """A host callback of JAX is the user's code, whatever it reads."""
-    at = []
+    lines = []
 
     def body(value):
-        at.append(line() + 1)
+        lines.append(line() + 1)
         return float(x[0, 0]) + value
 
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
         jax.tree_util.tree_map(body, {"a": 1.0})
-    assert caught.value.problem.endswith(f"at {__file__}:{at[0]}")
+    assert caught.value.problem.endswith(f"at {__file__}:{lines[0]}")
 
 
-def test_pickling_reads(x):
+def test_pickling_is_refused(x):
     import pickle
 
     with ds.guard("error"), pytest.raises(ds.TransferError):
@@ -219,10 +212,10 @@ def test_a_memoryview_is_refused(x):
     assert memoryview(x).nbytes == 16
 
 
-def test_afterwards_nothing_is_left(x):
+def test_the_patches_are_removed_afterwards(x):
     def patched():
-        theirs = pjit._get_fastpath_data, ArrayImpl.__array__, ArrayImpl.__dict__["_value"]
-        return (*theirs, pxla.InputsHandler.__call__, _IndexUpdateRef.set)
+        functions = pjit._get_fastpath_data, ArrayImpl.__array__, ArrayImpl.__dict__["_value"]
+        return (*functions, pxla.InputsHandler.__call__, _IndexUpdateRef.set)
 
     before = patched()
     with ds.guard("error"):
@@ -230,18 +223,18 @@ def test_afterwards_nothing_is_left(x):
     assert all(now is then for now, then in zip(patched(), before, strict=True))
 
 
-def test_short_cuts_on_cards_only(monkeypatch):
+def test_only_functions_on_gpus_leave_the_fast_path(monkeypatch):
     """Under a guard a function takes no fast path on GPUs, and the host's fast paths stay enabled."""
-    asked = []
-    monkeypatch.setattr(pjit, "_get_fastpath_data", lambda executable, *_: asked.append(executable) or "short")
+    received = []
+    monkeypatch.setattr(pjit, "_get_fastpath_data", lambda executable, *_: received.append(executable) or "fast")
 
     class Executable:
         def __init__(self, platform):
             native = type("Native", (), {"platform": platform})
             self.unsafe_call = type("Call", (), {"_local_devices": (native,)})
 
-    on_host, on_card = Executable("cpu"), Executable("gpu")
+    on_host, on_gpu = Executable("cpu"), Executable("gpu")
     with ds.guard("error"):
-        assert pjit._get_fastpath_data(on_host) == "short"
-        assert pjit._get_fastpath_data(on_card) is None
-    assert asked == [on_host]
+        assert pjit._get_fastpath_data(on_host) == "fast"
+        assert pjit._get_fastpath_data(on_gpu) is None
+    assert received == [on_host]

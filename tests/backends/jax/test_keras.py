@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 from keras_cases import GPU, KerasCases, X
@@ -11,7 +12,6 @@ import devshim as ds
 
 keras_on("jax")
 
-jax = pytest.importorskip("jax")
 keras = pytest.importorskip("keras")
 
 pytestmark = filtered()
@@ -34,7 +34,7 @@ def net():
     return model
 
 
-def test_a_model_over_two_cards_is_refused():
+def test_a_model_over_two_gpus_is_refused():
     model = net()
     with pytest.raises(ds.UnsupportedError, match=r"dense.kernel would be on gpu:0 and dense_1.kernel on gpu:1"):
         ds.place(model, ds.Placement({"dense": "gpu:0"}, default="gpu:1"))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import devshim as ds
-
-jax = pytest.importorskip("jax")
-jnp = pytest.importorskip("jax.numpy")
 
 
 @pytest.fixture(autouse=True, params=["cpu", "gpu:1"])
@@ -21,7 +20,7 @@ def where(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-def test_what_was_donated_since_is_kept(where: str) -> None:
+def test_a_donated_value_stays_in_the_log(where: str) -> None:
     """A training state is donated as a whole, including the loss in it."""
     step = jax.jit(lambda state: {"loss": state["loss"] / 2, "w": state["w"] * 2}, donate_argnums=0)
     state = {"loss": ds.asarray(8.0, device=where), "w": ds.ones(4, device=where)}
@@ -36,7 +35,7 @@ def test_what_was_donated_since_is_kept(where: str) -> None:
     assert [(record.bytes, record.target) for record in copies.records] == [(16, ds.cpu())]
 
 
-def test_what_was_deleted_since_is_kept_and_what_was_before_is_refused(where: str) -> None:
+def test_a_value_deleted_later_stays_and_a_deleted_value_is_refused(where: str) -> None:
     log, x = ds.MetricLog(), ds.asarray(3.0, device=where)
     log.append(x)
     x.delete()
@@ -46,21 +45,21 @@ def test_what_was_deleted_since_is_kept_and_what_was_before_is_refused(where: st
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64", "bfloat16", "bool", "complex64"])
-def test_what_is_kept_keeps_its_width(where: str, dtype: str) -> None:
+def test_values_keep_their_dtype(where: str, dtype: str) -> None:
     log = ds.MetricLog(where)
     log.append(ds.ones((), dtype=dtype, device=where))
     log.append(ds.ones((1, 1), dtype=dtype, device=where))
     assert log.flush().dtype.name == {"bfloat16": "float32"}.get(dtype, dtype)
 
 
-def test_an_array_that_is_committed_nowhere_is_kept_where_it_is() -> None:
+def test_an_uncommitted_value_is_read_on_its_device() -> None:
     log, x = ds.MetricLog("cpu"), jnp.float32(2)
     with ds.on("gpu:1"):
         log.append(x)
     assert log.flush().tolist() == [2.0]
 
 
-def test_dtypes_of_which_numpy_knows_nothing_come_together(where: str) -> None:
+def test_dtypes_unknown_to_numpy_are_combined(where: str) -> None:
     """Trap: NumPy finds no common dtype for float16 and bfloat16."""
     log = ds.MetricLog(where)
     for dtype in (jnp.float16, jnp.bfloat16, jnp.float8_e5m2, jnp.int8):
@@ -71,7 +70,7 @@ def test_dtypes_of_which_numpy_knows_nothing_come_together(where: str) -> None:
 
 
 @pytest.mark.parametrize("x", [2.0, np.float32(2)])
-def test_a_number_whose_gradient_is_asked_for(x: Any) -> None:
+def test_a_differentiated_number_can_be_appended(x: Any) -> None:
     log = ds.MetricLog()
     jax.grad(lambda t: (log.append(t), t * t)[1])(x)
     assert log.flush().tolist() == [2.0]

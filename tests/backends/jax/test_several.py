@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from devshim_backends._jax import collectives
 
 import devshim as ds
 from devshim.collectives import all_reduce
 from devshim.registry import registry
 
-jax = pytest.importorskip("jax")
-jnp = pytest.importorskip("jax.numpy")
-from devshim_backends._jax import collectives  # noqa: E402  # after JAX itself, which may be absent
-
 G0, G1, G2 = ds.gpu(0), ds.gpu(1), ds.gpu(2)
 
 
-@pytest.fixture(autouse=True)
-def _cards() -> Iterator[None]:
-    ds.use("jax")
-    with ds.simulate(3):
-        yield
+pytestmark = pytest.mark.usefixtures("three_cards")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128", "float16", "int8"])
@@ -36,7 +30,7 @@ def test_values_keep_their_width_without_x64(dtype: str) -> None:
     assert {ds.to_numpy(each).tobytes() for each in copies} == {(a + a).tobytes()}
 
 
-def test_an_uncommitted_array_is_cut_and_joined_where_it_is() -> None:
+def test_an_uncommitted_array_is_split_and_gathered_on_its_device() -> None:
     x = jnp.arange(4.0)
     with ds.on("gpu:2"):
         parts = ds.split(x, ["cpu", "cpu"])
@@ -45,7 +39,7 @@ def test_an_uncommitted_array_is_cut_and_joined_where_it_is() -> None:
         assert [ds.device_of(each) for each in ds.all_reduce_([x, x, ds.copy(x, 0)])] == [ds.cpu(), ds.cpu(), G0]
 
 
-def test_entries_are_replaced_and_the_arrays_stay() -> None:
+def test_all_reduce_replaces_the_list_entries_and_keeps_the_arrays() -> None:
     old = [ds.asarray([1.0], device=0), ds.asarray([2.0], device=1)]
     tensors = list(old)
     assert ds.all_reduce_(tensors) is tensors
@@ -54,7 +48,7 @@ def test_entries_are_replaced_and_the_arrays_stay() -> None:
     assert [ds.device_of(each) for each in tensors] == [G0, G1]
 
 
-def test_gradients_flow_through_parts_and_what_is_joined() -> None:
+def test_gradients_flow_through_split_and_gather() -> None:
     def loss(x: Any) -> Any:
         parts = ds.split(x, [0, 1, 2])
         return ds.gather([part * (i + 1) for i, part in enumerate(parts)], "cpu").sum()
@@ -64,7 +58,7 @@ def test_gradients_flow_through_parts_and_what_is_joined() -> None:
 
 @pytest.mark.parametrize("op", ["sum", "mean"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "int8"])
-def test_collectives_over_several_devices_agree_with_the_portable_way(op: str, dtype: str) -> None:
+def test_xla_collectives_agree_with_the_portable_ones(op: str, dtype: str) -> None:
     """The program for GPUs runs on XLA's host devices, with numbers whose sum does not depend on the order."""
     if op == "mean" and dtype == "int8":
         return  # refused before any engine is used
@@ -78,7 +72,7 @@ def test_collectives_over_several_devices_agree_with_the_portable_way(op: str, d
         assert ds.to_numpy(result).tobytes() == ds.to_numpy(portable).tobytes()
 
 
-def test_what_is_not_a_number_stays_in_every_result() -> None:
+def test_nan_stays_in_every_result() -> None:
     xs = [ds.asarray([np.nan, 1.0], device=0), ds.asarray([2.0, 3.0], device=1)]
     for op in ("sum", "mean", "max", "min"):
         for result in ds.all_reduce_(list(xs), op):  # type: ignore[arg-type]
@@ -87,7 +81,7 @@ def test_what_is_not_a_number_stays_in_every_result() -> None:
         assert np.isnan(ds.to_numpy(result)[0])
 
 
-def test_the_engine_is_for_sums_on_real_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xla_computes_only_sums_and_means_on_real_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """XLA's maximum loses NaN, and simulated GPUs have no engine."""
     backend = registry.load("jax")
     xs = [ds.asarray([1.0], device=0), ds.asarray([2.0], device=1)]
@@ -127,16 +121,16 @@ def test_the_leaves_of_a_tree_are_reduced_in_one_call(monkeypatch: pytest.Monkey
             assert ds.to_numpy(x).tobytes() == ds.to_numpy(other[key]).tobytes()
 
 
-def test_modes_of_the_thread_hold_in_parallel() -> None:
+def test_parallel_uses_the_settings_of_the_calling_thread() -> None:
     x = jnp.zeros(1)
-    assert ds.parallel([lambda given: jnp.arange(3.0).dtype.name], [x]) == ["float32"]
+    assert ds.parallel([lambda x: jnp.arange(3.0).dtype.name], [x]) == ["float32"]
     with collectives.enable_x64(True):
-        assert ds.parallel([lambda given: jnp.arange(3.0).dtype.name] * 2, [x, x]) == ["float64"] * 2
+        assert ds.parallel([lambda x: jnp.arange(3.0).dtype.name] * 2, [x, x]) == ["float64"] * 2
     with jax.default_device(G1.native()):
-        assert ds.parallel([lambda given: ds.device_of(jnp.arange(3.0))], [None]) == [G1]
+        assert ds.parallel([lambda x: ds.device_of(jnp.arange(3.0))], [None]) == [G1]
 
 
-def test_inside_jit_it_is_refused() -> None:
+def test_split_and_gather_are_refused_in_jit() -> None:
     for call in (lambda x: ds.split(x, [0, 1])[0], lambda x: ds.gather([x, x], 0)):
         with pytest.raises(ds.TracingError):
             jax.jit(call)(jnp.arange(4.0))

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.interpreters import pxla
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 import devshim as ds
-
-jax = pytest.importorskip("jax")
-jnp = pytest.importorskip("jax.numpy")
-from jax._src.interpreters import pxla  # noqa: E402  # after JAX itself, which may be absent
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding  # noqa: E402
 
 KIB = 1024
 
@@ -31,38 +27,24 @@ def _two():
     ds.use(None)
 
 
-def used(card=1):
+def used(gpu=1):
     gc.collect()
-    return ds.memory(ds.gpu(card)).used
+    return ds.memory(ds.gpu(gpu)).used
 
 
-def native(card=1):
-    return ds.gpu(card).native("jax")
+def native(gpu=1):
+    return ds.gpu(gpu).native("jax")
 
 
-def on_card(elements=256, card=1):
+def on_gpu(elements=256, gpu=1):
     """Return float32 ones on a GPU, one KiB by default."""
-    return jax.device_put(np.ones(elements, np.float32), native(card))
-
-
-def in_fresh_process(code, **environment):
-    """Run code in a Python that has not started JAX, and return its output."""
-    cleared = {k: v for k, v in os.environ.items() if not k.startswith(("DEVSHIM_", "XLA_", "JAX_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", "import devshim as ds; ds.use('jax'); import jax, jax.numpy as jnp\n" + code],
-        env={**cleared, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return jax.device_put(np.ones(elements, np.float32), native(gpu))
 
 
 # ---------------------------------------------------------------------- memory: what is counted
-def test_all_ways_of_jax_are_counted():
+def test_every_way_to_create_an_array_is_counted():
     """`device_put`, `device=`, operators, compiled functions, gradients, loops, random keys, callbacks."""
-    x = on_card()
+    x = on_gpu()
     made = [
         *(x, jnp.zeros(256, device=native()), x + x, x.copy(), jnp.sin(x)),
         *jax.jit(lambda a: (a * 2, a * 3))(x),
@@ -78,9 +60,9 @@ def test_all_ways_of_jax_are_counted():
     assert (used(0), used(1)) == (0, 0)
 
 
-def test_a_shared_buffer_counts_once_and_as_long_as_one_array_has_it():
+def test_a_shared_buffer_counts_once_until_its_last_array_is_gone():
     """`device_put` to the array's own device gives a second array over its buffer; so does `addressable_shards`."""
-    x = on_card()
+    x = on_gpu()
     alias, part = jax.device_put(x, native()), x.addressable_shards[0].data
     assert used() == KIB
     assert alias.unsafe_buffer_pointer() == part.unsafe_buffer_pointer()
@@ -92,9 +74,9 @@ def test_a_shared_buffer_counts_once_and_as_long_as_one_array_has_it():
     assert used() == 0
 
 
-def test_deleted_and_donated_memory_is_given_back():
+def test_deleted_and_donated_memory_is_released():
     """`x.delete()` frees memory, and so do arguments whose memory the result has taken over."""
-    x, y = on_card(), on_card()
+    x, y = on_gpu(), on_gpu()
     x.delete()
     assert used() == KIB
     z = jax.jit(lambda a: a + 1, donate_argnums=0)(y)
@@ -104,7 +86,7 @@ def test_deleted_and_donated_memory_is_given_back():
     assert used() == 0
 
 
-def test_sharded_arrays_count_on_each_card():
+def test_sharded_arrays_count_on_each_gpu():
     mesh = Mesh(np.array([native(0), native(1)]), ("i",))
     x = jax.device_put(np.ones(512, np.float32), NamedSharding(mesh, PartitionSpec("i")))
     everywhere = jax.device_put(np.ones(256, np.float32), NamedSharding(mesh, PartitionSpec()))
@@ -116,9 +98,9 @@ def test_sharded_arrays_count_on_each_card():
     assert (used(0), used(1)) == (0, 0)
 
 
-def test_the_highest_is_exact_between_looks():
+def test_the_peak_is_exact_between_queries():
     """The result of an operator is counted when it is created, not only at the next query."""
-    x = on_card()
+    x = on_gpu()
     ds.simulate(2)  # the peak is reset to the current use
     for _ in range(3):
         x = x + x * 2  # at the same time: x, x * 2, and the sum
@@ -126,7 +108,7 @@ def test_the_highest_is_exact_between_looks():
     assert used() == KIB
 
 
-def test_the_host_is_as_fast_as_ever():
+def test_arrays_on_the_host_keep_the_fast_path():
     """An operation on a GPU goes through Python to be counted; one on the host takes JAX's fast path."""
     ran = []
     inner = pxla.ExecuteReplicated.__call__
@@ -136,7 +118,7 @@ def test_the_host_is_as_fast_as_ever():
         return inner(executable, *args)
 
     double = jax.jit(lambda a: a * 2)
-    here, there = jnp.ones(3), on_card()
+    here, there = jnp.ones(3), on_gpu()
     pxla.ExecuteReplicated.__call__ = spying
     try:
         for _ in range(5):
@@ -160,28 +142,28 @@ def test_the_host_is_as_fast_as_ever():
         pxla.ExecuteReplicated.__call__ = inner
 
 
-def test_off_leaves_jax_as_it_was():
+def test_ending_the_simulation_restores_jax():
     from jax._src import dispatch, pjit
 
-    def doors():
+    def hooked_functions():
         return (
             *(pjit._get_fastpath_data, pxla.ExecuteReplicated.__call__, pxla.batched_device_put),
             *(dispatch.device_put_p.impl, dispatch._batched_device_put_impl),
         )
 
     ds.simulate(0)
-    before = doors()
-    assert all(door.__module__.startswith("jax.") for door in before)
+    before = hooked_functions()
+    assert all(function.__module__.startswith("jax.") for function in before)
     ds.simulate(2)
-    assert all(a is not b for a, b in zip(before, doors(), strict=True))
+    assert all(a is not b for a, b in zip(before, hooked_functions(), strict=True))
     ds.simulate(0)
-    assert doors() == before
+    assert hooked_functions() == before
 
 
 # ---------------------------------------------------------------------- memory: full
 FILLING = {
     "device_put": lambda x: jax.device_put(np.ones(1024, np.float32), native()),
-    "from the other card": lambda x: jax.device_put(on_card(1024, 0), native()),
+    "from the other GPU": lambda x: jax.device_put(on_gpu(1024, 0), native()),
     "device=": lambda x: jnp.zeros(1024, device=native()),
     "operator": lambda x: x + x,
     "primitive": lambda x: jax.lax.mul_p.bind(x, x),
@@ -190,15 +172,15 @@ FILLING = {
 }
 
 
-@pytest.mark.parametrize("way", FILLING)
-def test_jax_s_operators_find_a_card_full(way):
+@pytest.mark.parametrize("name", FILLING)
+def test_jax_operators_raise_on_a_full_gpu(name):
     """The error is JAX's and devshim's, the text is the same everywhere, and the GPU stays usable."""
     error = getattr(jax.errors, "JaxRuntimeError", RuntimeError)
-    x = on_card(1024)
-    FILLING[way](x)  # this also applies if JAX already has a fast path
+    x = on_gpu(1024)
+    FILLING[name](x)  # this also applies if JAX already has a fast path
     with ds.simulate(2, memory=8 * KIB - 512):
         with pytest.raises(ds.OutOfMemoryError) as caught:
-            FILLING[way](x)
+            FILLING[name](x)
         assert isinstance(caught.value, error)
         assert caught.value.problem == "gpu:1 is out of memory: 4,096 bytes were requested, 3,584 bytes are free"
         del caught
@@ -206,9 +188,9 @@ def test_jax_s_operators_find_a_card_full(way):
         assert float(x[:512].sum()) == 512
 
 
-def test_what_cannot_fit_is_refused_before_the_host_has_to_hold_it():
+def test_a_result_that_cannot_fit_is_refused_before_it_uses_host_memory():
     """A terabyte is refused by the GPU, not by the host's allocator."""
-    x = on_card()
+    x = on_gpu()
     with ds.simulate(2, memory="1MiB"):
         for call in (
             lambda: ds.zeros(2**38, device="gpu:1"),
@@ -223,7 +205,7 @@ def test_what_cannot_fit_is_refused_before_the_host_has_to_hold_it():
 
 def test_a_donated_argument_makes_room_for_the_result():
     with ds.simulate(2, memory=4 * KIB):
-        x = on_card(1024)
+        x = on_gpu(1024)
         step = jax.jit(lambda a: a + 1, donate_argnums=0)
         for _ in range(3):
             x = step(x)
@@ -231,15 +213,15 @@ def test_a_donated_argument_makes_room_for_the_result():
         assert ds.memory("gpu:1").peak == used() == 4 * KIB
 
 
-def test_faults_reach_jax_s_own_operators():
+def test_simulated_faults_reach_jax_operators():
     """A chosen allocation fails in an operator; on a GPU that has vanished, every operator fails."""
     with ds.simulate(2, faults=ds.Fault("gpu:1", "allocation", at=2)):
-        x = on_card()
+        x = on_gpu()
         with pytest.raises(ds.OutOfMemoryError, match="gpu:1 is out of memory: 1,024 bytes"):
             x + 1
         assert float((x + 1)[0]) == 2
     with ds.simulate(2, faults=ds.Fault("gpu:1", "vanish", at=2)):
-        x, y = on_card(), on_card(card=0)
+        x, y = on_gpu(), on_gpu(gpu=0)
         for call in (lambda: x + 1, lambda: jax.jit(jnp.sum)(x), lambda: jax.device_put(y, native())):
             with pytest.raises(ds.DeviceFailedError, match="gpu:1 failed during"):
                 call()
@@ -247,7 +229,7 @@ def test_faults_reach_jax_s_own_operators():
 
 
 # ---------------------------------------------------------------------- switching
-def test_what_was_there_before_counts_and_is_not_refused():
+def test_existing_arrays_are_counted_and_not_refused():
     """An array made while its device was not a GPU, or under a larger limit, is counted."""
     place = native()
     ds.simulate(0)
@@ -269,7 +251,7 @@ def test_what_was_there_before_counts_and_is_not_refused():
     assert used() == 0
 
 
-def test_on_and_off_and_another_number_as_long_as_nothing_is_held():
+def test_the_number_of_gpus_can_change_while_no_array_exists(in_fresh_process):
     """JAX restarts its devices for more GPUs, but only while no array is on the old ones."""
     printed = in_fresh_process("""
 double = jax.jit(lambda a: a * 2)
@@ -287,7 +269,7 @@ for gpus in (1, 3, 2, 0, 5):
     assert printed.splitlines()[:2] == ["1 [0]", "3 [0, 0, 0]"]
 
 
-def test_too_late_says_what_is_in_the_way():
+def test_a_late_simulation_names_what_prevents_it(in_fresh_process):
     """With live arrays, more GPUs are impossible: the error counts the arrays, and nothing has changed."""
     printed = in_fresh_process("""
 x = ds.ones(3)
@@ -301,13 +283,13 @@ except ds.SimulationError as error:
 
 
 # ---------------------------------------------------------------------- threads
-def test_threads_compute_and_forget_at_once():
+def test_counts_are_exact_in_many_threads():
     """Sixteen threads use compiled functions and moves between GPUs; the count ends at zero."""
     step = jax.jit(lambda a: (a * 2, a.sum()))
 
     def body(seed):
         for i in range(30):
-            x = on_card(64, seed % 2) * (seed + i)
+            x = on_gpu(64, seed % 2) * (seed + i)
             doubled, total = step(x)
             moved = jax.device_put(doubled, native((seed + 1) % 2))
             assert float(total) == 64 * (seed + i)
@@ -323,7 +305,7 @@ def leaves(count=5, elements=300):
     return {"x": [ds.from_numpy(np.full(elements, i, np.float32)) for i in range(count)]}
 
 
-def test_a_tree_that_arrives_is_counted_leaf_by_leaf():
+def test_each_leaf_of_a_placed_tree_is_counted():
     """devshim's own copies share no memory: each is counted, until its last array is freed."""
     before, tree = used(), leaves()
     there = ds.place(tree, ds.gpu(1))
@@ -337,7 +319,7 @@ def test_a_tree_that_arrives_is_counted_leaf_by_leaf():
     assert used() == before
 
 
-def test_a_tree_too_large_leaves_nothing_and_names_the_leaf():
+def test_a_tree_that_does_not_fit_uses_no_memory_and_names_the_leaf():
     ds.simulate(2, memory=4096)
     before, tree = used(), leaves()
     with pytest.raises(ds.OutOfMemoryError, match="x"):
@@ -346,7 +328,7 @@ def test_a_tree_too_large_leaves_nothing_and_names_the_leaf():
     assert ds.place({"x": tree["x"][:2]}, ds.gpu(1)) is not tree
 
 
-def test_a_tree_partly_there_already_keeps_what_is():
+def test_a_tree_that_is_partly_on_the_gpu_is_counted():
     """If one leaf is already on the GPU, copies may share buffers, so JAX's own function is used."""
     tree = leaves(2)
     there = ds.place(tree["x"][0], ds.gpu(1))
@@ -360,7 +342,7 @@ def test_a_tree_partly_there_already_keeps_what_is():
 # ---------------------------------------------------------------- reading in place
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "complex64", "bfloat16"])
 @pytest.mark.parametrize("shape", [(), (0,), (3, 4)], ids=str)
-def test_what_numpy_looks_at_is_the_arrays_own_memory(dtype, shape):
+def test_a_numpy_view_uses_the_memory_of_the_array(dtype, shape):
     x = ds.zeros(shape, dtype=dtype)
     try:
         seen = ds.to_numpy(x, copy=False)
@@ -372,10 +354,10 @@ def test_what_numpy_looks_at_is_the_arrays_own_memory(dtype, shape):
     assert not seen.size or seen.ctypes.data == x.unsafe_buffer_pointer()
 
 
-def test_a_view_of_what_was_deleted_or_is_elsewhere_is_refused():
+def test_a_view_of_a_deleted_array_or_of_a_gpu_is_refused():
     x = ds.ones(3)
     x.delete()
     with pytest.raises(ds.ConversionError, match="deleted"):
         ds.to_numpy(x, copy=False)
     with pytest.raises(ds.CopyNeededError):
-        ds.to_numpy(on_card(), copy=False)
+        ds.to_numpy(on_gpu(), copy=False)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 import threading
 import time
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import devshim as ds
 from devshim.devices import startup
 from devshim.registry import registry
-
-jax = pytest.importorskip("jax")
-jnp = pytest.importorskip("jax.numpy")
+from devshim.testing.values import at_offset
 
 CPU, GPU0, GPU1 = ds.cpu(), ds.gpu(0), ds.gpu(1)
 EVERYWHERE = pytest.mark.parametrize("device", [CPU, GPU1], ids=str)
@@ -48,30 +45,6 @@ def x64(request):
     jax.config.update("jax_enable_x64", before)
 
 
-def at_offset(values, offset: int) -> np.ndarray:
-    """Return a float32 array whose address is a multiple of 64 plus an offset."""
-    array = np.asarray(values, np.float32)
-    room = np.zeros(array.nbytes + 128, np.uint8)
-    start = -room.ctypes.data % 64 + offset
-    placed = room[start : start + array.nbytes].view(np.float32).reshape(array.shape)
-    placed[...] = array
-    return placed
-
-
-def in_fresh_process(code: str, **environment: str) -> str:
-    """Run code in a Python that has not started JAX, and return its output."""
-    cleared = {k: v for k, v in os.environ.items() if not k.startswith(("DEVSHIM_", "XLA_", "JAX_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", "import devshim as ds; ds.use('jax'); import jax\n" + code],
-        env={**cleared, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
 def pointer(x) -> int:
     return x.unsafe_buffer_pointer()
 
@@ -82,7 +55,7 @@ def pointer(x) -> int:
 @pytest.mark.parametrize("make", [ds.from_numpy, lambda a, d: ds.asarray(a, device=d)], ids=["from_numpy", "asarray"])
 def test_numpy_memory_is_not_aliased(make, offset, device):
     """Trap: device_put shares a NumPy array's memory when it is 64-byte aligned (jax-ml/jax#37830)."""
-    array = at_offset(np.arange(1000), offset)
+    array = at_offset(np.arange(1000).astype("float32"), offset)
     x = make(array, device)
     array[:] = -1
     assert np.array_equal(ds.to_numpy(x), np.arange(1000, dtype=np.float32))
@@ -90,11 +63,12 @@ def test_numpy_memory_is_not_aliased(make, offset, device):
 
 def test_copy_false_shares_or_raises():
     """Trap: device_put silently copies unaligned memory, so copy=False has to check the address."""
-    aligned = at_offset(np.arange(4), 0)
+    aligned = at_offset(np.arange(4).astype("float32"), 0)
     x = ds.from_numpy(aligned, copy=False)
     aligned[0] = 7
     assert float(x[0]) == 7
-    for unsharable in (at_offset(np.arange(4), 4), at_offset(np.arange(8), 0)[::-1], at_offset(np.arange(8), 0)[::2]):
+    eight = np.arange(8).astype("float32")
+    for unsharable in (at_offset(eight, 4), at_offset(eight, 0)[::-1], at_offset(eight, 0)[::2]):
         with pytest.raises(ds.CopyNeededError):
             ds.from_numpy(unsharable, copy=False)
     with pytest.raises(ds.CopyNeededError):
@@ -119,7 +93,7 @@ def test_many_copies_are_new_buffers():
     assert {ds.device_of(leaf) for leaf in copied.values()} == {GPU0}
 
 
-def test_to_numpy_is_writable_and_its_own():
+def test_to_numpy_returns_writable_memory_of_its_own():
     """Trap: np.asarray(x) is a read-only view of the array's memory."""
     x = ds.ones(4)
     array = ds.to_numpy(x)
@@ -130,7 +104,7 @@ def test_to_numpy_is_writable_and_its_own():
 
 # ---------------------------------------------------------------------- committed to the requested device
 @EVERYWHERE
-def test_what_devshim_makes_is_committed(device):
+def test_arrays_that_devshim_creates_are_committed(device):
     """Trap: JAX's own creation is uncommitted, and follows any array that it meets."""
     other = ds.zeros(2, device=GPU0)
     made = [
@@ -144,14 +118,14 @@ def test_what_devshim_makes_is_committed(device):
             x + other
 
 
-def test_place_returns_an_uncommitted_array_that_is_there():
+def test_place_returns_an_uncommitted_array_unchanged():
     """The contract: the same object when it is there already, committed or not."""
     x = jnp.ones(2)
     assert ds.place(x, CPU) is x
     assert ds.device_of(ds.place(x, GPU0)) is GPU0
 
 
-def test_cast_stays_where_it_is():
+def test_cast_stays_on_the_device():
     """Trap: an uncommitted array goes to the default device when JAX computes with it."""
     adapter = registry.load("jax")
     x = jnp.ones(2)
@@ -310,7 +284,7 @@ def test_run_inside_shard_map_calls_the_function():
     assert np.array_equal(_sharded(lambda t: ds.run(jnp.square, t))(np.array([2, 3], np.float32)), [4, 9])
 
 
-def test_run_inside_jit_computes_where_the_whole_function_does():
+def test_run_inside_jit_uses_the_device_of_the_function():
     """Inside jit arguments have no device yet, and need none: all of it runs where the function is called."""
     for card in (CPU, GPU1):
         y = jax.jit(lambda t: ds.run(jnp.sin, t))(ds.ones(2, device=card))
@@ -356,7 +330,7 @@ def test_random_keys_are_moved_and_not_converted():
         ds.to_numpy(key)
 
 
-def test_jax_devices_and_shardings_are_read():
+def test_jax_devices_and_shardings_are_recognized():
     """JAX's CPU devices are the host and the simulated GPUs."""
     x = ds.ones(2, device=GPU1)
     assert ds.device(jax.local_devices(backend="cpu")[2]) is GPU1
@@ -409,7 +383,7 @@ def test_draws_in_threads_are_all_different(monkeypatch):
 
 
 # ---------------------------------------------------------------------- scopes, guards, memory
-def test_on_is_for_this_thread_alone():
+def test_on_affects_only_this_thread():
     """jax.default_device belongs to a thread."""
     seen: list[ds.Device] = []
     with ds.on(GPU1):
@@ -422,7 +396,7 @@ def test_on_is_for_this_thread_alone():
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
-def test_a_scope_nobody_leaves_changes_no_other_thread():
+def test_a_scope_that_is_never_exited_affects_no_other_thread():
     """Trap: before JAX 0.5 default_device is a generator, and its cleanup ran in the thread that collected it."""
     for _ in range(3):
         thread = threading.Thread(target=lambda: ds.set_device(GPU1))
@@ -434,7 +408,7 @@ def test_a_scope_nobody_leaves_changes_no_other_thread():
 
 def test_a_copy_is_complete_on_return():
     """Trap: device_put reads its source later, when memory shared with NumPy may have been overwritten."""
-    shared = at_offset(np.ones(2**24), 0)
+    shared = at_offset(np.ones(2**24).astype("float32"), 0)
     y = ds.place(ds.from_numpy(shared, copy=False), GPU0)
     assert y.is_ready()
     shared[:] = 7
@@ -498,14 +472,14 @@ def test_an_exporter_without_a_device_index():
         def __dlpack_device__(self):
             return (1, None)
 
-    array = at_offset([1.0, 2.0], 0)
+    array = at_offset(np.array([1.0, 2.0], "float32"), 0)
     x = registry.load("jax").from_dlpack(Exporter(array))
     assert pointer(x) == array.ctypes.data
 
 
 def test_memory_in_another_order_is_copied():
     """Trap: computing with such an array fails in JAX 0.4, and gives other values in 0.10 after a move."""
-    array = at_offset(np.arange(6.0).reshape(2, 3), 0)
+    array = at_offset(np.arange(6.0).reshape(2, 3).astype("float32"), 0)
     with pytest.raises(ds.CopyNeededError, match="C order"):
         ds.convert(array.T, "jax", copy=False)
     x = ds.convert(array.T, "jax")
@@ -515,7 +489,7 @@ def test_memory_in_another_order_is_copied():
 
 def test_an_axis_of_one_element_may_have_any_stride():
     """Trap: JAX 0.4 and 0.7 treat it as another order, and refuse the array or fail when they compute with it."""
-    array = at_offset(np.arange(12.0).reshape(3, 1, 2, 2), 0)
+    array = at_offset(np.arange(12.0).reshape(3, 1, 2, 2).astype("float32"), 0)
     odd = np.lib.stride_tricks.as_strided(array, array.shape, (16, 4, 8, 4))
     x = ds.convert(odd, "jax", copy=False)
     assert pointer(x) == array.ctypes.data
@@ -524,9 +498,9 @@ def test_an_axis_of_one_element_may_have_any_stride():
 
 
 @pytest.mark.parametrize("move", [ds.place, lambda x, device: ds.place([x], device)[0]], ids=["one", "many"])
-def test_an_array_in_another_order_is_moved_right(move):
+def test_moving_an_array_in_another_order_keeps_its_values(move):
     """Trap: JAX 0.10 computes other values with one that ``device_put`` has moved (`jax.dlpack` makes such arrays)."""
-    array = at_offset(np.arange(6.0).reshape(2, 3), 0)
+    array = at_offset(np.arange(6.0).reshape(2, 3).astype("float32"), 0)
     try:
         x = jax.dlpack.from_dlpack(array.T)
         assert np.array_equal(x + 0, array.T)
@@ -563,7 +537,7 @@ def test_convert_works_under_grad():
         jax.vmap(loss)(jnp.asarray([[1.0, 2.0]]))
 
 
-def test_a_simulated_card_exports_nothing():
+def test_arrays_on_a_simulated_gpu_are_not_exported():
     """Trap: JAX exports cpu:1 as (CPU, 0), so the device would be lost."""
 
     with pytest.raises(ds.ConversionError, match="simulated"):
@@ -571,7 +545,7 @@ def test_a_simulated_card_exports_nothing():
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
-def test_dtypes_numpy_has_not(name):
+def test_dtypes_that_numpy_lacks_keep_their_bits(name):
     """JAX has more dtypes than the array API names; their bits are preserved."""
     x = jnp.asarray([1, 2, 0], name)
     assert ds.zeros_like(x).dtype == name
@@ -584,7 +558,7 @@ def test_dtypes_numpy_has_not(name):
 
 # ---------------------------------------------------------------------- real GPUs, as devshim would see them
 @pytest.fixture
-def two_cards(monkeypatch):
+def real_gpus(monkeypatch):
     """Return a machine with two NVIDIA GPUs, before JAX has started."""
     from devshim_backends._jax import devices, visible_gpus
 
@@ -604,34 +578,34 @@ def two_cards(monkeypatch):
     ("visible", "count"),
     [(None, 2), ("0,1", 2), ("1", 1), ("", 0), ("-1", 0), ("0,7,1", 1), ("GPU-11", 1), ("GPU-", 0), ("0,0", 0)],
 )
-def test_cards_are_counted_without_starting_jax(two_cards, monkeypatch, visible, count):
+def test_gpus_are_counted_without_starting_jax(real_gpus, monkeypatch, visible, count):
     """Trap: JAX counts GPUs by starting on all of them; CUDA ignores entries after one that it does not know."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert two_cards.count("gpu") == count
+    assert real_gpus.count("gpu") == count
     if count < 2:
-        assert "CUDA_VISIBLE_DEVICES" in two_cards.why_unavailable("gpu")
+        assert "CUDA_VISIBLE_DEVICES" in real_gpus.why_unavailable("gpu")
 
 
-def test_slices_of_cards_are_counted_without_starting_jax(two_cards, monkeypatch):
+def test_mig_slices_are_counted_without_starting_jax(real_gpus, monkeypatch):
     """Trap: NVML lists only whole GPUs, so a slice (MIG) was not counted, and `try_gpu` was silently the CPU."""
     from devshim.devices import cuda
 
     monkeypatch.setattr(cuda, "_ask", lambda value, order: None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-GPU-00aa/1/0")
-    assert two_cards.count("gpu") == 1
+    assert real_gpus.count("gpu") == 1
     assert ds.try_gpu() is ds.gpu(0)
 
 
-def test_cards_are_counted_without_nvml(two_cards, monkeypatch):
+def test_gpus_are_counted_without_nvml(real_gpus, monkeypatch):
     """In containers without NVML, under WSL and on Jetson, CUDA is queried in a separate process."""
     from devshim.devices import cuda, nvml
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(nvml, "cards", list)
     monkeypatch.setattr(cuda, "_ask", lambda value, order: 3)
-    assert two_cards.count("gpu") == 3
+    assert real_gpus.count("gpu") == 3
 
 
 @pytest.mark.parametrize(
@@ -644,7 +618,7 @@ def test_cards_are_counted_without_nvml(two_cards, monkeypatch):
         ({}, 70, None),
     ],
 )
-def test_the_memory_of_a_card_is_the_cards(two_cards, monkeypatch, stats, left, free):
+def test_memory_is_that_of_the_gpu_and_not_the_share_of_jax(real_gpus, monkeypatch, stats, left, free):
     """Trap: JAX's limit is its own share, 75 % of a GPU by default, and ignores what others have taken."""
     from types import SimpleNamespace
 
@@ -653,25 +627,25 @@ def test_the_memory_of_a_card_is_the_cards(two_cards, monkeypatch, stats, left, 
     card = nvml.Card(0, "H200", "GPU-0", 100, left)
     monkeypatch.setattr(nvml, "cards", lambda: [card])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(two_cards, "to_native", lambda device: SimpleNamespace(memory_stats=lambda: stats))
-    found = two_cards.memory(ds.gpu(0))
+    monkeypatch.setattr(real_gpus, "to_native", lambda device: SimpleNamespace(memory_stats=lambda: stats))
+    found = real_gpus.memory(ds.gpu(0))
     assert (found.total, found.used, found.free) == (100, stats.get("bytes_in_use"), free)
 
 
-def test_without_the_drivers_files_jax_has_no_card(two_cards, monkeypatch):
+def test_without_the_drivers_files_jax_has_no_gpu(real_gpus, monkeypatch):
     """Trap: JAX looks for /dev/nvidia0 before it queries the driver, and a container may have only NVML."""
     from devshim_backends._jax import visible_gpus
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(visible_gpus, "sees_driver", lambda: False)
-    assert two_cards.count("gpu") == 0
+    assert real_gpus.count("gpu") == 0
     assert ds.try_gpu() is ds.cpu()
     with pytest.raises(ds.DeviceNotFoundError, match="there is no /dev/nvidia0"):
         ds.zeros(3, device="gpu:0")
 
 
 @pytest.mark.parametrize("at", ["the host", "a card"])
-def test_a_platform_that_does_not_start_leaves_the_host(two_cards, monkeypatch, at):
+def test_the_host_works_if_a_platform_does_not_start(real_gpus, monkeypatch, at):
     """Trap: JAX raises at its first call, whatever it is, and continues without the platform at the next."""
     from devshim_backends._jax import devices
 
@@ -695,11 +669,11 @@ def test_a_platform_that_does_not_start_leaves_the_host(two_cards, monkeypatch, 
     with pytest.raises(
         ds.DeviceNotFoundError, match="JAX has 0 gpu devices: Unable to initialize backend 'cuda': no supp"
     ):
-        two_cards.to_native(GPU0)
+        real_gpus.to_native(GPU0)
     assert ds.device_count() == 0
 
 
-def test_memory_beside_a_device_is_the_host(two_cards, monkeypatch):
+def test_host_memory_of_a_gpu_is_on_the_cpu(real_gpus, monkeypatch):
     """Trap: the sharding of an array in "pinned_host" memory names the device for which it is pinned."""
     native = jax.local_devices(backend="cpu")[0]
     if "pinned_host" not in {memory.kind for memory in native.addressable_memories()}:
@@ -711,55 +685,55 @@ def test_memory_beside_a_device_is_the_host(two_cards, monkeypatch):
     assert (devices.in_gpu_host_memory(plain), devices.in_gpu_host_memory(beside)) == (False, True)
     before = dict(devices.DEVICES)
     devices.DEVICES[native] = GPU0  # as if it were a GPU
-    monkeypatch.setattr(type(two_cards), "from_native", lambda self, native: GPU0)
+    monkeypatch.setattr(type(real_gpus), "from_native", lambda self, native: GPU0)
     try:
-        assert (two_cards.device_of(plain), two_cards.device_of(beside)) == (GPU0, ds.cpu())
+        assert (real_gpus.device_of(plain), real_gpus.device_of(beside)) == (GPU0, ds.cpu())
     finally:
         devices.DEVICES.clear()
         devices.DEVICES.update(before)
 
 
-def test_jax_platforms_hides_cards(two_cards):
+def test_jax_platforms_hides_gpus(real_gpus):
     """JAX_PLATFORMS=cpu hides the GPUs."""
     before = jax.config.jax_platforms
     jax.config.update("jax_platforms", "cpu")
     try:
-        assert two_cards.count("gpu") == 0
-        assert "JAX_PLATFORMS" in two_cards.why_unavailable("gpu")
+        assert real_gpus.count("gpu") == 0
+        assert "JAX_PLATFORMS" in real_gpus.why_unavailable("gpu")
     finally:
         jax.config.update("jax_platforms", before)
 
 
-def test_a_card_is_described_without_starting_jax(two_cards, monkeypatch):
+def test_a_gpu_is_described_without_starting_jax(real_gpus, monkeypatch):
     """The driver knows a GPU's name and memory, if it is certain which GPU is meant."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    info = two_cards.describe(GPU0)
+    info = real_gpus.describe(GPU0)
     assert (info.name, info.uuid, info.total_memory, info.compute_capability) == ("H200", "GPU-11aa", 2**37, (9, 0))
 
 
 # ---------------------------------------------------------------------- starting
-def test_asking_starts_nothing():
+def test_queries_do_not_start_jax(in_fresh_process):
     """Trap: jax.devices("gpu") starts JAX, and raises if there is no GPU."""
-    told = in_fresh_process(
+    printed = in_fresh_process(
         "from jax._src import xla_bridge\n"
         "print(ds.device_count(), ds.try_gpu(), ds.try_all_gpus(), xla_bridge.backends_are_initialized())"
     )
-    assert told == "0 cpu [Device('cpu')] False"
+    assert printed == "0 cpu [Device('cpu')] False"
 
 
-def test_simulating_leaves_the_environment_alone():
+def test_simulating_restores_the_environment(in_fresh_process):
     """Older versions of JAX can be configured only by XLA_FLAGS, which XLA reads once."""
-    told = in_fresh_process(
+    printed = in_fresh_process(
         "import os; ds.simulate(gpus=2)\n"
         "print(os.environ['XLA_FLAGS'], ds.device_count(), ds.device_of(ds.ones(2, device='gpu:1')))",
         XLA_FLAGS="--xla_cpu_enable_fast_math=false",
     )
-    assert told == "--xla_cpu_enable_fast_math=false 2 gpu:1"
+    assert printed == "--xla_cpu_enable_fast_math=false 2 gpu:1"
 
 
-def test_simulating_late_works_or_says_what_to_move():
+def test_simulating_late_works_or_says_what_to_move(in_fresh_process):
     """From JAX 0.5 on devices can be restarted while no array is on them; before, it is too late."""
-    told = in_fresh_process(
+    printed = in_fresh_process(
         "x = ds.ones(2)\n"
         "try:\n    ds.simulate(gpus=2)\nexcept ds.SimulationError as error:\n    print('refused', ds.device_count())\n"
         "del x\n"
@@ -767,10 +741,10 @@ def test_simulating_late_works_or_says_what_to_move():
         "except ds.SimulationError as error:\n    print('before the first' in str(error))"
     )
     adjustable = hasattr(jax.config, "jax_num_cpu_devices")
-    assert told == "refused 0\n" + ("gpu:1" if adjustable else "True")
+    assert printed == "refused 0\n" + ("gpu:1" if adjustable else "True")
 
 
-def test_an_array_outlives_its_simulated_card():
+def test_an_array_outlives_its_simulated_gpu():
     """Trap: without the simulation, JAX's cpu:2 would be taken for the host, with whose arrays it cannot be mixed."""
     with ds.simulate(gpus=2):
         x = ds.ones(2, device=GPU1)
@@ -784,18 +758,18 @@ def test_an_array_outlives_its_simulated_card():
         assert (host + ds.ones(2, device=CPU)).tolist() == [2, 2]
 
 
-def test_the_memory_policy_comes_before_the_start():
+def test_the_memory_policy_comes_before_the_start(in_fresh_process):
     """JAX reads its memory settings when it starts its devices."""
-    told = in_fresh_process(
+    printed = in_fresh_process(
         "import os; ds.memory_policy('grow'); ds.memory_policy(0.5)\n"
         "print(os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'], os.environ['XLA_PYTHON_CLIENT_MEM_FRACTION'])\n"
         "ds.ones(1)\n"
         "try:\n    ds.memory_policy('grow')\nexcept ds.AlreadyStartedError:\n    print('too late')"
     )
-    assert told == "false 0.5\ntoo late"
+    assert printed == "false 0.5\ntoo late"
 
 
-def test_values_are_waited_for_without_looking_at_all_arrays(monkeypatch):
+def test_waiting_for_values_does_not_wait_for_all_arrays(monkeypatch):
     """`convert` to a framework that names no stream used to wait for every live array."""
     from devshim_backends._jax import tensors
 
@@ -805,7 +779,7 @@ def test_values_are_waited_for_without_looking_at_all_arrays(monkeypatch):
     assert x.is_ready()
 
 
-def test_the_short_way_over_dlpack_is_open():
+def test_the_fast_path_over_dlpack_works():
     """It ends in a JAX function whose arguments after the stream have defaults (jaxlib 0.10.2: two)."""
     from devshim_backends._jax import dlpack
     from devshim_backends._jax.transfers import addresses

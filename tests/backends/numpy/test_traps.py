@@ -46,7 +46,7 @@ def exchanged(adapter: Any, x: Any) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "0-d", "empty"])
-def test_what_was_exchanged_can_be_written(name: str, layout: str, adapter: Any) -> None:
+def test_exchanged_arrays_are_writable(name: str, layout: str, adapter: Any) -> None:
     """Trap: NumPy makes arrays from an unversioned capsule read-only, and before 2.1 arrays from any capsule."""
     x = np.arange(24).reshape(4, 6).astype(name)
     x = {"transposed": x.T, "strided": x[::2, ::3], "0-d": x[1, 1, ...], "empty": x[:0]}.get(layout, x)
@@ -69,7 +69,7 @@ def test_bfloat16_is_shared(shape: tuple[int, ...], adapter: Any) -> None:
     assert (y == 2).all()
 
 
-def test_memory_that_is_read_only_is_offered_to_those_who_cannot_write(adapter: Any) -> None:
+def test_read_only_memory_is_exported(adapter: Any) -> None:
     """Trap: NumPy exports no read-only array in an unversioned capsule; JAX and TensorFlow could not write to it."""
     x = np.frombuffer(np.arange(4.0).tobytes())
     y = exchanged(adapter, x)
