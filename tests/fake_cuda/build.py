@@ -77,7 +77,7 @@ def symbols(library: Path, defined: bool) -> list[tuple[str, str]]:
     return [(name, version.lstrip("@")) for name, _, version in (name.partition("@") for name in names)]
 
 
-def needed(folder: Path) -> dict[tuple[str, str], set[str]]:
+def names_needed(folder: Path) -> dict[tuple[str, str], set[str]]:
     """Return the names that PyTorch's libraries need from NVIDIA: library and version of its symbols -> names."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for library in folder.glob("lib*.so"):
@@ -92,7 +92,7 @@ def needed(folder: Path) -> dict[tuple[str, str], set[str]]:
     return found
 
 
-def looked_up(folders: list[Path]) -> dict[tuple[str, str], set[str]]:
+def names_looked_up(folders: list[Path]) -> dict[tuple[str, str], set[str]]:
     """Return the names that JAX's libraries may look up: library, and no version -> names."""
     found: dict[tuple[str, str], set[str]] = {(library, ""): set() for library in LOOKED_UP.values()}
     for library in (each for folder in folders for each in folder.glob("*.so*")):
@@ -103,20 +103,20 @@ def looked_up(folders: list[Path]) -> dict[tuple[str, str], set[str]]:
     return found
 
 
-def compiled(source: Path, target: Path, *flags: str) -> Path:
+def compile_source(source: Path, target: Path, *flags: str) -> Path:
     """Compile one source into a folder."""
     made = target / f"{source.stem}.o"
     subprocess.run(["g++", *FLAGS, *flags, "-c", str(source), "-o", str(made)], check=True)
     return made
 
 
-def functions(made: Path) -> set[str]:
+def defined_functions(made: Path) -> set[str]:
     """Return the functions that a compiled source defines."""
     lines = subprocess.run(["nm", "--defined-only", str(made)], capture_output=True, text=True, check=True).stdout
     return {line.split()[-1] for line in lines.splitlines() if " T " in line}
 
 
-def made_up(names: set[str], answer: str, source: Path) -> Path:
+def write_stubs(names: set[str], answer: str, source: Path) -> Path:
     """Write a source of functions with these names that all return one answer: a number, or a function's result."""
     lines = (f'extern "C" __attribute__((visibility("default"))) int {name}() {{ return {answer}; }}' for name in names)
     first = 'extern "C" int fake_cuda_library_called();'
@@ -136,11 +136,11 @@ def link(name: str, version: str, parts: list[Path], target: Path) -> None:
     subprocess.run(["g++", *flags], check=True)
 
 
-def wanted_here() -> dict[tuple[str, str], set[str]]:
+def required_names() -> dict[tuple[str, str], set[str]]:
     """Return the names that the installed framework needs from NVIDIA: library and version of its symbols -> names."""
     torch = importlib.util.find_spec("torch")
     if torch is not None and torch.origin is not None:
-        return needed(Path(torch.origin).parent / "lib")
+        return names_needed(Path(torch.origin).parent / "lib")
     packages = Path(sysconfig.get_path("platlib"))
     folders = [
         *packages.glob("jax_plugins/xla_cuda*"),
@@ -149,22 +149,22 @@ def wanted_here() -> dict[tuple[str, str], set[str]]:
     ]
     if not folders:
         raise SystemExit("install PyTorch's CUDA build, JAX's or TensorFlow's first")
-    return looked_up(folders)
+    return names_looked_up(folders)
 
 
 def build(headers: Path, target: Path) -> None:
     """Build all libraries into a folder."""
     (target / "parts").mkdir(parents=True, exist_ok=True)
-    wanted = wanted_here()
+    wanted = required_names()
     wanted.setdefault(("libcuda.so.1", ""), set())
     wanted.setdefault(("libnvidia-ml.so.1", ""), set())
     include = f"-I{next(headers.rglob('driver_types.h')).parent}"
     for (name, version), names in sorted(wanted.items(), key=lambda each: each[0][0] != RUNTIME):  # the runtime first
         ours = [HERE / source for source in SOURCES.get(name, OTHERS)]
-        parts = [compiled(source, target / "parts", *STRICT, include) for source in ours]
-        rest = names.difference(*map(functions, parts))
+        parts = [compile_source(source, target / "parts", *STRICT, include) for source in ours]
+        rest = names.difference(*map(defined_functions, parts))
         answer = str(NOT_SUPPORTED) if name == RUNTIME else "fake_cuda_library_called()"
-        parts.append(compiled(made_up(rest, answer, target / "parts" / f"{name}.cc"), target / "parts"))
+        parts.append(compile_source(write_stubs(rest, answer, target / "parts" / f"{name}.cc"), target / "parts"))
         link(name, version, parts, target)
     for older, name in CUDA_12.items():
         if (target / name).exists() and not (target / older).exists():

@@ -25,7 +25,7 @@ def command(*words: str, **settings: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def certified(folder: Path, backend: str, only: str, **settings: str) -> dict[str, str]:
+def certify_claims(folder: Path, backend: str, only: str, **settings: str) -> dict[str, str]:
     """Return each claim's name with its result and note; the exit status must agree with them."""
     file = folder / "found.json"
     done = command("certify", "--backend", backend, "--quick", "--only", only, "--json", str(file), **settings)

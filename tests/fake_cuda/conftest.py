@@ -21,9 +21,9 @@ FRAMEWORK = next((name for name in ("torch", "jax", "tensorflow") if find_spec(n
 """The session's framework, whose scenarios run."""
 collect_ignore_glob = [] if LIBRARIES else ["test_*.py"]
 if LIBRARIES:
-    _others = {"jax": ["test_jax"], "tensorflow": ["test_tensorflow"]}
+    _only = {"jax": ["test_jax"], "tensorflow": ["test_tensorflow"]}
     _files = [each.stem for each in Path(__file__).parent.glob("test_*.py")]
-    _mine = _others.get(FRAMEWORK, [each for each in _files if [each] not in _others.values()])
+    _mine = _only.get(FRAMEWORK, [each for each in _files if [each] not in _only.values()])
     collect_ignore_glob = [f"{each}.py" for each in _files if each not in _mine]
 
 PRELUDE = """
@@ -37,7 +37,7 @@ LAST = int(os.environ["FAKE_CUDA_GPUS"]) - 1
 CARD = f"gpu:{LAST}"
 CUDA = f"cuda:{LAST}"
 """.replace("FRAMEWORK", FRAMEWORK)
-_PATIENCE = 60
+_TIMEOUT = 60
 """The seconds that a scenario may take; a signal then ends it."""
 
 
@@ -49,35 +49,35 @@ def scenario(code: str, *, gpus: int = 4, **settings: str) -> None:
         gpus: The number of GPUs of the machine.
         settings: Additional environment variables.
     """
-    with tempfile.TemporaryFile() as printed:
+    with tempfile.TemporaryFile() as output:
         child = os.fork()
         if not child:
-            _run(PRELUDE + textwrap.dedent(code), {"FAKE_CUDA_GPUS": str(gpus), **settings}, printed.fileno())
+            _run(PRELUDE + textwrap.dedent(code), {"FAKE_CUDA_GPUS": str(gpus), **settings}, output.fileno())
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        printed.seek(0)
-        assert status == 0, f"exit status {status}\n{printed.read().decode()[-3000:]}"
+        output.seek(0)
+        assert status == 0, f"exit status {status}\n{output.read().decode()[-3000:]}"
 
 
-def _run(code: str, settings: dict[str, str], printed: int) -> Any:
+def _run(code: str, settings: dict[str, str], output: int) -> Any:
     """Run a scenario and end this process."""
     import signal
 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(_PATIENCE)
+    signal.alarm(_TIMEOUT)
     for name in [each for each in os.environ if each.startswith(("CUDA_", "DEVSHIM_"))]:
         del os.environ[name]
     os.environ.update(settings)
-    os.dup2(printed, 1)
-    os.dup2(printed, 2)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
     try:
         exec(compile(code, "<scenario>", "exec"), {"__name__": "scenario"})
     except BaseException:
-        os.write(2, f"{_numbered(code)}\n{traceback.format_exc()}".encode())
+        os.write(2, f"{_number_lines(code)}\n{traceback.format_exc()}".encode())
         os._exit(1)
     os._exit(0)
 
 
-def _numbered(code: str) -> str:
+def _number_lines(code: str) -> str:
     return "\n".join(f"{number:3} {line}" for number, line in enumerate(code.splitlines(), 1))
 
 

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 LIST = Path(__file__).with_suffix(".txt")
-HEAD = "# Written by pytest -p needs_kernels --write-needs-kernels: see needs_kernels.py.\n"
-WHY = "kernels compute nothing on cards that do not exist"
-STALE = f"it launches no kernel, and {LIST.name} says that it needs one: take it out, or mend what fails before that"
+HEADER = "# Written by pytest -p needs_kernels --write-needs-kernels: see needs_kernels.py.\n"
+REASON = "kernels compute nothing on GPUs that do not exist"
+STALE = f"{LIST.name} lists this test, but it launched no kernel: remove it there, or fix what failed before the kernel"
 
 
 def kernels() -> int:
@@ -38,7 +38,7 @@ def name_of(test: str, listed: Iterable[str]) -> str | None:
     return next((name for name in (test, test.partition("[")[0]) if name in listed), None)
 
 
-class Listed:
+class KernelList:
     """The content of the list, and the outcomes of its tests."""
 
     def __init__(self, write: bool) -> None:
@@ -52,9 +52,9 @@ class Listed:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         self.collected = {item.nodeid for item in items}
-        gone = self.names - {name_of(test, self.names) for test in self.collected}
-        if gone and not config.option.keyword and not self.write:
-            raise pytest.UsageError(f"{LIST.name} lists tests that are not there: {', '.join(sorted(gone))}")
+        missing = self.names - {name_of(test, self.names) for test in self.collected}
+        if missing and not config.option.keyword and not self.write:
+            raise pytest.UsageError(f"{LIST.name} lists tests that do not exist: {', '.join(sorted(missing))}")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, Any, Any]:
@@ -78,13 +78,13 @@ class Listed:
         if self.write or name_of(report.nodeid, self.names) is None:
             return
         if self.launched and report.failed:
-            report.outcome, report.wasxfail = "skipped", WHY
+            report.outcome, report.wasxfail = "skipped", REASON
         elif not self.launched and report.passed:
             report.outcome, report.longrepr = "failed", STALE
 
     def pytest_sessionfinish(self) -> None:
         if self.write:
-            LIST.write_text(HEAD + "".join(f"{line}\n" for line in sorted(self.lines())), encoding="utf-8")
+            LIST.write_text(HEADER + "".join(f"{line}\n" for line in sorted(self.lines())), encoding="utf-8")
 
     def lines(self) -> set[str]:
         """Return the list with the failures added, and one line for a test if all of its parameters are in it."""
@@ -100,4 +100,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Read the list."""
-    config.pluginmanager.register(Listed(config.getoption("--write-needs-kernels")), "needs-kernels-list")
+    config.pluginmanager.register(KernelList(config.getoption("--write-needs-kernels")), "needs-kernels-list")

@@ -7,7 +7,7 @@ import json
 
 _LIBRARY = ctypes.CDLL("libcudart.so.13")
 _LIBRARY.fake_cuda_counts.restype = ctypes.c_char_p
-_KEPT = ("copy", "kernel", "cudaMalloc", "cudaHostAlloc", "Synchronize", "nccl")
+_COSTLY = ("copy", "kernel", "cudaMalloc", "cudaHostAlloc", "Synchronize", "nccl")
 """Parts of the names of calls that cost something; the other calls are queries."""
 
 
@@ -32,7 +32,7 @@ class Calls:
 
     def __exit__(self, *_: object) -> None:
         counts = json.loads(_LIBRARY.fake_cuda_counts())
-        self.counts = {name: n for name, n in counts.items() if any(part in name for part in _KEPT)}
+        self.counts = {name: n for name, n in counts.items() if any(part in name for part in _COSTLY)}
 
 
 def calls_of(function: object) -> dict[str, int]:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from certifying import certified, command
+from certifying import certify_claims, command
 
 
 def test_claims_about_the_start_and_contexts_are_true(tmp_path):
-    found = certified(tmp_path, "torch", "[sc][to][an]*.[a-z]*")
+    found = certify_claims(tmp_path, "torch", "[sc][to][an]*.[a-z]*")
     assert {"start.counting", "start.by_uuid", "start.forking", "contexts.many", "contexts.waiting"} <= set(found)
-    assert not {name: told for name, told in found.items() if not told.startswith("PASS")}
+    assert not {name: result for name, result in found.items() if not result.startswith("PASS")}
 
 
 def test_claims_about_memory_are_true(tmp_path):
-    found = certified(tmp_path, "torch", "memory.*")
+    found = certify_claims(tmp_path, "torch", "memory.*")
     assert len(found) == 4
-    assert not {name: told for name, told in found.items() if not told.startswith("PASS")}
+    assert not {name: result for name, result in found.items() if not result.startswith("PASS")}
 
 
 def test_rates_are_measured(tmp_path):
-    found = certified(tmp_path, "torch", "rates.[npb]*")
+    found = certify_claims(tmp_path, "torch", "rates.[npb]*")
     assert {"rates.no_op", "rates.pinned", "rates.pageable", "rates.between"} <= set(found)
-    assert all(told.startswith("RATE") for told in found.values()), found
+    assert all(result.startswith("RATE") for result in found.values()), found
 
 
 def test_the_doctor_copies_to_each_gpu():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from certifying import certified
+from certifying import certify_claims
 
 MEMORY = str(1 << 30)
 
@@ -125,18 +125,18 @@ def test_a_result_that_does_not_fit_is_refused(run):
 
 def test_claims_that_need_no_kernels_are_true(tmp_path):
     """`devshim certify` accepts each pattern as a person would type it; claims that need kernels' values fail here."""
-    found = certified(tmp_path, "jax", "start.[cdvthbg]*", FAKE_CUDA_GPUS="1")
+    found = certify_claims(tmp_path, "jax", "start.[cdvthbg]*", FAKE_CUDA_GPUS="1")
     assert {"start.counting", "start.visible", "start.by_uuid", "start.growing"} <= set(found)
-    found |= certified(tmp_path, "jax", "tensors.[mnrt]*", FAKE_CUDA_GPUS="1")
+    found |= certify_claims(tmp_path, "jax", "tensors.[mnrt]*", FAKE_CUDA_GPUS="1")
     assert found["tensors.round_trip"] == "PASS all dtypes"
-    found |= certified(tmp_path, "jax", "jax.[cwm]*", FAKE_CUDA_GPUS="1")
-    found |= certified(tmp_path, "jax", "memory.[ft]*", FAKE_CUDA_MEMORY=MEMORY, FAKE_CUDA_GPUS="1")
+    found |= certify_claims(tmp_path, "jax", "jax.[cwm]*", FAKE_CUDA_GPUS="1")
+    found |= certify_claims(tmp_path, "jax", "memory.[ft]*", FAKE_CUDA_MEMORY=MEMORY, FAKE_CUDA_GPUS="1")
     assert found.pop("jax.compiled_once") == "SKIP needs 2 cards"
-    assert not {name: told for name, told in found.items() if not told.startswith("PASS")}
+    assert not {name: result for name, result in found.items() if not result.startswith("PASS")}
 
 
 def test_a_false_claim_reports_the_observed_value(tmp_path):
-    found = certified(tmp_path, "jax", "*.[cr]*[ing]", FAKE_CUDA_GPUS="1")
+    found = certify_claims(tmp_path, "jax", "*.[cr]*[ing]", FAKE_CUDA_GPUS="1")
     assert found["scopes.running"].startswith("FAIL the product of two 4 by 4 matrices of ones is [[")
     assert found["tensors.creating"].startswith("FAIL ones with device=gpu:0 holds [[")
 

@@ -18,7 +18,7 @@ def listed(tmp_path, monkeypatch):
     monkeypatch.setattr(needs_kernels, "LIST", file)
 
     def make(write=False, tests=TESTS):
-        found = needs_kernels.Listed(write)
+        found = needs_kernels.KernelList(write)
         config = SimpleNamespace(option=SimpleNamespace(keyword=""))
         found.pytest_collection_modifyitems(config, [SimpleNamespace(nodeid=test) for test in tests])
         return found, file
@@ -26,38 +26,37 @@ def listed(tmp_path, monkeypatch):
     return make
 
 
-def judged(listed, test, outcome, launched):
-    found, listed_before = listed, outcome
+def judge(listed, test, outcome, launched):
     report = SimpleNamespace(nodeid=test, outcome=outcome, passed=outcome == "passed", failed=outcome == "failed")
-    found.launched = launched
-    found.judge(report)
-    return report.outcome if report.outcome != listed_before else "as it was"
+    listed.launched = launched
+    listed.judge(report)
+    return report.outcome if report.outcome != outcome else "unchanged"
 
 
 @pytest.mark.parametrize(
     ("test", "outcome", "launched", "then"),
     [
         ("t.py::one[x]", "failed", 3, "skipped"),  # with `wasxfail`: expected to fail
-        ("t.py::one[x]", "passed", 3, "as it was"),
-        ("t.py::one[x]", "failed", 0, "as it was"),
+        ("t.py::one[x]", "passed", 3, "unchanged"),
+        ("t.py::one[x]", "failed", 0, "unchanged"),
         ("t.py::one[x]", "passed", 0, "failed"),
         ("t.py::two[a]", "failed", 1, "skipped"),
-        ("t.py::two[b]", "failed", 1, "as it was"),
-        ("t.py::two[b]", "passed", 0, "as it was"),
+        ("t.py::two[b]", "failed", 1, "unchanged"),
+        ("t.py::two[b]", "passed", 0, "unchanged"),
     ],
 )
 def test_a_listed_test_may_fail_if_it_launched_a_kernel(listed, test, outcome, launched, then):
-    assert judged(listed()[0], test, outcome, launched) == then
+    assert judge(listed()[0], test, outcome, launched) == then
 
 
 def test_a_listed_test_must_exist(listed):
-    with pytest.raises(pytest.UsageError, match=r"that are not there: t\.py::one"):
+    with pytest.raises(pytest.UsageError, match=r"that do not exist: t\.py::one"):
         listed(tests=["t.py::two[a]"])
 
 
 def test_the_list_is_written(listed):
     found, file = listed(write=True)
     for test, outcome, launched in (("two[b]", "failed", 1), ("three", "failed", 0), ("four", "passed", 1)):
-        judged(found, f"t.py::{test}", outcome, launched)
+        judge(found, f"t.py::{test}", outcome, launched)
     found.pytest_sessionfinish()
     assert file.read_text().splitlines()[1:] == ["t.py::one", "t.py::two"]

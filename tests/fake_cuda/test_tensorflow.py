@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from certifying import certified
+from certifying import certify_claims
 
 
 def test_counting_and_describing_start_nothing(run_on_each):
@@ -107,15 +107,15 @@ def test_a_driver_that_does_not_start(run, error):
 
 def test_claims_that_need_no_kernels_are_true(tmp_path):
     """`devshim certify`; a full GPU alone would take a minute, because TensorFlow waits for ten seconds each time."""
-    found = certified(tmp_path, "tensorflow", "start.[cdvthbg]*", FAKE_CUDA_GPUS="1")
+    found = certify_claims(tmp_path, "tensorflow", "start.[cdvthbg]*", FAKE_CUDA_GPUS="1")
     assert {"start.counting", "start.visible", "start.by_uuid", "start.growing"} <= set(found)
-    found |= certified(tmp_path, "tensorflow", "tensorflow.[cl]*", FAKE_CUDA_GPUS="1")
-    assert not {name: told for name, told in found.items() if not told.startswith("PASS")}
+    found |= certify_claims(tmp_path, "tensorflow", "tensorflow.[cl]*", FAKE_CUDA_GPUS="1")
+    assert not {name: result for name, result in found.items() if not result.startswith("PASS")}
 
 
 def test_a_crash_shows_its_cause(tmp_path):
     """Matrix products crash here: cuBLAS is missing."""
-    found = certified(tmp_path, "tensorflow", "models.[fc]*", FAKE_CUDA_GPUS="1")
+    found = certify_claims(tmp_path, "tensorflow", "models.[fc]*", FAKE_CUDA_GPUS="1")
     assert "SIGABRT; it wrote: F0000" in found["models.forward"]
     assert "Check failed: blas_" in found["models.forward"]
     assert found["models.checkpoint"].startswith("PASS")  # a new process continues with the next claim

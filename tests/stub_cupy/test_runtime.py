@@ -18,7 +18,7 @@ import devshim as ds
 SITE = str(Path(__file__).parent / "site")
 
 
-def alone(code: str, gpus: int = 4) -> None:
+def in_fresh_process(code: str, gpus: int = 4) -> None:
     """Run code in a new process, in which nothing has run before."""
     prelude = f"import sys; sys.path.insert(0, {SITE!r}); import stub_driver; stub_driver.install()\n"
     prelude += "import cupy, os, pytest\nimport devshim as ds\nfrom cupy import _machine\nds.use('cupy')\n"
@@ -29,7 +29,7 @@ def alone(code: str, gpus: int = 4) -> None:
 
 def test_unused_gpus_have_no_context() -> None:
     """GPU 0 has one: CuPy makes it current again, and CUDA creates a context then (12 and newer)."""
-    alone("""
+    in_fresh_process("""
 assert ds.device_count() == 4 and len(ds.devices()) == 5 and ds.try_gpu() is ds.gpu(0)
 ds.synchronize(); ds.empty_cache(); ds.random.seed(0); ds.memory_policy("grow"); ds.memory_policy(0.5)
 [ds.describe(device) for device in ds.devices()]
@@ -53,9 +53,9 @@ with pytest.raises(ds.AlreadyStartedError, match="CuPy has already started"):
 )
 def test_a_driver_that_is_too_old(call: str) -> None:
     """NVML still counts its GPUs; the first call that needs one fails, and the count is 0 from then on."""
-    alone(
+    in_fresh_process(
         """
-_machine.BROKEN.append("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
+_machine.ERRORS.append("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
 assert ds.device_count() == 4
 ds.synchronize()
 for _ in range(2):
@@ -151,7 +151,7 @@ def test_random_arrays_are_on_their_gpu_and_repeat_after_seed(name: str | None) 
 
 
 def test_a_generator_that_is_created_later_is_seeded() -> None:
-    alone("""
+    in_fresh_process("""
 ds.random.seed(5)
 x = ds.to_numpy(ds.random.normal(size=3, device="gpu:2"))
 ds.random.seed(5)

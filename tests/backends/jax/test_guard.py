@@ -174,7 +174,7 @@ def test_each_implicit_transfer_is_reported_once(x):
         float(x[0, 0])
         np.asarray(x)
         np.asarray(x)
-    reasons = [str(each.message).partition(" for ")[2].partition(",")[0] for each in seen]
+    reasons = [str(each.message).partition(" for ")[2].partition(" (an")[0] for each in seen]
     assert reasons == ["an operand of +", "an index", "float()", "NumPy", "NumPy"]
 
 

@@ -10,5 +10,5 @@ from devshim.devices import cuda, nvml
 def install() -> None:
     """Make devshim query the stub."""
     nvml.cuda_started = lambda: bool(_machine.contexts)
-    cuda.count = lambda: _machine.CARDS
+    cuda.count = lambda: _machine.GPU_COUNT
     cuda.has_context = _machine.contexts.__contains__

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cupy import _machine, cuda, random
-from cupy._array import computed, made, ndarray
+from cupy._array import compute, ndarray, to_array
 from cupy.cuda import memory
 from cupy.cuda.memory import POOL
 
@@ -37,9 +37,9 @@ def array(
     host = host.astype(host.dtype.newbyteorder("="), copy=False)
     memory.require(host.nbytes)
     if blocking or not _machine.LATE[0]:
-        return made(np.array(host, order="C", copy=True))
-    result = made(np.zeros(host.shape, host.dtype))
-    _machine.stream().ask(lambda: np.copyto(result._a, host))  # reads when it is executed
+        return to_array(np.array(host, order="C", copy=True))
+    result = to_array(np.zeros(host.shape, host.dtype))
+    _machine.stream().submit(lambda: np.copyto(result._a, host))  # reads when it is executed
     return result
 
 
@@ -67,12 +67,12 @@ class _Holder:
 
 
 def from_dlpack(source: Any) -> ndarray:
-    kind, card = source.__dlpack_device__()
-    if kind != 2 or card != _machine.current():
-        raise BufferError(f"memory of {(kind, card)}, and the current GPU is {_machine.current()}")
+    kind, gpu = source.__dlpack_device__()
+    if kind != 2 or gpu != _machine.current():
+        raise BufferError(f"memory of {(kind, gpu)}, and the current GPU is {_machine.current()}")
     capsule = source.__dlpack__(stream=cuda.get_current_stream().ptr, max_version=(1, 0))
     found = ndarray.__new__(ndarray)
-    found._a, found._card, found._base = np.from_dlpack(_Holder(capsule)), card, source
+    found._a, found._gpu, found._base = np.from_dlpack(_Holder(capsule)), gpu, source
     return found
 
 
@@ -80,7 +80,7 @@ def _function(name: str) -> Any:
     function = getattr(np, name)
 
     def call(*args: Any, **options: Any) -> Any:
-        return computed(function, *args, **options)
+        return compute(function, *args, **options)
 
     call.__name__ = name
     return call

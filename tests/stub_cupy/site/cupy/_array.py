@@ -11,11 +11,11 @@ from cupy.cuda import Device, memory, runtime
 
 
 class _Pointer:
-    def __init__(self, card: int, ptr: int) -> None:
-        self.device_id, self.ptr = card, ptr
+    def __init__(self, gpu: int, ptr: int) -> None:
+        self.device_id, self.ptr = gpu, ptr
 
 
-def plain(value: Any) -> Any:
+def to_numpy(value: Any) -> Any:
     """Return an operand on the current GPU as a NumPy value."""
     if isinstance(value, ndarray):
         if value.data.device_id != _machine.current():
@@ -27,7 +27,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         raise TypeError(f"Unsupported type {type(value)}")
     if type(value) in (list, tuple):
-        return type(value)(map(plain, value))
+        return type(value)(map(to_numpy, value))
     return value
 
 
@@ -35,42 +35,42 @@ def index(key: Any) -> Any:
     """Return an index; CuPy copies a NumPy index to the GPU."""
     if isinstance(key, tuple):
         return tuple(map(index, key))
-    return key if isinstance(key, np.ndarray) else plain(key)
+    return key if isinstance(key, np.ndarray) else to_numpy(key)
 
 
-def made(result: Any) -> Any:
+def to_array(result: Any) -> Any:
     """Return a result as an array on the current GPU."""
     if isinstance(result, tuple):
-        return tuple(map(made, result))
+        return tuple(map(to_array, result))
     return ndarray._of(np.asarray(result)) if isinstance(result, (np.ndarray, np.generic)) else result
 
 
-def computed(function: Any, *args: Any, **options: Any) -> Any:
+def compute(function: Any, *args: Any, **options: Any) -> Any:
     """Return a kernel's result; if streams work late, its values arrive late, too."""
-    operands, options = plain(args), {name: plain(value) for name, value in options.items()}
+    operands, options = to_numpy(args), {name: to_numpy(value) for name, value in options.items()}
     if not _machine.LATE[0]:
-        return made(function(*operands, **options))
-    result = made(np.full_like(function(*operands, **options), 0))
-    _machine.stream().ask(lambda: np.copyto(result._a, function(*operands, **options)))
+        return to_array(function(*operands, **options))
+    result = to_array(np.full_like(function(*operands, **options), 0))
+    _machine.stream().submit(lambda: np.copyto(result._a, function(*operands, **options)))
     return result
 
 
 class ndarray:
     _a: np.ndarray
-    _card: int
+    _gpu: int
 
     @classmethod
     def _of(cls, array: np.ndarray, base: ndarray | None = None) -> ndarray:
         self = cls.__new__(cls)
         self._a = array
-        self._card = _machine.current() if base is None else base._card
+        self._gpu = _machine.current() if base is None else base._gpu
         self._base = base
         if base is None:
             memory.malloc(self, array.nbytes)
         return self
 
-    data = property(lambda self: _Pointer(self._card, self._a.ctypes.data))
-    device = property(lambda self: Device(self._card))
+    data = property(lambda self: _Pointer(self._gpu, self._a.ctypes.data))
+    device = property(lambda self: Device(self._gpu))
     shape = property(lambda self: self._a.shape)
     dtype = property(lambda self: self._a.dtype)
     ndim = property(lambda self: self._a.ndim)
@@ -87,20 +87,20 @@ class ndarray:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        return computed(getattr(ufunc, method), *inputs, **options)
+        return compute(getattr(ufunc, method), *inputs, **options)
 
     def get(self, stream: object = None, order: str = "C", out: object = None, blocking: bool = True) -> np.ndarray:
         _machine.calls["get"] += 1
         before = runtime.getDevice()
-        runtime.setDevice(self._card)
+        runtime.setDevice(self._gpu)
         try:
-            _machine.stream().work_off()
+            _machine.stream().run_work()
         finally:
             runtime.setDevice(before)
         return np.array(self._a, order=order)
 
     def set(self, values: np.ndarray) -> None:
-        plain(self)
+        to_numpy(self)
         self._a[...] = values
 
     def item(self) -> Any:
@@ -148,27 +148,27 @@ class ndarray:
         at = self._a[(*(key if isinstance(key, tuple) else (key,)), ...)] if not hasattr(key, "shape") else None
         if at is not None and np.shares_memory(at, self._a):
             return self._of(at, self)  # without axes: CuPy returns an array, and a view
-        return computed(lambda: found)
+        return compute(lambda: found)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        target, key = plain(self), index(key)
-        values = value if isinstance(value, np.ndarray) else plain(value)
-        _machine.stream().ask(lambda: target.__setitem__(key, values))
+        target, key = to_numpy(self), index(key)
+        values = value if isinstance(value, np.ndarray) else to_numpy(value)
+        _machine.stream().submit(lambda: target.__setitem__(key, values))
 
     def astype(self, dtype: Any, order: str = "K", casting: Any = None, subok: Any = None, copy: bool = True) -> Any:
         kept = order == "K" or self._a.flags.c_contiguous
         if not copy and self._a.dtype == np.dtype(dtype) and kept:
             return self
-        return computed(lambda a: a.astype(dtype, order="C" if order == "C" else "K"), self)
+        return compute(lambda a: a.astype(dtype, order="C" if order == "C" else "K"), self)
 
     def copy(self, order: str = "C") -> ndarray:
-        if self._card == _machine.current():
-            return computed(np.copy, self)
+        if self._gpu == _machine.current():
+            return compute(np.copy, self)
         if not self._a.flags.c_contiguous:
             raise NotImplementedError("CuPy cannot copy non-contiguous array between devices.")
-        source, result = self._a, made(np.zeros_like(self._a))
+        source, result = self._a, to_array(np.zeros_like(self._a))
         _machine.calls["memcpyPeerAsync"] += 1
-        _machine.stream().ask(lambda: np.copyto(result._a, source))
+        _machine.stream().submit(lambda: np.copyto(result._a, source))
         return result
 
     def reshape(self, *shape: Any) -> ndarray:
@@ -176,12 +176,12 @@ class ndarray:
         return self._of(found, self if np.shares_memory(found, self._a) else None)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (2, self._card)
+        return (2, self._gpu)
 
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
-        plain(self)
+        to_numpy(self)
         _machine.calls["exported"] += 1
         return self._a.__dlpack__()
 
@@ -194,9 +194,9 @@ def _operator(name: str) -> Any:
 
     def method(self: ndarray, *others: Any) -> Any:
         if not all(isinstance(each, (ndarray, int, float, complex, np.generic)) for each in others):
-            plain(others)
+            to_numpy(others)
             return NotImplemented
-        return computed(function, self, *others)
+        return compute(function, self, *others)
 
     method.__name__ = name
     return method
@@ -209,7 +209,7 @@ ndarray.__hash__ = None  # type: ignore[assignment]
 
 def _method(name: str) -> Any:
     function = getattr(np, name)
-    return lambda self, *args, **options: computed(function, self, *args, **options)
+    return lambda self, *args, **options: compute(function, self, *args, **options)
 
 
 for _name in ("sum", "mean", "max", "min", "all", "any", "ravel", "transpose", "squeeze", "nonzero", "cumsum", "prod"):

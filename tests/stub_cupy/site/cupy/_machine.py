@@ -11,37 +11,37 @@ import weakref
 from collections import Counter
 from typing import Any
 
-CARDS = int(os.environ.get("STUB_CUPY_GPUS") or 2)
+GPU_COUNT = int(os.environ.get("STUB_CUPY_GPUS") or 2)
 BYTES = 1 << 28
 LATE = [False]
-BROKEN: list[str] = []
+ERRORS: list[str] = []
 """The error of CUDA if it cannot start."""
 
 contexts: set[int] = set()
-taken: Counter[int] = Counter()
+allocated: Counter[int] = Counter()
 cached: Counter[int] = Counter()
 limits: dict[int, int] = {}
 calls: Counter[str] = Counter()
 _lock = threading.RLock()
-_here = threading.local()
+_thread = threading.local()
 
 
 class Stream:
     """The work of one GPU in the order of its requests."""
 
-    def __init__(self, card: int) -> None:
-        self.card = card
+    def __init__(self, gpu: int) -> None:
+        self.gpu = gpu
         self._waiting: list[Any] = []
-        self.asked = self.done = 0
+        self.submitted = self.done = 0
 
-    def ask(self, work: Any) -> None:
+    def submit(self, work: Any) -> None:
         with _lock:
-            self.asked += 1
+            self.submitted += 1
             self._waiting.append(work)
             if not LATE[0]:
-                self.work_off()
+                self.run_work()
 
-    def work_off(self, until: int | None = None) -> None:
+    def run_work(self, until: int | None = None) -> None:
         with _lock:
             while self._waiting and (until is None or self.done < until):
                 work = self._waiting.pop(0)
@@ -61,53 +61,53 @@ def new_stream() -> Stream:
 
 def stream() -> Stream:
     """Return this thread's stream on its current GPU."""
-    card = current()
-    contexts.add(card)
-    chosen = getattr(_here, "streams", {}).get(card)
+    gpu = current()
+    contexts.add(gpu)
+    chosen = getattr(_thread, "streams", {}).get(gpu)
     if chosen is not None:
         return chosen
-    if card not in _default:
-        _default[card] = new_stream()
-    return _default[card]
+    if gpu not in _default:
+        _default[gpu] = new_stream()
+    return _default[gpu]
 
 
-def choose(chosen: Stream | None, card: int) -> Stream | None:
+def choose_stream(chosen: Stream | None, gpu: int) -> Stream | None:
     """Make a stream this thread's on a GPU; return the previous one."""
-    streams = _here.__dict__.setdefault("streams", {})
-    before = streams.pop(card, None)
+    streams = _thread.__dict__.setdefault("streams", {})
+    before = streams.pop(gpu, None)
     if chosen is not None:
-        streams[card] = chosen
+        streams[gpu] = chosen
     return before
 
 
-def wait(card: int) -> None:
+def wait_for_gpu(gpu: int) -> None:
     calls["deviceSynchronize"] += 1
-    for each in [each for each in _streams if each.card == card]:
-        each.work_off()
+    for each in [each for each in _streams if each.gpu == gpu]:
+        each.run_work()
 
 
 def current() -> int:
-    return getattr(_here, "card", 0)
+    return getattr(_thread, "gpu", 0)
 
 
-def set_current(card: int) -> None:
+def set_current(gpu: int) -> None:
     """Make a GPU current, like ``cudaSetDevice`` since CUDA 12: it creates a context."""
-    _here.card = card
-    contexts.add(card)
+    _thread.gpu = gpu
+    contexts.add(gpu)
 
 
-def room(card: int) -> int:
-    return min(BYTES, limits.get(card, BYTES)) - taken[card] - cached[card]
+def free_bytes(gpu: int) -> int:
+    return min(BYTES, limits.get(gpu, BYTES)) - allocated[gpu] - cached[gpu]
 
 
-def hold(owner: object, card: int, nbytes: int) -> None:
+def allocate(owner: object, gpu: int, nbytes: int) -> None:
     """Count bytes for as long as an object lives; afterwards they are in the pool."""
-    contexts.add(card)
-    taken[card] += nbytes
-    cached[card] = max(0, cached[card] - nbytes)
-    weakref.finalize(owner, _release, card, nbytes).atexit = False
+    contexts.add(gpu)
+    allocated[gpu] += nbytes
+    cached[gpu] = max(0, cached[gpu] - nbytes)
+    weakref.finalize(owner, _release, gpu, nbytes).atexit = False
 
 
-def _release(card: int, nbytes: int) -> None:
-    taken[card] -= nbytes
-    cached[card] += nbytes
+def _release(gpu: int, nbytes: int) -> None:
+    allocated[gpu] -= nbytes
+    cached[gpu] += nbytes

@@ -32,7 +32,7 @@ class Device:
     def synchronize(self) -> None:
         before = runtime.getDevice()
         runtime.setDevice(self.id)
-        _machine.wait(self.id)
+        _machine.wait_for_gpu(self.id)
         runtime.setDevice(before)
 
     def __eq__(self, other: object) -> bool:
@@ -51,34 +51,34 @@ class Stream:
         self.ptr = id(self._work)
 
     def __enter__(self) -> Stream:
-        self._before = _machine.choose(self._work, self._work.card)
+        self._before = _machine.choose_stream(self._work, self._work.gpu)
         return self
 
     def __exit__(self, *failure: object) -> None:
-        _machine.choose(self._before, self._work.card)
+        _machine.choose_stream(self._before, self._work.gpu)
 
     def wait_event(self, event: Event) -> None:
-        self._work.ask(event.synchronize)
+        self._work.submit(event.synchronize)
 
     def synchronize(self) -> None:
         _machine.calls["streamSynchronize"] += 1
-        self._work.work_off()
+        self._work.run_work()
 
 
 class Event:
     def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
-        self._card = _machine.current()
+        self._gpu = _machine.current()
         self._work, self._at = None, 0
 
     def record(self, stream: Stream | None = None) -> None:
         self._work = _machine.stream() if stream is None else stream._work
-        if self._work.card != self._card:
+        if self._work.gpu != self._gpu:
             raise runtime.CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
-        self._at = self._work.asked
+        self._at = self._work.submitted
 
     def synchronize(self) -> None:
         if self._work is not None:
-            self._work.work_off(self._at)
+            self._work.run_work(self._at)
 
 
 def get_current_stream() -> Stream:

@@ -14,7 +14,7 @@ class MemoryPool:
     """The memory pool of the current GPU."""
 
     def used_bytes(self) -> int:
-        return _machine.taken[_machine.current()]
+        return _machine.allocated[_machine.current()]
 
     def free_bytes(self) -> int:
         return _machine.cached[_machine.current()]
@@ -31,14 +31,14 @@ POOL = MemoryPool()
 
 def require(nbytes: int) -> int:
     """Return the current GPU, which has this many free bytes."""
-    card = _machine.current()
-    if _machine.room(card) < nbytes:
+    gpu = _machine.current()
+    if _machine.free_bytes(gpu) < nbytes:
         POOL.free_all_blocks()
-        if _machine.room(card) < nbytes:
-            raise OutOfMemoryError(nbytes, _machine.taken[card])
-    return card
+        if _machine.free_bytes(gpu) < nbytes:
+            raise OutOfMemoryError(nbytes, _machine.allocated[gpu])
+    return gpu
 
 
 def malloc(owner: object, nbytes: int) -> None:
     """Allocate memory on the current GPU."""
-    _machine.hold(owner, require(nbytes), nbytes)
+    _machine.allocate(owner, require(nbytes), nbytes)

@@ -12,35 +12,35 @@ class CUDARuntimeError(RuntimeError):
 
 
 def _start() -> None:
-    if _machine.BROKEN:
-        raise CUDARuntimeError(_machine.BROKEN[0])
+    if _machine.ERRORS:
+        raise CUDARuntimeError(_machine.ERRORS[0])
 
 
 def getDeviceCount() -> int:
     _start()
-    return _machine.CARDS
+    return _machine.GPU_COUNT
 
 
 def getDevice() -> int:
     return _machine.current()
 
 
-def setDevice(card: int) -> None:
+def setDevice(gpu: int) -> None:
     _start()
-    if not 0 <= card < _machine.CARDS:
+    if not 0 <= gpu < _machine.GPU_COUNT:
         raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
-    _machine.set_current(card)
+    _machine.set_current(gpu)
 
 
 def memGetInfo() -> tuple[int, int]:
-    card = _machine.current()
-    _machine.contexts.add(card)
-    return _machine.BYTES - _machine.taken[card] - _machine.cached[card], _machine.BYTES
+    gpu = _machine.current()
+    _machine.contexts.add(gpu)
+    return _machine.BYTES - _machine.allocated[gpu] - _machine.cached[gpu], _machine.BYTES
 
 
-def getDeviceProperties(card: int) -> dict[str, object]:
+def getDeviceProperties(gpu: int) -> dict[str, object]:
     _start()
-    if not 0 <= card < _machine.CARDS:
+    if not 0 <= gpu < _machine.GPU_COUNT:
         raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
-    numbers = {"major": 9, "minor": 0, "pciDomainID": 0, "pciBusID": 59 + card, "pciDeviceID": 0}
-    return {"name": b"Stub GPU", "totalGlobalMem": _machine.BYTES, "uuid": bytes([17] * 15 + [card]), **numbers}
+    numbers = {"major": 9, "minor": 0, "pciDomainID": 0, "pciBusID": 59 + gpu, "pciDeviceID": 0}
+    return {"name": b"Stub GPU", "totalGlobalMem": _machine.BYTES, "uuid": bytes([17] * 15 + [gpu]), **numbers}

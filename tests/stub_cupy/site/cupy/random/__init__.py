@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cupy._array import made
+from cupy._array import to_array
 from cupy.random import _generator
 from cupy.random._generator import get_random_state
 
@@ -15,18 +15,18 @@ def seed(seed: int | None = None) -> None:
     get_random_state().seed(seed)
 
 
-def _drawn(function: str, a: float, b: float, size: Any, dtype: Any) -> Any:
+def _draw(function: str, a: float, b: float, size: Any, dtype: Any) -> Any:
     if np.dtype(dtype).char not in "fd":
         raise TypeError("cupy.random only supports float32 and float64")
-    return made(np.asarray(getattr(get_random_state(), function)(a, b, size), dtype=dtype))
+    return to_array(np.asarray(getattr(get_random_state(), function)(a, b, size), dtype=dtype))
 
 
 def uniform(low: float = 0.0, high: float = 1.0, size: Any = None, dtype: Any = float) -> Any:
-    return _drawn("uniform", low, high, size, dtype)
+    return _draw("uniform", low, high, size, dtype)
 
 
 def normal(loc: float = 0.0, scale: float = 1.0, size: Any = None, dtype: Any = float) -> Any:
-    return _drawn("normal", loc, scale, size, dtype)
+    return _draw("normal", loc, scale, size, dtype)
 
 
 __all__ = ["_generator", "normal", "seed", "uniform"]
