@@ -19,6 +19,7 @@ on the target already is returned unchanged, because `place` promises the same o
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -280,14 +281,10 @@ def _commit(x: Tensor, native: Any) -> Tensor:
     return x if x._committed else ArrayImpl(x.aval, _single_device_sharding(native), [x], committed=True)
 
 
-_SHARDINGS: dict[Any, Any] = {}
-
-
+@cache
 def _single_device_sharding(native: Any) -> Any:
     """Return the sharding for a single device."""
-    if native not in _SHARDINGS:
-        _SHARDINGS[native] = jax.sharding.SingleDeviceSharding(native)
-    return _SHARDINGS[native]
+    return jax.sharding.SingleDeviceSharding(native)
 
 
 def live_arrays(native: Any) -> list[Any]:
