@@ -94,7 +94,7 @@ def _native(step: StepResult, tour: Tour) -> list[str]:
 
 
 def _lesson(step: StepResult) -> list[tuple[str, str]]:
-    return [(step.title, "bold"), (step.lesson, "dim")]
+    return [(step.title, "bold"), (step.teaches, "dim")]
 
 
 def _title(tour: Tour) -> str:
@@ -103,7 +103,7 @@ def _title(tour: Tour) -> str:
 
 def _paragraph(i: int, step: StepResult, tour: Tour) -> None:
     print(f"{i}. {step.title}")
-    for line in wrap(step.lesson, 100):
+    for line in wrap(step.teaches, 100):
         print(f"   {line}")
     blocks = [("devshim", step.code), *_native_lines(step, tour)]
     name = max(len(label) for label, _ in blocks)
@@ -119,7 +119,7 @@ def _paragraph(i: int, step: StepResult, tour: Tour) -> None:
 
 
 def _verdict(step: StepResult) -> str:
-    return "- (left out)" if step.holds is None else f"{mark(step)}: {step.condition}"
+    return "- (left out)" if step.holds is None else f"{mark(step)}: {step.must}"
 
 
 def summary(tour: Tour) -> str:

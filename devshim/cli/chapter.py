@@ -100,7 +100,7 @@ def demand(Z: Any) -> Outcome:
 
 
 @step("Host and GPU do not mix", condition="an error names both tensors and their devices", cards=1)
-def host_and_gpu(x: Any, X: Any) -> Outcome:
+def hosted(x: Any, X: Any) -> Outcome:
     """Nothing is moved implicitly: a slow transfer that is not in the code would go unnoticed."""
     with expect_error(ds.DeviceMismatchError) as refusal:
         ds.require_same_device(x=x, X=X)

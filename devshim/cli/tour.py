@@ -44,8 +44,8 @@ class StepResult:
 
     name: str
     title: str
-    lesson: str
-    condition: str
+    teaches: str
+    must: str
     code: list[str]
     native: list[str]
     result: str

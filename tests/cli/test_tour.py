@@ -52,7 +52,7 @@ def test_the_lines_shown_are_those_that_run(invoke: Invoke) -> None:
     _, told = recorded(invoke)
     shown = {step["name"]: step["code"] for step in told["steps"]}
     assert shown["copy"] == ['Z = ds.place(X, "gpu:1")']
-    assert shown["host_and_gpu"] == ["ds.require_same_device(x=x, X=X)"]
+    assert shown["hosted"] == ["ds.require_same_device(x=x, X=X)"]
     assert shown["train"][2:4] == [
         "for device in visited:",
         "    net, optimizer = ds.place([net, optimizer], device)",
@@ -65,7 +65,7 @@ def test_the_lines_shown_are_those_that_run(invoke: Invoke) -> None:
 
 @pytest.mark.parametrize(
     ("gpus", "left"),
-    [("0", {"create", "copy", "host_and_gpu", "mixed", "share"}), ("1", {"create", "copy", "mixed", "share"})],
+    [("0", {"create", "copy", "hosted", "mixed", "share"}), ("1", {"create", "copy", "mixed", "share"})],
 )
 def test_without_enough_cards_steps_are_left_out_and_say_so(invoke: Invoke, gpus: str, left: set[str]) -> None:
     code, told = recorded(invoke, "--gpus", gpus)
@@ -117,7 +117,7 @@ DEFECTS: dict[str, tuple[str, Any]] = {
     "compute": ("run", _mixing),
     "identity": ("place", lambda x, device, copy=None, _real=ds.place: _real(x, device, copy=True)),
     "demand": ("place", lambda x, device, copy=None, _real=ds.place: _real(x, device)),
-    "host_and_gpu": ("require_same_device", lambda **tensors: None),
+    "hosted": ("require_same_device", lambda **tensors: None),
     "mixed": ("run", _mixing),
     "missing": ("zeros", _everywhere(ds.zeros)),
     "back": ("to_numpy", lambda x: x),
