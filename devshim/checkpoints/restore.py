@@ -70,7 +70,7 @@ class Restore:
             result = multi_map.mapped(
                 [into, stored], lambda cell, nodes: self._result(nodes, arrived), _structure_mismatch
             )
-            move = moving.Move(self._objects, self._where, self._new_value, self._arriving.arrived)
+            move = moving.ModelMove(self._objects, self._where, self._new_value, self._arriving.arrived)
             move.prepare()
             with moving.defer_sigint():
                 move.commit(install_hooks=self._device is not None)

@@ -118,7 +118,7 @@ class Writer:
         Args:
             found: The tensors: key, framework, tensor, and its name for errors.
         """
-        going = batch.Going(str)
+        going = batch.TransferBatch(str)
         for key, backend, x, place in found:
             if key not in self._known and _is_on_device(backend, x):
                 going.add(key, backend, backend.detach(x), CPU, place)

@@ -59,6 +59,8 @@ class Backend(Defaults, ABC):
     immutable: ClassVar[bool] = False  # True if the framework's tensors cannot be written to (TensorFlow, JAX)
     has_readonly_tensors: ClassVar[bool] = False
     """True if single tensors can be made read-only (NumPy), so that they may share memory that must not be written."""
+    has_plain_arrays: ClassVar[bool] = False
+    """True if other frameworks read the tensors on the host as plain values, and ``numpy_view`` makes them (NumPy)."""
 
     jit_is_single_device: ClassVar[bool] = False
     """True if a compiled function runs on one device as a whole, so that all its tracers share a device (JAX)."""

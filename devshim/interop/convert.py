@@ -151,7 +151,7 @@ def _not_there_too(source: Backend, target: Backend, device: Device) -> DeviceNo
 
 def _fast_path(source: Backend, target: Backend, kind: type) -> Callable[[Tensor], Tensor | None] | None:
     """Return the fast path from tensors of an exact type to a framework, or None."""
-    if target.name == "numpy":
+    if target.has_plain_arrays:
         return source.fast_paths.numpy_view.get(kind)
     export, import_ = source.fast_paths.dlpack_export.get(kind), target.fast_paths.dlpack_import
     if export is None or import_ is None or (source.immutable and not target.immutable):

@@ -48,7 +48,7 @@ def _key(leaf: Leaf) -> Key:
     return (id(leaf.owner), leaf.kind)
 
 
-class Move:
+class ModelMove:
     """One move of models and optimizers: `stage` copies the leaves, `exchange` replaces them.
 
     Args:
@@ -80,7 +80,7 @@ class Move:
         for _, prefix, leaf in found:
             if leaf.follows is None:
                 targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path, leaf.kind in ("state", "random")))
-        going = batch.Going(str, blames=True)
+        going = batch.TransferBatch(str, blames=True)
         arrived: dict[Key, Any] = {}
         try:
             for backend, prefix, leaf in found:
@@ -115,7 +115,7 @@ class Move:
         prefix: str,
         leaf: Leaf,
         target: Device,
-        going: batch.Going,
+        going: batch.TransferBatch,
         arrived: dict[Key, Any],
         copy: bool | None,
     ) -> None:
@@ -180,4 +180,4 @@ def _below(prefix: str, where: Where) -> Callable[[str], Device]:
     return lambda path: where(prefix, path)
 
 
-__all__ = ["Move", "defer_sigint", "joined"]
+__all__ = ["ModelMove", "defer_sigint", "joined"]

@@ -18,7 +18,7 @@ __all__ = ["not_for_numpy", "not_found", "refuse_for_numpy"]
 
 def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
     """Return the error for a device that does not exist: how many there are, why, and what to type instead."""
-    if backend.name == "numpy" and current.chosen() != "numpy":
+    if backend.has_plain_arrays and current.chosen() != backend.name:
         return not_for_numpy(device)
     count = backend.count(device.kind)
     have = f"{count} {device.kind} device{'' if count == 1 else 's'}"

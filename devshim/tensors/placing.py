@@ -166,7 +166,7 @@ def place_tree(tree: T, to: Device | Where, copy: bool | None, non_blocking: boo
         return traced.place(tree, to, copy, non_blocking)
     if explain.is_open():
         tree_lines.placing("copy" if copy else "place", tree, trees.everywhere(to))
-    return trees.placed(tree, to, copy, non_blocking, call)
+    return trees.place_eager(tree, to, copy, non_blocking, call)
 
 
 def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:

@@ -41,8 +41,8 @@ def tensors_in(values: Any, label: str = "obj") -> Found:
     """
     found: Found = []
     _collect(values, label, found)
-    if found and all(backend.name == "numpy" and backend.device_of(x) is CPU for _, x, backend in found):
-        return found if current.chosen() == "numpy" else []
+    if found and all(backend.has_plain_arrays and backend.device_of(x) is CPU for _, x, backend in found):
+        return found if current.chosen() == found[0][2].name else []
     return found
 
 
@@ -85,8 +85,8 @@ def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None,
 def _framework(found: Found) -> Backend:
     """Return the one framework of the tensors; NumPy arrays on the host may be mixed with tensors of another."""
     backends = list(dict.fromkeys(backend for _, _, backend in found))
-    others = [backend for backend in backends if backend.name != "numpy"]
-    if len(others) > 1 or (others and any(b.name == "numpy" and b.device_of(x) is not CPU for _, x, b in found)):
+    others = [backend for backend in backends if not backend.has_plain_arrays]
+    if len(others) > 1 or (others and any(b.has_plain_arrays and b.device_of(x) is not CPU for _, x, b in found)):
         raise ArgumentError(
             f"ds.asarray was given a list of tensors of {' and '.join(each.title for each in backends)}",
             f"bring them to one framework first: ds.convert(x, {others[0].name!r})",

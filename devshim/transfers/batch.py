@@ -39,7 +39,7 @@ class _Group(NamedTuple):
         return engine.move_many(self.backend, self.xs, self.target, non_blocking, under_way)
 
 
-class Going:
+class TransferBatch:
     """Tensors that are to be moved, each under its own key; a tensor that is added again under its key is moved once.
 
     Args:
@@ -77,7 +77,7 @@ class Going:
             try:
                 decisions.reach(group.backend, group.target, group.xs)
             except DevshimError as error:
-                if self._blames or group.backend.name == "numpy":
+                if self._blames or group.backend.has_plain_arrays:
                     error.add_leaf(self._name(group.places[0]))
                 raise
         moved: dict[Any, Tensor] = {}
@@ -98,4 +98,4 @@ class Going:
         return " or ".join([*names, *(["another"] if len(under_way) > 4 else [])])
 
 
-__all__ = ["Going"]
+__all__ = ["TransferBatch"]

@@ -20,7 +20,7 @@ __all__ = ["reach", "refuse_copy", "refuse_flag", "refuse_untraceable", "stays"]
 
 def reach(backend: Backend, device: Device, xs: Sequence[Any]) -> Device:
     """Return a device to which tensors of a backend may be copied, or raise `DeviceNotFoundError`."""
-    if backend.name == "numpy" and device is not CPU and any(backend.device_of(x) is CPU for x in xs):
+    if backend.has_plain_arrays and device is not CPU and any(backend.device_of(x) is CPU for x in xs):
         missing_devices.refuse_for_numpy(device)
     return engine.require(backend, device)
 

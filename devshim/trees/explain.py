@@ -32,7 +32,7 @@ def placing(call: str, tree: Any, where: Where) -> None:
     Args:
         call: The call whose line a tensor gets.
         tree: A tree of tensors, models and optimizers.
-        where: The device of a leaf, as for `devshim.models.moving.Move`.
+        where: The device of a leaf, as for `devshim.models.moving.ModelMove`.
     """
     objects: list[Any] = []
     found = list(trees.iter_leaves(tree, None, objects))

@@ -50,7 +50,7 @@ def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool) ->
     """Move every tensor of a tree when the compiled function runs; return the tree itself if none has to move."""
     if _has_object(tree):
         tracing.refuse("place", trees.OUTSIDE)
-        return trees.placed(tree, to, copy, non_blocking)
+        return trees.place_eager(tree, to, copy, non_blocking)
     if tree is not None and registry.backend_for(tree) is None and _children(tree) is None:
         traced_errors.not_a_tensor("place", type(tree).__name__)
     placed: T = _placed(tree, to, copy, non_blocking, "")[0]

@@ -117,7 +117,7 @@ def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
         yield key_path(cell), x, backend
 
 
-def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
+def place_eager(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
     """Move every tensor of a tree, outside compiled functions: `devshim.place` of anything but a single tensor."""
     plain = None
     if isinstance(to, Device):
@@ -126,11 +126,11 @@ def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, c
             return tree
         plain = None if there is None else moving(tree, to, copy)
     if plain is not None:
-        return _placed_plain(tree, plain, to, non_blocking)
+        return _place_plain(tree, plain, to, non_blocking)
     done: list[tuple[Any, Flat]] = []
     objects: list[tuple[Cell, Any, Backend]] = []
     others: list[tuple[Cell, Any]] = []
-    going = batch.Going(brackets)
+    going = batch.TransferBatch(brackets)
     one: Device | None = to if isinstance(to, Device) else None
     where = everywhere(to)
     x = None
@@ -147,10 +147,10 @@ def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, c
     return rebuild(tree, done, new)
 
 
-def _placed_plain(tree: T, plain: Any, to: Any, non_blocking: bool) -> T:
+def _place_plain(tree: T, plain: Any, to: Any, non_blocking: bool) -> T:
     """Move the tensors of a plain tree (`devshim.trees.fast_check.moving`), and rebuild it."""
     nodes, found = plain
-    going = batch.Going(partial(_brackets_of, tree))
+    going = batch.TransferBatch(partial(_brackets_of, tree))
     for backend, xs in found.items():
         going.add_all(backend, xs, to)
     new = going.copy(non_blocking)
@@ -213,7 +213,7 @@ def _moved_with(objects: list[tuple[Cell, Any, Backend]], where: Where, copy: bo
             its = [obj for _, obj, owner in objects if owner is backend]
             clones.update(zip(map(id, its), backend.clones(its), strict=True))
     found = [(path_text(cell), clones.get(id(each), each), backend) for cell, each, backend in objects]
-    move = moving.Move(found, where)
+    move = moving.ModelMove(found, where)
     move.prepare(None if copy else copy)
     yield clones
     active = observing.ACTIVE

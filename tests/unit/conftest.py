@@ -131,6 +131,7 @@ class FakeBackend(NumpyBackend):
     """An adapter with two GPUs that look real to devshim, and with switches for possible failures."""
 
     name = "fakeframe"
+    has_plain_arrays = False
     title = "Fakeframe"
     gaps: ClassVar = {"memory_policy": Gap("upstream", "it takes no advice")}
     snippets: ClassVar = {"place": "{x}.go({device})"}

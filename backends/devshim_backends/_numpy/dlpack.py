@@ -76,6 +76,7 @@ class NumpyDlpack(NumpyTensors):
     """The mixin for DLPack. It exports arrays, and imports what `numpy.from_dlpack` can read."""
 
     has_readonly_tensors = True
+    has_plain_arrays = True
     alignment = 1
     """An array knows whether it is aligned, and NumPy's loops respect that (2.4: all dtypes, at 0 to 64 bytes)."""
     fast_paths = FastPaths(host_copy={np.ndarray: np.ndarray.__copy__}, dlpack_export={np.ndarray: _fast_export})
