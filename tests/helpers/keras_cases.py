@@ -230,7 +230,7 @@ class KerasCases:
 
     def test_what_holds_several_tensors_is_no_tensor(self) -> None:
         model = self.net()
-        with pytest.raises(ds.NotATensorError, match=r"Hint: ds.placement_of\(x\) says where"):
+        with pytest.raises(ds.NotATensorError, match=r"Hint: ds.placement_of\(x\) shows where"):
             ds.device_of(model)
         with pytest.raises(ds.ArgumentError, match=r"part\.value for part in parts"):
             ds.gather([model.variables[0], model.variables[0]], "gpu:0")
