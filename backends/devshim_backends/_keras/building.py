@@ -34,7 +34,7 @@ __all__ = [
     "store_planned_devices",
 ]
 
-_HOME = "_devshim_home"
+_PLANNED = "_devshim_planned_device"
 """The attribute of a layer that has yet to make variables: the device that it was placed on."""
 
 
@@ -42,55 +42,53 @@ def store_planned_devices(contents: Contents, model: Any, where: Callable[[str],
     """Store the devices of a model's unbuilt parts, and return a function that undoes it."""
     before = []
     for path, part in contents.parts(model):
-        before.append((part, vars(part).get(_HOME)))
-        _note(part, None if _is_built(part) else _wanted(where, path))
+        before.append((part, vars(part).get(_PLANNED)))
+        _set_planned(part, None if _is_built(part) else _planned_or_none(where, path))
 
     def undo() -> None:
-        for part, home in before:
-            _note(part, home)
+        for part, device in before:
+            _set_planned(part, device)
 
     return undo
 
 
 def planned_device(part: Any) -> Device | None:
     """Return the device that a layer was placed on if it is not built yet; None for any other."""
-    found: Device | None = vars(part).get(_HOME)
+    found: Device | None = vars(part).get(_PLANNED)
     return found
 
 
 def move_new_variables(backend: Backend, contents: Contents, model: Any) -> None:
     """Move the variables made since a model was placed to their devices."""
-    homes: dict[str, Device] = {}
+    planned: dict[str, Device] = {}
     for path, part in contents.parts(model):
-        home = planned_device(part) or _above(homes, path)
-        if home is not None:
-            homes[path] = home
-    if homes:
+        device = planned_device(part) or _nearest_planned(planned, path)
+        if device is not None:
+            planned[path] = device
+    if planned:
         for leaf in backend.leaves(model):
-            home = _above(homes, leaf.path)
-            if home is not None and leaf.kind in ("parameter", "buffer"):
-                _carry(backend, leaf, home)
+            device = _nearest_planned(planned, leaf.path)
+            if device is not None and leaf.kind in ("parameter", "buffer"):
+                _move_leaf(backend, leaf, device)
         for _, part in contents.parts(model):
             if _has_values(contents, part):
-                _note(part, None)
+                _set_planned(part, None)
     move_states_to_weights(backend, model)
 
 
 def add_on_device(backend: Backend, contents: Contents, obj: Any, add: Callable[[], Any]) -> Any:
     """Call a method that adds a weight or layer, and move the new variables to the device of the existing ones."""
-    home = (
-        planned_device(obj) if is_metric(obj) else None
-    )  # for a layer that is not built, `move_new_variables` does this
-    device = home or (_one_device(backend, obj) if _is_built(obj) else None)
+    device = planned_device(obj) if is_metric(obj) else None  # `move_new_variables` serves layers that are not built
+    device = device or (_one_device(backend, obj) if _is_built(obj) else None)
     result = add()
     if device is None:
         return result
     for leaf in backend.leaves(obj):
         if leaf.follows is None:
-            _carry(backend, leaf, device)
+            _move_leaf(backend, leaf, device)
     for _, part in contents.parts(obj):
         if not _has_values(contents, part):
-            _note(part, device)
+            _set_planned(part, device)
     return result
 
 
@@ -112,34 +110,34 @@ def move_states_to_weights(backend: Backend, obj: Any) -> None:
     """Move the states of a model or optimizer to the devices of the weights that they belong to."""
     for leaf in backend.leaves(obj):
         if leaf.kind == "state" and leaf.follows is not None:
-            _carry(backend, leaf, backend.device_of(leaf.follows))
+            _move_leaf(backend, leaf, backend.device_of(leaf.follows))
 
 
-def _carry(backend: Backend, leaf: Any, device: Device) -> None:
+def _move_leaf(backend: Backend, leaf: Any, device: Device) -> None:
     x = leaf.read()
     if backend.device_of(x) is not device:
         leaf.write(activations.carry(x, device))
 
 
-def _note(part: Any, home: Device | None) -> None:
+def _set_planned(part: Any, device: Device | None) -> None:
     """Set or delete the attribute directly: Keras tracks attributes that are set in the usual way."""
-    if home is None:
-        vars(part).pop(_HOME, None)
+    if device is None:
+        vars(part).pop(_PLANNED, None)
     else:
-        vars(part)[_HOME] = home
+        vars(part)[_PLANNED] = device
 
 
-def _above(homes: dict[str, Device], path: str) -> Device | None:
+def _nearest_planned(planned: dict[str, Device], path: str) -> Device | None:
     """Return the device of the nearest part above a path."""
     while True:
-        if path in homes:
-            return homes[path]
+        if path in planned:
+            return planned[path]
         if not path:
             return None
         path = path.rpartition(".")[0]
 
 
-def _wanted(where: Callable[[str], Device], path: str) -> Device | None:
+def _planned_or_none(where: Callable[[str], Device], path: str) -> Device | None:
     """Return the device of a part without variables; None if the placement only names leaves."""
     try:
         return where(path)

@@ -38,48 +38,50 @@ def clone_objects(
     Raises:
         UnsupportedError: Keras or Python cannot copy one of them, or an optimizer is to be copied without its model.
     """
-    made: dict[int, Any] = {}
-    twins: dict[int, Any] = {}
+    clones: dict[int, Any] = {}
+    new_variables: dict[int, Any] = {}
     before = random.getstate()  # Keras uses this generator for the seeds of initializers that are not used
     try:
         for obj in objects:
             if is_variable(obj):
-                made[id(obj)] = _variable(backend, obj)
+                clones[id(obj)] = _clone_variable(backend, obj)
             elif not is_optimizer(obj):
-                made[id(obj)] = _model(backend, contents, obj, twins, copy)
+                clones[id(obj)] = _clone_model(backend, contents, obj, new_variables, copy)
         for obj in objects:
-            if id(obj) not in made:
-                its = _its_models(objects, made, obj)
-                made[id(obj)] = its or _optimizer(backend, contents, obj, twins)
+            if id(obj) not in clones:
+                compiled = _optimizer_of_clone(objects, clones, obj)
+                clones[id(obj)] = compiled or _clone_optimizer(backend, contents, obj, new_variables)
     except Exception as error:
         if isinstance(error, DevshimError) or not backend.is_out_of_memory(error):
             raise
         raise messages.out_of_memory_for_clones(backend, objects) from error
     finally:
         random.setstate(before)
-    return [made[id(obj)] for obj in objects]
+    return [clones[id(obj)] for obj in objects]
 
 
-def _model(backend: Backend, contents: Contents, model: Any, twins: dict[int, Any], copy: Callable[[Any], Any]) -> Any:
+def _clone_model(
+    backend: Backend, contents: Contents, model: Any, new_variables: dict[int, Any], copy: Callable[[Any], Any]
+) -> Any:
     try:
         new = copy(model)
-        pairs = _pairs(contents, model, new)
+        pairs = _match_variables(contents, model, new)
     except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
         raise UnsupportedError(
             f"this {type(model).__name__} cannot be cloned: {error}",
             "define get_config in its class (Keras guide: 'Making new layers and models via subclassing'), or create "
             "another one and set its weights",
         ) from error
-    twins.update(pairs)
+    new_variables.update(pairs)
     compiled = dict(contents.compiled_parts(new))
     for path, old in contents.compiled_parts(model):
         if path in compiled and old.optimizer is not None and old.optimizer.built:
-            _build(contents, compiled[path].optimizer, old.optimizer, twins)
+            _build_optimizer(contents, compiled[path].optimizer, old.optimizer, new_variables)
     _copy_values(backend, model, new)
     return new
 
 
-def _variable(backend: Backend, variable: Any) -> Any:
+def _clone_variable(backend: Backend, variable: Any) -> Any:
     """Return a variable of the same class and options, with its own value on the same device."""
     new = type(variable)(
         "zeros",
@@ -100,7 +102,7 @@ def rebuild_layer(contents: Contents, layer: Any) -> Any:
     """Return a layer with the same configuration, built for the same shapes, and compiled if the original is."""
     known = inspect.signature(type(layer)).parameters
     if "name" in known or any(each.kind is each.VAR_KEYWORD for each in known.values()):
-        return _deserialized(contents, layer)
+        return _rebuild_from_config(contents, layer)
     # The constructor does not accept a layer's standard options, which Keras would pass and fail.
     new = type(layer)(**{name: value for name, value in layer.get_config().items() if name in known})
     if layer.built and layer.get_build_config():
@@ -108,7 +110,7 @@ def rebuild_layer(contents: Contents, layer: Any) -> Any:
     return new
 
 
-def _deserialized(contents: Contents, layer: Any) -> Any:
+def _rebuild_from_config(contents: Contents, layer: Any) -> Any:
     from keras.src.saving.object_registration import CustomObjectScope
     from keras.src.saving.serialization_lib import (
         ObjectSharingScope,
@@ -128,7 +130,7 @@ def _is_custom(cls: type) -> bool:
     return getattr(sys.modules.get("keras"), "__name__", "keras") != cls.__module__.partition(".")[0]
 
 
-def _pairs(contents: Contents, old: Any, new: Any) -> dict[int, Any]:
+def _match_variables(contents: Contents, old: Any, new: Any) -> dict[int, Any]:
     """Return the copy's variable for each variable of the original, keyed by the id of the object with its data.
 
     Raises:
@@ -139,43 +141,44 @@ def _pairs(contents: Contents, old: Any, new: Any) -> dict[int, Any]:
     if [part.path for part in left] != [part.path for part in right]:
         raise ValueError("the clone has different layers")
     for (path, a), (_, b) in zip(left, right, strict=True):
-        mine, other = contents.named_variables(a), contents.named_variables(b)
-        if [each.name for each in mine] != [each.name for each in other]:
+        variables, copies = contents.named_variables(a), contents.named_variables(b)
+        if [each.name for each in variables] != [each.name for each in copies]:
             raise ValueError(f"the clone has different weights in {path!r}")
-        for x, y in zip(mine, other, strict=True):
-            mine_is, other_is = contents.owner(x.variable), contents.owner(y.variable)
-            known = None if mine_is is None else contents.owner(pairs.setdefault(id(mine_is), y.variable))
-            if mine_is is not None and known is not other_is:
+        for x, y in zip(variables, copies, strict=True):
+            owner = contents.owner(x.variable)
+            if owner is None:  # it has no value yet
+                continue
+            if contents.owner(pairs.setdefault(id(owner), y.variable)) is not contents.owner(y.variable):
                 raise ValueError(f"the clone has two weights where {path!r} shares one")
     return pairs
 
 
 def _copy_values(backend: Backend, old: Any, new: Any) -> None:
     """Copy the original's values to a copy, on their devices; leaves that Keras has not made there yet are skipped."""
-    there = {leaf.path: leaf for leaf in backend.leaves(new)}
+    targets = {leaf.path: leaf for leaf in backend.leaves(new)}
     for leaf in backend.leaves(old):
-        if leaf.path in there:
+        if leaf.path in targets:
             value = leaf.read()
-            there[leaf.path].write(backend.copy_to(value, backend.device_of(value)))
+            targets[leaf.path].write(backend.copy_to(value, backend.device_of(value)))
 
 
 # ---------------------------------------------------------------------- optimizers
-def _its_models(objects: Sequence[Any], made: dict[int, Any], optimizer: Any) -> Any:
+def _optimizer_of_clone(objects: Sequence[Any], clones: dict[int, Any], optimizer: Any) -> Any:
     """Return the optimizer of the copied model that was compiled with this one, or None."""
-    owners = (obj for obj in objects if id(obj) in made and getattr(obj, "optimizer", None) is optimizer)
-    return next((made[id(obj)].optimizer for obj in owners), None)
+    owners = (obj for obj in objects if id(obj) in clones and getattr(obj, "optimizer", None) is optimizer)
+    return next((clones[id(obj)].optimizer for obj in owners), None)
 
 
-def _optimizer(backend: Backend, contents: Contents, optimizer: Any, twins: dict[int, Any]) -> Any:
+def _clone_optimizer(backend: Backend, contents: Contents, optimizer: Any, new_variables: dict[int, Any]) -> Any:
     new = type(optimizer).from_config(optimizer.get_config())
     if optimizer.built:
-        _build(contents, new, optimizer, twins)
+        _build_optimizer(contents, new, optimizer, new_variables)
     _copy_values(backend, optimizer, new)
     return new
 
 
-def _build(contents: Contents, new: Any, old: Any, twins: dict[int, Any]) -> None:
-    variables = [twins.get(id(contents.owner(each))) for each in trained_variables(old)]
+def _build_optimizer(contents: Contents, new: Any, old: Any, new_variables: dict[int, Any]) -> None:
+    variables = [new_variables.get(id(contents.owner(each))) for each in trained_variables(old)]
     if any(each is None for each in variables):
         raise UnsupportedError(
             f"this {type(old).__name__} cannot be copied without the model whose variables it trains",

@@ -36,11 +36,11 @@ def library_of(backend: Backend, obj: Any) -> str:
 def get_extra_state(obj: Any) -> Any:
     """Return the extra state of a Keras object for a checkpoint; see `ModelBackend.facts`."""
     if is_optimizer(obj):
-        return _facts(obj)
+        return _describe_optimizer(obj)
     extra_state: dict[str, Any] = {}
     optimizer = getattr(obj, "optimizer", None)
     if optimizer is not None:
-        extra_state["optimizer"] = _facts(optimizer)
+        extra_state["optimizer"] = _describe_optimizer(optimizer)
     shapes = shapes_of(obj)
     if shapes is not None:
         extra_state["shapes"] = shapes
@@ -56,7 +56,7 @@ def create_optimizer_state(optimizer: Any, models: Sequence[Any], forms: Forms) 
     known = [list(each.trainable_variables) for each in models if hasattr(each, "trainable_variables")]
     for variables in (*known, [each for of_one in known for each in of_one]):
         if count and len(variables) == count:
-            undo = _snapshot(optimizer)
+            undo = _remember(optimizer)
             optimizer.build(variables)
             return undo
     return _nothing
@@ -66,12 +66,12 @@ def set_extra_state(obj: Any, extra_state: Any, forms: Forms) -> Callable[[], No
     """Restore the extra state of a Keras object from a checkpoint; see `ModelBackend.set_extra_state`."""
     if is_optimizer(obj):
         _require_built(obj, any(path.startswith("state.") for path in forms))
-        return _restored(obj, extra_state)
+        return _restore_settings(obj, extra_state)
     if extra_state.get("shapes") is None:
-        return _restored_with_optimizer(obj, extra_state, forms)
+        return _restore_compiled(obj, extra_state, forms)
     unbuild = build(obj, extra_state["shapes"])
     try:
-        undo = _restored_with_optimizer(obj, extra_state, forms)
+        undo = _restore_compiled(obj, extra_state, forms)
     except BaseException:
         unbuild()
         raise
@@ -83,23 +83,23 @@ def set_extra_state(obj: Any, extra_state: Any, forms: Forms) -> Callable[[], No
     return both
 
 
-def _restored_with_optimizer(obj: Any, extra_state: Any, forms: Forms) -> Callable[[], None]:
+def _restore_compiled(obj: Any, extra_state: Any, forms: Forms) -> Callable[[], None]:
     """Restore the extra state of a compiled model's optimizer from a checkpoint."""
     optimizer = getattr(obj, "optimizer", None)
     if optimizer is None or "optimizer" not in extra_state:
         return _nothing  # only the weights are wanted, or nothing else was saved
-    undo = _snapshot(optimizer)
+    undo = _remember(optimizer)
     try:
         if not optimizer.built and any(".state." in path for path in forms):
             optimizer.build(obj.trainable_variables)
-        _restored(optimizer, extra_state["optimizer"])
+        _restore_settings(optimizer, extra_state["optimizer"])
     except BaseException:
         undo()
         raise
     return undo
 
 
-def _facts(optimizer: Any) -> dict[str, Any]:
+def _describe_optimizer(optimizer: Any) -> dict[str, Any]:
     plain = {
         name: value
         for name, value in optimizer.get_config().items()
@@ -108,7 +108,7 @@ def _facts(optimizer: Any) -> dict[str, Any]:
     return {
         "class": type(optimizer).__name__,
         "settings": plain,
-        "within": {name: _facts(inner) for name, inner in wrapped_optimizers(optimizer)},
+        "within": {name: _describe_optimizer(inner) for name, inner in wrapped_optimizers(optimizer)},
     }
 
 
@@ -120,18 +120,18 @@ def _require_built(optimizer: Any, begun: bool) -> None:
         )
 
 
-def _restored(optimizer: Any, extra_state: Any) -> Callable[[], None]:
+def _restore_settings(optimizer: Any, extra_state: Any) -> Callable[[], None]:
     """Give an optimizer the saved settings, and return a function that undoes it."""
-    undo = _snapshot(optimizer)
+    undo = _remember(optimizer)
     try:
-        _set(optimizer, extra_state)
+        _set_settings(optimizer, extra_state)
     except BaseException:
         undo()
         raise
     return undo
 
 
-def _set(optimizer: Any, extra_state: Any) -> None:
+def _set_settings(optimizer: Any, extra_state: Any) -> None:
     inner = dict(wrapped_optimizers(optimizer))
     if extra_state["class"] != type(optimizer).__name__ or extra_state["within"].keys() != inner.keys():
         raise CheckpointError(
@@ -142,14 +142,14 @@ def _set(optimizer: Any, extra_state: Any) -> None:
         if name in vars(optimizer):
             setattr(optimizer, name, value)
     for name, each in inner.items():
-        _set(each, extra_state["within"][name])
+        _set_settings(each, extra_state["within"][name])
 
 
-def _snapshot(optimizer: Any) -> Callable[[], None]:
+def _remember(optimizer: Any) -> Callable[[], None]:
     """Return a function that restores an optimizer's present state, in the same lists and dictionaries."""
     before = dict(vars(optimizer))
     contents = [(x, x.copy()) for x in before.values() if isinstance(x, (list, dict))]
-    deeper = [_snapshot(inner) for _, inner in wrapped_optimizers(optimizer)]
+    deeper = [_remember(inner) for _, inner in wrapped_optimizers(optimizer)]
 
     def undo() -> None:
         vars(optimizer).clear()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "shapes_of"]
 
-_BASES: tuple[Any, ...] = (list, set, OrderedDict, dict)
+_CONTAINERS: tuple[Any, ...] = (list, set, OrderedDict, dict)
 
 
 def shapes_of(layer: Any) -> Any:
@@ -38,7 +38,7 @@ def build(layer: Any, shapes: Any) -> Undo:
     """Build a layer for the shapes of another, unless it is built, and return a function that undoes it."""
     if getattr(layer, "built", True):
         return _nothing
-    undo = _snapshot(layer)
+    undo = _remember(layer)
     try:
         layer.build_from_config(shapes)
     except BaseException:
@@ -47,7 +47,7 @@ def build(layer: Any, shapes: Any) -> Undo:
     return undo
 
 
-def _snapshot(layer: Any) -> Undo:
+def _remember(layer: Any) -> Undo:
     """Return a function that restores a layer and its sublayers, in the same lists and dictionaries.
 
     Keras's tracker is restored too: otherwise it would ignore a new variable with the same `id` as an old one.
@@ -56,26 +56,26 @@ def _snapshot(layer: Any) -> Undo:
     contents: dict[int, tuple[Any, Any]] = {}
     for _, attributes in before:
         for x in attributes.values():
-            _note(x, contents)
+            _remember_contents(x, contents)
 
     def undo() -> None:
         for attributes, old in before:
             attributes.clear()
             attributes.update(old)
         for held, content in contents.values():
-            base = next(each for each in _BASES if isinstance(held, each))
+            base = next(each for each in _CONTAINERS if isinstance(held, each))
             base.clear(held)  # not the override of Keras, which tracks its contents
             base.extend(held, content) if base is list else base.update(held, content)
 
     return undo
 
 
-def _note(x: Any, contents: dict[int, tuple[Any, Any]]) -> None:
+def _remember_contents(x: Any, contents: dict[int, tuple[Any, Any]]) -> None:
     """Store the present contents of a list, dictionary or set, and of those inside it."""
-    if isinstance(x, _BASES) and id(x) not in contents:
+    if isinstance(x, _CONTAINERS) and id(x) not in contents:
         contents[id(x)] = x, next(each for each in (list, set, dict) if isinstance(x, each))(x)
         for each in x.values() if isinstance(x, dict) else ():
-            _note(each, contents)
+            _remember_contents(each, contents)
 
 
 def _nothing() -> None:

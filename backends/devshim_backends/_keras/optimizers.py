@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["optimizer_leaves", "trained_variables", "wrapped_optimizers"]
 
-_BOOKS = ("_variables", "_trainable_variables", "_tracker", "_self_")
+_REGISTRIES = ("_variables", "_trainable_variables", "_tracker", "_self_")
 """Prefixes of attributes in which Keras and TensorFlow list every variable a second time."""
 
 
@@ -40,7 +40,7 @@ def optimizer_leaves(contents: Contents, leaves: LeavesOf, optimizer: Any, prefi
         )
     follows = [contents.owner(each) for each in trained_variables(optimizer)]
     first = follows[0] if follows else None
-    for path, number, variable in _named(optimizer):
+    for path, number, variable in _named_variables(optimizer):
         yield from leaves(prefix + path, "state", variable, first if number is None else follows[number])
     for name, inner in wrapped_optimizers(optimizer):
         for leaf in optimizer_leaves(contents, leaves, inner, f"{prefix}{name}."):
@@ -63,12 +63,12 @@ def wrapped_optimizers(optimizer: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def _named(optimizer: Any) -> list[tuple[str, int | None, Any]]:
+def _named_variables(optimizer: Any) -> list[tuple[str, int | None, Any]]:
     """Return each variable of an optimizer with its path and its model variable's number, in the order of Keras."""
     found: dict[int, tuple[str, int | None, Any]] = {}
     for name, value in vars(optimizer).items():
-        if not name.startswith(_BOOKS):
-            for path, number, variable in _in_attribute(optimizer, name, value):
+        if not name.startswith(_REGISTRIES):
+            for path, number, variable in _attribute_variables(optimizer, name, value):
                 found.setdefault(id(variable), (path, number, variable))
     own = [each for each in getattr(optimizer, "_variables", ()) if id(each) not in found]
     more = {id(each): (f"variables.{i}", None, each) for i, each in enumerate(own)}
@@ -76,7 +76,7 @@ def _named(optimizer: Any) -> list[tuple[str, int | None, Any]]:
     return [found_ for _, found_ in sorted({**found, **more}.items(), key=lambda item: order.get(item[0], len(order)))]
 
 
-def _in_attribute(optimizer: Any, name: str, value: Any) -> Iterator[tuple[str, int | None, Any]]:
+def _attribute_variables(optimizer: Any, name: str, value: Any) -> Iterator[tuple[str, int | None, Any]]:
     """Yield the variables in one attribute: a count, a list by variables' numbers, or a dictionary by their paths."""
     if is_variable(value):
         yield name.strip("_"), None, value

@@ -32,25 +32,25 @@ def wrap_method(cls: type, name: str, around: Around, passes: Callable[[], bool]
         passes: Called for each call of the method; True leaves it to Keras.
     """
     above = [each for each in cls.__mro__ if name in vars(each)][:1]
-    for owner in {*above, *(each for each in _below(cls) if name in vars(each))}:
-        theirs = vars(owner)[name]
-        if inspect.isfunction(theirs) and owner.__module__.startswith("keras.") and not hasattr(theirs, ORIGINAL):
-            setattr(owner, name, _method(theirs, around, passes))
+    for owner in {*above, *(each for each in _subclasses(cls) if name in vars(each))}:
+        original = vars(owner)[name]
+        if inspect.isfunction(original) and owner.__module__.startswith("keras.") and not hasattr(original, ORIGINAL):
+            setattr(owner, name, _method(original, around, passes))
 
 
-def _method(theirs: Call, around: Around, passes: Callable[[], bool]) -> Call:
-    @functools.wraps(theirs)
+def _method(original: Call, around: Around, passes: Callable[[], bool]) -> Call:
+    @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if passes():
-            return theirs(self, *args, **kwargs)
-        return around(theirs, self, args, kwargs)
+            return original(self, *args, **kwargs)
+        return around(original, self, args, kwargs)
 
-    setattr(method, ORIGINAL, theirs)
+    setattr(method, ORIGINAL, original)
     return method
 
 
-def _below(cls: type) -> Iterator[type]:
+def _subclasses(cls: type) -> Iterator[type]:
     children: list[type] = type.__subclasses__(cls)
     for each in children:
         yield each
-        yield from _below(each)
+        yield from _subclasses(each)

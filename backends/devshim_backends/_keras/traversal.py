@@ -139,7 +139,7 @@ class Contents:
         """Return the layers and modules directly in a layer or module, with their names."""
         if is_layer(obj):
             layers = [each for each in obj._layers if type(each).__name__ != "InputLayer"]
-            found = list(zip(_renumbered([(each.name, type(each).__name__) for each in layers]), layers, strict=True))
+            found = list(zip(_renumber([(each.name, type(each).__name__) for each in layers]), layers, strict=True))
             return found + [(name, x) for name, x in _attributes(obj) if self.is_module(x)]
         if not self.is_module(obj):
             return []  # a metric, whose contents `named_variables` lists
@@ -149,7 +149,7 @@ class Contents:
         """Return the metrics directly in a layer or module, with their names, without those from ``compile``."""
         if is_layer(obj):
             found = list(obj._metrics)
-            return list(zip(_renumbered([(each.name, type(each).__name__) for each in found]), found, strict=True))
+            return list(zip(_renumber([(each.name, type(each).__name__) for each in found]), found, strict=True))
         return [(name, x) for name, x in _attributes(obj) if is_metric(x)] if self.is_module(obj) else []
 
     def metrics_and_seeds_in(self, obj: Any) -> list[Any]:
@@ -160,22 +160,22 @@ class Contents:
     def named_variables(self, obj: Any) -> list[NamedVariable]:
         """Return the variables directly in a layer, module or metric, and the states of its random generators."""
         if is_metric(obj):
-            names = _renumbered([(each.name, "Variable") for each in obj.variables])
+            names = _renumber([(each.name, "Variable") for each in obj.variables])
             return [NamedVariable(name, each, "state") for name, each in zip(names, obj.variables, strict=True)]
         if not is_layer(obj):
-            return self._of_attributes(obj)
+            return self._attribute_variables(obj)
         trained = len(obj._trainable_variables)
         seeds = [each.state for each in obj._seed_generators]
         own = [*obj._trainable_variables, *obj._non_trainable_variables, *seeds]
-        names = _renumbered([(each.name, "Variable") for each in own])
+        names = _renumber([(each.name, "Variable") for each in own])
         made = [
             NamedVariable(name, each, "parameter" if i < trained else "buffer")
             for i, (name, each) in enumerate(zip(names, own, strict=True))
         ]
         known = {id(each.variable) for each in made} | {id(x) for layer in obj._layers for x in layer.variables}
-        return made + [each for each in self._of_attributes(obj) if id(each.variable) not in known]
+        return made + [each for each in self._attribute_variables(obj) if id(each.variable) not in known]
 
-    def _of_attributes(self, obj: Any) -> list[NamedVariable]:
+    def _attribute_variables(self, obj: Any) -> list[NamedVariable]:
         """Return the variables, seed generators and generators among the attributes of a module."""
         found = []
         for name, x in _attributes(obj):
@@ -217,7 +217,7 @@ def _items(name: str, x: Any) -> Iterator[tuple[str, Any]]:
 
 
 # ---------------------------------------------------------------------- names
-def _renumbered(named: list[tuple[str, str]]) -> list[str]:
+def _renumber(named: list[tuple[str, str]]) -> list[str]:
     """Return unique names for siblings: numbers that Keras counts per process are replaced by numbers among siblings.
 
     Args:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Tensor
 
-TAKES = frozenset({tf.float16, tf.float32, tf.float64, tf.int64})
+REDUCED_DTYPES = frozenset({tf.float16, tf.float32, tf.float64, tf.int64})
 """The dtypes that TensorFlow's NCCL operator accepts, without int32, which a function passes to it in host memory."""
 
 
-def over_cards(names: Sequence[str], xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
+def all_reduce_on_gpus(names: Sequence[str], xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
     """Return the sum or mean of tensors on several TensorFlow devices, once on each of the devices.
 
     Args:
@@ -28,7 +28,7 @@ def over_cards(names: Sequence[str], xs: Sequence[Tensor], op: str) -> Sequence[
         xs: One tensor for each device.
         op: ``"sum"`` or ``"mean"``.
     """
-    strategy, reduced = _engine(tuple(names), op)
+    strategy, reduced = _build_reducer(tuple(names), op)
     values = [tf.stop_gradient(tf.convert_to_tensor(x)) for x in xs]
     spread = strategy.experimental_distribute_values_from_function(
         lambda context: values[context.replica_id_in_sync_group]
@@ -38,7 +38,7 @@ def over_cards(names: Sequence[str], xs: Sequence[Tensor], op: str) -> Sequence[
 
 
 @lru_cache(maxsize=8)
-def _engine(names: tuple[str, ...], op: str) -> tuple[Any, Callable[[Any], Any]]:
+def _build_reducer(names: tuple[str, ...], op: str) -> tuple[Any, Callable[[Any], Any]]:
     strategy = tf.distribute.MirroredStrategy(list(names))
 
     def reduce(x: Tensor) -> Tensor:

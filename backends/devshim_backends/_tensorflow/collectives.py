@@ -16,9 +16,9 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_array_ops
 
 from devshim.devices.dtypes import widest
-from devshim_backends._tensorflow.collective_ops import TAKES, over_cards
+from devshim_backends._tensorflow.collective_ops import REDUCED_DTYPES, all_reduce_on_gpus
 from devshim_backends._tensorflow.locations import EAGER, ON_HOST
-from devshim_backends._tensorflow.tensors import TensorflowTensors, placed
+from devshim_backends._tensorflow.tensors import TensorflowTensors, mark_placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _OPS: dict[str, Any] = {"sum": tf.add, "mean": tf.add, "max": tf.maximum, "min": tf.minimum}
 
-_UNPACKED = {"int8", "uint8", "uint16"}
+_NOT_STACKED = {"int8", "uint8", "uint16"}
 """The dtypes for which a GPU has the operator Concat but not Pack (2.21)."""
 
 
@@ -37,33 +37,33 @@ class TensorflowCollectives(TensorflowTensors):
     """The mixin for collectives."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
-        with self._at(x):
+        with self._scope_of(x):
             part = (slice(None),) * axis + (slice(start, stop),)
-            return self._as_bits(lambda xs: xs[0][part], [tf.convert_to_tensor(x)])
+            return self._move_bits(lambda xs: xs[0][part], [tf.convert_to_tensor(x)])
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
-        with self._at(xs[0]):
+        with self._scope_of(xs[0]):
             if len(xs) == 1:  # TensorFlow would return the tensor itself
                 return self.copy_to(xs[0], self.device_of(xs[0]))
-            joined = self._as_bits(lambda xs: tf.concat(xs, axis), [tf.convert_to_tensor(x) for x in xs])
-            return self._brought(joined, xs[0])
+            joined = self._move_bits(lambda xs: tf.concat(xs, axis), [tf.convert_to_tensor(x) for x in xs])
+            return self._move_result(joined, xs[0])
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
-        with self._at(xs[0]):
-            return self._brought(self._as_bits(tf.stack, [tf.convert_to_tensor(x) for x in xs]), xs[0])
+        with self._scope_of(xs[0]):
+            return self._move_result(self._move_bits(tf.stack, [tf.convert_to_tensor(x) for x in xs]), xs[0])
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
-        with self._at(xs[0]):
+        with self._scope_of(xs[0]):
             values = [tf.stop_gradient(tf.convert_to_tensor(x)) for x in xs]
             if len(values) == 1:
                 return self.copy_to(values[0], self.device_of(values[0]))
-            made = reduce(_OPS[op], values)
-            return self._brought(made / tf.cast(len(xs), made.dtype) if op == "mean" else made, xs[0])
+            result = reduce(_OPS[op], values)
+            return self._move_result(result / tf.cast(len(xs), result.dtype) if op == "mean" else result, xs[0])
 
     def detached_copy(self, x: Tensor) -> Tensor:
         if type(x) is EAGER:
             return x  # it cannot change, and tapes refer to the tensors that they need
-        with self._at(x):
+        with self._scope_of(x):
             return tf.stop_gradient(tf.convert_to_tensor(x))  # the variable's current value, which it may replace
 
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
@@ -81,39 +81,44 @@ class TensorflowCollectives(TensorflowTensors):
         return read, np.dtype(dtype.as_numpy_dtype)
 
     def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
-        with self._at(xs[0]):
+        with self._scope_of(xs[0]):
             names = {self.dtype_name(x) for x in xs}
             name = widest(names)
-            if names == {name} and name not in _UNPACKED and not any(len(x.shape) for x in xs):
+            if names == {name} and name not in _NOT_STACKED and not any(len(x.shape) for x in xs):
                 return gen_array_ops.pack(list(xs))  # one operator for all the scalars
             dtype = tf.as_dtype(name)
             return tf.concat([tf.reshape(tf.cast(x, dtype), [1]) for x in xs], 0)
 
     def ran_on(self, x: Tensor) -> Device | None:
-        return self.named(x.device) if type(x) is EAGER and x.dtype in ON_HOST else None
+        return self.device_named(x.device) if type(x) is EAGER and x.dtype in ON_HOST else None
 
-    def _as_bits(self, move: Callable[[list[Tensor]], Tensor], xs: list[Tensor]) -> Tensor:
+    def _move_bits(self, move: Callable[[list[Tensor]], Tensor], xs: list[Tensor]) -> Tensor:
         """Return the result of an operator that only moves numbers; int32 tensors on a GPU are passed as float32.
 
         TensorFlow's GPU operators read int32 from host memory, and leave int32 results there (2.21).
         """
         first = xs[0]
-        if type(first) is not EAGER or first.dtype != tf.int32 or not self.is_card(self.device_of(first)):
+        if type(first) is not EAGER or first.dtype != tf.int32 or not self.is_accelerator(self.device_of(first)):
             return move(xs)
         return tf.bitcast(move([tf.bitcast(x, tf.float32) for x in xs]), tf.int32)
 
-    def _brought(self, made: Tensor, x: Tensor) -> Tensor:
+    def _move_result(self, result: Tensor, x: Tensor) -> Tensor:
         """Return a result in the memory of a tensor's device, in whose scope the caller is."""
-        if type(made) is not EAGER or made.dtype not in ON_HOST or self.device_of(made) is self.device_of(x):
-            return made
-        return placed(made._copy())
+        if type(result) is not EAGER or result.dtype not in ON_HOST or self.device_of(result) is self.device_of(x):
+            return result
+        return mark_placed(result._copy())
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
-        if op not in ("sum", "mean") or self.simulated or xs[0].dtype not in TAKES or not tf.executing_eagerly():
+        if (
+            op not in ("sum", "mean")
+            or self.simulated
+            or xs[0].dtype not in REDUCED_DTYPES
+            or not tf.executing_eagerly()
+        ):
             return None
-        return over_cards([str(self.to_native(self.device_of(x))) for x in xs], xs, op)
+        return all_reduce_on_gpus([str(self.to_native(self.device_of(x))) for x in xs], xs, op)
 
-    def _at(self, x: Tensor) -> AbstractContextManager[object]:
+    def _scope_of(self, x: Tensor) -> AbstractContextManager[object]:
         """Return the scope of a tensor's device; inside a ``tf.function`` the function's scope stays."""
         if self.is_tracer(x):
             return nullcontext()

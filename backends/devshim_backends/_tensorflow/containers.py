@@ -26,7 +26,7 @@ class TensorflowContainers(Backend):
 
     def tree_flatten_one_level(self, node: object) -> Flat | None:
         if isinstance(node, _COMPOSITE):
-            return _of_composite(node)
+            return _flatten_composite(node)
         cls: Any = type(node)
         if hasattr(cls, "__tf_flatten__") and hasattr(cls, "__tf_unflatten__"):
             metadata, components = node.__tf_flatten__()  # type: ignore[attr-defined]
@@ -35,14 +35,18 @@ class TensorflowContainers(Backend):
         return None
 
 
-def _of_composite(node: Any) -> Flat | None:
+def _flatten_composite(node: Any) -> Flat | None:
     parts = tf.nest.flatten(node, expand_composites=True)
     if any(part.dtype in _HANDLES for part in parts):
         return None
-    return _keys(node, len(parts)), parts, lambda new: tf.nest.pack_sequence_as(node, new, expand_composites=True)
+    return (
+        _field_names(node, len(parts)),
+        parts,
+        lambda new: tf.nest.pack_sequence_as(node, new, expand_composites=True),
+    )
 
 
-def _keys(node: Any, count: int) -> list[Any]:
+def _field_names(node: Any, count: int) -> list[Any]:
     """Return the names of an extension type's fields, with numbers for fields of several tensors, or only numbers."""
     if not isinstance(node, tf.experimental.ExtensionType):
         return list(range(count))

@@ -8,12 +8,11 @@ Requirements this module answers:
 * Lengths and values are those of the array API. Ranges are computed in 64 bits (``tf.range(0., .3, .1)`` uses 32), an
   empty range is not an error, and integers that do not fit int32, TensorFlow's default, become int64.
 * A GPU has no operator that fills uint32 and uint64, and none that allocates some other dtypes (2.21). TensorFlow makes
-  these on the host and copies them, unless soft placement is off; in that case `_made_anyway` does it.
+  these on the host and copies them, unless soft placement is off; in that case `_create_or_copy` does it.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +20,10 @@ import tensorflow as tf
 
 from devshim.errors import ConversionError, messages
 from devshim_backends._tensorflow.scopes import TensorflowScopes
-from devshim_backends._tensorflow.simulation.memory import LOCAL
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
@@ -49,84 +47,68 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
         return isinstance(value, tf.DType)
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device), LOCAL.aside:
-            with _reading():
-                made = tf.constant(*_prepared(values, dtype))
-            return self.made(made, device)
+        return self.create(device, lambda: _constant(values, dtype))
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         if tf.is_symbolic_tensor(x):
             return tf.cast(x, dtype)
-        where = self.device_of(x)
-        with self.making(where), LOCAL.aside:
-            made = tf.cast(x, dtype)
-            return self.made(made, where)
+        return self.create(self.device_of(x), lambda: tf.cast(x, dtype))
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device), LOCAL.aside:
-            sizes = tf.constant(shape, tf.int32)
-            made = self._made_anyway(
-                lambda: tf.raw_ops.Empty(shape=sizes, dtype=dtype or tf.float32, init=False), device
-            )
-            return self.made(made, device)
+        def allocate() -> Tensor:
+            return tf.raw_ops.Empty(shape=tf.constant(shape, tf.int32), dtype=dtype or tf.float32, init=False)
+
+        return self._create_or_copy(device, allocate)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device), LOCAL.aside:
-            with _reading():
-                number = tf.constant(*_prepared(value, dtype))
-            made = self._made_anyway(lambda: tf.fill(shape, number), device)
-            return self.made(made, device)
+        return self._create_or_copy(device, lambda: tf.fill(shape, _constant(value, dtype)))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device), LOCAL.aside:
-            made = self._made_anyway(lambda: tf.zeros(shape, dtype or tf.float32), device)
-            return self.made(made, device)
+        return self._create_or_copy(device, lambda: tf.zeros(shape, dtype or tf.float32))
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device), LOCAL.aside:
-            made = self._made_anyway(lambda: tf.ones(shape, dtype or tf.float32), device)
-            return self.made(made, device)
+        return self._create_or_copy(device, lambda: tf.ones(shape, dtype or tf.float32))
 
-    def _made_anyway(self, make: Callable[[], Tensor], device: Device) -> Tensor:
-        """Return the result of an operator, which runs on the host if a GPU lacks the operator."""
-        try:
-            return make()
-        except tf.errors.InvalidArgumentError as error:
-            if not self.is_card(device) or "Could not satisfy device specification" not in str(error):
-                raise
-        with tf.device("/CPU:0"):
-            return make()
+    def _create_or_copy(self, device: Device, make: Callable[[], Tensor]) -> Tensor:
+        """Return a tensor that a function makes; it runs on the host, and the result is copied, if a GPU cannot."""
+
+        def make_somewhere() -> Tensor:
+            try:
+                return make()
+            except tf.errors.InvalidArgumentError as error:
+                if not self.is_accelerator(device) or "Could not satisfy device specification" not in str(error):
+                    raise
+            with tf.device("/CPU:0"):
+                return make()
+
+        return self.create(device, make_somewhere)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         integers = all(isinstance(value, int) for value in (start, stop, step))
-        wide = _default_integer(start, stop) if integers else tf.float32
+        computed, default = (tf.int64, _default_integer(start, stop)) if integers else (tf.float64, tf.float32)
         end = max(start, stop) if step > 0 else min(start, stop)  # tf.range refuses a stop on the wrong side
-        with self.making(device), LOCAL.aside:
-            made = tf.cast(tf.range(start, end, step, tf.int64 if integers else tf.float64), dtype or wide)
-            return self.made(made, device)
+        return self.create(device, lambda: tf.cast(tf.range(start, end, step, computed), dtype or default))
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
         values = np.linspace(start, stop, num, endpoint=endpoint)  # tf.linspace has no endpoint and refuses num=0
-        with self.making(device), LOCAL.aside:
-            with _reading():
-                made = tf.constant(*_prepared(values, dtype))
-            return self.made(made, device)
+        return self.asarray(values, dtype, device)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
         shift = max(-n_rows, min(k, n_cols))
-        with self.making(device), LOCAL.aside:
+
+        def compare() -> Tensor:
             rows, columns = tf.range(n_rows)[:, None] + shift, tf.range(n_cols)[None, :]
-            made = tf.cast(tf.equal(rows, columns), dtype or tf.float32)
-            return self.made(made, device)
+            return tf.cast(tf.equal(rows, columns), dtype or tf.float32)
+
+        return self.create(device, compare)
 
 
-@contextmanager
-def _reading() -> Iterator[None]:
-    """Raise an error which says that values cannot be read, if the code in this context fails."""
+def _constant(values: Any, dtype: Any | None) -> Tensor:
+    """Return a tensor of Python or NumPy numbers, in the scope of a device."""
     try:
-        yield
+        return tf.constant(*_prepare_values(values, dtype))
     except (OverflowError, TypeError, ValueError) as error:
         raise ConversionError(
             f"TensorFlow cannot read these values: {str(error)[:200]}",
@@ -134,7 +116,7 @@ def _reading() -> Iterator[None]:
         ) from error
 
 
-def _prepared(values: Any, dtype: Any | None) -> tuple[Any, Any | None]:
+def _prepare_values(values: Any, dtype: Any | None) -> tuple[Any, Any | None]:
     """Return Python or NumPy numbers as an array for `tf.constant`, which does not share arrays, and their dtype.
 
     Without a dtype TensorFlow chooses one, except for integers that do not fit int32. With a dtype, values are
@@ -143,10 +125,10 @@ def _prepared(values: Any, dtype: Any | None) -> tuple[Any, Any | None]:
     dtype = _default_dtype(values) if dtype is None else dtype
     if dtype is None or dtype is tf.string:
         return values, dtype
-    return _fitted(np.asarray(values), _NUMPY_DTYPES.get(dtype.name) or dtype.as_numpy_dtype), dtype
+    return _cast_checked(np.asarray(values), _NUMPY_DTYPES.get(dtype.name) or dtype.as_numpy_dtype), dtype
 
 
-def _fitted(array: np.ndarray, dtype: Any) -> np.ndarray:
+def _cast_checked(array: np.ndarray, dtype: Any) -> np.ndarray:
     """Return an array in another dtype; raise OverflowError for integers that do not fit, and do not wrap them."""
     wanted = np.dtype(dtype)
     if array.dtype.kind in "iu" and wanted.kind in "iu" and array.size:

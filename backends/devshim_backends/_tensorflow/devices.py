@@ -25,7 +25,7 @@ from devshim_backends._tensorflow.simulation.devices import SIMULATED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PLACES: dict[str, Device] = {}
+DEVICE_BY_NAME: dict[str, Device] = {}
 """Maps TensorFlow device names to `Device`. Entries are added on use; a change of the simulation clears the table."""
 
 
@@ -48,7 +48,7 @@ class TensorflowDevices(Backend):
             return 1
         if self.simulated:
             return self.simulated if kind == "gpu" else 0
-        return 0 if startup.reason(self.name, kind) else len(logical_cards(kind))
+        return 0 if startup.reason(self.name, kind) else len(logical_gpus(kind))
 
     def why_unavailable(self, kind: str) -> str:
         if kind != "gpu":
@@ -75,14 +75,14 @@ class TensorflowDevices(Backend):
 
     def from_native(self, native: object) -> Device | None:
         if isinstance(native, (tf.config.LogicalDevice, tf.config.PhysicalDevice)):
-            return self.named(native.name)
+            return self.device_named(native.name)
         if isinstance(native, (tf.DeviceSpec, tf.compat.v1.DeviceSpec)):
-            return self.named(native.to_string())
+            return self.device_named(native.to_string())
         return None
 
-    def named(self, name: str) -> Device | None:
+    def device_named(self, name: str) -> Device | None:
         """Return the `Device` for a TensorFlow device name, from a cache, or None if the text names no device."""
-        found = PLACES.get(name)
+        found = DEVICE_BY_NAME.get(name)
         if found is None:
             read = parse(name)
             if read is None:
@@ -92,10 +92,10 @@ class TensorflowDevices(Backend):
                 found = Device(ALIASES[kind.lower()], index)
             else:
                 found = Device("gpu", index - 1) if 0 < index <= self.simulated_or_removed else CPU
-            PLACES[name] = found
+            DEVICE_BY_NAME[name] = found
         return found
 
-    def is_card(self, device: Device) -> bool:
+    def is_accelerator(self, device: Device) -> bool:
         """Return True if a device is a real accelerator, whose memory is not the host's."""
         return device is not CPU and not self.simulated
 
@@ -104,7 +104,7 @@ class TensorflowDevices(Backend):
             return host.describe(self.name)
         if self.simulated:
             return host.describe_simulated(self.name, device, SIMULATED[device.index].limit)
-        details = tf.config.experimental.get_device_details(logical_cards(device.kind)[device.index])
+        details = tf.config.experimental.get_device_details(logical_gpus(device.kind)[device.index])
         model = details.get("device_name") or device.kind.upper()
         return DeviceInfo(
             device=device,
@@ -118,7 +118,7 @@ class TensorflowDevices(Backend):
         return f'"/{device.kind.upper()}:{device.index}"'
 
 
-def logical_cards(kind: str) -> list[Any]:
+def logical_gpus(kind: str) -> list[Any]:
     """Return the physical GPU behind each logical device of a kind, in order; a split GPU appears several times."""
     return [
         card

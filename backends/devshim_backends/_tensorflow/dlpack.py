@@ -24,7 +24,7 @@ from devshim.contract.fast_paths import FastPaths
 from devshim.devices.device import CPU
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
-from devshim_backends._tensorflow.devices import PLACES, logical_cards
+from devshim_backends._tensorflow.devices import DEVICE_BY_NAME, logical_gpus
 from devshim_backends._tensorflow.locations import EAGER
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors, copy_on_host
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
-_PLAIN = {tf.as_dtype(name).as_datatype_enum: (name, np.dtype(name)) for name in NAMES - {"bfloat16"}}
+_PLAIN_DTYPES = {tf.as_dtype(name).as_datatype_enum: (name, np.dtype(name)) for name in NAMES - {"bfloat16"}}
 """Maps a plain tensor's dtype number, which is faster to get than the dtype, to the dtype's name and NumPy dtype."""
-_NUMBERS = {name: number for number, (name, _) in _PLAIN.items()}
+_NUMBERS = {name: number for number, (name, _) in _PLAIN_DTYPES.items()}
 
 
 def _fast_view(x: Tensor) -> np.ndarray | None:
     """Return a NumPy view of a plain tensor (`FastPaths.numpy_view`). ``x.numpy()`` would also copy it."""
-    kinds = _PLAIN.get(x._datatype_enum())
-    if kinds is None or PLACES.get(x.backing_device) is not CPU:
+    kinds = _PLAIN_DTYPES.get(x._datatype_enum())
+    if kinds is None or DEVICE_BY_NAME.get(x.backing_device) is not CPU:
         return None
     array = x._numpy_internal()
     if type(array) is not np.ndarray or array.dtype is not kinds[1] or array.shape != x._shape_tuple():
@@ -51,8 +51,8 @@ def _fast_view(x: Tensor) -> np.ndarray | None:
 
 def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     """Return a plain tensor's capsule, dtype name and shape, or None for other tensors (`FastPaths.dlpack_export`)."""
-    kinds, where = _PLAIN.get(x._datatype_enum()), x.backing_device
-    if kinds is None or PLACES.get(where) is not CPU or not where.endswith("CPU:0"):
+    kinds, where = _PLAIN_DTYPES.get(x._datatype_enum()), x.backing_device
+    if kinds is None or DEVICE_BY_NAME.get(where) is not CPU or not where.endswith("CPU:0"):
         return None
     capsule = to_dlpack(x)
     return None if dlpack.address(capsule) % (alignment or kinds[1].itemsize) else (capsule, kinds[0], x._shape_tuple())
@@ -66,15 +66,15 @@ def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | N
     # This is `tf.experimental.dlpack.from_dlpack` without its two wrappers, which take a third of its time.
     x = TFE_FromDlpackCapsule(capsule, handle)
     faithful = x._datatype_enum() == _NUMBERS.get(dtype) and x._shape_tuple() == shape
-    return x if faithful and PLACES.get(x.backing_device) is CPU else None
+    return x if faithful and DEVICE_BY_NAME.get(x.backing_device) is CPU else None
 
 
-def _has_cuda_number(index: int) -> bool:
+def _has_same_cuda_number(index: int) -> bool:
     """Return True if CUDA gives the GPU the same number: DLPack uses CUDA's, TensorFlow gives its own (2.21).
 
     The numbers differ after ``tf.config.set_visible_devices``, and if a GPU is split into several logical devices.
     """
-    shown = logical_cards("gpu")[: index + 1]
+    shown = logical_gpus("gpu")[: index + 1]
     return bool(shown == tf.config.list_physical_devices("GPU")[: index + 1])
 
 
@@ -99,12 +99,12 @@ class TensorflowDlpack(TensorflowTensors):
                 f"DLPack has no dtype for TensorFlow's {self.dtype_name(x)}", "cast it first: tf.cast(x, 'float32')"
             )
         where, value = self.device_of(x), tf.convert_to_tensor(x)
-        if self.is_card(where) and not _has_cuda_number(where.index):
+        if self.is_accelerator(where) and not _has_same_cuda_number(where.index):
             raise ConversionError(
                 f"TensorFlow's {where} cannot be shared: CUDA uses its number for another GPU",
                 "leave out copy=False to copy it, and select GPUs with ds.set_visible_devices, for all frameworks",
             )
-        if not self.is_card(where):
+        if not self.is_accelerator(where):
             where = CPU
             if not value.backing_device.endswith("CPU:0"):
                 with tf.device("/CPU:0"):
@@ -120,19 +120,19 @@ class TensorflowDlpack(TensorflowTensors):
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
-            return self._taken(source.__dlpack__())
+            return self._import_capsule(source.__dlpack__())
         except Exception as error:
             raise messages.not_accepted(self, source, error) from error
 
-    def _taken(self, capsule: Any) -> Tensor:
+    def _import_capsule(self, capsule: Any) -> Tensor:
         offered = dlpack.read(capsule)
-        self._check(offered)
-        made = tf.experimental.dlpack.from_dlpack(capsule)
-        if made.dtype.name != offered.dtype:
-            raise BufferError(f"TensorFlow would read its {offered.dtype} as {made.dtype.name}")
-        return made
+        self._check_memory(offered)
+        result = tf.experimental.dlpack.from_dlpack(capsule)
+        if result.dtype.name != offered.dtype:
+            raise BufferError(f"TensorFlow would read its {offered.dtype} as {result.dtype.name}")
+        return result
 
-    def _check(self, offered: dlpack.TensorInfo) -> None:
+    def _check_memory(self, offered: dlpack.TensorInfo) -> None:
         """Refuse memory that TensorFlow cannot use."""
         if offered.dtype not in NAMES:
             raise BufferError(f"TensorFlow has no dtype {offered.dtype}")
@@ -140,7 +140,7 @@ class TensorflowDlpack(TensorflowTensors):
         card = kind in (dlpack.CUDA, dlpack.ROCM) and not self.simulated
         if kind != dlpack.CPU and not (card and index < self.count("gpu")):
             raise BufferError(f"TensorFlow cannot use memory of the DLPack device {offered.device}")
-        if card and not _has_cuda_number(index):
+        if card and not _has_same_cuda_number(index):
             raise BufferError(f"tf.config numbers GPUs differently from CUDA, so {offered.device} would be another GPU")
         if 0 in offered.shape:
             return

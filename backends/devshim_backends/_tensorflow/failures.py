@@ -24,7 +24,7 @@ class FullDeviceError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # ty
     """The error for a full simulated GPU."""
 
     def __init__(self, *args: Any) -> None:
-        _begin(self, tf.errors.ResourceExhaustedError, args)
+        _init_both(self, tf.errors.ResourceExhaustedError, args)
 
 
 @joined
@@ -32,10 +32,10 @@ class MixedDevicesError(DeviceMismatchError, tf.errors.InvalidArgumentError):  #
     """The error for an operator whose tensors are on different simulated GPUs."""
 
     def __init__(self, *args: Any) -> None:
-        _begin(self, tf.errors.InvalidArgumentError, args)
+        _init_both(self, tf.errors.InvalidArgumentError, args)
 
 
-def _begin(error: Any, theirs: Any, args: tuple[Any, ...]) -> None:
+def _init_both(error: Any, theirs: Any, args: tuple[Any, ...]) -> None:
     """Set up an error from ``(problem, hint)``, or from TensorFlow's ``(node, operator, message, ...)``."""
     node, operator, *text = args[:3] if len(args) > 2 else (None, None, *args)
     DevshimError.__init__(error, *text)

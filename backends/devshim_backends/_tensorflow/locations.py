@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from devshim.devices.device import CPU
 from devshim.errors import UnsupportedError, messages
-from devshim_backends._tensorflow.devices import PLACES, TensorflowDevices
+from devshim_backends._tensorflow.devices import DEVICE_BY_NAME, TensorflowDevices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ _ARRAYS = (tf.Tensor, tf.Variable, tf.__internal__.types.Tensor, *COMPOSITES)
 """The types that count as tensors. The third is the base of distributed variables and of Keras variables."""
 
 
-class TensorflowPlaces(TensorflowDevices):
+class TensorflowLocations(TensorflowDevices):
     """The part of the mixin for tensors that finds their devices."""
 
     def is_tensor(self, cls: type) -> bool:
@@ -59,23 +59,23 @@ class TensorflowPlaces(TensorflowDevices):
 
     def device_of(self, x: Tensor) -> Device:
         try:
-            return PLACES[x.backing_device]
+            return DEVICE_BY_NAME[x.backing_device]
         except (AttributeError, KeyError):
-            return self._rare_device_of(x)
+            return self._device_of_other(x)
 
-    def _rare_device_of(self, x: Tensor) -> Device:
-        """Return the device of anything but an eager tensor on a device that is in `PLACES`."""
+    def _device_of_other(self, x: Tensor) -> Device:
+        """Return the device of anything but an eager tensor on a device that is in `DEVICE_BY_NAME`."""
         parts = parts_of(x)
         if parts is not None:
             return self._shared_device(x, parts)
         if isinstance(x, EAGER):
-            return self._known(x, x.backing_device)
+            return self._device_for_name(x, x.backing_device)
         if self.is_tracer(x):
             return self._planned_device(x)
         # x is a tf.Variable, or a Keras variable, which contains one.
         variable = x if isinstance(x, tf.Variable) else x.value
-        found = self._known(variable, variable.device)
-        if self.is_card(found) and variable.dtype in ON_HOST:
+        found = self._device_for_name(variable, variable.device)
+        if self.is_accelerator(found) and variable.dtype in ON_HOST:
             return self.device_of(variable.read_value())
         return found
 
@@ -89,12 +89,12 @@ class TensorflowPlaces(TensorflowDevices):
             )
         return devices.pop()
 
-    def _known(self, x: Tensor, name: str) -> Device:
-        found = self.named(name)
+    def _device_for_name(self, x: Tensor, name: str) -> Device:
+        found = self.device_named(name)
         if found is not None:
             return found
         if not tf.executing_eagerly():
-            raise self._untold()
+            raise self._unknown_device_error()
         raise UnsupportedError(
             f"this {type(x).__name__} is on TensorFlow's device {name!r}, which devshim does not know",
             "move it with TensorFlow first: with tf.device('/CPU:0'): x = tf.identity(x)",
@@ -105,15 +105,15 @@ class TensorflowPlaces(TensorflowDevices):
         for outside, inside in getattr(x.graph, "captures", ()):
             if inside is x and outside.dtype != tf.resource:
                 return self.device_of(outside)
-        found = self.named(x.device) if x.device else None
+        found = self.device_named(x.device) if x.device else None
         # A GPU's name is not reliable with soft placement, and for operators that keep int32 on the host.
         if found is not None and found is not CPU and (found.index >= self.count(found.kind) or x.dtype in ON_HOST):
             found = None
         if found is None:
-            raise self._untold()
+            raise self._unknown_device_error()
         return found
 
-    def _untold(self) -> Exception:
+    def _unknown_device_error(self) -> Exception:
         return messages.tracing(
             self, "device_of", "place the tensor on a device inside the function first, or ask outside of it"
         )

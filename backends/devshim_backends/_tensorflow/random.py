@@ -15,7 +15,6 @@ from tensorflow.python.ops import stateful_random_ops
 
 from devshim.errors import ConversionError
 from devshim_backends._tensorflow.scopes import TensorflowScopes
-from devshim_backends._tensorflow.simulation.memory import LOCAL
 from devshim_backends._tensorflow.tensors import TensorflowTensors
 
 if TYPE_CHECKING:
@@ -27,17 +26,17 @@ class TensorflowRandom(TensorflowTensors, TensorflowScopes):
     """The mixin for random tensors."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device), LOCAL.aside:
-            made = tf.random.uniform(shape, low, high, _floating(dtype))
+        def draw() -> Tensor:
+            x = tf.random.uniform(shape, low, high, _floating_dtype(dtype))
             if low < high and (low, high) != (0, 1):
-                bound = tf.constant(low, made.dtype)
-                made = tf.where(made < tf.constant(high, made.dtype), made, bound)
-            return self.made(made, device)
+                bound = tf.constant(low, x.dtype)
+                x = tf.where(x < tf.constant(high, x.dtype), x, bound)
+            return x
+
+        return self.create(device, draw)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device), LOCAL.aside:
-            made = tf.random.normal(shape, loc, scale, _floating(dtype))
-            return self.made(made, device)
+        return self.create(device, lambda: tf.random.normal(shape, loc, scale, _floating_dtype(dtype)))
 
     def seed(self, value: int) -> None:
         tf.random.set_seed(value)
@@ -45,7 +44,7 @@ class TensorflowRandom(TensorflowTensors, TensorflowScopes):
             stateful_random_ops.global_generator.reset_from_seed(value)
 
 
-def _floating(dtype: Any | None) -> Any:
+def _floating_dtype(dtype: Any | None) -> Any:
     if dtype is None:
         return tf.float32
     if not dtype.is_floating:

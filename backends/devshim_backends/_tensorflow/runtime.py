@@ -18,14 +18,14 @@ from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim_backends._tensorflow.devices import TensorflowDevices
 from devshim_backends._tensorflow.simulation.devices import SIMULATED
-from devshim_backends._tensorflow.simulation.memory import refresh
+from devshim_backends._tensorflow.simulation.memory import update_variables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devshim.devices.device import Device
 
-_FULL = (
+_OUT_OF_MEMORY_TEXTS = (
     "Dst tensor is not initialized",  # a copy to or from a GPU, which allocates first (PrepareCopy in gpu_util.cc)
     *("failed to allocate memory", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY"),
     *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED"),
@@ -33,7 +33,7 @@ _FULL = (
 """Texts that mean a full device in TensorFlow errors (2.16 to 2.21) other than ResourceExhaustedError."""
 
 
-_NO_START = (
+_NO_START_TEXTS = (
     *("CUDA runtime implicit initialization", "failed initializing StreamExecutor", "driver version is insufficient"),
     *("cudaSetDevice() on GPU", "cudaGetDevice() failed", "cudaGetDeviceCount() failed", "CUDA_ERROR_NO_DEVICE"),
     *("CUDA_ERROR_NOT_INITIALIZED", "CUDA_ERROR_UNKNOWN", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
@@ -60,7 +60,7 @@ class TensorflowRuntime(TensorflowDevices):
         if device is CPU:
             return host.memory()
         if self.simulated:
-            refresh(SIMULATED[device.index])
+            update_variables(SIMULATED[device.index])
             return SIMULATED[device.index].info()
         if device.kind != "gpu":
             return MemoryInfo()
@@ -69,7 +69,7 @@ class TensorflowRuntime(TensorflowDevices):
         return MemoryInfo(total=total, used=known["current"], peak=known["peak"])
 
     def empty_cache(self, device: Device) -> None:
-        if self.is_card(device):
+        if self.is_accelerator(device):
             gc.collect()  # TensorFlow keeps the GPU's memory; this frees dead tensors in cycles, so it can reuse theirs
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
@@ -90,9 +90,11 @@ class TensorflowRuntime(TensorflowDevices):
         if isinstance(error, tf.errors.ResourceExhaustedError):
             return True
         kinds = (tf.errors.InternalError, tf.errors.UnknownError, RuntimeError)
-        return isinstance(error, kinds) and any(text in str(error) for text in _FULL)
+        return isinstance(error, kinds) and any(text in str(error) for text in _OUT_OF_MEMORY_TEXTS)
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
         message = str(error).partition("\n")[0]
-        unable = isinstance(error, (tf.errors.OpError, RuntimeError)) and any(text in message for text in _NO_START)
+        unable = isinstance(error, (tf.errors.OpError, RuntimeError)) and any(
+            text in message for text in _NO_START_TEXTS
+        )
         return f"TensorFlow cannot start the GPUs ({message})" if unable else None

@@ -22,16 +22,15 @@ from tensorflow.python.ops import gen_array_ops
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import ConversionError, UnsupportedError, messages
-from devshim_backends._tensorflow.devices import PLACES
-from devshim_backends._tensorflow.locations import COMPOSITES, EAGER, ON_HOST, PLACED, TensorflowPlaces, parts_of
+from devshim_backends._tensorflow.devices import DEVICE_BY_NAME
+from devshim_backends._tensorflow.locations import COMPOSITES, EAGER, ON_HOST, PLACED, TensorflowLocations, parts_of
 from devshim_backends._tensorflow.scopes import in_xla, refused_in_xla
-from devshim_backends._tensorflow.simulation.hooks import told
-from devshim_backends._tensorflow.simulation.memory import BUFFERED, LOCAL, over
+from devshim_backends._tensorflow.simulation.hooks import count_results
+from devshim_backends._tensorflow.simulation.memory import BUFFERED, LOCAL, memory_view
 from devshim_backends._tensorflow.transfers import duplicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
@@ -42,13 +41,13 @@ NAMES = frozenset(DTYPES)
 _HANDLES = frozenset({tf.string, tf.resource, tf.variant})
 """Dtypes whose tensors can only be in host memory."""
 
-_REGISTERED = 2
+_ML_DTYPES = 2
 """NumPy's ``isbuiltin`` for the dtypes of ``ml_dtypes``, for which TensorFlow can give NumPy its memory."""
 
-_DUPLICABLE = frozenset({"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int64", "uint64"})
+_DEEP_COPY_DTYPES = frozenset({"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int64", "uint64"})
 """Dtypes for which every GPU has ``DeepCopy`` (2.21)."""
 
-_CARRY: Callable[[Tensor], Tensor] = EAGER._copy
+_COPY: Callable[[Tensor], Tensor] = EAGER._copy
 _DEEP_COPY: Callable[[Tensor], Tensor] = gen_array_ops.deep_copy
 _IDENTITY: Callable[[Tensor], Tensor] = tf.identity
 
@@ -59,14 +58,18 @@ _NUMBERS = frozenset(tf.as_dtype(name).as_datatype_enum for name in NAMES if has
 
 def copy_on_host(x: Tensor) -> Tensor | None:
     """Copy a tensor of numbers within host memory, outside compiled functions; return None for other tensors."""
-    if PLACES.get(x.backing_device) is not CPU or x._datatype_enum() not in _NUMBERS or not tf.executing_eagerly():
+    if (
+        DEVICE_BY_NAME.get(x.backing_device) is not CPU
+        or x._datatype_enum() not in _NUMBERS
+        or not tf.executing_eagerly()
+    ):
         return None
     with tf.device("/CPU:0"):
-        made = _DEEP_COPY(x)
-    return made if PLACES.get(made.backing_device) is CPU else None
+        result = _DEEP_COPY(x)
+    return result if DEVICE_BY_NAME.get(result.backing_device) is CPU else None
 
 
-class TensorflowTensors(TensorflowPlaces):
+class TensorflowTensors(TensorflowLocations):
     """The mixin for tensors."""
 
     immutable = True
@@ -86,29 +89,29 @@ class TensorflowTensors(TensorflowPlaces):
     def _copier(self, x: Tensor, dtype: Any, device: Device, eager: bool) -> Callable[[Tensor], Tensor]:
         """Return a function that copies a tensor in its target's scope: usually a TensorFlow function."""
         if not eager:
-            return self._later_copier(x, device)
+            return self._traced_copier(x, device)
         if self.simulated and dtype in ON_HOST:
             copy = self._eager_copier(x, dtype, device)
-            return lambda x: placed(copy(x))
+            return lambda x: mark_placed(copy(x))
         return self._eager_copier(x, dtype, device)
 
     def _eager_copier(self, x: Tensor, dtype: Any, device: Device) -> Callable[[Tensor], Tensor]:
         if not isinstance(x, EAGER) or dtype.name not in NAMES:
-            return partial(self._copied_rarely, device=device)
+            return partial(self._copy_other, device=device)
         if self.device_of(x) is not device:
-            return _across if self.simulated else _CARRY
-        if self.is_card(device) and dtype.name not in _DUPLICABLE:
-            return partial(self._duplicated, device=device)
+            return _copy_between_simulated if self.simulated else _COPY
+        if self.is_accelerator(device) and dtype.name not in _DEEP_COPY_DTYPES:
+            return partial(self._copy_on_device, device=device)
         return _DEEP_COPY
 
-    def _later_copier(self, x: Tensor, device: Device) -> Callable[[Tensor], Tensor]:
+    def _traced_copier(self, x: Tensor, device: Device) -> Callable[[Tensor], Tensor]:
         """Return the operator that copies when the function that is being compiled is called."""
         if in_xla():
             raise messages.tracing(self, "place", "place outside the function, or leave out jit_compile=True")
         if isinstance(x, COMPOSITES):
-            return partial(self._copied_rarely, device=device)
+            return partial(self._copy_other, device=device)
         self._refuse_hosted(x, device, "place", "place")
-        return _IDENTITY if self.is_card(device) else _DEEP_COPY
+        return _IDENTITY if self.is_accelerator(device) else _DEEP_COPY
 
     def _refuse_hosted(self, x: Tensor, device: Device, call: str, verb: str) -> None:
         """Refuse dtypes that operators leave in host memory, even in a GPU's scope; outside functions they can move."""
@@ -116,17 +119,17 @@ class TensorflowTensors(TensorflowPlaces):
             instead = f"TensorFlow's operators keep {self.dtype_name(x)} in host memory: {verb} it outside the function"
             raise messages.tracing(self, call, instead)
 
-    def _copied_rarely(self, x: Tensor, device: Device) -> Tensor:
+    def _copy_other(self, x: Tensor, device: Device) -> Tensor:
         """Copy what is not a plain tensor of numbers, in the scope of its target."""
         if isinstance(x, COMPOSITES):
             return tf.nest.map_structure(lambda part: self.copy_to(part, device), x, expand_composites=True)
         here = self.device_of(x)
         value = tf.convert_to_tensor(x)
         if here is device:
-            return self._duplicated(value, device)
-        return self._duplicated(_renamed(value), device) if self.simulated else self._carried(value, device)
+            return self._copy_on_device(value, device)
+        return self._copy_on_device(_relabel(value), device) if self.simulated else self._copy_to_device(value, device)
 
-    def _duplicated(self, x: Tensor, device: Device) -> Tensor:
+    def _copy_on_device(self, x: Tensor, device: Device) -> Tensor:
         """Copy a tensor to new memory on the same device, in the device's scope."""
         if x.dtype in (tf.resource, tf.variant):
             raise UnsupportedError(
@@ -134,74 +137,70 @@ class TensorflowTensors(TensorflowPlaces):
                 "place the object to which it refers, such as the variable",
             )
         try:
-            made = duplicate.on_card(x.dtype)(x) if self.is_card(device) else _DEEP_COPY(x)
+            result = duplicate.gpu_copier(x.dtype)(x) if self.is_accelerator(device) else _DEEP_COPY(x)
         except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError):  # no kernel for 4- and 8-bit dtypes
             with tf.device("/CPU:0"):
-                made = tf.constant(x.numpy(), x.dtype)
-        return made if self.arrived(made, device) else self._carried(made, device)
+                result = tf.constant(x.numpy(), x.dtype)
+        return result if self.is_in_memory_of(result, device) else self._copy_to_device(result, device)
 
-    def _carried(self, x: Tensor, device: Device) -> Tensor:
+    def _copy_to_device(self, x: Tensor, device: Device) -> Tensor:
         """Copy a tensor to another device's memory, in the scope of that device."""
         try:
             return x._copy()
         except (RuntimeError, tf.errors.OpError) as error:
             if self.is_out_of_memory(error) or x.dtype.name in NAMES:
                 raise
-            raise self._not_on(x, device) from error
+            raise self._wrong_device_error(x, device) from error
 
-    def arrived(self, made: Tensor, device: Device) -> bool:
+    def is_in_memory_of(self, result: Tensor, device: Device) -> bool:
         """Return True if a tensor made in a device's scope is in its memory, as some operators leave it on the host."""
-        if not isinstance(made, EAGER):
+        if not isinstance(result, EAGER):
             if in_xla():
                 raise refused_in_xla(self)
-            self._refuse_hosted(made, device, "zeros and similar functions", "create")
+            self._refuse_hosted(result, device, "zeros and similar functions", "create")
             return True
-        if self.device_of(made) is device:
+        if self.device_of(result) is device:
             return True
-        if self.is_card(device) and made.dtype in _HANDLES:
-            raise self._not_on(made, device)
+        if self.is_accelerator(device) and result.dtype in _HANDLES:
+            raise self._wrong_device_error(result, device)
         return False
 
-    def making(self, device: Device) -> AbstractContextManager[object]:
-        """Return the scope for operators that make one tensor, which then has to be passed to `made`.
+    def create(self, device: Device, make: Callable[[], Tensor]) -> Tensor:
+        """Return the tensor that a function makes in the scope of a device, in that device's memory.
 
-        The caller also enters ``LOCAL.aside``, so that only that tensor counts on a simulated GPU: a real GPU would
-        have shapes and bounds in host memory.
+        On a simulated GPU only the result counts: a real GPU would have shapes and bounds in host memory.
         """
-        entered: AbstractContextManager[object] = tf.device(self.to_native(device))
-        return entered
+        with tf.device(self.to_native(device)), LOCAL.intermediate:
+            result = make()
+            if not self.is_in_memory_of(result, device):
+                result = result._copy()
+            if self.simulated:
+                count_results(result, last=True)
+            return mark_placed(result)
 
-    def made(self, made: Tensor, device: Device) -> Tensor:
-        """Return a tensor that was made in the scope of a device, in that device's memory, and count it."""
-        if not self.arrived(made, device):
-            made = made._copy()
-        if self.simulated:
-            told(made, last=True)
-        return placed(made)
-
-    def _not_on(self, x: Tensor, device: Device) -> Exception:
+    def _wrong_device_error(self, x: Tensor, device: Device) -> Exception:
         return UnsupportedError(
             f"TensorFlow cannot put a {x.dtype.name} tensor on {device}", "keep it on the CPU: ds.place(x, 'cpu')"
         )
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if not copy:
-            return self._viewed(x)
-        value = x if isinstance(x, EAGER) else self._plain(x)
+            return self._view(x)
+        value = x if isinstance(x, EAGER) else self._as_eager(x)
         array = value.numpy()
         return array if isinstance(array, np.ndarray) else np.asarray(array, value.dtype.as_numpy_dtype)
 
-    def _plain(self, x: Tensor) -> Tensor:
+    def _as_eager(self, x: Tensor) -> Tensor:
         """Return the eager tensor of a variable's values; refuse values that do not have one."""
         if self.is_tracer(x):
             raise messages.tracing(self, "to_numpy", "return the tensor from the function and read it outside")
         self._require_dense(x, "NumPy")
         return tf.convert_to_tensor(x)
 
-    def _viewed(self, x: Tensor) -> np.ndarray:
+    def _view(self, x: Tensor) -> np.ndarray:
         """Return a read-only array over a tensor's own memory."""
         if not isinstance(x, EAGER):
-            self._plain(x)
+            self._as_eager(x)
         if self.device_of(x) is not CPU:
             raise messages.copy_needed(self.device_of(x), CPU)
         if not isinstance(x, EAGER):
@@ -210,9 +209,9 @@ class TensorflowTensors(TensorflowPlaces):
             )
         if x._datatype_enum() in BUFFERED:
             return np.asarray(memoryview(x))
-        if np.dtype(x.dtype.as_numpy_dtype).isbuiltin != _REGISTERED:
+        if np.dtype(x.dtype.as_numpy_dtype).isbuiltin != _ML_DTYPES:
             raise messages.cannot_share("this tensor", f"Python's buffer protocol does not support {x.dtype.name}")
-        array = over(x).reshape(x.shape)
+        array = memory_view(x).reshape(x.shape)
         array.flags.writeable = False
         return array
 
@@ -222,11 +221,10 @@ class TensorflowTensors(TensorflowPlaces):
         except TypeError as error:
             raise messages.no_dtype(self, array.dtype.name) from error
         if not copy:
-            return self._over(array, device)
-        with self.making(device), LOCAL.aside:
-            return self.made(tf.constant(array, dtype), device)  # copies, unlike DLPack
+            return self._share_array(array, device)
+        return self.create(device, lambda: tf.constant(array, dtype))  # copies, unlike DLPack
 
-    def _over(self, array: np.ndarray, device: Device) -> Tensor:
+    def _share_array(self, array: np.ndarray, device: Device) -> Tensor:
         """Return a tensor over an array's own memory."""
         if device is not CPU:
             raise messages.copy_needed(CPU, device)
@@ -253,7 +251,7 @@ class TensorflowTensors(TensorflowPlaces):
         return int(prod(size or 0 for size in x.shape) * tf.as_dtype(x.dtype).size)
 
     def synchronize(self, device: Device) -> None:
-        if self.is_card(device) and self.started():
+        if self.is_accelerator(device) and self.started():
             tf.test.experimental.sync_devices()
 
     def _require_dense(self, x: Tensor, whom: str) -> None:
@@ -265,22 +263,22 @@ class TensorflowTensors(TensorflowPlaces):
         self.device_of(x)  # refuses values that are spread over devices
 
 
-def _across(x: Tensor) -> Tensor:
+def _copy_between_simulated(x: Tensor) -> Tensor:
     """Copy a tensor of another simulated device, in the scope of the target."""
-    return _DEEP_COPY(_renamed(x))
+    return _DEEP_COPY(_relabel(x))
 
 
-def placed(x: Tensor) -> Tensor:
+def mark_placed(x: Tensor) -> Tensor:
     """Return a tensor that devshim put on its device, marked if an operator's result of its dtype is on the host."""
     if isinstance(x, EAGER) and x.dtype in ON_HOST:
         setattr(x, PLACED, True)
     return x
 
 
-def _renamed(x: Tensor) -> Tensor:
+def _relabel(x: Tensor) -> Tensor:
     """Return the same memory under the name of the simulated device whose scope is active."""
-    with LOCAL.aside:
-        return _CARRY(x)
+    with LOCAL.intermediate:
+        return _COPY(x)
 
 
 def _deep_copy_gradient(op: Any, gradient: Tensor) -> Tensor:

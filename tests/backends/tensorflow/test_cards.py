@@ -12,18 +12,13 @@ import pytest
 import devshim as ds
 from devshim.devices import startup
 from devshim.errors import DeviceMismatchError
-from devshim.registry import registry, unstarted
+from devshim.registry import unstarted
 from devshim.testing.values import sample
 from devshim.transfers import dlpack
 
 tf = pytest.importorskip("tensorflow")
 
 pytestmark = pytest.mark.usefixtures("two_cards")
-
-
-@pytest.fixture
-def adapter() -> Any:
-    return registry.load("tensorflow")
 
 
 # ---------------------------------------------------------------------------------------------- int32 on the host
@@ -54,7 +49,7 @@ def hosted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("device", ["gpu:0", "gpu:1"])
-def test_int32_is_gathered_on_a_card(hosted: list[Any], device: str) -> None:
+def test_int32_results_of_gather_are_on_the_gpu(hosted: list[Any], device: str) -> None:
     labels = [ds.from_numpy(np.arange(3, dtype="int32"), device) for _ in range(2)]
     found = ds.gather(labels, device)
     assert hosted
@@ -66,7 +61,7 @@ def test_int32_is_gathered_on_a_card(hosted: list[Any], device: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["narrow", "concatenate", "stack_tensors"])
-def test_int32_of_a_card_is_cut_and_joined_there(
+def test_int32_on_a_gpu_is_split_and_joined_there(
     adapter: Any, hosted: list[Any], monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """Every bit is preserved, without an operator that reads int32 from host memory."""
@@ -74,7 +69,7 @@ def test_int32_of_a_card_is_cut_and_joined_there(
     x, slices = ds.from_numpy(values), []
     own = tf.Tensor.__getitem__
     monkeypatch.setattr(type(x), "__getitem__", lambda x, key: slices.append(x.dtype) or own(x, key))
-    monkeypatch.setattr(type(adapter), "is_card", lambda self, device: True)
+    monkeypatch.setattr(type(adapter), "is_accelerator", lambda self, device: True)
     found, expected = {
         "narrow": lambda: (adapter.narrow(x, 1, 1, 2), values[:, 1:]),
         "concatenate": lambda: (adapter.concatenate([x, x], 0), np.concatenate([values, values])),
@@ -88,7 +83,7 @@ def test_int32_of_a_card_is_cut_and_joined_there(
 
 
 @pytest.mark.parametrize("op", ["sum", "max", "min"])
-def test_int32_is_reduced_on_its_cards(hosted: list[Any], op: Any) -> None:
+def test_int32_is_reduced_on_its_gpus(hosted: list[Any], op: Any) -> None:
     xs = [ds.from_numpy(np.array([2, 4], "int32"), f"gpu:{i}") for i in range(2)]
     ds.all_reduce_(xs, op)
     assert hosted
@@ -104,7 +99,7 @@ def behind(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_log_of_a_card_takes_int32_that_was_computed_there(behind: None, named: bool) -> None:
+def test_a_metric_log_accepts_int32_computed_on_its_gpu(behind: None, named: bool) -> None:
     log = ds.MetricLog("gpu:0" if named else None)
     for i in range(3):
         with tf.device(ds.gpu(0).native()):
@@ -140,17 +135,17 @@ OTHER = [
 
 
 @pytest.mark.parametrize("error", FULL, ids=str)
-def test_what_a_full_card_says(adapter: Any, error: Exception) -> None:
+def test_errors_of_a_full_gpu_are_recognized(adapter: Any, error: Exception) -> None:
     """Copies allocate where only an InternalError comes out (gpu_util.cc), and libraries have messages of their own."""
     assert adapter.is_out_of_memory(error)
 
 
 @pytest.mark.parametrize("error", OTHER, ids=repr)
-def test_what_it_does_not_say(adapter: Any, error: Exception) -> None:
+def test_other_errors_are_not_out_of_memory(adapter: Any, error: Exception) -> None:
     assert not adapter.is_out_of_memory(error)
 
 
-def test_a_copy_to_a_full_card_is_out_of_memory(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_to_a_full_gpu_is_out_of_memory(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """`place` raises it with the number of bytes, and `shrink_batch` continues with a smaller batch."""
     x = ds.zeros(8)
     own = type(adapter).copy_to
@@ -177,7 +172,7 @@ NO_START = [
 
 
 @pytest.mark.parametrize("error", NO_START, ids=str)
-def test_a_card_that_does_not_start_is_not_found(
+def test_a_gpu_that_does_not_start_is_not_found(
     adapter: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """TensorFlow lists GPUs without starting them, so the first copy or query fails."""
@@ -197,7 +192,7 @@ def test_a_card_that_does_not_start_is_not_found(
     for name in ("copy_to", "zeros", "memory", "describe", "synchronize", "empty_cache"):
         monkeypatch.setattr(type(adapter), name, failing(getattr(type(adapter), name)))
     monkeypatch.setattr(adapter, "simulated", 0)
-    monkeypatch.setattr(devices, "logical_cards", lambda kind: [None, None])
+    monkeypatch.setattr(devices, "logical_gpus", lambda kind: [None, None])
     calls = (
         lambda: ds.place(x, "gpu:1"),
         lambda: ds.zeros(3, device="gpu:1"),
@@ -217,13 +212,15 @@ def test_a_card_that_does_not_start_is_not_found(
         assert caught.value.__cause__ is error
 
 
-def test_another_error_of_a_card_stays_what_it_is(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_error_is_not_a_failed_start(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert adapter.why_unable_to_start(tf.errors.InternalError(None, None, "Blas GEMM launch failed")) is None
     assert adapter.why_unable_to_start(ValueError("cudaSetDevice() on GPU:0 failed")) is None
 
 
 @pytest.mark.parametrize("told", [None, "the NVIDIA driver's CUDA does not start (CUDA_ERROR_UNKNOWN)"])
-def test_cards_that_tensorflow_does_not_list(adapter: Any, monkeypatch: pytest.MonkeyPatch, told: str | None) -> None:
+def test_gpus_that_tensorflow_does_not_list_are_explained(
+    adapter: Any, monkeypatch: pytest.MonkeyPatch, told: str | None
+) -> None:
     """NVML shows them: either the driver's CUDA does not start, or TensorFlow's libraries do not."""
     from devshim.devices import cuda, nvml
 
@@ -267,7 +264,7 @@ def on_a_card(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(tensors, "_DEEP_COPY", deep_copy)
     monkeypatch.setattr(tensors.gen_array_ops, "deep_copy", deep_copy)
-    monkeypatch.setattr(type(adapter), "is_card", lambda self, device: True)
+    monkeypatch.setattr(type(adapter), "is_accelerator", lambda self, device: True)
     monkeypatch.setattr(tensors.EAGER, "numpy", lambda x: pytest.fail("it went by way of the host"))
 
 
@@ -277,7 +274,7 @@ def address(x: Any) -> int:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(4,), (), (0, 3), (2, 3)], ids=str)
-def test_a_copy_on_a_card_stays_there(
+def test_a_copy_on_a_gpu_does_not_leave_it(
     adapter: Any, dtype: str, shape: tuple[int, ...], request: pytest.FixtureRequest
 ) -> None:
     """A dtype without a kernel of its own is copied as another dtype of its width, bit for bit."""
@@ -291,7 +288,7 @@ def test_a_copy_on_a_card_stays_there(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
-def test_gradients_flow_through_a_copy_on_a_card(adapter: Any, dtype: str, on_a_card: None) -> None:
+def test_gradients_flow_through_a_copy_on_a_gpu(adapter: Any, dtype: str, on_a_card: None) -> None:
     x = tf.constant([1, 2], dtype)
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -304,7 +301,7 @@ def test_gradients_flow_through_a_copy_on_a_card(adapter: Any, dtype: str, on_a_
     ("shown", "index", "same"),
     [("01", 0, True), ("01", 1, True), ("1", 0, False), ("10", 0, False), ("02", 1, False), ("00", 1, False)],
 )
-def test_cards_are_exchanged_under_cudas_numbers(
+def test_dlpack_uses_cuda_device_numbers(
     adapter: Any, monkeypatch: pytest.MonkeyPatch, shown: str, index: int, same: bool
 ) -> None:
     """Trap: DLPack's ids are CUDA's, and TensorFlow uses its own, of the GPUs that tf.config shows."""
@@ -312,8 +309,8 @@ def test_cards_are_exchanged_under_cudas_numbers(
 
     x = ds.zeros(64)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list("0123"))
-    monkeypatch.setattr(dlpack_module, "logical_cards", lambda kind: list(shown))
-    monkeypatch.setattr(type(adapter), "is_card", lambda self, device: True)
+    monkeypatch.setattr(dlpack_module, "logical_gpus", lambda kind: list(shown))
+    monkeypatch.setattr(type(adapter), "is_accelerator", lambda self, device: True)
     monkeypatch.setattr(type(adapter), "device_of", lambda self, x: ds.gpu(index))
     offered = dlpack.TensorInfo(
         device=(dlpack.CUDA, index), dtype="float32", shape=(64,), strides=(1,), address=64, read_only=False
@@ -322,9 +319,9 @@ def test_cards_are_exchanged_under_cudas_numbers(
     monkeypatch.setattr(type(adapter), "count", lambda self, kind: len(shown))
     if same:
         assert adapter.to_dlpack(x).__dlpack_device__()[1] == index
-        adapter._check(offered)
+        adapter._check_memory(offered)
         return
     with pytest.raises(ds.ConversionError, match="uses its number for another GPU"):
         adapter.to_dlpack(x)
     with pytest.raises(BufferError, match=r"numbers GPUs differently from CUDA"):
-        adapter._check(offered)
+        adapter._check_memory(offered)

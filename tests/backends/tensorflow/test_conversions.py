@@ -33,7 +33,7 @@ def _learned():
     ds.use(None)
 
 
-def test_writes_to_the_array_are_seen_and_none_are_made_by_numpy(no_long_way):
+def test_shared_memory_shows_writes_and_is_read_only_in_numpy(no_long_way):
     a = at_offset(PLAIN, 0)
     x = ds.convert(a, "tensorflow", copy=False)
     a[0, 0] = 7
@@ -44,7 +44,7 @@ def test_writes_to_the_array_are_seen_and_none_are_made_by_numpy(no_long_way):
         b[...] = 1
 
 
-def test_memory_outlives_whoever_lent_it(no_long_way):
+def test_shared_memory_outlives_its_owner(no_long_way):
     x, a = ds.convert(at_offset(PLAIN, 0), "tensorflow"), ds.convert(tf.range(1000.0), "numpy")
     gc.collect()
     [np.full(100, -1, "f4"), tf.fill((1000,), -1.0)]
@@ -52,7 +52,7 @@ def test_memory_outlives_whoever_lent_it(no_long_way):
     assert a[999] == 999
 
 
-def test_memory_that_is_not_aligned_is_never_taken():
+def test_unaligned_memory_is_never_shared():
     """An operator that read it would crash."""
     raw = at_offset(np.arange(20, dtype="float32"), 0)
     for start in range(1, 5):
@@ -73,7 +73,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_values_are_kept_whatever_is_odd(odd):
+def test_unusual_tensors_keep_their_values(odd):
     x = ODD[odd]()
     y = ds.convert(x, "numpy")
     assert type(y) is np.ndarray
@@ -83,13 +83,13 @@ def test_values_are_kept_whatever_is_odd(odd):
 
 
 @pytest.mark.parametrize("text", [["a"], []])
-def test_text_is_refused_and_ends_no_process(text):
+def test_text_is_refused_without_a_crash(text):
     for target in ("numpy",):
         with pytest.raises((ds.ConversionError, ds.CopyNeededError)):
             ds.convert(tf.constant(text, tf.string), target, copy=False)
 
 
-def test_a_variable_that_is_assigned_to_does_not_change_what_was_viewed():
+def test_an_assignment_to_a_variable_does_not_change_a_view():
     x = tf.Variable([1.0, 2.0])
     y = ds.convert(x, "numpy")
     z = ds.convert(x.read_value(), "numpy")
@@ -97,7 +97,7 @@ def test_a_variable_that_is_assigned_to_does_not_change_what_was_viewed():
     assert (y.tolist(), z.tolist()) == ([1, 2], [1, 2])
 
 
-def test_a_refusal_before_tensorflow_has_started_does_no_harm():
+def test_a_refusal_before_the_start_of_tensorflow_is_harmless():
     """The fast path is known from then on, and TensorFlow crashes if it is given a missing context."""
     code = """
 import numpy as np, devshim as ds
@@ -114,7 +114,7 @@ except ds.ConversionError:
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "int4"])
 @pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
-def test_narrow_numbers_are_kept_to_the_bit(name, shape):
+def test_narrow_dtypes_keep_every_bit(name, shape):
     """This also holds under a guard, where Python buffers cannot report that they do not know this dtype."""
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="hardware: ml_dtypes is not installed")
     a = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(getattr(ml_dtypes, name))
@@ -145,7 +145,7 @@ def test_in_the_scope_of_another_device_it_is_on_the_host():
         assert ds.device_of(ds.convert(PLAIN, "tensorflow", copy=False)) is ds.cpu()
 
 
-def test_an_import_that_changes_something_is_not_believed(monkeypatch):
+def test_an_import_that_changes_values_is_detected(monkeypatch):
     """If dtype or shape differ from what was lent, the slow path has the right answer."""
     true = interop.TFE_FromDlpackCapsule
     for lie in (lambda x: tf.cast(x, tf.float64), lambda x: tf.reshape(x, -1), lambda x: None):
@@ -161,7 +161,7 @@ def test_an_import_that_changes_something_is_not_believed(monkeypatch):
         assert np.array_equal(x, PLAIN)
 
 
-def test_a_view_that_is_something_else_is_not_believed(monkeypatch):
+def test_a_wrong_view_is_detected(monkeypatch):
     x = tf.reshape(tf.range(6.0), (2, 3))
     right = x.numpy()
     for lie in (lambda a: a.astype("f8"), lambda a: a.reshape(-1), lambda a: a.view(np.matrix)):

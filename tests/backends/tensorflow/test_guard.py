@@ -56,7 +56,7 @@ READS = {
 
 
 @pytest.mark.parametrize("name", READS)
-def test_what_is_read_past_methods_is_refused(x, name):
+def test_reads_that_bypass_methods_are_refused(x, name):
     READS[name](x)
     with pytest.raises(ds.TransferError) as caught, ds.guard("error"):
         READS[name](x)
@@ -87,7 +87,7 @@ SHOWN = {
 
 @pytest.mark.parametrize("kind", ["tf", "keras"])
 @pytest.mark.parametrize("name", SHOWN)
-def test_a_variable_that_is_shown_is_read(variables, name, kind):
+def test_printing_a_variable_is_a_read(variables, name, kind):
     """Trap: TensorFlow and Keras show no value if reading it raises any error."""
     v, show = variables[kind], SHOWN[name]
     with warnings.catch_warnings():
@@ -108,7 +108,7 @@ def test_a_variable_that_is_shown_is_read(variables, name, kind):
 
 
 @pytest.mark.parametrize("kind", ["tf", "keras"])
-def test_what_a_variable_meets_is_refused(variables, kind):
+def test_operands_of_a_variable_on_another_device_are_refused(variables, kind):
     v = variables[kind]
     with ds.guard("error"), ds.on("gpu:1"):
         assert ds.device_of(v + 1) is ds.device_of(v * v) is ds.gpu(1)
@@ -118,7 +118,7 @@ def test_what_a_variable_meets_is_refused(variables, kind):
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_a_training_loop_is_let_pass(compiled):
+def test_a_training_loop_passes_the_guard(compiled):
     """Shapes, counters and statistics of a GPU's memory are read on the host, if GPUs are real."""
     import keras
 
@@ -144,7 +144,7 @@ def test_a_training_loop_is_let_pass(compiled):
         assert log.flush().shape == (2,)
 
 
-def test_int32_that_was_put_on_a_card_is_read_from_there(x):
+def test_reading_int32_placed_on_a_gpu_is_reported(x):
     placed = ds.asarray(1, dtype="int32", device="gpu:1")
     for read in (placed, ds.place(ds.asarray(1, dtype="int32"), "gpu:1"), ds.copy(placed, "gpu:1")):
         with ds.guard("error"), pytest.raises(ds.TransferError, match="for int"):
@@ -153,7 +153,7 @@ def test_int32_that_was_put_on_a_card_is_read_from_there(x):
         assert int(tf.shape(x)[0]) == 2
 
 
-def test_threads_without_a_guard_read_as_they_like(x):
+def test_threads_without_a_guard_are_not_affected(x):
     from devshim.testing.base import in_thread
 
     with ds.guard("error"):
@@ -161,7 +161,7 @@ def test_threads_without_a_guard_read_as_they_like(x):
         assert in_thread(lambda: memoryview(x).nbytes) == 16
 
 
-def test_the_line_in_a_keras_callback(x):
+def test_a_report_names_the_line_in_a_keras_callback(x):
     import keras
 
     at = []
@@ -179,7 +179,7 @@ def test_the_line_in_a_keras_callback(x):
     assert caught.value.problem.endswith(f"at {__file__}:{at[0]}")
 
 
-def test_the_line_in_a_function_that_runs_eagerly(x):
+def test_a_report_names_the_line_in_an_eager_tf_function(x):
     at = []
 
     @tf.function

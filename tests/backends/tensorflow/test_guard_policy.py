@@ -32,15 +32,15 @@ def backend():
 
 
 @pytest.fixture
-def told(backend, monkeypatch):
+def reports(backend, monkeypatch):
     """Return the list of reports while logical CPUs are treated as real GPUs."""
     names = {FIRST: ds.gpu(0), SECOND: ds.gpu(1)}
     found = []
     with ds.simulate(0):
         named = lambda name: next((device for tail, device in names.items() if name.endswith(tail)), ds.cpu())  # noqa: E731
-        monkeypatch.setattr(type(backend), "named", lambda self, name: named(name))
+        monkeypatch.setattr(type(backend), "device_named", lambda self, name: named(name))
         monkeypatch.setattr(type(backend), "device_of", lambda self, x: named(x.backing_device))
-        with operators.operators_told(backend, lambda *what: found.append(what)):
+        with operators.report_operators(backend, lambda *what: found.append(what)):
             yield found
         monkeypatch.undo()
 
@@ -74,17 +74,17 @@ MIXES = {
 
 
 @pytest.mark.parametrize("name", MIXES)
-def test_what_operators_carry_is_told_and_done(told, name):
+def test_copies_by_operators_are_reported_and_made(reports, name):
     mix, expected = MIXES[name]
     x = on(FIRST)
-    del told[:]
+    del reports[:]
     with tf.device(FIRST):
         mix(x)
-    assert told == expected
+    assert reports == expected
     assert context.context().device_policy == context.DEVICE_PLACEMENT_SILENT
 
 
-def test_a_policy_of_the_users_holds(told):
+def test_a_device_policy_set_by_the_user_stays(reports):
     x, y = on(FIRST), on(SECOND)
     tf.config.experimental.set_device_policy("explicit")
     try:
@@ -92,10 +92,10 @@ def test_a_policy_of_the_users_holds(told):
             x + y
     finally:
         tf.config.experimental.set_device_policy("silent")
-    assert told == []
+    assert reports == []
 
 
-def test_other_errors_are_theirs(told):
+def test_other_errors_of_operators_stay_unchanged(reports):
     with tf.device(FIRST), pytest.raises(tf.errors.InvalidArgumentError, match="Matrix size-incompatible"):
         on(FIRST) @ tf.ones((3, 3))
-    assert told == []
+    assert reports == []

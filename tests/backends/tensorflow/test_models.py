@@ -157,7 +157,7 @@ def test_variables_stay_the_same_objects():
     assert (leaves(model)["dense.kernel"].read().numpy() == 1).all()
 
 
-def test_numpy_goes_where_the_model_is_and_layers_by_themselves_are_there_too():
+def test_numpy_inputs_and_single_layers_compute_on_the_models_device():
     model = ds.place(network(), "gpu:1")
     assert ds.device_of(model(X)) is ds.gpu(1)
     assert ds.device_of(model.layers[0](X)) is ds.gpu(1)
@@ -167,7 +167,7 @@ def test_numpy_goes_where_the_model_is_and_layers_by_themselves_are_there_too():
         model(ds.from_numpy(X))
 
 
-def test_back_on_the_host_nothing_is_left():
+def test_on_the_host_no_hook_is_left():
     gc.collect()  # models of other tests
     call, apply = keras.layers.Layer.__call__, keras.optimizers.Optimizer.apply
     model, before_fit = network(), keras.Model.fit
@@ -186,24 +186,28 @@ def test_back_on_the_host_nothing_is_left():
 
 # ---------------------------------------------------------------------- compile, fit, evaluate, predict
 @pytest.mark.parametrize("how", ["run_eagerly", "xla"])
-def test_fit_never_notices_moves(how):
+def test_moves_between_calls_of_fit_do_not_change_results(how):
     """Moved between calls of fit, weights stay equal bit for bit; optimizer and metrics are on the model's device."""
 
     def run(moves):
-        model, told = network(run_eagerly=True) if how == "run_eagerly" else small(), []
+        model, outputs = network(run_eagerly=True) if how == "run_eagerly" else small(), []
         for device in moves:
             ds.place(model, device)
             fit(model)
             assert devices(model) == {ds.device(device)}
         assert devices(model.optimizer) == {ds.device(moves[-1])}
         if how == "run_eagerly":
-            told = [*model.evaluate(X, Y, verbose=0), *model.predict(X, verbose=0).ravel(), *model.train_on_batch(X, Y)]
-        return [*ds.place(model, "cpu").get_weights(), np.array(told)]
+            outputs = [
+                *model.evaluate(X, Y, verbose=0),
+                *model.predict(X, verbose=0).ravel(),
+                *model.train_on_batch(X, Y),
+            ]
+        return [*ds.place(model, "cpu").get_weights(), np.array(outputs)]
 
     same(run(["gpu:1", "gpu:2"]), run(["cpu"] * 2))
 
 
-def test_a_model_compiled_after_it_was_placed_takes_its_optimizer_along():
+def test_an_optimizer_compiled_after_placement_is_on_the_models_device():
     model = ds.place(network(), "gpu:1")
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
     model.compile(optimizer=optimizer, loss="mse", run_eagerly=True)
@@ -223,7 +227,7 @@ def test_an_unbuilt_model_is_built_by_fit_where_it_was_placed():
     assert devices(other) == {ds.gpu(1)}
 
 
-def test_weights_added_after_the_move_are_made_there():
+def test_weights_added_after_a_move_are_on_the_new_device():
     """This includes the weights of LoRA, and of a layer that was added to the model later."""
     model = ds.place(network(), "gpu:1")
     model.layers[0].enable_lora(2)
@@ -274,7 +278,7 @@ def test_a_compiled_model_within_a_model_keeps_training():
     same(run(["gpu:0", "gpu:1"]), run(["cpu"] * 2))
 
 
-def test_mixed_precision_trains_on():
+def test_mixed_precision_training_continues_after_a_move():
     def run(moves):
         keras.utils.set_random_seed(0)
         model = keras.Sequential([layers.Dense(8, dtype="mixed_float16"), layers.Dense(3, dtype="float32")])
@@ -310,7 +314,7 @@ def test_a_compiled_function_follows_the_model():
     assert np.allclose(step(X), model(X) + 1)
 
 
-def test_memory_comes_back_although_a_compiled_function_holds_the_old_variables():
+def test_a_move_frees_memory_that_a_compiled_function_refers_to():
     gc.collect()
     before = ds.memory("gpu:1").used
     model = ds.place(network(jit_compile=False), "gpu:1")
@@ -324,7 +328,7 @@ def test_memory_comes_back_although_a_compiled_function_holds_the_old_variables(
         kept(tf.constant(X))  # never old weights
 
 
-def test_a_tape_of_ones_own_and_an_optimizer_that_was_never_placed():
+def test_a_custom_loop_with_an_optimizer_that_was_never_placed():
     model, optimizer = ds.place(network(), "gpu:1"), keras.optimizers.Adam(0.01)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(model(X, training=True) ** 2)
@@ -354,7 +358,7 @@ class Module(tf.Module):
         return self.parts[0](tf.matmul(x, self.w)) * self.parts[1]["scale"] + self.draws.normal((4,))
 
 
-def test_modules_move_too():
+def test_tf_modules_move():
     def run(moves):
         module, results = Module(), []
         for device in moves:
@@ -385,17 +389,17 @@ def test_faults_at_every_allocation_change_nothing_and_name_the_leaf():
     state = {path: ds.to_numpy(leaf.read()) for path, leaf in leaves(model).items()}
     gc.collect()
     used = ds.memory("gpu:1").used
-    told = []
+    texts = []
     for at in range(1, 60):
         with ds.simulate(gpus=3, faults=ds.Fault("gpu:1", "allocation", at=at)):
             try:
                 ds.place(model, "gpu:1")
                 break
             except ds.OutOfMemoryError as error:
-                told.append(error.problem)
+                texts.append(error.problem)
         assert devices(model) == {CPU}
-    assert all("(at the leaf " in each for each in told)
-    assert len(told) >= len(state)
+    assert all("(at the leaf " in each for each in texts)
+    assert len(texts) >= len(state)
     ds.place(model, "cpu")
     assert {path: ds.to_numpy(leaf.read()).tobytes() for path, leaf in leaves(model).items()} == {
         path: value.tobytes() for path, value in state.items()
@@ -405,7 +409,7 @@ def test_faults_at_every_allocation_change_nothing_and_name_the_leaf():
     fit(model)
 
 
-def test_a_full_card_is_said_with_the_leaf_and_the_bytes():
+def test_an_out_of_memory_error_names_the_leaf_and_the_bytes():
     model = keras.Sequential([layers.Dense(64), layers.Dense(64)])
     model.build((None, 64))
     gc.collect()
@@ -496,7 +500,7 @@ NEW = {
 
 @pytest.mark.parametrize("name", NEW)
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_new_optimizer_gets_its_state_beside_its_model(name, order, tmp_path):
+def test_loading_builds_an_optimizer_on_its_models_devices(name, order, tmp_path):
     """Keras' optimizers do not know their variables before they are built: the model beside one defines them."""
 
     def step(model, optimizer):
@@ -531,7 +535,7 @@ def test_an_optimizer_that_is_not_built_is_placed_by_a_plan_of_its_model():
     assert ds.placement_of(model).devices == {ds.gpu(1), ds.gpu(2)}
 
 
-def test_settings_come_back_and_other_optimizers_are_refused(tmp_path):
+def test_settings_are_restored_and_other_optimizers_are_refused(tmp_path):
     def made(cls, **settings):
         model = network()
         optimizer = cls(**settings)

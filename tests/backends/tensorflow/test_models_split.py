@@ -96,7 +96,7 @@ def test_a_split_model_computes_and_learns_the_same(make):
 
 
 @pytest.mark.parametrize("make", CUTS)
-def test_the_result_is_where_the_last_part_is(make):
+def test_the_result_is_on_the_device_of_the_last_part(make):
     model = made(make)
     expected = model(X).numpy()
     ds.place(model, CUTS[make])
@@ -152,7 +152,7 @@ def test_an_unbuilt_model_is_built_where_each_layer_was_placed():
     assert ds.placement_of(model).devices == {ds.gpu(1), ds.gpu(2)}
 
 
-def test_from_several_cards_to_one_and_back():
+def test_a_split_model_moves_to_one_gpu_and_back():
     model = made(chain)
     expected = model(X).numpy()
     for target in (CUTS[chain], "gpu:1", CUTS[chain], "cpu"):
@@ -163,7 +163,7 @@ def test_from_several_cards_to_one_and_back():
         model(ds.from_numpy(X, "gpu:0"))  # nothing is copied to a model on one GPU
 
 
-def test_a_layer_cannot_be_torn():
+def test_the_weights_of_one_layer_cannot_be_split():
     model = made(chain)
     with pytest.raises(ds.UnsupportedError, match="dense"):
         ds.place(model, ds.Placement({"dense.kernel": "gpu:0"}, default="gpu:1"))
@@ -180,7 +180,7 @@ def test_a_planned_placement_runs():
     assert np.allclose(model(X), expected, rtol=1e-6)
 
 
-def test_what_is_carried_is_on_the_ledger_once_each_way():
+def test_the_ledger_records_each_activation_and_gradient_once():
     model = ds.place(made(chain), CUTS[chain])
     x = ds.from_numpy(X, "gpu:0")
     with ds.transfers() as log:

@@ -29,14 +29,14 @@ def tensors(dtype: str) -> list[Any]:
 
 @pytest.mark.parametrize("op", ["sum", "mean"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
-def test_the_engine_agrees_with_the_portable_way(op: str, dtype: str) -> None:
+def test_sums_by_tf_distribute_equal_the_portable_ones(op: str, dtype: str) -> None:
     if op == "mean" and dtype.startswith("int"):
         return  # refused before any engine is used
-    from devshim_backends._tensorflow.collective_ops import TAKES, over_cards
+    from devshim_backends._tensorflow.collective_ops import REDUCED_DTYPES, all_reduce_on_gpus
 
     xs = tensors(dtype)
-    assert xs[0].dtype in TAKES
-    results = over_cards(NAMES, xs, op)
+    assert xs[0].dtype in REDUCED_DTYPES
+    results = all_reduce_on_gpus(NAMES, xs, op)
     expected = ds.all_reduce_(list(xs), op)  # type: ignore[arg-type]
     assert [ds.device_of(each) for each in results] == ds.devices("gpu")
     for result, portable in zip(results, expected, strict=True):
@@ -44,7 +44,7 @@ def test_the_engine_agrees_with_the_portable_way(op: str, dtype: str) -> None:
         assert ds.to_numpy(result).tobytes() == ds.to_numpy(portable).tobytes()
 
 
-def test_the_engine_is_for_sums_on_real_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf_distribute_only_sums_on_real_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no maximum, and simulated GPUs have no engine."""
     backend = registry.load("tensorflow")
     xs = tensors("float32")

@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 import threading
 
 import numpy as np
 import pytest
+from tensorflow_memory import rounded, used
 
 import devshim as ds
 
 tf = pytest.importorskip("tensorflow")
 
-ROUND = 512
+pytestmark = pytest.mark.usefixtures("two_small_gpus")
 
 
-@pytest.fixture(autouse=True)
-def _cards():
-    ds.use("tensorflow")
-    with ds.simulate(gpus=2, memory="64MiB"):
-        yield
-    ds.use(None)
-
-
-def used(card="gpu:1"):
-    gc.collect()
-    return ds.memory(card).used
-
-
-def rounded(nbytes):
-    return -(-nbytes // ROUND) * ROUND
-
-
-@pytest.fixture
-def x():
-    return ds.ones((64, 64), device="gpu:1")  # 16 KiB
-
-
-def test_tensorflows_own_operators_find_a_card_full(x):
+def test_native_operators_run_out_of_memory(matrix):
     big = ds.ones((2048, 2048), device="gpu:1")
     kept = [big]
     with ds.on("gpu:1"):
@@ -63,14 +41,14 @@ def test_tensorflows_own_operators_find_a_card_full(x):
         lambda: tf.tile(tf.ones((1, 4096)), [8192, 1]),
     ],
 )
-def test_every_way_to_memory_meets_the_limit(make):
+def test_every_kind_of_allocation_respects_the_limit(make):
     before = used()
     with ds.on("gpu:1"), pytest.raises(tf.errors.ResourceExhaustedError, match="gpu:1 is out of memory: 134,217,728"):
         make()
     assert used() == before
 
 
-def test_a_refused_tensor_is_not_kept():
+def test_a_refused_tensor_is_freed():
     """A tensor that did not fit is freed immediately: the count and TensorFlow agree."""
     ref = []
     with ds.on("gpu:1"), pytest.raises(ds.OutOfMemoryError) as caught:
@@ -117,9 +95,9 @@ def test_one_creation_is_one_allocation():
             ds.eye(5, device="gpu:1")
 
 
-def test_other_threads_are_counted(x):
+def test_other_threads_are_counted(matrix):
     kept, before = [], used()
-    threads = [threading.Thread(target=lambda: kept.append(x + 1)) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: kept.append(matrix + 1)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -129,23 +107,23 @@ def test_other_threads_are_counted(x):
     assert used() == before
 
 
-def test_everything_is_put_back():
+def test_every_hook_is_uninstalled():
     from devshim_backends._tensorflow.simulation import hooks
 
     def entries():
         return [getattr(owner, name) for owner, name in hooks._ENTRIES]
 
-    assert entries() == list(hooks._OURS)
+    assert entries() == list(hooks._WRAPPERS)
     before = used()
     kept = ds.ones((1000,), device="gpu:1")
     with ds.simulate(gpus=0):
-        assert entries() != list(hooks._THEIRS), "they refuse what was left on the GPU"
+        assert entries() != list(hooks._ORIGINALS), "they refuse what was left on the GPU"
         with pytest.raises(ds.SimulationError, match="gpu:1 was removed"):
             kept + kept
-    assert entries() == list(hooks._OURS)
+    assert entries() == list(hooks._WRAPPERS)
     assert used() - before == 4096
     del kept
     assert used() == before
     with ds.simulate(gpus=0):  # nothing is left there
-        assert entries() == list(hooks._THEIRS)
-    assert entries() == list(hooks._OURS)
+        assert entries() == list(hooks._ORIGINALS)
+    assert entries() == list(hooks._WRAPPERS)

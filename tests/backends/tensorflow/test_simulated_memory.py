@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import weakref
 
 import numpy as np
 import pytest
+from tensorflow_memory import ROUND, pointer, rounded, used
 
 import devshim as ds
-from devshim.transfers import dlpack
 
 tf = pytest.importorskip("tensorflow")
 
-ROUND = 512
-
-
-@pytest.fixture(autouse=True)
-def _cards():
-    ds.use("tensorflow")
-    with ds.simulate(gpus=2, memory="64MiB"):
-        yield
-    ds.use(None)
-
-
-def used(card="gpu:1"):
-    gc.collect()
-    return ds.memory(card).used
-
-
-def rounded(nbytes):
-    return -(-nbytes // ROUND) * ROUND
-
-
-def pointer(x):
-    return dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address
-
-
-@pytest.fixture
-def x():
-    return ds.ones((64, 64), device="gpu:1")  # 16 KiB
+pytestmark = pytest.mark.usefixtures("two_small_gpus")
 
 
 # ---------------------------------------------------------------------------------------------------- shared memory
@@ -56,21 +29,21 @@ def x():
     ],
     ids=["identity", "reshape", "newaxis", "split", "unstack", "variable"],
 )
-def test_what_shares_memory_is_counted_once(x, share):
+def test_shared_memory_is_counted_once(matrix, share):
     before = used()
     with ds.on("gpu:1"):
-        shared = share(x)
+        shared = share(matrix)
     assert used() == before
     del shared
 
 
-def test_a_part_keeps_the_whole(x):
+def test_a_view_keeps_the_whole_buffer_counted(matrix):
     """TensorFlow's tensors share a buffer, and keep all of it alive."""
     before = used()
     with ds.on("gpu:1"):
-        part = tf.unstack(x)[3]
-    assert pointer(x) < pointer(part) < pointer(x) + 64 * 64 * 4
-    del x
+        part = tf.unstack(matrix)[3]
+    assert pointer(matrix) < pointer(part) < pointer(matrix) + 64 * 64 * 4
+    del matrix
     assert used() == before
     del part
 
@@ -88,7 +61,7 @@ def test_every_dtype_and_shape_is_counted(dtype, shape):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_under_a_guard_a_number_is_counted(dtype):
+def test_a_scalar_is_counted_under_a_guard(dtype):
     """A guard reads through Python buffers, which cannot report under it that they do not support bfloat16."""
     x, before = ds.full((), 1, dtype=dtype, device="cpu"), used()
     with ds.guard("error"):
@@ -97,7 +70,7 @@ def test_under_a_guard_a_number_is_counted(dtype):
     assert ds.device_of(y) is ds.gpu(1)
 
 
-def test_strings_and_handles_take_nothing():
+def test_strings_and_handles_are_not_counted():
     before = used()
     with ds.on("gpu:1"):
         kept = (
@@ -109,27 +82,27 @@ def test_strings_and_handles_take_nothing():
 
 
 # ---------------------------------------------------------------------------------------------------- variables
-def test_a_variable_takes_memory_of_its_own_once_it_differs(x):
+def test_a_variable_takes_memory_of_its_own_once_it_differs(matrix):
     """Assigning lets it share a tensor's memory; writing in place copies first if a tensor shares it."""
     size, before = rounded(64 * 64 * 4), used()
     with ds.on("gpu:1"):
-        v = tf.Variable(x)
+        v = tf.Variable(matrix)
         assert used() - before == 0
-        v.assign_add(x)
+        v.assign_add(matrix)
         assert used() - before == size
-        v.assign_add(x)  # nothing shares it: in place
+        v.assign_add(matrix)  # nothing shares it: in place
         read = v.read_value()
         assert used() - before == size
-        v.assign_sub(x)
+        v.assign_sub(matrix)
         assert used() - before == 2 * size
         del read
-        v.assign(x)
+        v.assign(matrix)
         assert used() - before == 0
     del v
     assert used() == before
 
 
-def test_a_variables_memory_goes_with_it():
+def test_a_variables_memory_is_freed_with_it():
     before = used()
     with ds.on("gpu:1"):
         v = tf.Variable(tf.zeros((1000,)))
@@ -151,7 +124,7 @@ def test_sparse_updates_make_a_variable_copy_on_every_read():
     assert used() - before == 4096
 
 
-def test_a_compiled_function_may_give_a_variable_other_memory():
+def test_memory_that_a_compiled_function_gives_a_variable_is_counted():
     """The next query detects what happened inside, and so does the next tensor at the old address."""
     before = used()
     with ds.on("gpu:1"):
@@ -179,7 +152,7 @@ def oracle(tensors, variables):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_any_sequence_of_operators_is_counted_by_the_byte(seed):
+def test_random_sequences_of_operators_are_counted_exactly(seed):
     """Random tensors and variables are kept and dropped, and compared with a count of their memory."""
     rng = random.Random(seed)
     tensors, variables = [], []
@@ -220,7 +193,7 @@ class Witness:
         """Return live tensors of numbers on a GPU that are not counted."""
         from devshim_backends._tensorflow.simulation import devices, memory
 
-        counted = {id(held()) for held in list(devices.ALIVE.values())}
+        counted = {id(held()) for held in list(devices.TENSOR_REFS.values())}
         alive = [tensor for seen in self.seen if (tensor := seen()) is not None]
         return [
             tensor
@@ -279,9 +252,9 @@ def kept_by_tensorflow(x):
         kept_by_tensorflow,
     ],
 )
-def test_no_tensor_escapes_the_count(x, witness, make):
+def test_no_tensor_escapes_the_count(matrix, witness, make):
     with ds.on("gpu:1"):
-        kept = make(x)
+        kept = make(matrix)
     assert any(seen() is not None for seen in witness.seen)
     uncounted = witness.uncounted()
     if make is kept_by_tensorflow:  # its tape keeps an axis, a number in TensorFlow's shared store

@@ -83,7 +83,7 @@ def test_variables_refuse_mixed_devices(write, places):
     assert v.numpy().tolist() == np.ones((4, 4)).tolist()
 
 
-def test_the_refusal_names_operator_inputs_and_the_way_out():
+def test_the_error_names_the_operator_inputs_and_the_fix():
     x, y = matrix("gpu:0"), matrix("gpu:1")
     with pytest.raises(ds.DeviceMismatchError) as caught:
         x + y
@@ -94,7 +94,7 @@ def test_the_refusal_names_operator_inputs_and_the_way_out():
 
 
 @pytest.mark.parametrize("scope", ["cpu", "gpu:0"])
-def test_a_scope_is_not_left_without_a_word(scope):
+def test_an_operator_does_not_leave_its_scope_silently(scope):
     x = matrix("gpu:1")
     with ds.on(scope), pytest.raises(ds.DeviceMismatchError, match=f"the scope is {scope}"):
         x + 1
@@ -140,7 +140,7 @@ def test_numbers_shapes_and_indices_mix(compute, scoped):
     assert np.allclose(found.numpy(), expected.numpy(), atol=1e-5)
 
 
-def test_host_tensors_are_computed_in_a_cards_scope():
+def test_host_tensors_are_computed_on_the_scopes_gpu():
     x = matrix("cpu")
     with ds.on("gpu:1"):
         assert ds.device_of(tf.matmul(x, x)) is ds.gpu(1)
@@ -167,7 +167,7 @@ def test_gradients_are_where_their_tensors_are(target, scoped):
     assert ds.device_of(found) is ds.gpu(1)
 
 
-def test_a_gradient_comes_back_through_two_cards():
+def test_a_gradient_flows_back_through_two_gpus():
     v = variable("gpu:0")
     with tf.GradientTape() as tape:
         there = ds.place(v * 2, "gpu:1") ** 2
@@ -195,13 +195,13 @@ def refused():
     return False
 
 
-def test_every_thread_refuses():
+def test_every_thread_refuses_mixed_devices():
     """TensorFlow's device policy belongs to each thread."""
     assert refused()
     assert in_thread(refused)
 
 
-def test_threads_that_were_there_before_refuse_too():
+def test_threads_started_earlier_refuse_mixed_devices():
     asked, answered = threading.Event(), []
     ready = threading.Event()
 
@@ -220,14 +220,14 @@ def test_threads_that_were_there_before_refuse_too():
     assert answered == [True]
 
 
-def test_the_policy_is_the_users_again_afterwards():
+def test_the_device_policy_is_restored():
     before = tf.config.experimental.get_device_policy()
     with ds.simulate(gpus=0):
         assert tf.config.experimental.get_device_policy() == "silent"
     assert before == tf.config.experimental.get_device_policy() == "explicit"
 
 
-def test_the_policy_can_be_taken_back():
+def test_a_thread_can_set_another_policy():
     tf.config.experimental.set_device_policy("silent")
     try:
         assert not refused()

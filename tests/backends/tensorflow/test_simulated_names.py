@@ -34,7 +34,7 @@ def scoped(scope):
 
 @pytest.mark.usefixtures("two_cards")
 @pytest.mark.parametrize("name", [*SPELLINGS, *ALONE], ids=str)
-def test_a_gpus_name_is_refused_with_the_line_to_write(name):
+def test_a_gpu_name_is_refused_and_the_hint_shows_the_fix(name):
     with pytest.raises(ds.DeviceNotFoundError) as caught, tf.device(name):
         pass
     assert f'with ds.on("gpu:{int(name in SPELLINGS)}"):' in str(caught.value)
@@ -54,13 +54,13 @@ def test_a_gpus_name_is_refused_with_the_line_to_write(name):
     ],
     ids=["function", "keras", "one", "mirrored", "graph", "prefetch"],
 )
-def test_it_is_refused_wherever_it_is_written(compute):
+def test_a_gpu_name_is_refused_everywhere(compute):
     with pytest.raises(ds.DeviceNotFoundError, match=r"with ds\.on"):
         compute()
 
 
 @pytest.mark.usefixtures("two_cards")
-def test_it_is_refused_in_threads():
+def test_a_gpu_name_is_refused_in_threads():
     found = []
 
     def work():
@@ -77,14 +77,14 @@ def test_it_is_refused_in_threads():
 
 @pytest.mark.usefixtures("two_cards")
 @pytest.mark.parametrize("name", ["/CPU:0", "cpu:0", "", None, "/job:localhost"])
-def test_other_names_are_tensorflows(name):
+def test_other_device_names_still_work(name):
     with tf.device(name):
         assert ds.device_of(tf.ones(2)) is ds.cpu()
     with ds.on("gpu:1"), tf.device(ds.gpu(0).native()):
         assert ds.device_of(tf.ones(2)) is ds.gpu(0)
 
 
-def test_without_simulation_nothing_is_left():
+def test_gpu_names_are_not_checked_without_simulation():
     from tensorflow.python.eager import context
     from tensorflow.python.framework import ops
 

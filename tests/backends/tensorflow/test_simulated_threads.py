@@ -90,7 +90,7 @@ def test_gradients_keep_their_shapes():
     in_threads(body, 20)
 
 
-def test_a_shape_of_a_card_does_not_draw_the_hosts_numbers_to_it():
+def test_a_shape_made_in_a_gpu_scope_does_not_move_host_tensors():
     with ds.on("gpu:1"):
         shape = tf.constant([1, 1])
     assert ds.device_of(tf.reshape(tf.constant(2.0), shape)) is ds.cpu()

@@ -17,13 +17,7 @@ RNG = np.random.default_rng(0)
 INPUTS = RNG.standard_normal((8, 8, 8, 1)).astype("float32")
 LABELS = RNG.integers(0, 4, 8)
 
-
-@pytest.fixture(autouse=True)
-def _cards():
-    ds.use("tensorflow")
-    with ds.simulate(gpus=2, memory="64MiB"):
-        yield
-    ds.use(None)
+pytestmark = pytest.mark.usefixtures("two_small_gpus")
 
 
 def model():
@@ -54,7 +48,7 @@ def taken(variables):
 
 
 @pytest.mark.parametrize("eagerly", [False, True], ids=["compiled", "eager"])
-def test_keras_trains_on_a_card_as_on_the_cpu(eagerly):
+def test_keras_trains_on_a_simulated_gpu_as_on_the_cpu(eagerly):
     """With `fit` in a scope, variables and slots are there, take the expected memory, and get the same values."""
     gc.collect()
     before, elsewhere = ds.memory(CARD).used, ds.memory("gpu:0").used
@@ -69,7 +63,7 @@ def test_keras_trains_on_a_card_as_on_the_cpu(eagerly):
     assert ds.memory("gpu:0").used == elsewhere
 
 
-def test_variables_and_slots_of_a_loop_of_ones_own():
+def test_a_custom_loop_has_variables_and_slots_on_the_gpu():
     """Without Keras: Adam by hand, compiled and not, on the GPU and on the CPU."""
 
     def trained(device, compiled):
@@ -100,7 +94,7 @@ def test_variables_and_slots_of_a_loop_of_ones_own():
         assert np.allclose(trained(CARD, compiled), expected, rtol=1e-5)
 
 
-def test_memory_comes_back_when_the_training_is_over():
+def test_training_frees_its_memory():
     gc.collect()
     before = ds.memory(CARD).used
     with ds.on(CARD):
@@ -136,7 +130,7 @@ def test_a_dataset_stays_on_the_host_until_it_is_placed():
             layer(batch)
 
 
-def test_replicas_of_a_strategy_live_on_simulated_cards():
+def test_replicas_of_a_strategy_are_on_simulated_gpus():
     """TensorFlow's own strategy disables the policy where it copies on purpose."""
     names = [ds.gpu(i).native().to_string() for i in range(2)]
     strategy = tf.distribute.MirroredStrategy(names)

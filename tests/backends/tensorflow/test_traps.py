@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+from tensorflow_memory import pointer
 
 import devshim as ds
-from devshim.transfers import dlpack
 
 tf = pytest.importorskip("tensorflow")
 
@@ -27,18 +27,6 @@ def _tensorflow():
     with ds.simulate(gpus=2):
         yield
     ds.use(None)
-
-
-@pytest.fixture
-def adapter():
-    from devshim.registry import registry
-
-    return registry.load("tensorflow")
-
-
-def pointer(x):
-    """Return the address of a tensor's values, from its DLPack capsule."""
-    return dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address
 
 
 def aligned(count, offset=0):
@@ -76,7 +64,7 @@ def test_a_copy_is_new_memory(name, target):
 
 
 @pytest.mark.parametrize("name", ["float32", "int32", "bool", "complex64", "bfloat16", "string", "qint8"])
-def test_both_ways_of_a_copy_on_the_host_are_new_memory(name):
+def test_every_copy_on_the_host_is_new_memory(name):
     """Numbers take the fast path without an observer; both paths are ``DeepCopy`` in a scope on the host."""
     text = tf.constant(["a", "b"])
     x = text if name == "string" else tf.bitcast(tf.constant([1, 0], tf.int8), tf.qint8) if name == "qint8" else None
@@ -103,7 +91,7 @@ def test_both_ways_of_a_copy_on_the_host_are_new_memory(name):
         lambda x: ds.asarray([1, 2], device="gpu:1"),
     ],
 )
-def test_int32_reaches_no_card_inside_a_function_and_is_refused(call):
+def test_int32_cannot_be_placed_inside_a_function(call):
     """Trap: operators of a tf.function leave int32 in host memory, also in a GPU's scope."""
     x = ds.ones((2,), device="gpu:0")
     assert ds.device_of(call(x)) is ds.gpu(1)
@@ -112,7 +100,7 @@ def test_int32_reaches_no_card_inside_a_function_and_is_refused(call):
     assert ds.device_of(tf.function(lambda: ds.arange(3, device=CPU))()) is CPU
 
 
-def test_what_a_function_takes_from_outside_is_copied_when_it_runs():
+def test_captured_tensors_are_copied_when_the_function_runs():
     """A tensor that has values while the function is compiled must still be copied in the graph."""
     x = tf.constant([1.0, 2.0])
     made = tf.function(lambda: ds.copy(x, CPU))
@@ -120,7 +108,7 @@ def test_what_a_function_takes_from_outside_is_copied_when_it_runs():
     assert made().numpy().tolist() == [1.0, 2.0]
 
 
-def test_moving_between_simulated_cards_is_new_memory():
+def test_moving_between_simulated_gpus_makes_new_memory():
     x = ds.ones((3,), device="gpu:0")
     assert pointer(ds.place(x, "gpu:1")) != pointer(x)
 
@@ -263,7 +251,7 @@ def test_in_a_function_placed_captured_and_variable_tensors_have_devices():
     assert seen == [ds.gpu(1), ds.gpu(1), ds.gpu(1), CPU]
 
 
-def test_in_a_function_copy_and_on_hold_wherever_it_is_called():
+def test_copy_and_on_in_a_function_apply_wherever_it_is_called():
     @tf.function
     def f(x):
         with ds.on("gpu:0"):
@@ -401,7 +389,7 @@ def test_strings_are_refused_before_the_export_aborts(adapter):
         adapter.to_dlpack(tf.constant(["a"]))
 
 
-def test_a_simulated_cards_memory_is_exported_as_the_hosts(adapter):
+def test_memory_of_a_simulated_gpu_is_exported_as_host_memory(adapter):
     """A tensor on `CPU:2` exports the DLPack device (CPU, 2), which no other framework has."""
     x = ds.ones((3,), device="gpu:1")
     export = adapter.to_dlpack(x)
@@ -412,7 +400,7 @@ def test_a_simulated_cards_memory_is_exported_as_the_hosts(adapter):
 # ---------------------------------------------------------------------------------------------------- before the start
 
 
-def test_asking_starts_nothing(tmp_path):
+def test_counting_devices_does_not_start_tensorflow(tmp_path):
     """`tf.config.list_logical_devices` starts the devices, after which nothing about them can be set."""
     program = """
 import devshim as ds
@@ -428,7 +416,7 @@ print(registry.load("tensorflow").started())
     assert python(program, tmp_path).split() == ["False", "True"]
 
 
-def test_simulated_cards_are_there_for_tensors_made_before_devshim_is_called_again(tmp_path):
+def test_simulated_gpus_exist_for_tensors_created_before_the_next_call(tmp_path):
     """The first tensor starts TensorFlow's devices, and by then the logical CPUs must be there."""
     program = """
 import devshim as ds
@@ -441,7 +429,7 @@ print(ds.device_count())
     assert python(program, tmp_path).split() == ["3"]
 
 
-def test_how_many_are_simulated_can_change_within_the_room_made_once():
+def test_the_number_of_simulated_gpus_can_change_up_to_the_reserved_number():
     """TensorFlow's logical devices are fixed when it starts."""
     ds.zeros((2,))
     with ds.simulate(gpus=8):
@@ -452,7 +440,7 @@ def test_how_many_are_simulated_can_change_within_the_room_made_once():
     assert ds.device_count() == 2
 
 
-def test_too_late_says_what_to_move(tmp_path):
+def test_a_late_call_says_which_line_to_move(tmp_path):
     program = """
 import devshim as ds
 import tensorflow as tf
@@ -467,7 +455,7 @@ for call in (lambda: ds.simulate(gpus=2), lambda: ds.memory_policy("grow")):
     assert "move ds.memory_policy('grow') to the top" in told
 
 
-def test_a_fraction_of_each_card_is_tensorflows_own_option(tmp_path):
+def test_a_memory_fraction_is_set_by_tensorflows_option(tmp_path):
     program = """
 import devshim as ds
 ds.use("tensorflow")

@@ -18,11 +18,11 @@ def clone_model(model: Any) -> Any:
 
 def _clone_keras_objects(module: Any) -> dict[int, Any]:
     """Return clones of the Keras objects in a module, by `id`: Keras makes them, because Python cannot copy them."""
-    made: dict[int, Any] = {}
+    result: dict[int, Any] = {}
     for _, part in parts(module):
         if not is_layer(part):
-            made.update(
-                (id(x), rebuild_layer(CONTENTS, x)) for _, x in children(part) if is_layer(x) and id(x) not in made
+            result.update(
+                (id(x), rebuild_layer(CONTENTS, x)) for _, x in children(part) if is_layer(x) and id(x) not in result
             )
-            made.update((id(x), type(x).from_config(x.get_config())) for x in CONTENTS.metrics_and_seeds_in(part))
-    return made
+            result.update((id(x), type(x).from_config(x.get_config())) for x in CONTENTS.metrics_and_seeds_in(part))
+    return result

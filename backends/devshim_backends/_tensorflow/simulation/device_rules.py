@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from devshim.devices.device import Device
-    from devshim_backends._tensorflow.locations import TensorflowPlaces
+    from devshim_backends._tensorflow.locations import TensorflowLocations
 
     RunOn = Callable[[Device, Sequence[Any]], Any]
 
@@ -45,7 +45,7 @@ _HOST_DTYPES = frozenset({tf.int32, tf.string})
 _HANDLES = frozenset({tf.resource, tf.variant})
 
 
-def run_refused_operator(backend: TensorflowPlaces, op: str, inputs: Sequence[Any], run: RunOn, error: Any) -> Any:
+def run_refused_operator(backend: TensorflowLocations, op: str, inputs: Sequence[Any], run: RunOn, error: Any) -> Any:
     """Run an operator that TensorFlow's device policy has refused, if a real GPU would run it.
 
     Args:
@@ -79,7 +79,7 @@ def set_policy(policy: int) -> None:
     pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(context.context()._handle, policy)
 
 
-def _device_for_split_model(backend: TensorflowPlaces, inputs: Sequence[Any], refused: MixedDevicesError) -> Device:
+def _device_for_split_model(backend: TensorflowLocations, inputs: Sequence[Any], refused: MixedDevicesError) -> Device:
     """Return the device for inputs of several devices: that of a variable, of the scope, or of the last part.
 
     Without any of these, it is the device of the input with the most dimensions.
@@ -90,8 +90,8 @@ def _device_for_split_model(backend: TensorflowPlaces, inputs: Sequence[Any], re
     if not SPLIT.active:
         raise refused
     found = list(_tensors(inputs))
-    at_handle = next((backend.named(x.device) for x in found if x.dtype == tf.resource), None)
-    scope = backend.named(context.context().device_name or "")
+    at_handle = next((backend.device_named(x.device) for x in found if x.dtype == tf.resource), None)
+    scope = backend.device_named(context.context().device_name or "")
     return at_handle or scope or SPLIT.last_device or backend.device_of(max(found, key=lambda x: len(x.shape)))
 
 
@@ -100,9 +100,9 @@ def _is_moved(x: Any) -> bool:
     return next((True for each in _tensors([x]) if each.dtype not in _HOST_DTYPES), False)
 
 
-def _common_device(backend: TensorflowPlaces, op: str, inputs: Sequence[Any]) -> Device:
+def _common_device(backend: TensorflowLocations, op: str, inputs: Sequence[Any]) -> Device:
     """Return the one device on which an operator may run."""
-    scope = backend.named(context.context().device_name or "")
+    scope = backend.device_named(context.context().device_name or "")
     placed = [(x, _device_of(backend, x)) for x in _tensors(inputs)]
     located = {
         number: device for number, (x, device) in enumerate(placed) if device is not CPU or not _may_stay_on_host(x)
@@ -116,7 +116,7 @@ def _common_device(backend: TensorflowPlaces, op: str, inputs: Sequence[Any]) ->
     if scope is not None and found <= {CPU}:
         return scope
     if len(found | ({scope} if scope is not None else set())) != 1:
-        raise _refused(op, located, scope)
+        raise _mixed_devices_error(op, located, scope)
     return found.pop()
 
 
@@ -128,9 +128,9 @@ def _tensors(inputs: Sequence[Any]) -> Iterator[Any]:
             yield from _tensors(x)
 
 
-def _device_of(backend: TensorflowPlaces, x: Any) -> Device:
+def _device_of(backend: TensorflowLocations, x: Any) -> Device:
     """Return a tensor's device, or that of a handle's target; the handle's own memory is always on the host."""
-    found = backend.named(x.device) if x.dtype in _HANDLES else None
+    found = backend.device_named(x.device) if x.dtype in _HANDLES else None
     return found or backend.device_of(x)
 
 
@@ -149,7 +149,7 @@ def _is_hosted(x: Any) -> bool:
     return x.dtype in _HOST_DTYPES and not hasattr(x, PLACED)
 
 
-def _refused(op: str, located: dict[int, Device], scope: Device | None) -> MixedDevicesError:
+def _mixed_devices_error(op: str, located: dict[int, Device], scope: Device | None) -> MixedDevicesError:
     problem = mismatches.listed({f"input {number}": device for number, device in located.items()})
     if scope is not None:
         problem += f", the scope is {scope}"

@@ -27,67 +27,76 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.errors import OutOfMemoryError
 
-__all__ = ["APART", "GONE", "LOCK", "SIMULATED", "Block", "Held", "TensorflowCard", "settle"]
+__all__ = [
+    "GONE",
+    "LOCK",
+    "NO_ADDRESS",
+    "SIMULATED",
+    "MemoryBlock",
+    "TensorRef",
+    "TensorflowSimulatedDevice",
+    "release_gone",
+]
 
 
-APART = -1
+NO_ADDRESS = -1
 """The address of memory that tensors never use."""
 
 
-class Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
+class TensorRef(ref):  # type: ignore[type-arg]  # generic for the type checker only
     """A weak reference to a tensor, with the block that the tensor uses."""
 
     __slots__ = ("block",)
 
-    block: Block
+    block: MemoryBlock
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Record that the tensor is gone."""
         block = getattr(self, "block", None)  # None if the tensor could not be counted
         if block is not None:
             block.tensors.discard(id(self))
-        ALIVE.pop(id(self), None)
+        TENSOR_REFS.pop(id(self), None)
 
 
-ALIVE: dict[int, Held] = {}
+TENSOR_REFS: dict[int, TensorRef] = {}
 """Maps the address of a reference to the reference, for living tensors."""
 
 
-class Block:
+class MemoryBlock:
     """Memory on a simulated GPU, counted while anything refers to the block.
 
     Attributes:
-        card: The simulated GPU.
-        start: The address of its first byte, or `APART`.
+        gpu: The simulated GPU.
+        start: The address of its first byte, or `NO_ADDRESS`.
         end: The address after its last byte.
         tensors: The addresses of the references to tensors that use it.
         variables: The addresses of the handles of variables whose values are in it.
     """
 
-    __slots__ = ("__weakref__", "_more", "card", "end", "start", "tensors", "variables")
+    __slots__ = ("__weakref__", "_more", "end", "gpu", "start", "tensors", "variables")
 
-    def __init__(self, card: TensorflowCard, start: int, end: int) -> None:
-        self.card, self.start, self.end = card, start, end
+    def __init__(self, gpu: TensorflowSimulatedDevice, start: int, end: int) -> None:
+        self.gpu, self.start, self.end = gpu, start, end
         self.tensors: set[int] = set()
         self.variables: set[int] = set()
-        self._more: list[Block] = []
+        self._more: list[MemoryBlock] = []
 
-    def show(self, held: Held) -> None:
+    def add_tensor(self, tensor_ref: TensorRef) -> None:
         """Record that a tensor uses the block, until the tensor is gone."""
-        held.block = self
-        ALIVE[id(held)] = held
-        self.tensors.add(id(held))
+        tensor_ref.block = self
+        TENSOR_REFS[id(tensor_ref)] = tensor_ref
+        self.tensors.add(id(tensor_ref))
 
     def grow(self, end: int) -> None:
         """Count more memory at the end of the block; raises as `SimulatedDevice.track` does."""
         rounded = [-(-(last - self.start) // ROUND) * ROUND for last in (self.end, end)]
-        more = Block(self.card, APART, APART)
-        self.card.track(more, rounded[1] - rounded[0])
+        more = MemoryBlock(self.gpu, NO_ADDRESS, NO_ADDRESS)
+        self.gpu.track(more, rounded[1] - rounded[0])
         self._more.append(more)
         self.end = end
 
 
-class _Listed(ref):  # type: ignore[type-arg]  # generic for the type checker only
+class _BlockRef(ref):  # type: ignore[type-arg]  # generic for the type checker only
     """A weak reference to a block, with the block's address."""
 
     __slots__ = ("start",)
@@ -95,31 +104,31 @@ class _Listed(ref):  # type: ignore[type-arg]  # generic for the type checker on
     start: int
 
 
-class TensorflowCard(SimulatedDevice):
+class TensorflowSimulatedDevice(SimulatedDevice):
     """A simulated GPU and the blocks on it. All methods are called with `LOCK` held."""
 
     def __init__(self, device: Device, full: type[OutOfMemoryError]) -> None:
         super().__init__(device, full)
         self._starts: list[int] = []
-        self._blocks: dict[int, _Listed] = {}
-        self._left: deque[_Listed] = deque()
+        self._blocks: dict[int, _BlockRef] = {}
+        self._gone_blocks: deque[_BlockRef] = deque()
 
-    def at(self, address: int) -> Block | None:
+    def block_at(self, address: int) -> MemoryBlock | None:
         """Return the block that contains an address, or None."""
-        self._unlist()
+        self._remove_gone_blocks()
         while place := bisect_right(self._starts, address):
-            listed = self._blocks.get(self._starts[place - 1])
-            found = None if listed is None else listed()
+            block_ref = self._blocks.get(self._starts[place - 1])
+            found = None if block_ref is None else block_ref()
             if found is not None:
                 return found if address < found.end else None
             del self._starts[place - 1]  # that block does not exist any more
         return None
 
-    def _unlist(self) -> None:
+    def _remove_gone_blocks(self) -> None:
         """Remove the addresses of blocks that are gone."""
-        left = self._left
+        left = self._gone_blocks
         while left:
-            start = getattr(left[0], "start", APART)  # an interrupt may have come before it was set
+            start = getattr(left[0], "start", NO_ADDRESS)  # an interrupt may have come before it was set
             if self._blocks.get(start) is left[0]:
                 del self._blocks[start]
             place = bisect_left(self._starts, start)
@@ -127,56 +136,56 @@ class TensorflowCard(SimulatedDevice):
                 del self._starts[place]
             left.popleft()
 
-    def has_room(self, nbytes: int) -> bool:
+    def certainly_fits(self, nbytes: int) -> bool:
         """Return True if some memory certainly fits, even if freed memory of variables is still counted."""
         return self.limit is None or self._used + nbytes + ROUND <= self.limit
 
-    def enter(self, start: int, end: int) -> Block:
+    def add(self, start: int, end: int) -> MemoryBlock:
         """Return the block for some memory, and count it if it is new; raises as `SimulatedDevice.track` does."""
-        found = self.at(start)
+        found = self.block_at(start)
         if found is None:
-            found = Block(self, start, end)
+            found = MemoryBlock(self, start, end)
             self.track(found, end - start)
-            listed = _Listed(found, self._left.append)
-            listed.start = start
+            block_ref = _BlockRef(found, self._gone_blocks.append)
+            block_ref.start = start
             insort(self._starts, start)
-            self._blocks[start] = listed
+            self._blocks[start] = block_ref
         elif end > found.end:  # so far, only a part of it was seen
             found.grow(end)
         return found
 
-    def enter_apart(self, nbytes: int) -> Block:
+    def add_without_address(self, nbytes: int) -> MemoryBlock:
         """Return a new block without an address; raises as `SimulatedDevice.track` does."""
-        made = Block(self, APART, APART)
-        self.track(made, nbytes)
-        return made
+        result = MemoryBlock(self, NO_ADDRESS, NO_ADDRESS)
+        self.track(result, nbytes)
+        return result
 
 
-class TensorflowCards(SimulatedDevices):
+class TensorflowSimulatedDevices(SimulatedDevices):
     """TensorFlow's simulated GPUs."""
 
     def new(self, device: Device) -> SimulatedDevice:
-        return TensorflowCard(device, self._error_class)
+        return TensorflowSimulatedDevice(device, self._error_class)
 
     def count_freed(self) -> None:
         with LOCK:
-            settle()
+            release_gone()
 
-    def __getitem__(self, index: int) -> TensorflowCard:
-        return cast("TensorflowCard", super().__getitem__(index))
+    def __getitem__(self, index: int) -> TensorflowSimulatedDevice:
+        return cast("TensorflowSimulatedDevice", super().__getitem__(index))
 
 
-SIMULATED = TensorflowCards(full=FullDeviceError)
+SIMULATED = TensorflowSimulatedDevices(full=FullDeviceError)
 
 LOCK = allocate_lock()
 """The lock for all changes to blocks. It is never held while an operator runs."""
 
 GONE: deque[Any] = deque()
-"""Weak references whose objects are gone. Each has a method ``leave``, which can be called twice."""
+"""Weak references whose objects are gone. Each has a method ``release``, which can be called twice."""
 
 
-def settle() -> None:
+def release_gone() -> None:
     """Handle the entries of `GONE`. The caller holds the lock."""
     while GONE:
-        GONE[0].leave()
+        GONE[0].release()
         GONE.popleft()

@@ -20,9 +20,9 @@ from tensorflow.python.eager import context
 from devshim_backends._tensorflow.locations import EAGER
 
 if TYPE_CHECKING:
-    from devshim_backends._tensorflow.locations import TensorflowPlaces
+    from devshim_backends._tensorflow.locations import TensorflowLocations
 
-__all__ = ["ON_VARIABLES", "on_variable", "option", "switch"]
+__all__ = ["ON_VARIABLES", "on_variable", "option", "run_operators_directly"]
 
 ON_VARIABLES = ("ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 
@@ -30,7 +30,7 @@ _FAST, _OPTION = pywrap_tfe.TFE_Py_FastPathExecute, pywrap_tfe.TFE_ContextOption
 _on = False
 
 
-def switch(backend: TensorflowPlaces, on: bool) -> None:
+def run_operators_directly(backend: TensorflowLocations, on: bool) -> None:
     """Run operators directly from now on, or as functions again, which is TensorFlow's default."""
     global _on
     _on = on

@@ -21,19 +21,19 @@ from devshim_backends._tensorflow.devices import parse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NAMED"]
+__all__ = ["NAME_CHECKS"]
 
 
-def _refusing(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(theirs)
+def _wrap_device(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
     def device(self: Any, name: Any) -> Any:
-        refuse(name)
-        return theirs(self, name)
+        refuse_gpu_name(name)
+        return original(self, name)
 
     return device
 
 
-def refuse(name: Any) -> None:
+def refuse_gpu_name(name: Any) -> None:
     """Refuse TensorFlow's name of a GPU.
 
     Raises:
@@ -52,7 +52,7 @@ def refuse(name: Any) -> None:
         )
 
 
-NAMED: tuple[tuple[type, str, Any], ...] = tuple(
-    (owner, "device", _refusing(owner.device)) for owner in (context.Context, ops.Graph)
+NAME_CHECKS: tuple[tuple[type, str, Any], ...] = tuple(
+    (owner, "device", _wrap_device(owner.device)) for owner in (context.Context, ops.Graph)
 )
 """TensorFlow classes, the method that opens a scope, and the patch that refuses GPU names."""

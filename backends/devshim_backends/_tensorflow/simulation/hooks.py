@@ -35,20 +35,20 @@ from devshim_backends._tensorflow.locations import EAGER
 from devshim_backends._tensorflow.simulation import direct_operators
 from devshim_backends._tensorflow.simulation.device_rules import run_refused_operator, set_policy
 from devshim_backends._tensorflow.simulation.devices import SIMULATED
-from devshim_backends._tensorflow.simulation.gpu_names import NAMED
-from devshim_backends._tensorflow.simulation.memory import LOCAL, UNCOUNTED, VARIABLES, Variable, count
+from devshim_backends._tensorflow.simulation.gpu_names import NAME_CHECKS
+from devshim_backends._tensorflow.simulation.memory import LOCAL, UNCOUNTED, VARIABLES, Variable, count_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
     from devshim.devices.device import Device
-    from devshim_backends._tensorflow.locations import TensorflowPlaces
-    from devshim_backends._tensorflow.simulation.devices import TensorflowCard
+    from devshim_backends._tensorflow.locations import TensorflowLocations
+    from devshim_backends._tensorflow.simulation.devices import TensorflowSimulatedDevice
 
-__all__ = ["start", "stop", "told"]
+__all__ = ["count_results", "start", "stop"]
 
-_CARD_OF: dict[str, TensorflowCard | None] = {}
+_SIMULATED_BY_NAME: dict[str, TensorflowSimulatedDevice | None] = {}
 """Maps a TensorFlow device name to the simulated GPU, or to None. Entries are added on first use."""
 
 _ENTRIES: tuple[tuple[Any, str], ...] = (
@@ -61,137 +61,137 @@ _ENTRIES: tuple[tuple[Any, str], ...] = (
     (imperative_grad, "imperative_grad"),
     (pywrap_tfe, "TFE_ContextOptionsSetRunEagerOpAsFunction"),
     (context.Context, "_handle"),
-    *((owner, name) for owner, name, _ in NAMED),
+    *((owner, name) for owner, name, _ in NAME_CHECKS),
 )
-_THEIRS = tuple(getattr(owner, name) for owner, name in _ENTRIES)
-_FAST, _EXECUTE, _CANCELABLE, _CONSTANT, _COPY, _FILL, _GRADIENT, *_ = _THEIRS
+_ORIGINALS = tuple(getattr(owner, name) for owner, name in _ENTRIES)
+_FAST, _EXECUTE, _CANCELABLE, _CONSTANT, _COPY, _FILL, _GRADIENT, *_ = _ORIGINALS
 
 _OPERATORS = frozenset({"binary_op_wrapper", "r_binary_op_wrapper"})
 """TensorFlow's functions that implement Python's operators (2.16 to 2.21)."""
 
-_backend: TensorflowPlaces
+_backend: TensorflowLocations
 _epoch = 0
 
 
-def start(backend: TensorflowPlaces) -> None:
+def start(backend: TensorflowLocations) -> None:
     """Install the hooks, for all threads; this thread already has the device policy."""
     global _backend, _epoch
     _backend, _epoch = backend, _epoch + 1
     LOCAL.epoch = _epoch
-    for (owner, name), ours in zip(_ENTRIES, _OURS, strict=True):
-        setattr(owner, name, ours)
-    direct_operators.switch(backend, True)
-    _CARD_OF.clear()
+    for (owner, name), wrapper in zip(_ENTRIES, _WRAPPERS, strict=True):
+        setattr(owner, name, wrapper)
+    direct_operators.run_operators_directly(backend, True)
+    _SIMULATED_BY_NAME.clear()
 
 
 def stop() -> None:
     """Uninstall the hooks. If other code has wrapped one in turn, it stays inside that wrapper and does no more."""
-    for (owner, name), ours, theirs in zip(_ENTRIES, _OURS, _THEIRS, strict=True):
-        if getattr(owner, name) is ours:
-            setattr(owner, name, theirs)
-    direct_operators.switch(_backend, False)
-    _CARD_OF.clear()
+    for (owner, name), wrapper, original in zip(_ENTRIES, _WRAPPERS, _ORIGINALS, strict=True):
+        if getattr(owner, name) is wrapper:
+            setattr(owner, name, original)
+    direct_operators.run_operators_directly(_backend, False)
+    _SIMULATED_BY_NAME.clear()
 
 
-def told(made: Any, last: bool = False) -> None:
-    """Count a new tensor, or lists of them, if it is on a simulated GPU; raises as `count` does."""
-    if type(made) is EAGER:
-        card = _card_named(made.backing_device)
-        if card is not None:
-            count(made, card, last=last)
-    elif type(made) is list:
-        for each in made:
-            told(each, last)
+def count_results(result: Any, last: bool = False) -> None:
+    """Count a new tensor, or lists of them, if it is on a simulated GPU; raises as `count_tensor` does."""
+    if type(result) is EAGER:
+        gpu = _simulated_device(result.backing_device)
+        if gpu is not None:
+            count_tensor(result, gpu, last=last)
+    elif type(result) is list:
+        for each in result:
+            count_results(each, last)
 
 
-def _card_named(name: str) -> TensorflowCard | None:
+def _simulated_device(name: str) -> TensorflowSimulatedDevice | None:
     try:
-        return _CARD_OF[name]
+        return _SIMULATED_BY_NAME[name]
     except KeyError:
-        device = _backend.named(name)
+        device = _backend.device_named(name)
         shown = device is not None and device.kind == "gpu" and device.index < _backend.simulated
-        card = SIMULATED[device.index] if device is not None and shown else None
-        _CARD_OF[name] = card
-        return card
+        gpu = SIMULATED[device.index] if device is not None and shown else None
+        _SIMULATED_BY_NAME[name] = gpu
+        return gpu
 
 
 # ---------------------------------------------------------------------------------------------------- the hooks
-def _fast(*args: Any) -> Any:
+def _run_fast(*args: Any) -> Any:
     """Wrap ``TFE_Py_FastPathExecute(context, op, name, *inputs, *attributes)``."""
     if LOCAL.epoch != _epoch:
-        _meet()
+        _enter_simulation()
     special = _SPECIAL.get(args[1])
     try:
-        made = _FAST(*args) if special is None else special(args)
+        result = _FAST(*args) if special is None else special(args)
     except FAILURES as error:
-        made = run_refused_operator(
-            _backend, args[1], args[3:], lambda device, given: _fast_on(device, (*args[:3], *given)), error
+        result = run_refused_operator(
+            _backend, args[1], args[3:], lambda device, given: _run_fast_on(device, (*args[:3], *given)), error
         )
     if VARIABLES or args[1] == "VarHandleOp":
-        _follow(args[1], args[3:], args[3:], made)
-    elif made is not None:
-        told(made)
-    return made
+        _record_results(args[1], args[3:], args[3:], result)
+    elif result is not None:
+        count_results(result)
+    return result
 
 
-def _identity(args: tuple[Any, ...]) -> Any:
+def _run_identity(args: tuple[Any, ...]) -> Any:
     """Run Identity, the only operator whose input TensorFlow's policy lets move; outside any scope it stays put."""
     x = args[3]
-    if type(x) is EAGER and not context.context().device_name and _card_named(x.backing_device) is not None:
+    if type(x) is EAGER and not context.context().device_name and _simulated_device(x.backing_device) is not None:
         with tf.device(x.backing_device):
             return _FAST(*args)
     return _FAST(*args)
 
 
 _SPECIAL: dict[str, Any] = {
-    "Identity": _identity,
+    "Identity": _run_identity,
     **dict.fromkeys(direct_operators.ON_VARIABLES, direct_operators.on_variable),
 }
 
 
-def _fast_on(device: Device, args: tuple[Any, ...]) -> Any:
+def _run_fast_on(device: Device, args: tuple[Any, ...]) -> Any:
     with tf.device(_backend.to_native(device)):
         return _FAST(*args)
 
 
-def _name_of(device: Device) -> str:
+def _native_name(device: Device) -> str:
     native = _backend.to_native(device)
     return native if isinstance(native, str) else str(native.to_string())
 
 
-def _execute(*args: Any) -> Any:
+def _run_execute(*args: Any) -> Any:
     """Wrap ``TFE_Py_Execute(context, device, op, inputs, attributes, ...)``."""
-    return _slow(_EXECUTE, args)
+    return _run_slow(_EXECUTE, args)
 
 
-def _cancelable(*args: Any) -> Any:
+def _run_cancelable(*args: Any) -> Any:
     """Wrap ``TFE_Py_ExecuteCancelable(context, device, op, inputs, attributes, cancellation, ...)``."""
-    return _slow(_CANCELABLE, args)
+    return _run_slow(_CANCELABLE, args)
 
 
-def _slow(execute: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def _run_slow(execute: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     if LOCAL.epoch != _epoch:
-        _meet()
+        _enter_simulation()
     op = args[2].decode() if isinstance(args[2], bytes) else args[2]
     try:
-        made = execute(*args)
+        result = execute(*args)
     except FAILURES as error:
 
         def run(device: Device, given: Any) -> Any:
-            return execute(args[0], _name_of(device), args[2], given, *args[4:])
+            return execute(args[0], _native_name(device), args[2], given, *args[4:])
 
-        made = run_refused_operator(_backend, op, args[3], run, error)
-    _follow(op, args[3], args[4] or (), made)
-    return made
+        result = run_refused_operator(_backend, op, args[3], run, error)
+    _record_results(op, args[3], args[4] or (), result)
+    return result
 
 
-def _constant(value: Any, *args: Any, **kwargs: Any) -> Any:
-    made = _CONSTANT(value, *args, **kwargs)
-    if made is not value:
-        if made.shape.rank and not context.context().device_name and _is_operand():
-            made._devshim_anywhere = True
-        told(made)
-    return made
+def _create_constant(value: Any, *args: Any, **kwargs: Any) -> Any:
+    result = _CONSTANT(value, *args, **kwargs)
+    if result is not value:
+        if result.shape.rank and not context.context().device_name and _is_operand():
+            result._devshim_anywhere = True
+        count_results(result)
+    return result
 
 
 def _is_operand() -> bool:
@@ -207,25 +207,27 @@ def _is_operand() -> bool:
     return False
 
 
-def _copy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    made = _COPY(tensor, *args, **kwargs)
-    told(made)
-    return made
+def _copy_tensor(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    result = _COPY(tensor, *args, **kwargs)
+    count_results(result)
+    return result
 
 
-def _fill(*args: Any, **kwargs: Any) -> Any:
-    made = _FILL(*args, **kwargs)
-    made._devshim_anywhere = True
-    return made
+def _fill_ones(*args: Any, **kwargs: Any) -> Any:
+    result = _FILL(*args, **kwargs)
+    result._devshim_anywhere = True
+    return result
 
 
-def _gradient(tape: Any, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kwargs: Any) -> Any:
-    if output_gradients is None and any(type(x) is EAGER and _card_named(x.backing_device) for x in target):
-        output_gradients = [_ones_at(x) for x in target]
+def _compute_gradient(
+    tape: Any, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    if output_gradients is None and any(type(x) is EAGER and _simulated_device(x.backing_device) for x in target):
+        output_gradients = [_create_ones(x) for x in target]
     return _GRADIENT(tape, target, sources, output_gradients, *args, **kwargs)
 
 
-def _ones_at(x: Any) -> Any:
+def _create_ones(x: Any) -> Any:
     """Return ones on a tensor's device."""
     with tf.device(x.backing_device if type(x) is EAGER else x.device):
         return tf.ones_like(x)
@@ -233,13 +235,23 @@ def _ones_at(x: Any) -> Any:
 
 _HANDLE = property(attrgetter("_context_handle"))
 
-_OURS = (
-    *(_fast, _execute, _cancelable, _constant, _copy, _fill, _gradient, direct_operators.option, _HANDLE),
-    *(ours for *_, ours in NAMED),
+_WRAPPERS = (
+    *(
+        _run_fast,
+        _run_execute,
+        _run_cancelable,
+        _create_constant,
+        _copy_tensor,
+        _fill_ones,
+        _compute_gradient,
+        direct_operators.option,
+        _HANDLE,
+    ),
+    *(wrapper for *_, wrapper in NAME_CHECKS),
 )
 
 
-def _meet() -> None:
+def _enter_simulation() -> None:
     """Make this thread's operators refuse mixed devices, because TensorFlow's device policy is thread-local."""
     LOCAL.epoch = _epoch
     if _backend.simulated:
@@ -248,26 +260,26 @@ def _meet() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- variables
-def _follow(op: str, inputs: Any, attributes: Any, made: Any) -> None:
+def _record_results(op: str, inputs: Any, attributes: Any, result: Any) -> None:
     """Count an operator's results, and record what it did to variables."""
     if op == "ReadVariableOp":
         variable = VARIABLES.get(id(inputs[0]))
         if variable is not None:
-            return variable.read(made[0] if type(made) is list else made)
+            return variable.on_read(result[0] if type(result) is list else result)
     elif op == "VarHandleOp":
-        return _new_variable(attributes, made[0] if type(made) is list else made)
+        return _new_variable(attributes, result[0] if type(result) is list else result)
     else:
         for x in inputs:
             variable = VARIABLES.get(id(x))
             if variable is not None:
-                variable.written()
-    return told(made)
+                variable.on_write()
+    return count_results(result)
 
 
 def _new_variable(attributes: Any, handle: Any) -> None:
-    card = _card_named(handle.device)  # the handle is in host memory, but the variable's value is not
-    if card is not None:
+    gpu = _simulated_device(handle.device)  # the handle is in host memory, but the variable's value is not
+    if gpu is not None:
         named = dict(zip(attributes[::2], attributes[1::2], strict=False))
         dtype = tf.as_dtype(named["dtype"]).as_datatype_enum
         if dtype not in UNCOUNTED:
-            Variable(handle, card, dtype)
+            Variable(handle, gpu, dtype)

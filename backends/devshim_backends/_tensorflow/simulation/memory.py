@@ -31,9 +31,17 @@ from tensorflow.python.framework import ops
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import DevshimError
 from devshim_backends._tensorflow.failures import FAILURES
-from devshim_backends._tensorflow.simulation.devices import APART, GONE, LOCK, Block, Held, TensorflowCard, settle
+from devshim_backends._tensorflow.simulation.devices import (
+    GONE,
+    LOCK,
+    NO_ADDRESS,
+    MemoryBlock,
+    TensorflowSimulatedDevice,
+    TensorRef,
+    release_gone,
+)
 
-__all__ = ["BUFFERED", "LOCAL", "UNCOUNTED", "VARIABLES", "Variable", "count", "over", "refresh"]
+__all__ = ["BUFFERED", "LOCAL", "UNCOUNTED", "VARIABLES", "Variable", "count_tensor", "memory_view", "update_variables"]
 
 UNCOUNTED = frozenset(dtype.as_datatype_enum for dtype in (tf.string, tf.resource, tf.variant))
 """Dtypes whose tensors do not contain numbers."""
@@ -49,21 +57,21 @@ class _Local(threading.local):
     """The state of a thread.
 
     Attributes:
-        aside: Held while operators' results do not count, because only the last result will.
+        intermediate: Held while operators' results do not count, because only the last result will.
         counting: Held while the thread counts.
         epoch: The number of the simulation that the thread has seen last.
     """
 
-    aside: Any
+    intermediate: Any
     counting: Any
     epoch = 0
 
     def __init__(self) -> None:
-        self.aside, self.counting = threading.RLock(), threading.RLock()
+        self.intermediate, self.counting = threading.RLock(), threading.RLock()
 
-    def is_aside(self) -> bool:
+    def is_intermediate(self) -> bool:
         """Return True if results of operators do not count now."""
-        return self.aside._is_owned()  # type: ignore[no-any-return]
+        return self.intermediate._is_owned()  # type: ignore[no-any-return]
 
     def is_counting(self) -> bool:
         """Return True if this thread is counting."""
@@ -74,51 +82,51 @@ LOCAL = _Local()
 
 
 # ---------------------------------------------------------------------------------------------------- tensors
-def count(tensor: Any, card: TensorflowCard, known: bool = False, last: bool = False) -> None:
+def count_tensor(tensor: Any, gpu: TensorflowSimulatedDevice, known: bool = False, last: bool = False) -> None:
     """Count a tensor on a simulated GPU, until the tensor is gone.
 
     Args:
         tensor: An eager tensor.
-        card: Its simulated GPU.
+        gpu: Its simulated GPU.
         known: True if the variables that share its memory are known to share it.
-        last: True if it is the last result of operators that ran with ``aside`` held, which counts.
+        last: True if it is the last result of operators that ran with ``intermediate`` held, which counts.
 
     Raises:
         FullCardError: The tensor does not fit.
         DeviceFailedError: The device has vanished.
     """
-    if (LOCAL.is_aside() and not last) or LOCAL.is_counting() or tensor._datatype_enum() in UNCOUNTED:
+    if (LOCAL.is_intermediate() and not last) or LOCAL.is_counting() or tensor._datatype_enum() in UNCOUNTED:
         return
     with LOCAL.counting:
-        start, end = _span(tensor)
+        start, end = _address_range(tensor)
         if start == end:
             return
-        held = Held(tensor, GONE.append)
+        tensor_ref = TensorRef(tensor, GONE.append)
         with LOCK:
-            settle()
-            block = card.at(start)
-            if card.has_room(end - start) if block is None else known or block.tensors:
-                return card.enter(start, end).show(held)
+            release_gone()
+            block = gpu.block_at(start)
+            if gpu.certainly_fits(end - start) if block is None else known or block.tensors:
+                return gpu.add(start, end).add_tensor(tensor_ref)
             owners = [] if block is None else [VARIABLES.get(key) for key in list(block.variables)]
         for variable in owners:  # no tensor uses the block, so the variables may have left it
             if variable is not None:
-                variable.look()
+                variable.update_block()
         if block is None:
-            refresh(card)
+            update_variables(gpu)
         del block, owners  # otherwise they would still count below
         with LOCK:
-            settle()
-            card.enter(start, end).show(held)
+            release_gone()
+            gpu.add(start, end).add_tensor(tensor_ref)
 
 
-def _span(tensor: Any) -> tuple[int, int]:
+def _address_range(tensor: Any) -> tuple[int, int]:
     """Return the addresses of a tensor's first byte and of the byte after its last."""
-    array = over(tensor)
+    array = memory_view(tensor)
     start: int = array.ctypes.data
     return start, start + array.nbytes
 
 
-def over(tensor: Any) -> np.ndarray:
+def memory_view(tensor: Any) -> np.ndarray:
     """Return an array over an eager tensor's own memory, with one dimension for a 0-d tensor."""
     array = tensor._numpy_internal()  # the public `numpy` copies
     if isinstance(array, np.ndarray):
@@ -127,17 +135,17 @@ def over(tensor: Any) -> np.ndarray:
         return np.asarray(memoryview(tensor))
     shape = ops.EagerTensor([1], "/device:CPU:0", _INT32)
     types = ("T", tensor._datatype_enum(), "Tshape", _INT32)
-    asked = context.context()._handle, tensor.device, "Reshape", [tensor, shape], types, 1
-    return _executed(asked)._numpy_internal()  # type: ignore[no-any-return]  # TensorFlow is Any
+    call = context.context()._handle, tensor.device, "Reshape", [tensor, shape], types, 1
+    return _execute(call)._numpy_internal()  # type: ignore[no-any-return]  # TensorFlow is Any
 
 
-def _executed(asked: tuple[Any, ...]) -> Any:
+def _execute(call: tuple[Any, ...]) -> Any:
     """Return an operator's first result, without this thread's device policy, which may refuse shapes and handles."""
-    handle = asked[0]
+    handle = call[0]
     policy = pywrap_tfe.TFE_ContextGetDevicePlacementPolicy(handle)
     try:  # it includes both calls, so that Ctrl-C cannot come between a call in C and the block that undoes it
         pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(handle, context.DEVICE_PLACEMENT_SILENT)
-        return _EXECUTE(*asked)[0]
+        return _EXECUTE(*call)[0]
     finally:
         pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(handle, policy)
 
@@ -150,12 +158,12 @@ class _Handle(ref):  # type: ignore[type-arg]  # generic for the type checker on
 
     variable: Variable
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Record that the variable is gone."""
         variable: Variable | None = getattr(self, "variable", None)  # None if an interrupt came before it was set
         if variable is None:
             return
-        variable.leave()
+        variable.release()
         if VARIABLES.get(variable.key) is variable:
             del VARIABLES[variable.key]
 
@@ -166,59 +174,59 @@ class Variable:
     Attributes:
         handle: A weak reference to its handle, which lives as long as the variable.
         key: The handle's address.
-        card: The variable's simulated GPU.
+        gpu: The variable's simulated GPU.
         block: The block that contains its value, or None before it has one.
         stale: True if its value may have moved since the last look-up.
     """
 
-    __slots__ = ("_dtype", "block", "card", "handle", "key", "stale")
+    __slots__ = ("_dtype", "block", "gpu", "handle", "key", "stale")
 
-    def __init__(self, handle: Any, card: TensorflowCard, dtype: int) -> None:
+    def __init__(self, handle: Any, gpu: TensorflowSimulatedDevice, dtype: int) -> None:
         self.handle, self.key = _Handle(handle, GONE.append), id(handle)
         self.handle.variable = self
-        self.card, self._dtype = card, dtype
-        self.block: Block | None = None
+        self.gpu, self._dtype = gpu, dtype
+        self.block: MemoryBlock | None = None
         self.stale = False
         VARIABLES[self.key] = self
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Record that the block of its value is unknown. The caller holds the lock."""
         block, self.block = self.block, None
         if block is not None:
             block.variables.discard(self.key)
 
-    def written(self) -> None:
-        """Record that an operator may have written to the variable; raises as `count` does."""
+    def on_write(self) -> None:
+        """Record that an operator may have written to the variable; raises as `count_tensor` does."""
         if LOCAL.is_counting():
             self.stale = True
         elif self.block is None or self.block.tensors:
-            self.look()
+            self.update_block()
         else:
             self.stale = True
 
-    def read(self, tensor: Any) -> None:
-        """Count a tensor that an operator has just read from the variable; raises as `count` does."""
-        if LOCAL.is_aside() or LOCAL.is_counting():
+    def on_read(self, tensor: Any) -> None:
+        """Count a tensor that an operator has just read from the variable; raises as `count_tensor` does."""
+        if LOCAL.is_intermediate() or LOCAL.is_counting():
             return
         with LOCAL.counting:  # otherwise a guard would report it as a read by the user
-            start, block = _span(tensor)[0], self.block
-        if block is None or (not block.start <= start < block.end and block.start != APART):
-            self.look()
-        count(tensor, self.card, known=True)
+            start, block = _address_range(tensor)[0], self.block
+        if block is None or (not block.start <= start < block.end and block.start != NO_ADDRESS):
+            self.update_block()
+        count_tensor(tensor, self.gpu, known=True)
 
-    def look(self) -> None:
-        """Look up the block of the value, and count it; raises as `count` does."""
+    def update_block(self) -> None:
+        """Look up the block of the value, and count it; raises as `count_tensor` does."""
         with LOCAL.counting:
             first = self._value()
             if first is None:
-                return self._move(None)
-            span, block = _span(first), self.block
-            if block is not None and (block.start <= span[0] < block.end or block.start == APART):
+                return self._set_block(None)
+            span, block = _address_range(first), self.block
+            if block is not None and (block.start <= span[0] < block.end or block.start == NO_ADDRESS):
                 self.stale = False
                 return None
             again = self._value()
             # After sparse updates TensorFlow copies at every read, so the memory of the value itself stays unknown.
-            return self._move(span, apart=again is None or _span(again) != span)
+            return self._set_block(span, own=again is None or _address_range(again) != span)
 
     def _value(self) -> Any:
         """Return a tensor that uses the variable's value, or None if it has none."""
@@ -226,18 +234,18 @@ class Variable:
         if handle is None:
             return None
         try:
-            asked = context.context()._handle, handle.device, "ReadVariableOp", [handle], ("dtype", self._dtype), 1
-            return _executed(asked)
+            call = context.context()._handle, handle.device, "ReadVariableOp", [handle], ("dtype", self._dtype), 1
+            return _execute(call)
         except FAILURES:
             return None
 
-    def _move(self, span: tuple[int, int] | None, apart: bool = False) -> None:
+    def _set_block(self, span: tuple[int, int] | None, own: bool = False) -> None:
         with LOCK:
-            settle()
+            release_gone()
             self.stale = True  # if Ctrl-C comes before the end, the next caller looks again
-            self.leave()
+            self.release()
             if span is not None and span[0] != span[1]:
-                self.block = self.card.enter_apart(span[1] - span[0]) if apart else self.card.enter(*span)
+                self.block = self.gpu.add_without_address(span[1] - span[0]) if own else self.gpu.add(*span)
                 self.block.variables.add(self.key)
             self.stale = False
 
@@ -246,12 +254,12 @@ VARIABLES: dict[int, Variable] = {}
 """Maps the `id` of a handle to the record of its variable, for all variables on simulated GPUs."""
 
 
-def refresh(card: TensorflowCard) -> None:
+def update_variables(gpu: TensorflowSimulatedDevice) -> None:
     """Look up all variables of a simulated GPU that may have moved, and handle objects that are gone."""
     with LOCAL.counting:
         for variable in list(VARIABLES.values()):
-            if variable.card is card and variable.stale:
+            if variable.gpu is gpu and variable.stale:
                 with suppress(DevshimError):  # the value is already there; its writer was, or will be, notified
-                    variable.look()
+                    variable.update_block()
         with LOCK:
-            settle()
+            release_gone()

@@ -16,7 +16,7 @@ from tensorflow.python.framework import ops
 
 from devshim.monitoring.instrumentation import patched
 from devshim.monitoring.use_checks import instrument_uses
-from devshim_backends._tensorflow.locations import EAGER, TensorflowPlaces
+from devshim_backends._tensorflow.locations import EAGER, TensorflowLocations
 from devshim_backends._tensorflow.simulation.memory import LOCAL
 
 if TYPE_CHECKING:
@@ -29,38 +29,38 @@ if TYPE_CHECKING:
 _ENTRIES = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
 """The functions that run every eager operator. The first takes inputs from argument four on, the others a list."""
 
-_QUESTIONS = frozenset({"VarIsInitializedOp", "DestroyResourceOp"})
+_HANDLE_OPERATORS = frozenset({"VarIsInitializedOp", "DestroyResourceOp"})
 """Operators on a variable's handle that do not access its value."""
 
 
-class TensorflowRemovedGpus(TensorflowPlaces):
+class TensorflowRemovedGpus(TensorflowLocations):
     """The mixin for simulated GPUs that were taken away."""
 
     @contextmanager
     def refuse_removed_devices(self, check: Check) -> Iterator[None]:
         def use(x: Any) -> Device | None:
-            return None if LOCAL.is_counting() else TensorflowPlaces.device_of(self, x)
+            return None if LOCAL.is_counting() else TensorflowLocations.device_of(self, x)
 
         def copy(x: Any, *args: Any, **kwargs: Any) -> Any:
             check(use(x))
-            return theirs(x, *args, **kwargs)
+            return original(x, *args, **kwargs)
 
-        theirs = ops._EagerTensorBase._copy_nograd
-        entries = {name: self._checking(getattr(pywrap_tfe, name), check) for name in _ENTRIES}
+        original = ops._EagerTensorBase._copy_nograd
+        entries = {name: self._wrap_entry(getattr(pywrap_tfe, name), check) for name in _ENTRIES}
         with ExitStack() as stack:
             stack.enter_context(instrument_uses(EAGER, use, check, ("_numpy",), buffers=True))
             stack.enter_context(patched(ops._EagerTensorBase, {"_copy_nograd": copy}))
             stack.enter_context(patched(pywrap_tfe, entries))
             yield
 
-    def _checking(self, theirs: Any, check: Check) -> Any:
+    def _wrap_entry(self, original: Any, check: Check) -> Any:
         """Return a wrapper that checks the devices of the inputs; a variable's handle has the device of its value."""
 
         def run(*args: Any) -> Any:
-            if not LOCAL.is_counting() and _QUESTIONS.isdisjoint(args[1:3]):
+            if not LOCAL.is_counting() and _HANDLE_OPERATORS.isdisjoint(args[1:3]):
                 for x in _tensors(args[3:]):
-                    check(self.named(x.device if x.dtype is tf.resource else x.backing_device))
-            return theirs(*args)
+                    check(self.device_named(x.device if x.dtype is tf.resource else x.backing_device))
+            return original(*args)
 
         return run
 

@@ -16,9 +16,9 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from devshim.errors import messages
-from devshim_backends._tensorflow.devices import PLACES
+from devshim_backends._tensorflow.devices import DEVICE_BY_NAME
 from devshim_backends._tensorflow.failures import FullDeviceError
-from devshim_backends._tensorflow.locations import TensorflowPlaces
+from devshim_backends._tensorflow.locations import TensorflowLocations
 from devshim_backends._tensorflow.runtime import TensorflowRuntime
 from devshim_backends._tensorflow.simulation import device_rules, hooks
 from devshim_backends._tensorflow.simulation.devices import SIMULATED
@@ -33,7 +33,7 @@ _RESERVED = 8
 """The least number of simulated GPUs for which logical CPUs are reserved."""
 
 
-class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
+class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
     """The mixin for simulation."""
 
     out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
@@ -48,7 +48,7 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
         SIMULATED.begin(gpus, memory, faults)
         self.simulated_devices = SIMULATED
         before, self.simulated = self.simulated, gpus
-        PLACES.clear()  # a logical CPU's name now means another device
+        DEVICE_BY_NAME.clear()  # a logical CPU's name now means another device
         if gpus:
             hooks.start(self)
         elif before:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Tensor
 
-_WIDTHS = {
+_SAME_WIDTH = {
     **dict.fromkeys(("int16", "uint16"), tf.float16),
     **dict.fromkeys(("int32", "uint32"), tf.float32),
     **dict.fromkeys(("complex64", "complex128"), tf.float64),
@@ -23,24 +23,24 @@ _WIDTHS = {
 """Maps a dtype without a GPU kernel to one with a kernel that has the same width, or half of it for complex128."""
 
 
-def on_card(dtype: Any) -> Callable[[Tensor], Tensor]:
+def gpu_copier(dtype: Any) -> Callable[[Tensor], Tensor]:
     """Return a function that copies tensors of a dtype, in the scope of the GPU that they are on."""
     if dtype == tf.bool:
-        return _copied_bools
-    if dtype.name not in _WIDTHS:
+        return _copy_bools
+    if dtype.name not in _SAME_WIDTH:
         return gen_array_ops.deep_copy  # type: ignore[no-any-return]  # TensorFlow is Any
-    return _copied_complex if dtype.is_complex else _copied_bits
+    return _copy_complex if dtype.is_complex else _copy_bits
 
 
-def _copied_bools(x: Tensor) -> Tensor:
+def _copy_bools(x: Tensor) -> Tensor:
     return tf.logical_or(x, x)  # no other dtype has the same bits as bool
 
 
-def _copied_bits(x: Tensor) -> Tensor:
-    return tf.bitcast(gen_array_ops.deep_copy(tf.bitcast(x, _WIDTHS[x.dtype.name])), x.dtype)
+def _copy_bits(x: Tensor) -> Tensor:
+    return tf.bitcast(gen_array_ops.deep_copy(tf.bitcast(x, _SAME_WIDTH[x.dtype.name])), x.dtype)
 
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]  # TensorFlow is Any
-def _copied_complex(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def _copy_complex(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Copy a tensor so that gradients flow through the copy, as they do not through ``bitcast``."""
-    return _copied_bits(x), tf.identity
+    return _copy_bits(x), tf.identity

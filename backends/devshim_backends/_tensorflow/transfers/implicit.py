@@ -15,9 +15,9 @@ from tensorflow.python.ops import resource_variable_ops
 
 from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import instrument_operands, instrument_reads, is_suppressed, patched, suppressed
-from devshim_backends._tensorflow.locations import EAGER, ON_HOST, PLACED, TensorflowPlaces
+from devshim_backends._tensorflow.locations import EAGER, ON_HOST, PLACED, TensorflowLocations
 from devshim_backends._tensorflow.simulation.memory import LOCAL
-from devshim_backends._tensorflow.transfers.operators import operators_told
+from devshim_backends._tensorflow.transfers.operators import report_operators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,37 +36,37 @@ _COMPILER = "tensorflow.python.eager.polymorphic_function."
 """The package in which TensorFlow compiles functions."""
 
 
-class TensorflowTransferHooks(TensorflowPlaces):
+class TensorflowTransferHooks(TensorflowLocations):
     """The mixin for implicit transfers: by methods of eager tensors and variables, and by operators."""
 
     @contextmanager
     def report_implicit_transfers(self, report: Report) -> Iterator[None]:
         with ExitStack() as watched:
-            watched.enter_context(instrument_reads(EAGER, self._where, report, _MORE, buffers=True))
-            watched.enter_context(instrument_operands(EAGER, self._where, report))
+            watched.enter_context(instrument_reads(EAGER, self._device_read, report, _MORE, buffers=True))
+            watched.enter_context(instrument_operands(EAGER, self._device_read, report))
             for cls in _variables():
                 watched.enter_context(
-                    instrument_operands(_defining("__add__", cls), self._where, report, indices=False)
+                    instrument_operands(_defining("__add__", cls), self._device_read, report, indices=False)
                 )
-                watched.enter_context(self._showing(_defining("__repr__", cls), report))
+                watched.enter_context(self._report_display(_defining("__repr__", cls), report))
             if self.count("gpu") and not self.simulated:
-                watched.enter_context(operators_told(self, report))
+                watched.enter_context(report_operators(self, report))
             yield
 
-    def _showing(self, cls: type, report: Report) -> AbstractContextManager[None]:
-        theirs: Any = cls.__repr__
+    def _report_display(self, cls: type, report: Report) -> AbstractContextManager[None]:
+        original: Any = cls.__repr__
 
         def shown(x: Any) -> str:
-            source = None if is_suppressed() else self._where(x)
+            source = None if is_suppressed() else self._device_read(x)
             if source is not None:
                 report(source, CPU, "print()")
             with suppressed():
-                text: str = theirs(x)
+                text: str = original(x)
             return text
 
         return patched(cls, {"__repr__": shown})
 
-    def _where(self, x: Any) -> Device | None:
+    def _device_read(self, x: Any) -> Device | None:
         if LOCAL.is_counting():  # the simulation is counting memory
             return None
         if _is_compiling(sys._getframe(2)) or not (isinstance(x, EAGER) or tf.executing_eagerly()):
@@ -89,8 +89,8 @@ def _is_compiling(frame: FrameType) -> bool:
 def _variables() -> list[type]:
     """Return the classes of variables: TensorFlow's, and that of Keras if it is loaded."""
     keras = sys.modules.get("keras")
-    theirs = [keras.Variable] if keras is not None and keras.config.backend() == "tensorflow" else []
-    return [resource_variable_ops.BaseResourceVariable, *theirs]
+    original = [keras.Variable] if keras is not None and keras.config.backend() == "tensorflow" else []
+    return [resource_variable_ops.BaseResourceVariable, *original]
 
 
 def _defining(name: str, cls: type) -> type:

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from devshim.devices.device import Device
-    from devshim_backends._tensorflow.locations import TensorflowPlaces
+    from devshim_backends._tensorflow.locations import TensorflowLocations
 
     Report = Callable[[Device, Device, str], None]
 
-__all__ = ["operators_told"]
+__all__ = ["report_operators"]
 
 _CONFLICT = re.compile(r"Tensors on conflicting devices: cannot compute (\S+) as .* was expected to be on (\S+) but ")
 _ENTRIES = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
@@ -42,37 +42,37 @@ _ENTRIES = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelabl
 
 
 @contextmanager
-def operators_told(backend: TensorflowPlaces, report: Report) -> Iterator[None]:
+def report_operators(backend: TensorflowLocations, report: Report) -> Iterator[None]:
     """Report, inside the context, what TensorFlow's eager operators copy between devices."""
-    entries = {name: _telling(getattr(pywrap_tfe, name), backend, report) for name in _ENTRIES}
+    entries = {name: _wrap_entry(getattr(pywrap_tfe, name), backend, report) for name in _ENTRIES}
     with patched(pywrap_tfe, entries):
         yield
 
 
-def _telling(theirs: Any, backend: TensorflowPlaces, report: Report) -> Any:
+def _wrap_entry(original: Any, backend: TensorflowLocations, report: Report) -> Any:
     def run(*args: Any) -> Any:
         context.ensure_initialized()
         if is_suppressed() or context.context().device_policy != context.DEVICE_PLACEMENT_SILENT:
-            return theirs(*args)
+            return original(*args)
         set_policy(context.DEVICE_PLACEMENT_SILENT_FOR_INT32)
         try:
-            return theirs(*args)
+            return original(*args)
         except FAILURES as error:
             conflict = _CONFLICT.search(str(getattr(error, "message", "")))
             if conflict is None:
                 raise
         finally:
             set_policy(context.DEVICE_PLACEMENT_SILENT)
-        target = backend.named(conflict[2])
+        target = backend.device_named(conflict[2])
         if target is not None:
             for source in _sources(backend, args[3:], target):
                 report(source, target, conflict[1])
-        return theirs(*args)
+        return original(*args)
 
     return run
 
 
-def _sources(backend: TensorflowPlaces, inputs: Sequence[Any], target: Device) -> Iterator[Device]:
+def _sources(backend: TensorflowLocations, inputs: Sequence[Any], target: Device) -> Iterator[Device]:
     """Yield the devices of tensors and arrays that are copied to a device; attributes after them are ignored."""
     for x in inputs:
         if isinstance(x, (list, tuple)):
