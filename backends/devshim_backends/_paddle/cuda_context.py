@@ -53,7 +53,7 @@ def restore(before: int | None) -> None:
 
 
 @contextmanager
-def preserved() -> Iterator[None]:
+def preserve() -> Iterator[None]:
     """Leave CUDA's current card unchanged in this thread."""
     before = get_context()
     try:
@@ -65,7 +65,7 @@ def preserved() -> Iterator[None]:
 def _restore_after(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with preserved():
+        with preserve():
             return method(*args, **kwargs)
 
     return call

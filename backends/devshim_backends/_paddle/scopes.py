@@ -119,6 +119,7 @@ class _CudaScope(_Scope):
 
 
 def _get_scope_place(device: Device) -> Any:
+    """Return the place that all scopes of a device use."""
     found = _SCOPE_PLACES.get(device)
     if found is None:
         with _LOCK:

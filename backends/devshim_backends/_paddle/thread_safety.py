@@ -38,7 +38,7 @@ try:
 except ImportError:  # Paddle 2.6 has only the older one
     pir_partial_program = partial_program
 
-_PROGRAMS = {partial_program.PartialProgramLayer, pir_partial_program.PartialProgramLayer}
+_PROGRAM_CLASSES = {partial_program.PartialProgramLayer, pir_partial_program.PartialProgramLayer}
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,7 +52,7 @@ _STATE_LOCK = Lock()
 _running = 0
 """The number of running threads of `ds.parallel`."""
 _program_owners: WeakKeyDictionary[Any, threading.Thread] = WeakKeyDictionary()
-"""The thread that each whole program belongs to."""
+"""Compiled program -> the only thread that may run it."""
 _replaced: list[tuple[Any, str, Any]] = []
 """The functions that are replaced now: owner, name, and the replacement, which knows the original."""
 
@@ -82,7 +82,7 @@ def _refuse_in_threads(original: Any) -> Any:
 
 def _refuse_second_thread(original: Any) -> Any:
     @wraps(original)
-    def run_whole_program(program: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_program(program: Any, *args: Any, **kwargs: Any) -> Any:
         thread = threading.current_thread()
         with _STATE_LOCK:
             owner = _program_owners.setdefault(program, thread)
@@ -95,7 +95,7 @@ def _refuse_second_thread(original: Any) -> Any:
             "each once, then ds.parallel(steps, inputs)",
         )
 
-    return run_whole_program
+    return run_program
 
 
 class ParallelThread:
@@ -110,8 +110,8 @@ class ParallelThread:
             if _running == 1:
                 _replace(core.eager, "run_partial_grad", _one_at_a_time)
                 _replace(ProgramCache, "_build_once", _refuse_in_threads)
-                for program in _PROGRAMS:
-                    _replace(program, "__call__", _refuse_second_thread)
+                for cls in _PROGRAM_CLASSES:
+                    _replace(cls, "__call__", _refuse_second_thread)
                 if OpcodeExecutorCache is not None:
                     _replace(OpcodeExecutorCache, "translate", _refuse_in_threads)
 

@@ -81,7 +81,8 @@ def _copy_tensor(backend: Backend, tensor: Tensor) -> Tensor:
     if isinstance(tensor, paddle.base.framework.EagerParamBase):
         with open_scope(device):
             parameter = copy.deepcopy(tensor)
-        accessors(parameter)[1](made)
+        _, write = accessors(parameter)
+        write(made)
         made, parameter.stop_gradient = parameter, tensor.stop_gradient
     else:
         made.stop_gradient = tensor.stop_gradient or not tensor.is_leaf
@@ -99,7 +100,8 @@ def _copy_gradient(backend: Backend, source: Tensor, target: Tensor) -> None:
     made = backend.detached_copy(gradient)
     with open_scope(backend.device_of(target)):
         target.grad = made
-    accessors(target.grad)[1](made)
+    _, write = accessors(target.grad)
+    write(made)
 
 
 def _make_name(name: str) -> str:

@@ -89,7 +89,7 @@ def _install_split_hooks(model: Any, path: str, layer: Any, results_to: Any) -> 
         _refuse_split_layer(path, layer)
     inside = results_to
     if called:
-        inside = None if is_chain(layer) else _find_meeting_tensor(layer)
+        inside = None if is_chain(layer) else _find_alignment_tensor(layer)
         install_hook(
             layer, CallHook(model, layer, computes_with=inside, moves_inputs=inside is not None, results_to=results_to)
         )
@@ -98,7 +98,7 @@ def _install_split_hooks(model: Any, path: str, layer: Any, results_to: Any) -> 
             _install_split_hooks(model, f"{path}.{name}" if path else name, child, inside)
 
 
-def _find_meeting_tensor(layer: Any) -> Tensor:
+def _find_alignment_tensor(layer: Any) -> Tensor:
     """Return the tensor on whose device a layer's parts meet: one of the layer's own, or the last of all in it."""
     own = list(tensors_of(layer))
     return own[0] if own else [tensor for each in layer.sublayers() for tensor in tensors_of(each)][-1]

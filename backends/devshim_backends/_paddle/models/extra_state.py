@@ -206,15 +206,15 @@ def _iter_schedulers(scheduler: Any) -> Iterator[Any]:
 
 
 # ---------------------------------------------------------------------- outlines
-def _outline(path: str, held: Any, leaves: set[str]) -> Any:
+def _outline(path: str, nested: Any, leaves: set[str]) -> Any:
     """Return a tree of plain values with markers for leaves, and text for keys."""
-    if isinstance(held, paddle.Tensor):
-        return _LEAF if path in leaves else held.detach()
-    if isinstance(held, dict):
-        return {str(key): _outline(f"{path}.{key}", value, leaves) for key, value in held.items()}
-    if isinstance(held, (list, tuple)):
-        return [_outline(f"{path}.{i}", value, leaves) for i, value in enumerate(held)]
-    return _to_plain(held)
+    if isinstance(nested, paddle.Tensor):
+        return _LEAF if path in leaves else nested.detach()
+    if isinstance(nested, dict):
+        return {str(key): _outline(f"{path}.{key}", value, leaves) for key, value in nested.items()}
+    if isinstance(nested, (list, tuple)):
+        return [_outline(f"{path}.{i}", value, leaves) for i, value in enumerate(nested)]
+    return _to_plain(nested)
 
 
 def _fill(path: str, outline: Any, make: Make) -> Any:

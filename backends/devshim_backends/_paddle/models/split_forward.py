@@ -90,7 +90,9 @@ def install_hook(layer: Any, hook: CallHook) -> None:
 
 
 class CallHook:
-    """A hook that calls a layer; it does not keep the layer alive, nor the layer's memory on cards.
+    """A hook that calls a layer in a scope of its device, with its inputs copied there if the model is split.
+
+    It keeps neither the layer alive nor the layer's memory on GPUs.
 
     Args:
         model: The model that was placed.
@@ -131,21 +133,21 @@ class CallHook:
     def uninstall(self) -> None:
         """Uninstall the hook, so that the layer is called as before."""
         layer: Any = self._layer()
-        own, hooks = vars(layer), layer._forward_pre_hooks
-        del own[METHOD]
+        hooks = layer._forward_pre_hooks
+        del vars(layer)[METHOD]
         for key in [key for key, hook in hooks.items() if getattr(hook, "__self__", None) is self]:
             del hooks[key]
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
         layer = self._layer()
-        own = getattr(type(layer), METHOD)
+        call_layer = getattr(type(layer), METHOD)
         device = self._device(layer, inputs, kwargs) if paddle.in_dynamic_mode() else None
         if device is None:
-            return own(layer, *inputs, **kwargs)
+            return call_layer(layer, *inputs, **kwargs)
         if self._moves_inputs:
             inputs, kwargs = move_tensors(inputs, device), move_tensors(kwargs, device)
         with open_scope(device):
-            results = own(layer, *inputs, **kwargs)
+            results = call_layer(layer, *inputs, **kwargs)
         return results if self.results_to is None else move_tensors(results, _get_device(self.results_to))
 
     def _device(self, layer: Any, inputs: Any, kwargs: Any) -> Device | None:
