@@ -53,7 +53,8 @@ class Pasted(pytest.Item):
     def runtest(self) -> None:
         done = subprocess.run(self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode:
-            raise PageError(f"exit status {done.returncode}\n{done.stdout}")
+            msg = f"exit status {done.returncode}\n{done.stdout}"
+            raise PageError(msg)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
         return f"{' '.join(self._command)}\n{excinfo.value}"

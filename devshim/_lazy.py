@@ -93,7 +93,8 @@ def load(name: str) -> object:
         return import_module("devshim.random")
     module = LAZY.get(name)
     if module is None:
-        raise AttributeError(f"module 'devshim' has no attribute {name!r}")
+        msg = f"module 'devshim' has no attribute {name!r}"
+        raise AttributeError(msg)
     found = keep_source(getattr(import_module(module), name))
     vars(sys.modules["devshim"])[name] = found
     return found

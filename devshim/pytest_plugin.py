@@ -124,7 +124,8 @@ def pytest_configure(config: pytest.Config) -> None:
         for name in _named_backends(config):
             discovery.canonical(name)
     except BackendNotFoundError as error:
-        raise pytest.UsageError(f"devshim: {error.problem}; {error.hint}") from error
+        msg = f"devshim: {error.problem}; {error.hint}"
+        raise pytest.UsageError(msg) from error
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

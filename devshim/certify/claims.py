@@ -211,7 +211,8 @@ def refused(kind: type[BaseException], call: Callable[[], object]) -> str:
         call()
     except kind as error:
         return str(error)
-    raise Broken(f"nothing was raised where {kind.__name__} was expected")
+    msg = f"nothing was raised where {kind.__name__} was expected"
+    raise Broken(msg)
 
 
 def differences(found: Any, wanted: Any) -> str:

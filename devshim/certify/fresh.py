@@ -39,12 +39,15 @@ def fresh(function: Callable[[Setting], Any], at: Setting, **variables: str) -> 
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
-        raise Broken(f"a new process did not end within {PATIENCE} seconds") from None
+        msg = f"a new process did not end within {PATIENCE} seconds"
+        raise Broken(msg) from None
     if done.returncode or not done.stdout:
-        raise Broken(f"a new process {describe_end(done.returncode, done.stderr)}")
+        msg = f"a new process {describe_end(done.returncode, done.stderr)}"
+        raise Broken(msg)
     answer = json.loads(done.stdout)
     if "skipped" in answer:
         raise Skip(answer["skipped"])
     if "raised" in answer:
-        raise Broken(f"in a new process: {answer['raised']}")
+        msg = f"in a new process: {answer['raised']}"
+        raise Broken(msg)
     return answer["returned"]

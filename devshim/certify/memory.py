@@ -82,7 +82,8 @@ def memory_released(at: Setting) -> str:
     _release_memory(at)
     before = ds.memory(at.first).used
     if before is None:
-        raise Skip("the framework does not say what is in use")
+        msg = "the framework does not say what is in use"
+        raise Skip(msg)
     hog = _fill(at)
     hog.clear()
     _release_memory(at)
@@ -94,7 +95,8 @@ def memory_released(at: Setting) -> str:
 def _total(at: Setting) -> int:
     total = ds.memory(at.first).total or ds.describe(at.first).total_memory
     if total is None:
-        raise Skip("the framework does not say how much memory the card has")
+        msg = "the framework does not say how much memory the card has"
+        raise Skip(msg)
     return total
 
 

@@ -186,7 +186,8 @@ def graphs(at: Setting) -> None:
 def compiled(at: Setting) -> None:
     """Compile and call."""
     if at.quick:
-        raise Skip("takes a minute: left out by --quick")
+        msg = "takes a minute: left out by --quick"
+        raise Skip(msg)
     torch = ds.framework()
 
     def function(x: Any) -> Any:

@@ -99,7 +99,8 @@ def _read(folder: Path) -> list[Report]:
     for path in sorted(folder.glob("*.json")):
         report = Report.from_json(path.read_text(encoding="utf-8"))
         if report.simulated:
-            raise SystemExit(f"{path} was written with --simulate: it certifies no machine")
+            msg = f"{path} was written with --simulate: it certifies no machine"
+            raise SystemExit(msg)
         reports.append(report)
     return reports
 

@@ -228,6 +228,7 @@ def _file(at: Setting, saves: bool) -> Rate:
         try:
             ds.save(tree, path)
         except OSError as error:
-            raise Skip(f"the file cannot be written: {error.strerror}") from error
+            msg = f"the file cannot be written: {error.strerror}"
+            raise Skip(msg) from error
         call = (lambda: ds.save(tree, path)) if saves else (lambda: ds.load(path, at.first))
         return _alone(call, nbytes, at)

@@ -114,9 +114,8 @@ def _write(target: str, arrays: Mapping[str, np.ndarray], text: str) -> None:
         try:
             save_file(dict(arrays), beside, metadata={LABEL: text, CHECKSUM: f"{zlib.crc32(text.encode()):08x}"})
         except SafetensorError as error:
-            raise CheckpointError(
-                f"{target!r} cannot be written: {error}", "free disk space; nothing has changed"
-            ) from error
+            msg = f"{target!r} cannot be written: {error}"
+            raise CheckpointError(msg, "free disk space; nothing has changed") from error
         os.chmod(beside, mode)
         _flush(beside)
         os.replace(beside, target)
@@ -131,11 +130,11 @@ def _mode(target: str) -> int | None:
         return None
     if stat.S_ISDIR(found.st_mode):
         inside = os.path.join(target, "checkpoint.safetensors")
-        raise ArgumentError(f"{target!r} is a folder, not a file", f"ds.save(obj, {inside!r})")
+        msg = f"{target!r} is a folder, not a file"
+        raise ArgumentError(msg, f"ds.save(obj, {inside!r})")
     if not stat.S_ISREG(found.st_mode):
-        raise ArgumentError(
-            f"{target!r} is not a regular file, and saving would replace it by one", "pass another path"
-        )
+        msg = f"{target!r} is not a regular file, and saving would replace it by one"
+        raise ArgumentError(msg, "pass another path")
     return stat.S_IMODE(found.st_mode)
 
 
@@ -224,7 +223,8 @@ def _header(path: str) -> dict[str, Any]:
     """Return the header of a file, after checking that its names are unique."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
-        raise CheckpointError(f"{path!r} is a folder, not a checkpoint file", foreign.folder_hint(path))
+        msg = f"{path!r} is a folder, not a checkpoint file"
+        raise CheckpointError(msg, foreign.folder_hint(path))
     if not stat.S_ISREG(mode):
         raise damaged(path, "it is not a regular file", "pass the path of a file that ds.save wrote")
     with open(path, "rb") as file:
@@ -258,12 +258,14 @@ def _parse_json(path: str, text: str | bytes) -> Any:
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name occurs twice in one object")
+        msg = "a name occurs twice in one object"
+        raise ValueError(msg)
     return found
 
 
 def _refuse_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
+    msg = f"{constant} is not JSON"
+    raise ValueError(msg)
 
 
 def _parse_metadata(path: str, metadata: Mapping[str, str]) -> Any:

@@ -48,8 +48,9 @@ def by_layers(
         [{"kind": layer.kind, "path": layer.path} for layer in mine]
     )
     if len(mine) != len(theirs):
+        msg = f"the file does not fit {what}: {metadata}"
         raise CheckpointError(
-            f"the file does not fit {what}: {metadata}",
+            msg,
             "build the model like the one that was saved; ds.load(path) returns the tensors alone",
         )
     same = stored.library == backend.library(obj)
@@ -65,11 +66,11 @@ def by_layers(
                     difference = _form_difference(backend, role, tensor, term, leaves[weight.path])
                 found.setdefault(weight.path, []).append((tensor, term))
         if difference is not None:
-            raise CheckpointError(
+            msg = (
                 f"the file does not fit {what}: its {show(ours.path)} ({ours.kind}) would get {show(other['path'])} "
-                f"({show(other['kind'])}) of {stored.title}, and {difference}; {metadata}",
-                hint,
+                f"({show(other['kind'])}) of {stored.title}, and {difference}; {metadata}"
             )
+            raise CheckpointError(msg, hint)
     sources = {path: _source(backend, leaves[path], terms) for path, terms in found.items()}
     owners = {(id(leaves[path].owner), leaves[path].kind): source for path, source in sources.items()}
     for path, leaf in leaves.items():  # a layer names only one of the names of a tied parameter
@@ -125,10 +126,8 @@ def _require_covered(leaves: Mapping[str, Leaf], found: Mapping[str, Source], un
     filled = {path for path, source in found.items() if _is_model_or_optimizer(source)} | unused
     lacking = [path for path, leaf in leaves.items() if leaf.kind == "parameter" and path not in filled]
     if lacking:
-        raise CheckpointError(
-            f"the file does not fit {what}: no layer that devshim knows on both frameworks has {name_some(lacking)}",
-            _BY_HAND,
-        )
+        msg = f"the file does not fit {what}: no layer that devshim knows on both frameworks has {name_some(lacking)}"
+        raise CheckpointError(msg, _BY_HAND)
 
 
 def _is_model_or_optimizer(source: Source) -> bool:

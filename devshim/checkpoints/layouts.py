@@ -87,10 +87,13 @@ def require_sound(weight: Weight, shape: Sequence[int]) -> None:
     sizes = _unfolded(weight, shape)
     start, stop = weight.part or (0, math.prod(shape))
     if weight.axes is not None and sorted(weight.axes) != list(range(len(sizes))):
-        raise ValueError("a weight does not have these axes")
+        msg = "a weight does not have these axes"
+        raise ValueError(msg)
     if not 0 <= start <= stop <= math.prod(shape) or math.prod(sizes) != stop - start or min(sizes, default=0) < 0:
         raise ValueError("a weight has another size")
     if weight.part is not None and weight.folded is None:
-        raise ValueError("the shape of a part of a tensor is missing")
+        msg = "the shape of a part of a tensor is missing"
+        raise ValueError(msg)
     if weight.order is not None and (not sizes or sorted(weight.order) != list(range(sizes[0]))):
-        raise ValueError("a weight's order of axes is invalid")
+        msg = "a weight's order of axes is invalid"
+        raise ValueError(msg)

@@ -43,9 +43,12 @@ def match_leaves(backend: Backend, obj: Any, stored: StoredObject, place: str) -
     same = stored.library == backend.library(obj)
     what = f"the {type_name(obj)}{f' at {place}' if place else ''}"
     if not same and stored.framework and not stored.is_model:
-        raise CheckpointError(
+        msg = (
             f"the file has the state of an optimizer of {stored.title} ({stored.cls}), and {what} is one of "
-            f"{backend.title}: the meaning of the state differs between frameworks",
+            f"{backend.title}: the meaning of the state differs between frameworks"
+        )
+        raise CheckpointError(
+            msg,
             "load the model alone: pass None instead of the optimizer, such as into=[model, None]",
         )
     kinds = {path: leaf.kind for path, leaf in leaves.items()}
@@ -107,11 +110,11 @@ def _check(backend: Backend, leaf: Leaf, source: Source, what: str) -> None:
     have = (backend.dtype_name(x), backend.shape(x))
     dtypes = {tensor.dtype for tensor, _ in source.terms} or {source.dtype or source.tensor.dtype}
     if ({have[0]}, have[1]) != (dtypes, source.shape if source.terms else source.tensor.shape):
-        raise CheckpointError(
+        msg = (
             f"the file does not fit {what}: its {show(leaf.path)} is {have[0]} of shape {have[1]}, and in the file "
-            f"{show(source.tensor.name)} is {source.tensor.dtype} of shape {source.tensor.shape}",
-            "load it into an equal model, and convert the dtype of that model afterwards",
+            f"{show(source.tensor.name)} is {source.tensor.dtype} of shape {source.tensor.shape}"
         )
+        raise CheckpointError(msg, "load it into an equal model, and convert the dtype of that model afterwards")
 
 
 def _check_ties(leaves: Mapping[str, Leaf], found: Mapping[str, Source], what: str) -> None:
@@ -120,7 +123,8 @@ def _check_ties(leaves: Mapping[str, Leaf], found: Mapping[str, Source], what: s
     for path, source in found.items():
         first, other = owners.setdefault((id(leaves[path].owner), leaves[path].kind), (path, source))
         if other.tensor is not source.tensor:
+            msg = f"the file does not fit {what}: {show(first)} and {show(path)} are one tensor, but two in the file"
             raise CheckpointError(
-                f"the file does not fit {what}: {show(first)} and {show(path)} are one tensor, but two in the file",
+                msg,
                 "untie them in the model, or take one of them from the dict that ds.load(path) returns",
             )

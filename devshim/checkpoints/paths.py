@@ -70,10 +70,8 @@ def saved_path(obj: Any, path: Any) -> str:
         ArgumentError: It is not a path of a file, or the two are swapped.
     """
     if not isinstance(path, (str, bytes, os.PathLike)) and isinstance(obj, (str, os.PathLike)):
-        raise ArgumentError(
-            f"ds.save takes the path second, and was given {show(os.fspath(obj))} first and {described(path)} second",
-            f"the arguments are swapped: ds.save(obj, {show(os.fspath(obj))})",
-        )
+        msg = f"ds.save takes the path second, and was given {show(os.fspath(obj))} first and {described(path)} second"
+        raise ArgumentError(msg, f"the arguments are swapped: ds.save(obj, {show(os.fspath(obj))})")
     return _path_text(path, lambda text: f"ds.save(obj, {text})")
 
 
@@ -87,10 +85,8 @@ def loaded_path(path: Any, device: Any) -> str:
         place = None if isinstance(path, os.PathLike) else argument_hints.named(path)
         if place is not None and not os.path.exists(str(path)):
             given = show(os.fspath(device))
-            raise ArgumentError(
-                f"ds.load takes the path first and the device second, and was given {place} first and {given} second",
-                f"the arguments are swapped: ds.load({given}, {place})",
-            )
+            msg = f"ds.load takes the path first and the device second, and was given {place} first and {given} second"
+            raise ArgumentError(msg, f"the arguments are swapped: ds.load({given}, {place})")
     return _path_text(path, lambda text: f"ds.load({text})")
 
 
@@ -99,21 +95,22 @@ def _path_text(path: Any, call: Callable[[str], str]) -> str:
     try:
         text = os.fspath(path)
     except Exception as error:  # an object may raise anything from its own __fspath__
-        raise ArgumentError(
-            f"{name} takes the path of a file, and was given {described(path)}",
-            f"pass its path: {call(repr('checkpoint.safetensors'))}",
-        ) from error
+        msg = f"{name} takes the path of a file, and was given {described(path)}"
+        raise ArgumentError(msg, f"pass its path: {call(repr('checkpoint.safetensors'))}") from error
     if isinstance(text, bytes):
-        raise ArgumentError(f"{name} takes a path as text, and was given bytes", call("os.fsdecode(path)"))
+        msg = f"{name} takes a path as text, and was given bytes"
+        raise ArgumentError(msg, call("os.fsdecode(path)"))
     if not text:
-        raise ArgumentError(f"{name} was given an empty path", f"name a file: {call(repr('checkpoint.safetensors'))}")
+        msg = f"{name} was given an empty path"
+        raise ArgumentError(msg, f"name a file: {call(repr('checkpoint.safetensors'))}")
     try:
         known = b"\0" not in os.fsencode(text)
     except UnicodeError:  # half a character: a lone surrogate
         known = False
     if not known:
         clean = "".join(c for c in text if c.isprintable())[:40]
-        raise ArgumentError(f"{show(text)} contains a character that no file name can have", call(repr(clean or "x")))
+        msg = f"{show(text)} contains a character that no file name can have"
+        raise ArgumentError(msg, call(repr(clean or "x")))
     return str(text)
 
 

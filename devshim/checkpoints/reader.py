@@ -85,26 +85,28 @@ def _tensors(file: Opened) -> list[StoredTensor]:
     """Return the file's descriptions of its tensors, after checking that the names are those of its header."""
     metadata = file.metadata
     if metadata.get("version") != VERSION:
-        raise CheckpointError(
-            f"the file is of version {metadata.get('version')!r}, and this devshim reads version {VERSION}",
-            "install the devshim that wrote it, or a newer one",
-        )
+        msg = f"the file is of version {metadata.get('version')!r}, and this devshim reads version {VERSION}"
+        raise CheckpointError(msg, "install the devshim that wrote it, or a newer one")
     found = []
     for entry in metadata["tensors"]:
         name, dtype, shape, crc32 = entry["name"], entry["dtype"], entry["shape"], entry["crc32"]
         if not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list) and type(crc32) is int):
-            raise ValueError("the description of a tensor is malformed")
+            msg = "the description of a tensor is malformed"
+            raise ValueError(msg)
         if not is_known(dtype) or not all(type(size) is int and size >= 0 for size in shape):
-            raise ValueError("a tensor has an invalid dtype or shape")
+            msg = "a tensor has an invalid dtype or shape"
+            raise ValueError(msg)
         found.append(StoredTensor(name, dtype, tuple(shape), crc32))
     if sorted(tensor.name for tensor in found) != sorted(file.forms):
-        raise ValueError("its tensors are not those that it describes")
+        msg = "its tensors are not those that it describes"
+        raise ValueError(msg)
     return found
 
 
 def _one(tensors: list[StoredTensor], number: Any) -> StoredTensor:
     if type(number) is not int or not 0 <= number < len(tensors):
-        raise ValueError("a description refers to a missing tensor")
+        msg = "a description refers to a missing tensor"
+        raise ValueError(msg)
     return tensors[number]
 
 
@@ -115,13 +117,16 @@ def _object(metadata: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredO
     texts = framework, title, cls, library
     leaves = {path: (kind, _one(tensors, number)) for path, kind, number in metadata["leaves"]}
     if not all(isinstance(text, str) for text in [*texts, *leaves, *(kind for kind, _ in leaves.values())]):
-        raise ValueError("the description of a model is malformed")
+        msg = "the description of a model is malformed"
+        raise ValueError(msg)
     if len(leaves) != len(metadata["leaves"]):
-        raise ValueError("two leaves of a model have the same name")
+        msg = "two leaves of a model have the same name"
+        raise ValueError(msg)
     layers = []
     for layer in metadata["layers"]:
         if not (isinstance(layer["kind"], str) and isinstance(layer["path"], str) and isinstance(layer["facts"], dict)):
-            raise ValueError("the description of a layer is malformed")
+            msg = "the description of a layer is malformed"
+            raise ValueError(msg)
         weights = {role: _weight(metadata, leaves) for role, metadata in layer["weights"].items()}
         layers.append({**layer, "weights": weights})
     return StoredObject(framework, title, cls, leaves, layers, metadata["facts"], library)
@@ -147,7 +152,8 @@ def _numbers(metadata: Any) -> tuple[int, ...] | None:
     if metadata is None:
         return None
     if not isinstance(metadata, list) or not all(type(number) is int for number in metadata):
-        raise ValueError("the layout of a weight is malformed")
+        msg = "the layout of a weight is malformed"
+        raise ValueError(msg)
     return tuple(metadata)
 
 

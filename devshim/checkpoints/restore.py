@@ -177,10 +177,8 @@ def _refuse_model(into: Any, stored: Any) -> None:
     """Refuse to fill a tree from the file of a model or optimizer: only the user knows which tensor is which."""
     if isinstance(stored, StoredObject) and trees.model_backend(into) is None and into is not None:
         names = ", ".join(show(path) for path in list(stored.leaves)[:3])
-        raise CheckpointError(
-            f"the file does not fit `into`: it contains {stored.in_words()}, and `into` is {article(type_name(into))}",
-            f"ds.load(path) without `into` returns a dict of its tensors by name: {names}",
-        )
+        msg = f"the file does not fit `into`: it contains {stored.in_words()}, and `into` is {article(type_name(into))}"
+        raise CheckpointError(msg, f"ds.load(path) without `into` returns a dict of its tensors by name: {names}")
 
 
 def _as_object(stored: Any) -> StoredObject | None:

@@ -96,8 +96,6 @@ class Source:
     def _converted(self, array: np.ndarray) -> np.ndarray:
         made = array.astype(self.dtype)
         if not (made == array).all():
-            raise CheckpointError(
-                f"the numbers of {show(self.tensor.name)}, {array.dtype} in the file, do not fit into {self.dtype}",
-                "load the file without `into`, and set these values by hand",
-            )
+            msg = f"the numbers of {show(self.tensor.name)}, {array.dtype} in the file, do not fit into {self.dtype}"
+            raise CheckpointError(msg, "load the file without `into`, and set these values by hand")
         return made

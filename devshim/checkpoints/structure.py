@@ -115,10 +115,8 @@ def _plain(value: Any, cell: Cell | None, key: Any) -> list[Any]:
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         return ["number", value.dtype.name, value.astype(value.dtype.newbyteorder("<")).tobytes().hex()]
     where = brackets((cell, key)) if cell is not None else ""
-    raise ArgumentError(
-        f"ds.save stores tensors, numbers, text and None, but {where or 'this'} is of type {type_name(value)}",
-        "leave it out, or save its parts in a dict or list",
-    )
+    msg = f"ds.save stores tensors, numbers, text and None, but {where or 'this'} is of type {type_name(value)}"
+    raise ArgumentError(msg, "leave it out, or save its parts in a dict or list")
 
 
 def _key(key: Any, cell: Cell | None) -> list[Any]:
@@ -126,11 +124,11 @@ def _key(key: Any, cell: Cell | None) -> list[Any]:
         return _plain(key, None, None)
     except ArgumentError as error:
         where = brackets(cell) if cell is not None else ""
-        raise ArgumentError(
+        msg = (
             f"ds.save stores keys that are text, numbers, or tuples of them, but {where or 'the tree'} has one of type "
-            f"{type_name(key)}",
-            "use text as keys",
-        ) from error
+            f"{type_name(key)}"
+        )
+        raise ArgumentError(msg, "use text as keys") from error
 
 
 # ---------------------------------------------------------------------- reading
@@ -158,7 +156,8 @@ def decoded(table: Any, refer: Callable[[list[Any]], Any]) -> tuple[Any, list[tu
             else:
                 made.append(_build_node(node, made))
         except (TypeError, IndexError, OverflowError, KeyError, DevshimError) as error:
-            raise ValueError(f"a node of kind {node[0][:20]!r} is invalid: {error}") from error
+            msg = f"a node of kind {node[0][:20]!r} is invalid: {error}"
+            raise ValueError(msg) from error
     cells = _cells(table, made)
     return made[-1], [(made[i], cells[i]) for i in referred if i in cells]
 
@@ -189,13 +188,15 @@ def _build_node(node: list[Any], made: list[Any]) -> Any:
         keys = [made[each] for each in _indices(rest[-1], len(made))]
         found = dict(zip(keys, children, strict=True))
         if len(found) != len(keys) or not all(type(key) in _KEYS or isinstance(key, np.generic) for key in keys):
-            raise ValueError("a key occurs twice, or is invalid")
+            msg = "a key occurs twice, or is invalid"
+            raise ValueError(msg)
         return collections.OrderedDict(found) if kind == "ordered" else found
     if kind in ("list", "tuple"):
         return children if kind == "list" else tuple(children)
     (name,), fields = _names([rest[1]]), _names(rest[2])
     if len(fields) != len(children):
-        raise ValueError("the numbers of fields and values differ")
+        msg = "the numbers of fields and values differ"
+        raise ValueError(msg)
     if kind == "named":
         return collections.namedtuple(name, fields)(*children)
     return dataclasses.make_dataclass(name, [(field, object) for field in fields], eq=False)(*children)
@@ -212,7 +213,8 @@ def _names(names: Any) -> list[str]:
 def _indices(refs: Any, count: int) -> list[int]:
     """Return the indices, after checking that each refers to an earlier node."""
     if not isinstance(refs, list) or not all(type(each) is int and 0 <= each < count for each in refs):
-        raise ValueError("a node does not refer to an earlier node")
+        msg = "a node does not refer to an earlier node"
+        raise ValueError(msg)
     return refs
 
 

@@ -143,9 +143,8 @@ class Writer:
                     arguments.numpy_array(x)  # refuses a masked array: a copy would lose the mask
                 array = arguments.numpy_array(self._values(backend, x, key))
                 if not file.is_known(array.dtype.name):
-                    raise ConversionError(
-                        f"a checkpoint file cannot store the dtype {array.dtype}", "cast it to 'float64' first"
-                    )
+                    msg = f"a checkpoint file cannot store the dtype {array.dtype}"
+                    raise ConversionError(msg, "cast it to 'float64' first")
                 stored = file.as_stored(array)
             except DevshimError as error:
                 if place:
@@ -194,8 +193,6 @@ def _layer(layer: Layer) -> dict[str, Any]:
     for name, value in layer.settings.items():
         parts = value if isinstance(value, (tuple, list)) else [value]
         if not all(isinstance(part, (bool, int, float, str, type(None))) for part in parts):
-            raise ArgumentError(
-                f"the setting {name!r} of the layer {layer.path!r} is not a plain value",
-                "this is a bug of the adapter: please report it",
-            )
+            msg = f"the setting {name!r} of the layer {layer.path!r} is not a plain value"
+            raise ArgumentError(msg, "this is a bug of the adapter: please report it")
     return {"kind": layer.kind, "path": layer.path, "weights": weights, "facts": dict(layer.settings)}

@@ -175,4 +175,5 @@ def write(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise DevshimError(f"{path} cannot be written: {error.strerror}", "pass another file to --json") from error
+        msg = f"{path} cannot be written: {error.strerror}"
+        raise DevshimError(msg, "pass another file to --json") from error

@@ -218,5 +218,6 @@ def network_api() -> Torch:
     """
     name = current.current().name
     if name not in _NETWORKS:
-        raise ds.UnsupportedError(f"the tour has no network for {name}", "write one with the framework's own API")
+        msg = f"the tour has no network for {name}"
+        raise ds.UnsupportedError(msg, "write one with the framework's own API")
     return _NETWORKS[name]()

@@ -112,11 +112,14 @@ def tour(
 def _check_usage(compare: bool, files: list[Path], others: bool) -> None:
     """Raise a usage error (exit code 2) for options that exclude each other."""
     if compare and not files:
-        raise typer.BadParameter("give the JSON files to compare: devshim tour --compare out/*.json")
+        msg = "give the JSON files to compare: devshim tour --compare out/*.json"
+        raise typer.BadParameter(msg)
     if compare and others:
-        raise typer.BadParameter("--compare cannot be combined with other options")
+        msg = "--compare cannot be combined with other options"
+        raise typer.BadParameter(msg)
     if files and not compare:
-        raise typer.BadParameter(f"{files[0]} is not expected here; add --compare to show files side by side")
+        msg = f"{files[0]} is not expected here; add --compare to show files side by side"
+        raise typer.BadParameter(msg)
 
 
 @app.command(cls=ProgramCommand)
@@ -144,7 +147,8 @@ def run(
     Real GPUs are hidden. Options after the program are passed to it; the exit code is the program's.
     """
     if not context.args:
-        raise typer.BadParameter("give a program: devshim run --gpus 2 script.py")
+        msg = "give a program: devshim run --gpus 2 script.py"
+        raise typer.BadParameter(msg)
     from devshim.cli import run as running
 
     running.main(gpus, memory, backend, context.args)

@@ -61,14 +61,11 @@ def _read(path: Path) -> Tour:
     try:
         return Tour.from_json(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ds.DevshimError(
-            f"{path} cannot be read: {error.strerror}", "create it with: devshim tour --json FILE"
-        ) from error
+        msg = f"{path} cannot be read: {error.strerror}"
+        raise ds.DevshimError(msg, "create it with: devshim tour --json FILE") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ds.DevshimError(
-            f"{path} is not a recorded tour: {type(error).__name__}: {error}",
-            "create one with: devshim tour --json FILE",
-        ) from error
+        msg = f"{path} is not a recorded tour: {type(error).__name__}: {error}"
+        raise ds.DevshimError(msg, "create one with: devshim tour --json FILE") from error
 
 
 def _columns(tours: Sequence[Tour], steps: Sequence[StepResult]) -> Grid:

@@ -143,10 +143,8 @@ def _choose(requested: str | None) -> str:
     name = requested or environ.get("DEVSHIM_BACKEND") or current.chosen()
     if name is None:
         have = [each for each in ds.backends() if each != "numpy"]
-        raise ds.BackendNotFoundError(
-            f"several frameworks are installed, and none is selected: {', '.join(have)}",
-            f"choose one, for example: devshim tour --backend {have[0]}",
-        )
+        msg = f"several frameworks are installed, and none is selected: {', '.join(have)}"
+        raise ds.BackendNotFoundError(msg, f"choose one, for example: devshim tour --backend {have[0]}")
     return name
 
 

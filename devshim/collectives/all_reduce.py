@@ -100,16 +100,14 @@ class _Group:
         if op == "mean" and "int" in name:
             kind, instead["int"] = "int", "cast to 'float32' first, or take the sum"
         if kind is not None:
-            raise ArgumentError(
-                f"ds.all_reduce_ cannot give the {op} of {name} tensors in {name}{self._where()}", instead[kind]
-            )
+            msg = f"ds.all_reduce_ cannot give the {op} of {name} tensors in {name}{self._where()}"
+            raise ArgumentError(msg, instead[kind])
         for i, x in enumerate(self.xs):
             if self.backend.is_tracer(x) and self.backend.supports_inplace(x):
                 raise messages.tracing(self.backend, "all_reduce_", "let it reduce the function's results, outside")
             if self.backend.supports_inplace(x) and not self.backend.is_writable(x):
-                raise ArgumentError(
-                    f"ds.all_reduce_ writes in place, and tensor {i}{self._where()} is read-only", "pass a copy of it"
-                )
+                msg = f"ds.all_reduce_ writes in place, and tensor {i}{self._where()} is read-only"
+                raise ArgumentError(msg, "pass a copy of it")
 
     def _where(self) -> str:
         where = brackets(self.cell)
@@ -212,21 +210,17 @@ def _groups(tensors: list[Any]) -> list[_Group]:
             key = tuple(map(id, nodes))
             groups.setdefault(key, _Group(cell, nodes, backend))
             if any(owner.setdefault(each, key) != key for each in key):
-                raise ArgumentError(
-                    f"ds.all_reduce_ found a tensor at {brackets(cell)} that also stands where another is summed",
-                    "let a tensor that stands in two places of one tree stand there in all",
-                )
+                msg = f"ds.all_reduce_ found a tensor at {brackets(cell)} that also stands where another is summed"
+                raise ArgumentError(msg, "let a tensor that stands in two places of one tree stand there in all")
         elif trees.model_backend(nodes[0]) is not None:
-            raise NotATensorError(
-                "ds.all_reduce_ takes tensors, and found a model", "pass its gradients or weights, in a list or dict"
-            )
+            msg = "ds.all_reduce_ takes tensors, and found a model"
+            raise NotATensorError(msg, "pass its gradients or weights, in a list or dict")
         return nodes[0]
 
     multi_map.mapped(tensors, visit, multi_map.unlike("all_reduce_", "tensor"))
     if not groups:
-        raise NotATensorError(
-            f"ds.all_reduce_ found no tensor in {show(tensors[0])}", "ds.all_reduce_([x, y]) sums two tensors"
-        )
+        msg = f"ds.all_reduce_ found no tensor in {show(tensors[0])}"
+        raise NotATensorError(msg, "ds.all_reduce_([x, y]) sums two tensors")
     return list(groups.values())
 
 

@@ -34,8 +34,9 @@ def axis_of(axis: Any, shape: tuple[int, ...], cell: Cell, call: str) -> int:
     """Return the axis, counted from the start of a shape."""
     given = arguments.integer("axis", axis)
     if not -len(shape) <= given < len(shape):
+        msg = f"ds.{call} was given axis {given}, and {brackets(cell) or 'the tensor'} has the shape {shape}"
         raise ArgumentError(
-            f"ds.{call} was given axis {given}, and {brackets(cell) or 'the tensor'} has the shape {shape}",
+            msg,
             "give a tensor without axes one first: reshape it to (1,)"
             if not shape
             else f"write an axis from 0 to {len(shape) - 1}, or from -1 to {-len(shape)} counted from the end",
@@ -49,11 +50,11 @@ def length_of(found: list[tuple[Cell, Tensor, Backend]], axes: list[int]) -> int
     for (cell, _, _), length in zip(found, lengths, strict=True):
         if length != lengths[0]:
             first = brackets(found[0][0])
-            raise ArgumentError(
+            msg = (
                 f"ds.split needs tensors of one length along the axis: {first} has {lengths[0]}, and "
-                f"{brackets(cell)} has {length}",
-                "split it in a call of its own",
+                f"{brackets(cell)} has {length}"
             )
+            raise ArgumentError(msg, "split it in a call of its own")
     return lengths[0]
 
 
@@ -61,10 +62,8 @@ def split_bounds(length: int, count: int, uneven: str) -> list[tuple[int, int]]:
     """Return the start and the stop of each part."""
     size, more = divmod(length, count)
     if more and uneven == "error":
-        raise ArgumentError(
-            f"{length} rows cannot be split over {count} devices into equal parts",
-            f"use a multiple of {count}, or uneven='balance' or 'drop'",
-        )
+        msg = f"{length} rows cannot be split over {count} devices into equal parts"
+        raise ArgumentError(msg, f"use a multiple of {count}, or uneven='balance' or 'drop'")
     sizes = [size + (i < more and uneven == "balance") for i in range(count)]
     stops = list(accumulate(sizes))
     return list(zip([0, *stops], stops, strict=False))

@@ -141,16 +141,17 @@ def _on(device: Device | None) -> str:
 
 def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
     if len(fns) != len(inputs):
-        raise ArgumentError(
+        msg = (
             f"ds.parallel was given {len(fns)} callable{'' if len(fns) == 1 else 's'} and {len(inputs)} "
-            f"input{'' if len(inputs) == 1 else 's'}",
-            "to call one function with each input: ds.parallel([fn] * len(inputs), inputs)",
+            f"input{'' if len(inputs) == 1 else 's'}"
         )
+        raise ArgumentError(msg, "to call one function with each input: ds.parallel([fn] * len(inputs), inputs)")
     for i, fn in enumerate(fns):
         if not callable(fn):
             swapped = all(map(callable, inputs)) and not any(map(callable, fns))
             hint = "the arguments are swapped: ds.parallel(fns, inputs)" if swapped else "ds.parallel([fn], [x])"
-            raise messages.bad_argument(f"fns[{i}]", fn, "a function of one argument", hint)
+            msg = f"fns[{i}]"
+            raise messages.bad_argument(msg, fn, "a function of one argument", hint)
     modes = [backend.capture_thread_state() for backend in registry.imported_backends()]
     calls = [_Call(i, fn, given, modes) for i, (fn, given) in enumerate(zip(fns, inputs, strict=True))]
     active = observing.ACTIVE

@@ -83,15 +83,11 @@ def split(
     others: list[Any] = []
     found = list(trees_module.iter_leaves(tree, done, objects, others))
     if objects:
-        raise ArgumentError(
-            f"ds.split cuts tensors up, and {brackets(objects[0][0]) or 'this'} is a {type_name(objects[0][1])}",
-            "use ds.replicate(model, devices) for models",
-        )
+        msg = f"ds.split cuts tensors up, and {brackets(objects[0][0]) or 'this'} is a {type_name(objects[0][1])}"
+        raise ArgumentError(msg, "use ds.replicate(model, devices) for models")
     if not found:
-        raise NotATensorError(
-            f"ds.split found no tensor in this {type_name(tree)}",
-            "pass a tensor, or a dict or list of them; ds.asarray(...) makes one",
-        )
+        msg = f"ds.split found no tensor in this {type_name(tree)}"
+        raise NotATensorError(msg, "pass a tensor, or a dict or list of them; ds.asarray(...) makes one")
     arguments.check_devices([backend for _, _, backend in found], targets)
     trees_module.look_at_others("split", tree, True, others)
     axes = [arguments.axis_of(axis, backend.shape(x), cell, "split") for cell, x, backend in found]
@@ -192,10 +188,8 @@ def _refuse_variable(node: Any) -> None:
     """Refuse a variable, which contains one tensor but is a model to devshim: the result would be the first part."""
     owner = trees_module.model_backend(node)
     if owner is not None and [leaf.path for leaf in owner.leaves(node) if leaf.kind != "gradient"] == [""]:
-        raise ArgumentError(
-            f"ds.gather joins tensors, and this is a {type_name(node)}, which holds one",
-            "pass the tensor in it: ds.gather([part.value for part in parts], device)",
-        )
+        msg = f"ds.gather joins tensors, and this is a {type_name(node)}, which holds one"
+        raise ArgumentError(msg, "pass the tensor in it: ds.gather([part.value for part in parts], device)")
 
 
 def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:
@@ -248,10 +242,8 @@ def replicate(model: T, devices: Iterable[DeviceLike]) -> list[T]:
     owners = [backend for _, _, backend in trees_module.iter_leaves(model, None, objects)]
     owners += [backend for _, _, backend in objects]
     if not owners:
-        raise NotATensorError(
-            f"ds.replicate takes a model, and found neither one nor a tensor in this {type_name(model)}",
-            "pass a model of an installed framework, or a tree of tensors",
-        )
+        msg = f"ds.replicate takes a model, and found neither one nor a tensor in this {type_name(model)}"
+        raise NotATensorError(msg, "pass a model of an installed framework, or a tree of tensors")
     arguments.check_devices(owners, targets)
     return broadcast(model, targets)
 

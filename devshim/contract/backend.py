@@ -175,7 +175,8 @@ class Backend(Defaults, ABC):
 
     def freeze(self, x: Tensor) -> None:
         """Make a tensor read-only; called only if `has_readonly_tensors` is True."""
-        raise NotImplementedError(f"{self.title} has no read-only tensors")
+        msg = f"{self.title} has no read-only tensors"
+        raise NotImplementedError(msg)
 
     @abstractmethod
     def nbytes(self, x: Tensor) -> int:

@@ -77,7 +77,8 @@ class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookB
 
         array = np.array(values)
         if array.dtype.hasobject or array.dtype.kind in "SU":
-            raise ValueError(f"they make an array of dtype {array.dtype}")
+            msg = f"they make an array of dtype {array.dtype}"
+            raise ValueError(msg)
         return self._place_array(array, dtype, device)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
@@ -192,7 +193,8 @@ class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookB
         Raises:
             ConversionError: This tensor cannot be shared, with the reason; never an abort.
         """
-        raise ConversionError(f"the adapter of {self.title} shares no memory", "leave copy out to copy")
+        msg = f"the adapter of {self.title} shares no memory"
+        raise ConversionError(msg, "leave copy out to copy")
 
     def from_dlpack(self, source: Any) -> Tensor:
         """Return a tensor over the memory of an object with ``__dlpack__``, equal to the bit.
@@ -200,7 +202,8 @@ class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookB
         Raises:
             ConversionError: The memory cannot be shared, with the reason; never an abort.
         """
-        raise ConversionError(f"the adapter of {self.title} shares no memory", "leave copy out to copy")
+        msg = f"the adapter of {self.title} shares no memory"
+        raise ConversionError(msg, "leave copy out to copy")
 
     # ------------------------------------------------------------------ explain
     def native_text(self, device: Device) -> str:

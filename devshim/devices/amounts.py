@@ -26,7 +26,8 @@ def read_count(gpus: object, name: str = "gpus") -> int:
         count = -1
     if not 0 <= count <= MAX_GPUS:
         hint = "ds.simulate(gpus=2)" if name == "gpus" else f"set {name}=2"
-        raise ArgumentError(f"{name} is {show(gpus)}, and it must be 0 to {MAX_GPUS}", hint)
+        msg = f"{name} is {show(gpus)}, and it must be 0 to {MAX_GPUS}"
+        raise ArgumentError(msg, hint)
     return count
 
 
@@ -55,9 +56,8 @@ def read_memory(memory: object, name: str = "memory") -> int:
     if size is None or size <= 0 or size > MOST_BYTES:
         most = f", of at most {MOST_BYTES:,} bytes" if size is not None and size > MOST_BYTES else ""
         call = {"memory": "ds.simulate(memory='4GiB')"}.get(name, f"set {name} to 4GiB, 512MiB or a number of bytes")
-        raise ArgumentError(
-            f"{name} is {show(memory)}, and it must be a positive number of bytes or text with a unit{most}", call
-        )
+        msg = f"{name} is {show(memory)}, and it must be a positive number of bytes or text with a unit{most}"
+        raise ArgumentError(msg, call)
     return size
 
 

@@ -102,13 +102,16 @@ class Device:
         return FRAMEWORKS.to_native(self, backend)
 
     def __init_subclass__(cls) -> NoReturn:
-        raise TypeError("Device cannot be subclassed: equal devices are the same object")
+        msg = "Device cannot be subclassed: equal devices are the same object"
+        raise TypeError(msg)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a Device is frozen: cannot set {name!r}; make another Device instead")
+        msg = f"a Device is frozen: cannot set {name!r}; make another Device instead"
+        raise AttributeError(msg)
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a Device is frozen: cannot delete {name!r}")
+        msg = f"a Device is frozen: cannot delete {name!r}"
+        raise AttributeError(msg)
 
     def __reduce__(self) -> tuple[type[Device], tuple[str, int]]:
         return (Device, (self.kind, self.index))
@@ -168,7 +171,8 @@ def _intern(kind: object, index: object) -> Device:
     if canonical is None:
         spelled = type(kind) is str and len(kind) <= 80 and ":" in kind
         hint = f"ds.device({kind!r}) reads text with an index; " if spelled else ""
-        raise DeviceSpecError(f"no device kind is called {show(kind)}", f"{hint}the kinds are {', '.join(KINDS)}")
+        msg = f"no device kind is called {show(kind)}"
+        raise DeviceSpecError(msg, f"{hint}the kinds are {', '.join(KINDS)}")
     try:
         number = as_int(index)
     except Exception as error:  # an object may raise anything from its own __index__
@@ -177,10 +181,8 @@ def _intern(kind: object, index: object) -> Device:
         raise DeviceSpecError(problem, f"ds.Device({canonical!r}, {int(digits)})") from error
     if not 0 <= number <= MAX_INDEX:
         nearest = 0 if number < 0 else MAX_INDEX
-        raise DeviceSpecError(
-            f"a device index is between 0 and {MAX_INDEX}, and {show(number)} is not",
-            f"did you mean '{canonical}:{nearest}'?",
-        )
+        msg = f"a device index is between 0 and {MAX_INDEX}, and {show(number)} is not"
+        raise DeviceSpecError(msg, f"did you mean '{canonical}:{nearest}'?")
     if canonical == "cpu":
         number = 0
     made = _INTERNED.get((canonical, number))

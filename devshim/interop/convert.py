@@ -182,7 +182,8 @@ class _Conversion:
             if why is None:
                 return shared
             if copy is False:
-                raise messages.cannot_share(f"{self._source.title} with {self._target.title}", why)
+                msg = f"{self._source.title} with {self._target.title}"
+                raise messages.cannot_share(msg, why)
         copied = self._copy_on_gpu()
         if copied is not None:
             return copied
@@ -270,7 +271,8 @@ class _Conversion:
         shared, why = _Conversion(self._active, source, target, hosted, CPU, CPU)._share()
         if why is not None:
             what = f"{source.dtype_name(self._x)} from {source.title} to {target.title}"
-            raise ConversionError(f"neither NumPy nor DLPack carries {what}: {why}", error.hint) from error
+            msg = f"neither NumPy nor DLPack carries {what}: {why}"
+            raise ConversionError(msg, error.hint) from error
         return engine.move(target, shared, self._there)
 
 

@@ -154,28 +154,20 @@ class MetricLog:
             here = backend.ran_on(value) or here
         device = here if self._device is None else self._device
         if here is not device:
-            raise DeviceMismatchError(
-                f"a MetricLog on {device} got a value on {here}",
-                f"ds.place(value, {str(device)!r}), or ds.MetricLog({str(here)!r})",
-            )
+            msg = f"a MetricLog on {device} got a value on {here}"
+            raise DeviceMismatchError(msg, f"ds.place(value, {str(device)!r}), or ds.MetricLog({str(here)!r})")
         if not backend.dtype_name(value).startswith(_NUMBERS):
-            raise ArgumentError(
-                f"a MetricLog takes numbers, and this tensor is of dtype {backend.dtype_name(value)}",
-                "append a number of a plain dtype, such as float32",
-            )
+            msg = f"a MetricLog takes numbers, and this tensor is of dtype {backend.dtype_name(value)}"
+            raise ArgumentError(msg, "append a number of a plain dtype, such as float32")
         size = 1
         for length in backend.shape(value):
             size *= length
         if size != 1:
-            raise ArgumentError(
-                f"a MetricLog takes one number at a time, and this tensor has the shape {show(backend.shape(value))}",
-                "append its mean or sum",
-            )
+            msg = f"a MetricLog takes one number at a time, and this tensor has the shape {show(backend.shape(value))}"
+            raise ArgumentError(msg, "append its mean or sum")
         if self._backend is not None and backend is not self._backend:
-            raise ArgumentError(
-                f"a MetricLog of {self._backend.title} got a {type_name(value)} of {backend.title}",
-                "use a separate log for each framework",
-            )
+            msg = f"a MetricLog of {self._backend.title} got a {type_name(value)} of {backend.title}"
+            raise ArgumentError(msg, "use a separate log for each framework")
         return here
 
     def _bring(self) -> None:

@@ -120,9 +120,8 @@ def draw(records: Sequence[Transfer], path: str | PathLike[str] | None) -> Any:
     except ModuleNotFoundError as error:
         from devshim.errors import UnsupportedError
 
-        raise UnsupportedError(
-            "a picture of transfers needs matplotlib, which is not installed", "pip install 'devshim[plot]'"
-        ) from error
+        msg = "a picture of transfers needs matplotlib, which is not installed"
+        raise UnsupportedError(msg, "pip install 'devshim[plot]'") from error
     records = list(records)
     named = {device: name for record in records for device, name in zip(record[:2], _ends(record), strict=True)}
     devices = sorted(named)

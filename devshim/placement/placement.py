@@ -57,8 +57,9 @@ class Placement:
         given = {} if places is None else dict(places)
         for key in given:
             if not isinstance(key, str):
+                msg = f"a placement's key is {show(key)}, and it must be text"
                 raise ArgumentError(
-                    f"a placement's key is {show(key)}, and it must be text",
+                    msg,
                     f"write a leaf's path, such as {{{str(key) if type(key) is int else '0.weight'!r}: 'gpu:0'}}; "
                     "ds.placement_of(model) shows the paths",
                 )
@@ -89,10 +90,8 @@ class Placement:
     def __getitem__(self, path: str) -> Device:
         found = self.find(path)
         if found is None:
-            raise ArgumentError(
-                f"the placement says nothing of the leaf {path!r}",
-                f"add {path!r}: 'cpu' to it, or a default: ds.Placement(places, default='cpu')",
-            )
+            msg = f"the placement says nothing of the leaf {path!r}"
+            raise ArgumentError(msg, f"add {path!r}: 'cpu' to it, or a default: ds.Placement(places, default='cpu')")
         return found
 
     def _named(self, path: str) -> Device | None:

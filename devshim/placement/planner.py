@@ -55,10 +55,8 @@ def plan(
     chosen = device_lists.parse_devices(devices, "Placement.balanced", "obj", obj)
     if len(set(chosen)) < len(chosen):
         once = [str(device) for device in dict.fromkeys(chosen)]
-        raise ArgumentError(
-            f"ds.Placement.balanced takes different devices, and {len(chosen) - len(once)} of these are named before",
-            f"name each device once: ds.Placement.balanced(obj, {once})",
-        )
+        msg = f"ds.Placement.balanced takes different devices, and {len(chosen) - len(once)} of these are named before"
+        raise ArgumentError(msg, f"name each device once: ds.Placement.balanced(obj, {once})")
     parts, backends = parts_of(obj)
     caps = _read_budgets(chosen, budgets, backends)
     model = sum(dict(pair for part in parts for pair in part.leaves.values()).values())
@@ -82,7 +80,8 @@ def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
         parts += _of_object(key_paths.path_text(cell), model, backend)
         backends.append(backend)
     if not parts:
-        raise ArgumentError("there is nothing to place in it", "pass a model, or a tree of tensors; build it first")
+        msg = "there is nothing to place in it"
+        raise ArgumentError(msg, "pass a model, or a tree of tensors; build it first")
     return parts, backends
 
 
@@ -149,11 +148,11 @@ def _opened(parts: list[Part], devices: list[Device], caps: list[int], model: in
     if opened is None:
         room = ", ".join(f"{device}: {cap:,}" for device, cap in zip(devices, caps, strict=True))
         largest = max(parts, key=lambda part: part.nbytes)
-        raise OutOfMemoryError(
+        msg = (
             f"{model:,} bytes, {largest.nbytes:,} of them in one piece ({largest.path or 'the tensor itself'}), "
-            f"have no room on these devices ({room} bytes)",
-            "add a device, such as 'cpu', or raise the budgets",
+            f"have no room on these devices ({room} bytes)"
         )
+        raise OutOfMemoryError(msg, "add a device, such as 'cpu', or raise the budgets")
     at = parts.index(opened)
     children = {path for part in opened.children for path in part.leaves}
     rest = {path: size for path, size in opened.leaves.items() if path not in children}
@@ -170,14 +169,13 @@ def _read_budgets(devices: list[Device], budgets: Any, backends: list[Backend]) 
         given = {as_device(key): value for key, value in budgets.items()}
         unknown = [str(key) for key in given if key not in devices]
         if unknown:
-            raise ArgumentError(f"budgets name {', '.join(unknown)}, not among the devices", "add them to devices")
+            msg = f"budgets name {', '.join(unknown)}, not among the devices"
+            raise ArgumentError(msg, "add them to devices")
         return [amounts.read_memory(given[d], f"the budget of {d}") if d in given else UNLIMITED for d in devices]
     listed = list(budgets)
     if len(listed) != len(devices):
-        raise ArgumentError(
-            f"{len(listed)} budgets for {len(devices)} devices",
-            f"budgets={dict.fromkeys(map(str, devices), '4GiB')} names them",
-        )
+        msg = f"{len(listed)} budgets for {len(devices)} devices"
+        raise ArgumentError(msg, f"budgets={dict.fromkeys(map(str, devices), '4GiB')} names them")
     return [amounts.read_memory(each, f"the budget of {d}") for d, each in zip(devices, listed, strict=True)]
 
 

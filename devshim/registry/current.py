@@ -144,8 +144,9 @@ def _only_one() -> str:
         frameworks = [name for name in have if name != "numpy"] or have
         if len(frameworks) != 1:
             what = f"installed are {', '.join(frameworks)}" if frameworks else "none is installed"
+            msg = f"no backend is chosen, and {what}"
             raise BackendNotFoundError(
-                f"no backend is chosen, and {what}",
+                msg,
                 f"call ds.use({(frameworks or ['numpy'])[0]!r}) once, or set DEVSHIM_BACKEND in the environment",
             )
         from devshim.registry import import_hooks

@@ -81,11 +81,13 @@ _entry_points: dict[str, list[EntryPoint]] | None = None
 def canonical(name: str) -> str:
     """Return the backend's name for a name or nickname; raise `BackendNotFoundError` for an unknown one."""
     if not isinstance(name, str):
-        raise BackendNotFoundError(f"a backend is named by text, not by {type(name).__name__}", _known())
+        msg = f"a backend is named by text, not by {type(name).__name__}"
+        raise BackendNotFoundError(msg, _known())
     for each in (name, NICKNAMES.get(name.lower(), name.lower())):  # third-party names may have capitals
         if each in BUILTIN or each in third_party():
             return each
-    raise BackendNotFoundError(f"no backend is called {name[:40]!r}", _nearest(name) + _known())
+    msg = f"no backend is called {name[:40]!r}"
+    raise BackendNotFoundError(msg, _nearest(name) + _known())
 
 
 def _nearest(name: str) -> str:

@@ -175,10 +175,8 @@ def _check(name: str, made: object, target: str) -> None:
 
     if not isinstance(made, Contract) or made.name != name:
         what = f"a backend called {made.name!r}" if isinstance(made, Contract) else "no devshim.backend.Backend"
-        raise BackendBrokenError(
-            f"the backend name {name!r} is registered for {target}, which is {what}",
-            "this is a defect of the distribution that registers it: see backends/README.md",
-        )
+        msg = f"the backend name {name!r} is registered for {target}, which is {what}"
+        raise BackendBrokenError(msg, "this is a defect of the distribution that registers it: see backends/README.md")
 
 
 def _target(name: str) -> str:

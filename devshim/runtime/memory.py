@@ -171,9 +171,8 @@ def shrink_batch(fn: Callable[[int], R], start: int) -> tuple[R, int]:
             if not _is_full(error):
                 raise
             if size == 1:
-                raise OutOfMemoryError(
-                    "not even a batch of 1 fits on the device", "use a smaller model or input, or another device"
-                ) from error
+                msg = "not even a batch of 1 fits on the device"
+                raise OutOfMemoryError(msg, "use a smaller model or input, or another device") from error
         size //= 2  # outside the handler: the failed call's frames, and the tensors in them, are gone here
         for backend in registry.loaded():
             _empty_all(backend)

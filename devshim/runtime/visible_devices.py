@@ -71,8 +71,11 @@ def _require_unused(call: str) -> list[Backend]:
         if backend.simulated:
             used = [card.device for card in backend.simulated_devices or () if card.info().peak]
             if used:
+                msg = (
+                    f"{call} came too late: {backend.title} has already made a tensor on {used[0]}, which is simulated"
+                )
                 raise AlreadyStartedError(
-                    f"{call} came too late: {backend.title} has already made a tensor on {used[0]}, which is simulated",
+                    msg,
                     f"move {call} to the top of the program, before the first tensor on a GPU",
                 )
         elif backend.started():
@@ -121,8 +124,9 @@ def _require_unread(call: str) -> None:
     from devshim.devices import nvml
 
     if nvml.cuda_started():
+        msg = f"{call} came too late: CUDA is initialised in this process, and has read CUDA_VISIBLE_DEVICES"
         raise AlreadyStartedError(
-            f"{call} came too late: CUDA is initialised in this process, and has read CUDA_VISIBLE_DEVICES",
+            msg,
             f"move {call} to the top of the program, before any library, CuPy and numba too, looks for GPUs",
         )
 
@@ -142,7 +146,8 @@ def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
 
 def _check(wanted: list[int], have: int, call: str, why: str) -> None:
     if wanted and max(wanted) >= have:
+        msg = f"{call} asks for gpu:{max(wanted)}, and {have} {'is' if have == 1 else 'are'} visible: {why}"
         raise DeviceNotFoundError(
-            f"{call} asks for gpu:{max(wanted)}, and {have} {'is' if have == 1 else 'are'} visible: {why}",
+            msg,
             "run `devshim devices` to see the cards, or ds.simulate(gpus=...) to go on without them",
         )

@@ -46,9 +46,11 @@ class Fault:
     ) -> None:
         self.device = as_device(device)
         if self.device.kind != "gpu":
-            raise ArgumentError(f"a fault is for a simulated GPU, not for {self.device}", "pass 'gpu:0'")
+            msg = f"a fault is for a simulated GPU, not for {self.device}"
+            raise ArgumentError(msg, "pass 'gpu:0'")
         if what not in EVENTS:
-            raise ArgumentError(f"a fault is {show(what)}, and it must be one of {EVENTS}", f"pass {EVENTS[0]!r}")
+            msg = f"a fault is {show(what)}, and it must be one of {EVENTS}"
+            raise ArgumentError(msg, f"pass {EVENTS[0]!r}")
         self.what = what
         self.at, self.times = _positive("at", at), _positive("times", times)
 
@@ -66,5 +68,6 @@ def _positive(name: str, value: object) -> int:
     except TypeError:
         number = 0
     if number < 1:
-        raise ArgumentError(f"{name} is {show(value)}, and it must be an int of at least 1", f"pass {name}=1")
+        msg = f"{name} is {show(value)}, and it must be an int of at least 1"
+        raise ArgumentError(msg, f"pass {name}=1")
     return number

@@ -197,9 +197,8 @@ def _read_faults(faults: object) -> tuple[Fault, ...]:
 
     found = (faults,) if isinstance(faults, Fault) else tuple(faults) if isinstance(faults, (list, tuple)) else (None,)
     if not all(isinstance(fault, Fault) for fault in found):
-        raise ArgumentError(
-            f"faults is {show(faults)}, and it must be ds.Fault objects", "pass ds.Fault('gpu:1', 'allocation', at=3)"
-        )
+        msg = f"faults is {show(faults)}, and it must be ds.Fault objects"
+        raise ArgumentError(msg, "pass ds.Fault('gpu:1', 'allocation', at=3)")
     return found
 
 

@@ -115,10 +115,8 @@ def numpy_array(value: object, copy: object = None) -> np.ndarray:
     if type(value) is not np.ndarray:
         _refuse_kind(value)
     if value.dtype.hasobject or value.dtype.fields is not None or value.dtype.kind in "SUMm":
-        raise ConversionError(
-            f"an array of dtype {value.dtype} has no counterpart in a tensor framework",
-            "convert it to a number dtype first, for example a.astype('float32')",
-        )
+        msg = f"an array of dtype {value.dtype} has no counterpart in a tensor framework"
+        raise ConversionError(msg, "convert it to a number dtype first, for example a.astype('float32')")
     if value.dtype.isnative:
         return value
     if copy is False:
@@ -132,10 +130,8 @@ def _refuse_kind(array: np.ndarray) -> None:
         raise masked()
     backend = registry.backend_for(array)
     if backend is not None and backend.device_of(array) is not CPU:
-        raise ArgumentError(
-            f"an array in host memory is needed, and this one is on {backend.device_of(array)}",
-            "use ds.convert(a, ...), or bring it to the host first: ds.to_numpy(a)",
-        )
+        msg = f"an array in host memory is needed, and this one is on {backend.device_of(array)}"
+        raise ArgumentError(msg, "use ds.convert(a, ...), or bring it to the host first: ds.to_numpy(a)")
 
 
 def number(name: str, value: Any) -> Any:

@@ -87,10 +87,8 @@ def _framework(found: Found) -> Backend:
     backends = list(dict.fromkeys(backend for _, _, backend in found))
     others = [backend for backend in backends if not backend.has_plain_arrays]
     if len(others) > 1 or (others and any(b.has_plain_arrays and b.device_of(x) is not CPU for _, x, b in found)):
-        raise ArgumentError(
-            f"ds.asarray was given a list of tensors of {' and '.join(each.title for each in backends)}",
-            f"bring them to one framework first: ds.convert(x, {others[0].name!r})",
-        )
+        msg = f"ds.asarray was given a list of tensors of {' and '.join(each.title for each in backends)}"
+        raise ArgumentError(msg, f"bring them to one framework first: ds.convert(x, {others[0].name!r})")
     return others[0] if others else backends[0]
 
 
@@ -125,18 +123,17 @@ class _Stack:
         shapes = dict.fromkeys(backend.shape(x) for x in xs)
         if len(shapes) != 1:
             told = " and ".join(map(str, shapes)) or "no rows"
-            raise ConversionError(
-                f"ds.asarray was given a list of tensors of different shapes: {told}",
-                "give them one shape first; a list of lists needs rows of one length",
-            )
+            msg = f"ds.asarray was given a list of tensors of different shapes: {told}"
+            raise ConversionError(msg, "give them one shape first; a list of lists needs rows of one length")
         try:
             return engine.make(backend, self.device, sum(map(backend.nbytes, xs)), backend.stack_tensors, xs)
         except DevshimError:
             raise
         except Exception as error:  # a framework's own error, if it does not promote dtypes
             told = " and ".join(dict.fromkeys(map(backend.dtype_name, xs)))
+            msg = f"{backend.title} does not stack tensors of {told}: {str(error).partition(chr(10))[0][:200]}"
             raise ConversionError(
-                f"{backend.title} does not stack tensors of {told}: {str(error).partition(chr(10))[0][:200]}",
+                msg,
                 f"name one dtype for all: ds.asarray(obj, dtype={backend.dtype_name(xs[0])!r})",
             ) from error
 
@@ -144,10 +141,8 @@ class _Stack:
         """Return a number as a tensor, in the dtype of the first tensor that can hold it or the framework's default."""
         number = value.item() if isinstance(value, np.generic) else value
         if type(number) not in _NUMBERS:
-            raise ConversionError(
-                f"ds.asarray was given a list of tensors with an object of type {type(value).__name__} among them",
-                "leave out what is neither a tensor nor a number",
-            )
+            msg = f"ds.asarray was given a list of tensors with an object of type {type(value).__name__} among them"
+            raise ConversionError(msg, "leave out what is neither a tensor nor a number")
         dtype = self._dtype
         if dtype is None:
             kind = _NUMBERS.index(type(number))

@@ -42,7 +42,8 @@ REWRITTEN = ("devshim.testing.base", "devshim.testing.values", "devshim.testing.
 def __getattr__(name: str) -> object:
     # Import late, so that devshim.testing.table does not need pytest.
     if name != "Conformance":
-        raise AttributeError(f"module 'devshim.testing' has no attribute {name!r}")
+        msg = f"module 'devshim.testing' has no attribute {name!r}"
+        raise AttributeError(msg)
     import pytest
 
     pytest.register_assert_rewrite(*REWRITTEN)

@@ -59,11 +59,13 @@ class Kit:
 
         Not needed with the gap ``gradient``.
         """
-        raise NotImplementedError(f"write {type(self).__name__}.gradient, or declare the gap")
+        msg = f"write {type(self).__name__}.gradient, or declare the gap"
+        raise NotImplementedError(msg)
 
     def compiled(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``fn`` compiled by the framework. Not needed if all ``trace_...`` gaps are of kind never."""
-        raise NotImplementedError(f"write {type(self).__name__}.compiled, or declare the gaps")
+        msg = f"write {type(self).__name__}.compiled, or declare the gaps"
+        raise NotImplementedError(msg)
 
     def compilers(self) -> dict[str, tuple[Callable[..., Any], bool]]:
         """Return every compiler of the framework, each with True if it traces a function once for all calls.

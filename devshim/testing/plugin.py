@@ -43,7 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fresh: works in a process of its own, alike for any --devshim-gpus")
     config.addinivalue_line("markers", "gpu: needs a real GPU")
     if config.getoption("--devshim-results") and getattr(config.option, "numprocesses", None):
-        raise pytest.UsageError("--devshim-results counts in one process: leave out -n, or the results")
+        msg = "--devshim-results counts in one process: leave out -n, or the results"
+        raise pytest.UsageError(msg)
     config.stash[_REPORT] = {}
     config.stash[_UNASKED] = set[str]()
     asked = config.getoption("--devshim-gpus")

@@ -86,4 +86,5 @@ class Conformance(
         cls.__test__ = True
         for name in ("backend",):
             if not isinstance(getattr(cls, name, None), str):
-                raise TypeError(f"{cls.__name__} must set {name!r} to its framework's import name")
+                msg = f"{cls.__name__} must set {name!r} to its framework's import name"
+                raise TypeError(msg)

@@ -54,9 +54,10 @@ FORMS |= {"bool": (6, 8, 1), "bfloat16": (4, 16, 1), "complex64": (5, 64, 1), "c
 
 SMALL = {"float8_e4m3fn": (10, 8, 1), "float8_e5m2": (12, 8, 1)}
 """The same for 8-bit floats, for consumers that support them; `read` describes them by their numbers."""
-
 _NAMES = {form: name for name, form in FORMS.items()}
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
+_ONLY_IN_PLACE = "this memory can only be shared where it is"
+_UNREADABLE = "it gives no DLPack capsule that can be read, or one that was used already"
 
 
 class DLTensor(ctypes.Structure):
@@ -76,8 +77,7 @@ class DLTensor(ctypes.Structure):
     )
 
 
-_TENSOR = Struct("@PiiiBBHPPQ")
-"""The memory layout of the fields of `DLTensor`."""
+_TENSOR = Struct("@PiiiBBHPPQ")  # the memory layout of the fields of `DLTensor`
 
 _OFFSET, _word = DLTensor.byte_offset.offset, ctypes.c_uint64.from_address
 
@@ -160,7 +160,7 @@ def managed(capsule: Any, *, versioned: bool = False) -> Any:
         return DLManagedTensor.from_address(_pointer(capsule, b"dltensor"))
     if versioned and _is_named(capsule, b"dltensor_versioned"):
         return DLManagedTensorVersioned.from_address(_pointer(capsule, b"dltensor_versioned"))
-    raise BufferError("it gives no DLPack capsule that can be read, or one that was used already")
+    raise BufferError(_UNREADABLE)
 
 
 def read(capsule: Any, *, versioned: bool = False) -> TensorInfo:
@@ -250,7 +250,7 @@ class Exporter:
         copy: bool | None = None,
     ) -> Any:
         if copy or (dl_device is not None and tuple(dl_device) != self._device):
-            raise BufferError("this memory can only be shared where it is")
+            raise BufferError(_ONLY_IN_PLACE)
         return self._capsule(stream)
 
 

@@ -152,11 +152,11 @@ def require_equal(call: str, noun: str, cell: Cell, nodes: Sequence[Any]) -> Non
     """Raise `ArgumentError` for objects that are not tensors and differ between trees."""
     for which, node in enumerate(nodes):
         if not same_value(nodes[0], node):
-            raise ArgumentError(
+            msg = (
                 f"ds.{call} takes what is no tensor from the first {noun}, and at {brackets(cell) or 'the top'} "
-                f"{noun} {which} has {show(node)} where {noun} 0 has {show(nodes[0])}",
-                "make them tensors, with ds.asarray, or leave them out",
+                f"{noun} {which} has {show(node)} where {noun} 0 has {show(nodes[0])}"
             )
+            raise ArgumentError(msg, "make them tensors, with ds.asarray, or leave them out")
 
 
 def same_value(a: Any, b: Any) -> bool:
@@ -183,17 +183,16 @@ def require_same_form(
             told = f"{noun} 0 is a tensor of {backend.title}, and {noun} {which} one of {other.title}"
         else:
             continue
-        raise ArgumentError(
-            f"ds.{call} needs tensors of one framework{_at(cell)}: {told}",
-            f"ds.convert(x, {backend.name!r}) converts one",
-        )
+        msg = f"ds.{call} needs tensors of one framework{_at(cell)}: {told}"
+        raise ArgumentError(msg, f"ds.convert(x, {backend.name!r}) converts one")
     for what, ask in (("dtype", backend.dtype_name), ("shape", lambda x: _without(backend.shape(x), axis))):
         found = [ask(node) for node in nodes]
         if any(each != found[0] for each in found):
             shown = [backend.shape(node) if what == "shape" else backend.dtype_name(node) for node in nodes]
             told = ", ".join(f"{noun} {i} has {each}" for i, each in enumerate(shown))
             but = "" if axis is None or what == "dtype" else f" but for axis {axis}"
-            raise ArgumentError(f"ds.{call} needs tensors of one {what}{but}{_at(cell)}: {told}", _SAME[what])
+            msg = f"ds.{call} needs tensors of one {what}{but}{_at(cell)}: {told}"
+            raise ArgumentError(msg, _SAME[what])
 
 
 def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:

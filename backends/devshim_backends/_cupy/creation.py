@@ -26,7 +26,8 @@ class CupyCreation(CupyTensors):
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         array = np.array(values, dtype=dtype)
         if array.dtype.hasobject or array.dtype.kind in "SU":
-            raise ValueError(f"they make an array of dtype {array.dtype}")
+            msg = f"they make an array of dtype {array.dtype}"
+            raise ValueError(msg)
         return array if device is CPU else to_gpu(array, device)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:

@@ -39,11 +39,14 @@ class CupyDlpack(CupyTensors):
         if isinstance(x, np.ma.MaskedArray):
             raise messages.masked()
         if any(stride < 0 for stride in x.strides):
-            raise ConversionError("an array with negative strides cannot be shared", "copy it first")
+            msg = "an array with negative strides cannot be shared"
+            raise ConversionError(msg, "copy it first")
         if not x.dtype.isnative or x.dtype.kind not in "biufc":
-            raise ConversionError(f"NumPy's DLPack does not support dtype {x.dtype}", "convert the values first")
+            msg = f"NumPy's DLPack does not support dtype {x.dtype}"
+            raise ConversionError(msg, "convert the values first")
         if not x.flags.writeable:
-            raise ConversionError("a read-only array cannot be shared", "copy it first")
+            msg = "a read-only array cannot be shared"
+            raise ConversionError(msg, "copy it first")
         return x
 
     def from_dlpack(self, source: Any) -> Tensor:
@@ -75,20 +78,24 @@ class _GpuExporter:
 def _check_memory(offered: dlpack.TensorInfo) -> None:
     """Refuse memory that its owner declares read-only, and dtypes that CuPy has no arrays of."""
     if offered.read_only:
-        raise BufferError("it is read-only, and CuPy has no read-only arrays")
+        msg = "it is read-only, and CuPy has no read-only arrays"
+        raise BufferError(msg)
     if offered.dtype not in dlpack.FORMS:
-        raise BufferError(f"CuPy has no arrays of dtype {offered.dtype}")
+        msg = f"CuPy has no arrays of dtype {offered.dtype}"
+        raise BufferError(msg)
 
 
 def _check_gpu_memory(offered: dlpack.TensorInfo) -> None:
     """Refuse what `_check_memory` refuses, and unaligned memory: a kernel would fail and break the CUDA context."""
     _check_memory(offered)
     if offered.address % offered.itemsize:
-        raise BufferError(f"its address is not a multiple of {offered.itemsize}, the bytes of an element")
+        msg = f"its address is not a multiple of {offered.itemsize}, the bytes of an element"
+        raise BufferError(msg)
 
 
 def _require_writable(array: np.ndarray) -> np.ndarray:
     """Return a writable array; refuse one that NumPy made read-only because its capsule is silent about it."""
     if not array.flags.writeable:
-        raise BufferError("its producer does not say whether it is writable")
+        msg = "its producer does not say whether it is writable"
+        raise BufferError(msg)
     return array

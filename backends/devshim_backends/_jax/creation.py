@@ -78,10 +78,8 @@ class JaxCreation(JaxTensors):
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         host = np.array(values)
         if host.dtype.kind not in _PYTHON:
-            raise ConversionError(
-                "JAX has no dtype for these values",
-                "pass numbers, and integers between -2**63 and 2**64 - 1",
-            )
+            msg = "JAX has no dtype for these values"
+            raise ConversionError(msg, "pass numbers, and integers between -2**63 and 2**64 - 1")
         wanted = np.dtype(jnp.result_type(_PYTHON[host.dtype.kind]) if dtype is None else dtype)
         if host.size:
             for extreme in (host.flat[0],) if host.dtype.kind in "bc" else (host.min(), host.max()):
@@ -175,9 +173,11 @@ def check_fits(value: complex, dtype: np.dtype) -> None:
     """Refuse a number that a dtype would silently change, by wrapping it or by dropping its imaginary part."""
     if isinstance(value, complex):
         if dtype.kind != "c":
-            raise ConversionError(f"{dtype.name} cannot store the complex number {value}", "pass value.real")
+            msg = f"{dtype.name} cannot store the complex number {value}"
+            raise ConversionError(msg, "pass value.real")
     elif dtype.kind in "iu":
         least, greatest = _limits(dtype)
         if not least <= value <= greatest:  # NaN fails both comparisons
             wider = "dtype='int64', or a floating dtype" if dtype.itemsize < 8 else "a floating dtype"
-            raise ConversionError(f"{value} does not fit into {dtype.name}", f"pass {wider}")
+            msg = f"{value} does not fit into {dtype.name}"
+            raise ConversionError(msg, f"pass {wider}")

@@ -189,10 +189,8 @@ class JaxDevices(Backend):
             return CPU
         found = self.from_native(native)
         if found is None:
-            raise UnsupportedError(
-                f"this array is on {native}, for which devshim has no name",
-                "move it with jax.device_put(x, jax.devices()[0])",
-            )
+            msg = f"this array is on {native}, for which devshim has no name"
+            raise UnsupportedError(msg, "move it with jax.device_put(x, jax.devices()[0])")
         DEVICES[native] = found
         return found
 
@@ -218,15 +216,11 @@ def host_device() -> Any:
     natives = _local_devices("cpu")
     failures = startup.reasons("jax")
     if not natives and visible_gpus.is_allowed("cpu") and failures:
-        raise DeviceNotFoundError(
-            f"JAX does not start: {failures[-1]}",
-            "set JAX_PLATFORMS=cpu to use only the CPU; `devshim doctor` shows the details",
-        )
+        msg = f"JAX does not start: {failures[-1]}"
+        raise DeviceNotFoundError(msg, "set JAX_PLATFORMS=cpu to use only the CPU; `devshim doctor` shows the details")
     if not natives:
-        raise UnsupportedError(
-            f"JAX_PLATFORMS={jax.config.jax_platforms!r} excludes the CPU, which devshim needs for host memory",
-            f"set JAX_PLATFORMS={jax.config.jax_platforms},cpu",
-        )
+        msg = f"JAX_PLATFORMS={jax.config.jax_platforms!r} excludes the CPU, which devshim needs for host memory"
+        raise UnsupportedError(msg, f"set JAX_PLATFORMS={jax.config.jax_platforms},cpu")
     return natives[0]
 
 

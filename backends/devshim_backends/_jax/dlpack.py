@@ -109,18 +109,18 @@ class JaxDlpack(JaxRuntime, Backend):
         if value is None:
             raise self._tracing_error("convert")
         if not isinstance(value, jax.Array):  # `jax.grad` wraps NumPy arrays and numbers without converting them
-            raise ConversionError(f"a {type(value).__name__} is not a JAX array", "leave copy out to copy it")
+            msg = f"a {type(value).__name__} is not a JAX array"
+            raise ConversionError(msg, "leave copy out to copy it")
         device = self.device_of(x)
         if device is not CPU and device.index < self.simulated_or_removed:
-            raise ConversionError(
-                f"the memory of a simulated GPU ({device}) cannot be shared", "leave copy out to copy it"
-            )
+            msg = f"the memory of a simulated GPU ({device}) cannot be shared"
+            raise ConversionError(msg, "leave copy out to copy it")
         if len(value.sharding.device_set) == 1 and in_gpu_host_memory(value):
-            raise ConversionError("the pinned host memory of a GPU cannot be shared", "leave copy out to copy it")
+            msg = "the pinned host memory of a GPU cannot be shared"
+            raise ConversionError(msg, "leave copy out to copy it")
         if self.dtype_name(x) not in NAMES:
-            raise ConversionError(
-                f"DLPack does not support the dtype {self.dtype_name(x)} of this JAX array", "cast it first"
-            )
+            msg = f"DLPack does not support the dtype {self.dtype_name(x)} of this JAX array"
+            raise ConversionError(msg, "cast it first")
         return value.block_until_ready() if device is CPU else value
 
     def from_dlpack(self, source: Any) -> Tensor:
@@ -150,4 +150,5 @@ def _import(source: Any) -> Tensor:
 
 def _require_c_order(offered: dlpack.TensorInfo) -> None:
     if not offered.is_contiguous:
-        raise BufferError("JAX's operators need memory in C order, and this is not")
+        msg = "JAX's operators need memory in C order, and this is not"
+        raise BufferError(msg)

@@ -176,13 +176,11 @@ class JaxTensors(JaxDevices, Backend):
         if not isinstance(value, jax.Array):  # jax.grad wraps NumPy arrays and numbers without converting them
             return np.array(value) if copy else np.asarray(value)
         if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
-            raise ConversionError(
-                f"NumPy has no dtype for a JAX array of {value.dtype}", "convert jax.random.key_data(x) instead"
-            )
+            msg = f"NumPy has no dtype for a JAX array of {value.dtype}"
+            raise ConversionError(msg, "convert jax.random.key_data(x) instead")
         if value.is_deleted():
-            raise ConversionError(
-                "this JAX array was deleted, or donated to a compiled function", "convert it before that"
-            )
+            msg = "this JAX array was deleted, or donated to a compiled function"
+            raise ConversionError(msg, "convert it before that")
         if not copy and len(value.sharding.device_set) == 1 and in_gpu_host_memory(value):
             raise messages.cannot_share("this JAX array", "NumPy cannot view the pinned host memory of a GPU")
         native, *_ = value.sharding.device_set  # all devices have the same platform

@@ -67,8 +67,9 @@ def _clone_model(
         new = copy(model)
         pairs = _match_variables(contents, model, new)
     except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+        msg = f"this {type(model).__name__} cannot be cloned: {error}"
         raise UnsupportedError(
-            f"this {type(model).__name__} cannot be cloned: {error}",
+            msg,
             "define get_config in its class (Keras guide: 'Making new layers and models via subclassing'), or create "
             "another one and set its weights",
         ) from error
@@ -139,17 +140,20 @@ def _match_variables(contents: Contents, old: Any, new: Any) -> dict[int, Any]:
     pairs: dict[int, Any] = {}
     left, right = list(contents.parts(old)), list(contents.parts(new))
     if [part.path for part in left] != [part.path for part in right]:
-        raise ValueError("the clone has different layers")
+        msg = "the clone has different layers"
+        raise ValueError(msg)
     for (path, a), (_, b) in zip(left, right, strict=True):
         variables, copies = contents.named_variables(a), contents.named_variables(b)
         if [each.name for each in variables] != [each.name for each in copies]:
-            raise ValueError(f"the clone has different weights in {path!r}")
+            msg = f"the clone has different weights in {path!r}"
+            raise ValueError(msg)
         for x, y in zip(variables, copies, strict=True):
             owner = contents.owner(x.variable)
             if owner is None:  # it has no value yet
                 continue
             if contents.owner(pairs.setdefault(id(owner), y.variable)) is not contents.owner(y.variable):
-                raise ValueError(f"the clone has two weights where {path!r} shares one")
+                msg = f"the clone has two weights where {path!r} shares one"
+                raise ValueError(msg)
     return pairs
 
 
@@ -180,9 +184,7 @@ def _clone_optimizer(backend: Backend, contents: Contents, optimizer: Any, new_v
 def _build_optimizer(contents: Contents, new: Any, old: Any, new_variables: dict[int, Any]) -> None:
     variables = [new_variables.get(id(contents.owner(each))) for each in trained_variables(old)]
     if any(each is None for each in variables):
-        raise UnsupportedError(
-            f"this {type(old).__name__} cannot be copied without the model whose variables it trains",
-            "copy both together: ds.copy([model, optimizer], device)",
-        )
+        msg = f"this {type(old).__name__} cannot be copied without the model whose variables it trains"
+        raise UnsupportedError(msg, "copy both together: ds.copy([model, optimizer], device)")
     if not new.built:
         new.build(variables)

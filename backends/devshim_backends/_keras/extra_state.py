@@ -114,10 +114,8 @@ def _describe_optimizer(optimizer: Any) -> dict[str, Any]:
 
 def _require_built(optimizer: Any, begun: bool) -> None:
     if begun and not optimizer.built:
-        raise CheckpointError(
-            f"the {type(optimizer).__name__} is not built, so it has no state into which the file could be loaded",
-            "call optimizer.build(model.trainable_variables) first",
-        )
+        msg = f"the {type(optimizer).__name__} is not built, so it has no state into which the file could be loaded"
+        raise CheckpointError(msg, "call optimizer.build(model.trainable_variables) first")
 
 
 def _restore_settings(optimizer: Any, extra_state: Any) -> Callable[[], None]:
@@ -134,10 +132,8 @@ def _restore_settings(optimizer: Any, extra_state: Any) -> Callable[[], None]:
 def _set_settings(optimizer: Any, extra_state: Any) -> None:
     inner = dict(wrapped_optimizers(optimizer))
     if extra_state["class"] != type(optimizer).__name__ or extra_state["within"].keys() != inner.keys():
-        raise CheckpointError(
-            f"the file has the state of a {extra_state['class']}, but the optimizer is a {type(optimizer).__name__}",
-            "load it into an optimizer of the same class",
-        )
+        msg = f"the file has the state of a {extra_state['class']}, but the optimizer is a {type(optimizer).__name__}"
+        raise CheckpointError(msg, "load it into an optimizer of the same class")
     for name, value in extra_state["settings"].items():
         if name in vars(optimizer):
             setattr(optimizer, name, value)

@@ -34,10 +34,8 @@ _REGISTRIES = ("_variables", "_trainable_variables", "_tracker", "_self_")
 def optimizer_leaves(contents: Contents, leaves: LeavesOf, optimizer: Any, prefix: str = "") -> Iterator[Leaf]:
     """Yield the leaves of an optimizer: each slot follows its variable, everything else the first variable."""
     if not is_optimizer(optimizer):
-        raise UnsupportedError(
-            f"a {type(optimizer).__name__} of {type(optimizer).__module__} is not a Keras 3 optimizer",
-            "use keras.optimizers",
-        )
+        msg = f"a {type(optimizer).__name__} of {type(optimizer).__module__} is not a Keras 3 optimizer"
+        raise UnsupportedError(msg, "use keras.optimizers")
     follows = [contents.owner(each) for each in trained_variables(optimizer)]
     first = follows[0] if follows else None
     for path, number, variable in _named_variables(optimizer):

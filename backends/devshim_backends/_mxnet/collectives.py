@@ -42,7 +42,8 @@ class MxnetCollectives(MxnetCreation):
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         if isinstance(x, mx.nd.sparse.BaseSparseNDArray):
-            raise UnsupportedError("MXNet cannot split a sparse array", "call x.tostype('default') first")
+            msg = "MXNet cannot split a sparse array"
+            raise UnsupportedError(msg, "call x.tostype('default') first")
         with numpy_shapes():
             return x[(slice(None),) * axis + (slice(start, stop),)]
 

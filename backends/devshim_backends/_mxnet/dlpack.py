@@ -159,11 +159,14 @@ def _import_capsule(capsule: Any) -> Tensor:
 def _check(offered: dlpack.TensorInfo) -> None:
     """Refuse a capsule that MXNet cannot express."""
     if offered.dtype not in CODES:
-        raise BufferError(f"MXNet {mx.__version__} has no dtype {offered.dtype}")
+        msg = f"MXNet {mx.__version__} has no dtype {offered.dtype}"
+        raise BufferError(msg)
     if offered.device[0] not in (dlpack.CPU, dlpack.CUDA, dlpack.CUDA_HOST):
-        raise BufferError(f"MXNet does not support DLPack's device type {offered.device[0]}")
+        msg = f"MXNet does not support DLPack's device type {offered.device[0]}"
+        raise BufferError(msg)
     if not offered.is_contiguous:
-        raise BufferError("MXNet's arrays are C-contiguous, and this one is not")
+        msg = "MXNet's arrays are C-contiguous, and this one is not"
+        raise BufferError(msg)
 
 
 def _adapt(tensor: dlpack.DLTensor) -> None:

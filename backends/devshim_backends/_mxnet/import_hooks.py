@@ -137,10 +137,8 @@ def _import_distutils_version() -> ModuleType:
     try:
         return import_module("setuptools._distutils.version")
     except ImportError as error:
-        raise ImportError(
-            "MXNet needs distutils, which Python 3.12 removed; setuptools includes it: pip install setuptools",
-            name="distutils",
-        ) from error
+        msg = "MXNet needs distutils, which Python 3.12 removed; setuptools includes it: pip install setuptools"
+        raise ImportError(msg, name="distutils") from error
 
 
 class _NumPy(ModuleType):
@@ -188,7 +186,8 @@ def _removed_functions(np: Any) -> dict[str, object]:
 
 def _make_financial(name: str) -> Callable[..., object]:
     def fail(*args: object, **kwargs: object) -> object:
-        raise RuntimeError(f"NumPy 1.20 removed {name} (NEP 32); the package numpy-financial includes it")
+        msg = f"NumPy 1.20 removed {name} (NEP 32); the package numpy-financial includes it"
+        raise RuntimeError(msg)
 
     fail.__name__ = name
     fail.__doc__ = f"Removed from NumPy 1.20: ``{name}`` is in the package numpy-financial."

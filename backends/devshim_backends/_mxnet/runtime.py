@@ -57,10 +57,8 @@ class MxnetRuntime(Backend):
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         if policy != "grow":  # MXNet always does this
-            raise UnsupportedError(
-                "MXNet takes a card's memory as it needs it, and has no setting that limits it to a fraction",
-                "use ds.memory_policy('grow'), or smaller batches (ds.shrink_batch)",
-            )
+            msg = "MXNet takes a card's memory as it needs it, and has no setting that limits it to a fraction"
+            raise UnsupportedError(msg, "use ds.memory_policy('grow'), or smaller batches (ds.shrink_batch)")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, (mx.MXNetError, MemoryError)) and any(text in str(error) for text in _FULL)

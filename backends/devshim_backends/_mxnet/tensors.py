@@ -111,10 +111,8 @@ class MxnetTensors(MxnetDevices):
     def _cache_device(self, devices: dict[int, Device], code: int) -> Device:
         device = device_from_code(code, self.simulated_or_removed)
         if device is None:
-            raise UnsupportedError(
-                "this MXNet array has no data yet, so it is not on any device",
-                "give it values first: mx.np.zeros(x.shape)",
-            )
+            msg = "this MXNet array has no data yet, so it is not on any device"
+            raise UnsupportedError(msg, "give it values first: mx.np.zeros(x.shape)")
         return devices.setdefault(code, device)
 
     def _device_of_uncommon(self, x: Tensor) -> Device:

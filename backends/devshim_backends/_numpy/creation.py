@@ -21,7 +21,8 @@ class NumpyCreation(NumpyTensors):
         except Warning as warning:  # NumPy 1.23 warns about ragged values; -W error turns the warning into an error
             raise ValueError(str(warning)) from warning
         if array.dtype.hasobject or array.dtype.kind in "SU":
-            raise ValueError(f"they make an array of dtype {array.dtype}")
+            msg = f"they make an array of dtype {array.dtype}"
+            raise ValueError(msg)
         return self.to_device(array, device)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:

@@ -86,14 +86,17 @@ class NumpyDlpack(NumpyTensors):
             raise messages.masked()
         if any(stride < 0 for stride in x.strides):
             # torch.from_dlpack aborts the process on negative strides (pytorch/pytorch#188023).
-            raise ConversionError("an array with negative strides cannot be shared", "copy it first")
+            msg = "an array with negative strides cannot be shared"
+            raise ConversionError(msg, "copy it first")
         if not x.dtype.isnative:
-            raise ConversionError("DLPack supports only the machine's own byte order", "convert the values first")
+            msg = "DLPack supports only the machine's own byte order"
+            raise ConversionError(msg, "convert the values first")
         if x.dtype.kind in _EXPORTED_KINDS and x.flags.writeable:
             return x
         name = x.dtype.name
         if name not in dlpack.FORMS:
-            raise ConversionError(f"DLPack does not support NumPy's dtype {name}", "convert the values first")
+            msg = f"DLPack does not support NumPy's dtype {name}"
+            raise ConversionError(msg, "convert the values first")
         plain = x.view(_RELABELLED[name]) if name in _RELABELLED else x
         plain = plain if plain.flags.writeable else _writable(plain)
         return dlpack.Exporter((dlpack.CPU, 0), lambda stream: dlpack.label(plain.__dlpack__(), name))
@@ -136,7 +139,8 @@ class _RelabellingProducer:
         capsule = self._source.__dlpack__(**options)
         self.offered = offered = dlpack.read(capsule, versioned=True)
         if offered.dtype not in dlpack.FORMS:
-            raise BufferError(f"it cannot read {offered.dtype} by DLPack")
+            msg = f"it cannot read {offered.dtype} by DLPack"
+            raise BufferError(msg)
         return dlpack.label(capsule, _RELABELLED[offered.dtype]) if offered.dtype in _RELABELLED else capsule
 
 
@@ -145,7 +149,8 @@ def _import(source: Any) -> np.ndarray:
     array: np.ndarray = np.from_dlpack(producer)
     offered = producer.offered
     if offered is None:
-        raise BufferError("NumPy did not request a capsule")
+        msg = "NumPy did not request a capsule"
+        raise BufferError(msg)
     if not (array.flags.writeable or offered.read_only):
         array = _writable(array)
     return array.view(numpy_dtype(offered.dtype)) if offered.dtype in _RELABELLED else array

@@ -74,10 +74,8 @@ class NumpyTensors(Backend):
         masked = is_masked(array)
         if masked or array.dtype.hasobject or array.dtype.kind in "SUMm":
             kind = "a masked array" if masked else f"an array of dtype {array.dtype}"
-            raise ConversionError(
-                f"{kind} cannot be on {device}: a GPU stores only plain numbers",
-                "convert the values first, or keep it on the CPU",
-            )
+            msg = f"{kind} cannot be on {device}: a GPU stores only plain numbers"
+            raise ConversionError(msg, "convert the values first, or keep it on the CPU")
         return label_array(array, device)
 
 

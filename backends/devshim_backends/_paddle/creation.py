@@ -73,13 +73,15 @@ class PaddleCreation(Backend):
             if default is not None and dtype is not None:  # a second time, so that NumPy checks the dtype's range
                 array = np.array(values, dtype=NUMPY_DTYPES.get(self._dtype_name(dtype), NUMPY_DTYPES["float32"]))
         except (OverflowError, ValueError, TypeError) as error:
+            msg = f"PaddlePaddle cannot read these values: {str(error)[:200]}"
             raise ConversionError(
-                f"PaddlePaddle cannot read these values: {str(error)[:200]}",
+                msg,
                 "pass a number, or nested sequences of numbers whose rows are equally long, within the dtype's range",
             ) from error
         if default is None:
+            msg = f"these values have the dtype {array.dtype.name}, which PaddlePaddle does not have"
             raise ConversionError(
-                f"these values have the dtype {array.dtype.name}, which PaddlePaddle does not have",
+                msg,
                 "pass numbers, or nested sequences of numbers; integers from -2**63 to 2**63 - 1",
             )
         return self._from_array(array, self._dtype_name(dtype or default), device)

@@ -160,16 +160,14 @@ class PaddleDlpack(PaddleTensors):
 
     def to_dlpack(self, x: Tensor) -> Any:
         if x.is_dense() and x.dtype in _FLOAT8_DTYPES:
-            raise ConversionError(
-                f"DLPack cannot describe PaddlePaddle's {self.dtype_name(x)}", "leave out copy=False to copy it"
-            )
+            msg = f"DLPack cannot describe PaddlePaddle's {self.dtype_name(x)}"
+            raise ConversionError(msg, "leave out copy=False to copy it")
         if not x.is_dense() or x.dtype not in DTYPE_NAMES:
             raise self._make_unusable_error(x, "be shared")
         device = self.device_of(x)
         if device.kind not in _DLPACK_TYPES:
-            raise ConversionError(
-                f"PaddlePaddle does not export {device.kind} tensors through DLPack", "leave out copy=False to copy it"
-            )
+            msg = f"PaddlePaddle does not export {device.kind} tensors through DLPack"
+            raise ConversionError(msg, "leave out copy=False to copy it")
         plain = x.detach()  # gradients stay here; a Parameter becomes a plain tensor
         checked = [self._capsule(plain)]  # a tensor that Paddle cannot export is refused here, not in the consumer
 
@@ -184,19 +182,18 @@ class PaddleDlpack(PaddleTensors):
         try:
             capsule = dlpack.to_dlpack(x)
             if not self._is_same(_read_capsule(capsule), x):
-                raise BufferError(
-                    f"PaddlePaddle exports this {self.dtype_name(x)} with another dtype, shape or order of values"
-                )
+                msg = f"PaddlePaddle exports this {self.dtype_name(x)} with another dtype, shape or order of values"
+                raise BufferError(msg)
         except Exception as error:
-            raise ConversionError(
-                f"PaddlePaddle cannot export this tensor: {error}", "leave out copy=False to copy it"
-            ) from error
+            msg = f"PaddlePaddle cannot export this tensor: {error}"
+            raise ConversionError(msg, "leave out copy=False to copy it") from error
         return capsule
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
             if isinstance(source, np.ndarray) and not source.flags.writeable:
-                raise BufferError("it is read-only, and PaddlePaddle has no read-only tensors")
+                msg = "it is read-only, and PaddlePaddle has no read-only tensors"
+                raise BufferError(msg)
             return self._import_capsule(source.__dlpack__())
         except Exception as error:  # BufferError, NotImplementedError, TypeError, ...: the producer's or Paddle's
             raise messages.not_accepted(self, source, error) from error
@@ -204,11 +201,13 @@ class PaddleDlpack(PaddleTensors):
     def _import_capsule(self, capsule: Any) -> Tensor:
         info = _read_capsule(capsule)
         if not (info.is_contiguous or paddle.get_flags(STRIDES_FLAG)[STRIDES_FLAG]):
-            raise BufferError(f"it is not contiguous, and {STRIDES_FLAG} is off")
+            msg = f"it is not contiguous, and {STRIDES_FLAG} is off"
+            raise BufferError(msg)
         on_host = info.device[0] in dlpack_module.HOST
         made = _strided_tensor(capsule, info) if _SHARES_MEMORY and on_host else dlpack.from_dlpack(capsule)
         if not self._is_same(info, made):
-            raise BufferError("PaddlePaddle read it with another dtype, shape or order of values")
+            msg = "PaddlePaddle read it with another dtype, shape or order of values"
+            raise BufferError(msg)
         return made
 
     def _is_same(self, info: dlpack_module.TensorInfo, x: Tensor) -> bool:
@@ -227,7 +226,9 @@ def _read_capsule(capsule: Any) -> dlpack_module.TensorInfo:
     if len(info.shape) > MAX_AXES:
         raise BufferError(explain_axes(len(info.shape)))
     if info.has_negative_strides:
-        raise BufferError("it has negative strides, which PaddlePaddle does not support")
+        msg = "it has negative strides, which PaddlePaddle does not support"
+        raise BufferError(msg)
     if info.dtype in _UNUSABLE_DTYPES:
-        raise BufferError(f"PaddlePaddle does not compute with {info.dtype}")
+        msg = f"PaddlePaddle does not compute with {info.dtype}"
+        raise BufferError(msg)
     return info

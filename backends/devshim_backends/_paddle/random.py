@@ -73,9 +73,8 @@ def _choose_dtype(dtype: Any, call: str) -> tuple[str, Any]:
         return name, PADDLE_DTYPES[name]
     if name in ("float16", "bfloat16"):
         return name, PADDLE_DTYPES["float32"]
-    raise ConversionError(
-        f"ds.random.{call} was asked for {name}, but PaddlePaddle draws only floats", "draw floats, then cast them"
-    )
+    msg = f"ds.random.{call} was asked for {name}, but PaddlePaddle draws only floats"
+    raise ConversionError(msg, "draw floats, then cast them")
 
 
 def _largest_below(high: float, name: str) -> float:

@@ -115,23 +115,18 @@ class PaddleTensors(Backend):
     def _name_place(self, place: Any) -> Device:
         found = device_at(place)
         if found is None and "undefined" in str(place):  # a parameter made under `paddle.LazyGuard`
-            raise UnsupportedError(
-                "this tensor has no memory yet, so it does not have a device",
-                "give it values first: layer.initialize()",
-            )
+            msg = "this tensor has no memory yet, so it does not have a device"
+            raise UnsupportedError(msg, "give it values first: layer.initialize()")
         if found is None:
-            raise UnsupportedError(
-                f"this tensor is on {place}, a kind of device that devshim does not support",
-                "move it with PaddlePaddle first: x.cpu()",
-            )
+            msg = f"this tensor is on {place}, a kind of device that devshim does not support"
+            raise UnsupportedError(msg, "move it with PaddlePaddle first: x.cpu()")
         return found
 
     def _explain_no_device(self, x: Tensor, error: Exception) -> Device:
         if self.is_tracer(x):
             return self._device_when_tracing(x, "device_of")
-        raise UnsupportedError(
-            "this tensor has no memory yet, so it does not have a device", "give it values first: paddle.zeros(x.shape)"
-        ) from error
+        msg = "this tensor has no memory yet, so it does not have a device"
+        raise UnsupportedError(msg, "give it values first: paddle.zeros(x.shape)") from error
 
     def _device_when_tracing(self, x: Tensor, call: str) -> Device:
         """Return the future device of a value in a program being built: known only if the host is the only device."""

@@ -71,9 +71,12 @@ def _refuse_in_threads(original: Any) -> Any:
     def refuse(cache: Any, *args: Any, **kwargs: Any) -> Any:
         if threading.current_thread() is threading.main_thread():
             return original(cache, *args, **kwargs)
-        raise UnsupportedError(
+        msg = (
             "PaddlePaddle can compile in only one thread of a process, and this function was to be compiled in a "
-            "thread of ds.parallel",
+            "thread of ds.parallel"
+        )
+        raise UnsupportedError(
+            msg,
             "call the compiled function once before ds.parallel, with an input of the same dtype and shape",
         )
 
@@ -88,9 +91,12 @@ def _refuse_second_thread(original: Any) -> Any:
             owner = _program_owners.setdefault(program, thread)
         if owner is thread:
             return original(program, *args, **kwargs)
-        raise UnsupportedError(
+        msg = (
             "two threads of ds.parallel called one function that PaddlePaddle compiled as one program "
-            "(full_graph=True), and they would get each other's values",
+            "(full_graph=True), and they would get each other's values"
+        )
+        raise UnsupportedError(
+            msg,
             "compile one for each thread: steps = [paddle.jit.to_static(fn, full_graph=True) for _ in inputs], call "
             "each once, then ds.parallel(steps, inputs)",
         )

@@ -110,8 +110,9 @@ def _constant(values: Any, dtype: Any | None) -> Tensor:
     try:
         return tf.constant(*_prepare_values(values, dtype))
     except (OverflowError, TypeError, ValueError) as error:
+        msg = f"TensorFlow cannot read these values: {str(error)[:200]}"
         raise ConversionError(
-            f"TensorFlow cannot read these values: {str(error)[:200]}",
+            msg,
             "pass a number, or nested sequences of numbers whose rows are equally long",
         ) from error
 
@@ -134,7 +135,8 @@ def _cast_checked(array: np.ndarray, dtype: Any) -> np.ndarray:
     if array.dtype.kind in "iu" and wanted.kind in "iu" and array.size:
         bounds = np.iinfo(wanted)
         if int(array.min()) < bounds.min or int(array.max()) > bounds.max:
-            raise OverflowError(f"{wanted.name} ranges from {bounds.min} to {bounds.max}")
+            msg = f"{wanted.name} ranges from {bounds.min} to {bounds.max}"
+            raise OverflowError(msg)
     return array.astype(wanted)
 
 

@@ -95,13 +95,13 @@ class TensorflowDlpack(TensorflowTensors):
             raise messages.tracing(self, "convert", "convert before or after the compiled function")
         self._require_dense(x, "DLPack")
         if self.dtype_name(x) not in NAMES:
-            raise ConversionError(
-                f"DLPack has no dtype for TensorFlow's {self.dtype_name(x)}", "cast it first: tf.cast(x, 'float32')"
-            )
+            msg = f"DLPack has no dtype for TensorFlow's {self.dtype_name(x)}"
+            raise ConversionError(msg, "cast it first: tf.cast(x, 'float32')")
         where, value = self.device_of(x), tf.convert_to_tensor(x)
         if self.is_accelerator(where) and not _has_same_cuda_number(where.index):
+            msg = f"TensorFlow's {where} cannot be shared: CUDA uses its number for another GPU"
             raise ConversionError(
-                f"TensorFlow's {where} cannot be shared: CUDA uses its number for another GPU",
+                msg,
                 "leave out copy=False to copy it, and select GPUs with ds.set_visible_devices, for all frameworks",
             )
         if not self.is_accelerator(where):
@@ -129,22 +129,28 @@ class TensorflowDlpack(TensorflowTensors):
         self._check_memory(offered)
         result = tf.experimental.dlpack.from_dlpack(capsule)
         if result.dtype.name != offered.dtype:
-            raise BufferError(f"TensorFlow would read its {offered.dtype} as {result.dtype.name}")
+            msg = f"TensorFlow would read its {offered.dtype} as {result.dtype.name}"
+            raise BufferError(msg)
         return result
 
     def _check_memory(self, offered: dlpack.TensorInfo) -> None:
         """Refuse memory that TensorFlow cannot use."""
         if offered.dtype not in NAMES:
-            raise BufferError(f"TensorFlow has no dtype {offered.dtype}")
+            msg = f"TensorFlow has no dtype {offered.dtype}"
+            raise BufferError(msg)
         kind, index = offered.device
         card = kind in (dlpack.CUDA, dlpack.ROCM) and not self.simulated
         if kind != dlpack.CPU and not (card and index < self.count("gpu")):
-            raise BufferError(f"TensorFlow cannot use memory of the DLPack device {offered.device}")
+            msg = f"TensorFlow cannot use memory of the DLPack device {offered.device}"
+            raise BufferError(msg)
         if card and not _has_same_cuda_number(index):
-            raise BufferError(f"tf.config numbers GPUs differently from CUDA, so {offered.device} would be another GPU")
+            msg = f"tf.config numbers GPUs differently from CUDA, so {offered.device} would be another GPU"
+            raise BufferError(msg)
         if 0 in offered.shape:
             return
         if not offered.is_contiguous:
-            raise BufferError("TensorFlow's tensors are contiguous, but this array is not")
+            msg = "TensorFlow's tensors are contiguous, but this array is not"
+            raise BufferError(msg)
         if card and offered.address % self.alignment:
-            raise BufferError(f"TensorFlow's operators need an address that is a multiple of {self.alignment} bytes")
+            msg = f"TensorFlow's operators need an address that is a multiple of {self.alignment} bytes"
+            raise BufferError(msg)

@@ -83,10 +83,8 @@ class TensorflowLocations(TensorflowDevices):
         devices = {self.device_of(part) for part in parts}
         if len(devices) != 1:
             names = ", ".join(map(str, sorted(devices))) or "no device"
-            raise UnsupportedError(
-                f"this {type(x).__name__} is not on a single device: its parts are on {names}",
-                "ask for the device of each part",
-            )
+            msg = f"this {type(x).__name__} is not on a single device: its parts are on {names}"
+            raise UnsupportedError(msg, "ask for the device of each part")
         return devices.pop()
 
     def _device_for_name(self, x: Tensor, name: str) -> Device:
@@ -95,10 +93,8 @@ class TensorflowLocations(TensorflowDevices):
             return found
         if not tf.executing_eagerly():
             raise self._unknown_device_error()
-        raise UnsupportedError(
-            f"this {type(x).__name__} is on TensorFlow's device {name!r}, which devshim does not know",
-            "move it with TensorFlow first: with tf.device('/CPU:0'): x = tf.identity(x)",
-        )
+        msg = f"this {type(x).__name__} is on TensorFlow's device {name!r}, which devshim does not know"
+        raise UnsupportedError(msg, "move it with TensorFlow first: with tf.device('/CPU:0'): x = tf.identity(x)")
 
     def _planned_device(self, x: Tensor) -> Device:
         """Return the device of a tensor in a compiled function: its operator's, or that of the captured tensor."""

@@ -48,7 +48,6 @@ def _floating_dtype(dtype: Any | None) -> Any:
     if dtype is None:
         return tf.float32
     if not dtype.is_floating:
-        raise ConversionError(
-            f"TensorFlow cannot draw random numbers of dtype {dtype.name}", "draw a floating dtype and cast it"
-        )
+        msg = f"TensorFlow cannot draw random numbers of dtype {dtype.name}"
+        raise ConversionError(msg, "draw a floating dtype and cast it")
     return dtype

@@ -132,10 +132,8 @@ class TensorflowTensors(TensorflowLocations):
     def _copy_on_device(self, x: Tensor, device: Device) -> Tensor:
         """Copy a tensor to new memory on the same device, in the device's scope."""
         if x.dtype in (tf.resource, tf.variant):
-            raise UnsupportedError(
-                f"a TensorFlow tensor of dtype {x.dtype.name} is a handle, which has no values to copy",
-                "place the object to which it refers, such as the variable",
-            )
+            msg = f"a TensorFlow tensor of dtype {x.dtype.name} is a handle, which has no values to copy"
+            raise UnsupportedError(msg, "place the object to which it refers, such as the variable")
         try:
             result = duplicate.gpu_copier(x.dtype)(x) if self.is_accelerator(device) else _DEEP_COPY(x)
         except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError):  # no kernel for 4- and 8-bit dtypes
@@ -259,7 +257,8 @@ class TensorflowTensors(TensorflowLocations):
         if isinstance(x, COMPOSITES):
             instead = {"RaggedTensor": "x.to_tensor()", "SparseTensor": "tf.sparse.to_dense(x)"}
             call = instead.get(type(x).__name__, "tf.convert_to_tensor(x)")
-            raise ConversionError(f"a {type(x).__name__} has no counterpart in {whom}", f"call {call} first")
+            msg = f"a {type(x).__name__} has no counterpart in {whom}"
+            raise ConversionError(msg, f"call {call} first")
         self.device_of(x)  # refuses values that are spread over devices
 
 

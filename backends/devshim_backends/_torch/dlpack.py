@@ -84,10 +84,8 @@ class TorchDlpack(TorchTensors):
     def to_dlpack(self, x: Tensor) -> Any:
         self._require_dense(x, "DLPack")
         if x.is_conj() or x.is_neg():
-            raise ConversionError(
-                "DLPack cannot express that a tensor's conjugation or negation is pending",
-                "call x.resolve_conj().resolve_neg() first",
-            )
+            msg = "DLPack cannot express that a tensor's conjugation or negation is pending"
+            raise ConversionError(msg, "call x.resolve_conj().resolve_neg() first")
         device = self.device_of(x)
         plain = x.detach()  # the result has no gradient; a Parameter becomes a plain tensor
         return plain if device is CPU or device.kind != "gpu" else _ExportOnOwnGpu(plain)
@@ -116,6 +114,8 @@ class _ExportOnOwnGpu:
 def _refuse_unsafe(info: dlpack.TensorInfo) -> None:
     """Refuse a tensor on which PyTorch would abort, or that it would write to although the owner forbids it."""
     if info.read_only:
-        raise BufferError("it is read-only, and PyTorch has no read-only tensors")
+        msg = "it is read-only, and PyTorch has no read-only tensors"
+        raise BufferError(msg)
     if info.has_negative_strides:
-        raise BufferError("it has negative strides, which PyTorch does not support")
+        msg = "it has negative strides, which PyTorch does not support"
+        raise BufferError(msg)

@@ -97,14 +97,10 @@ class TorchTensors(Backend):
         if device is not None:
             return device
         if x.device.type == "meta":
-            raise UnsupportedError(
-                "a meta tensor has a shape and a dtype but no data, so it is not on a device",
-                "give it memory first, for example torch.empty_like(x, device='cpu')",
-            )
-        raise UnsupportedError(
-            f"this tensor is on {x.device}, a kind of device that devshim does not support",
-            "move it with PyTorch first: x.cpu()",
-        )
+            msg = "a meta tensor has a shape and a dtype but no data, so it is not on a device"
+            raise UnsupportedError(msg, "give it memory first, for example torch.empty_like(x, device='cpu')")
+        msg = f"this tensor is on {x.device}, a kind of device that devshim does not support"
+        raise UnsupportedError(msg, "move it with PyTorch first: x.cpu()")
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if x.is_cpu is not True:
@@ -229,7 +225,8 @@ class TorchTensors(Backend):
             problem, hint = f"a quantized tensor ({self.dtype_name(x)})", "call x.dequantize() or x.int_repr() first"
         else:
             return
-        raise ConversionError(f"{problem} has no counterpart in {consumer}", hint)
+        msg = f"{problem} has no counterpart in {consumer}"
+        raise ConversionError(msg, hint)
 
 
 def _is_emptied(x: Tensor) -> bool:

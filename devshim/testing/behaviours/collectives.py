@@ -205,7 +205,8 @@ class CollectiveTests(Kit):
             if i == 0:
                 ended.append(i)
                 return
-            raise RuntimeError(f"failed {i}")
+            msg = f"failed {i}"
+            raise RuntimeError(msg)
 
         inputs = [ds.full((2,), i, dtype="float32", device=device) for i, device in enumerate((*three, "cpu"))]
         with pytest.raises(RuntimeError, match="failed 1") as caught:

@@ -98,7 +98,8 @@ class RuntimeTests(Kit):
 
         def fn(size: int) -> None:
             sizes.append(size)
-            raise RuntimeError("CUDA kernels are not what this is about")
+            msg = "CUDA kernels are not what this is about"
+            raise RuntimeError(msg)
 
         with pytest.raises(RuntimeError):
             ds.shrink_batch(fn, 8)

@@ -40,7 +40,8 @@ class ThreeGpuTests(ModelKit):
         for at in range(1, MANY):
             with ds.simulate(3, faults=ds.Fault("gpu:2", what, at=at)):
                 yield at
-        raise AssertionError(f"the call still fails at event {at}")
+        msg = f"the call still fails at event {at}"
+        raise AssertionError(msg)
 
     def loads(self) -> list[int | None]:
         """Return the bytes used on the first two GPUs, which do not fail."""

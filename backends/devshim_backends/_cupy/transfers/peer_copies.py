@@ -28,10 +28,8 @@ def to_gpu(array: np.ndarray, device: Device, non_blocking: bool = False) -> Any
     if isinstance(array, np.ma.MaskedArray):
         raise messages.masked()
     if array.dtype.hasobject or array.dtype.fields is not None or array.dtype.kind in "SUMm":
-        raise ConversionError(
-            f"an array of dtype {array.dtype} cannot be on {device}: a GPU stores only plain numbers",
-            "convert the values first, or keep it on the CPU",
-        )
+        msg = f"an array of dtype {array.dtype} cannot be on {device}: a GPU stores only plain numbers"
+        raise ConversionError(msg, "convert the values first, or keep it on the CPU")
     with current_device(device):
         return cupy.array(array, order="C", blocking=not non_blocking)
 

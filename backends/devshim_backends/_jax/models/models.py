@@ -107,11 +107,11 @@ class JaxModels(JaxDlpack):
             leaf_on.setdefault(self.device_of(leaf.read()), leaf.path)
         if len(leaf_on) > 1:
             (one, first), (other, second), *_ = leaf_on.items()
-            raise UnsupportedError(
+            msg = (
                 f"{first} would be on {one} and {second} on {other}, and Keras on JAX computes on one device, or "
-                "on all devices of a keras.distribution",
-                "place the model on one device, or use keras.distribution.DataParallel",
+                "on all devices of a keras.distribution"
             )
+            raise UnsupportedError(msg, "place the model on one device, or use keras.distribution.DataParallel")
 
 
 def _write(variable: Any, new: Any) -> None:

@@ -79,18 +79,19 @@ class JaxSimulation(JaxDlpack, Backend):
             self._restart(wanted)
         have = len(jax.local_devices(backend="cpu"))
         if have < wanted:
-            raise self._too_late(f"it has started with {have} CPU device{'' if have == 1 else 's'}")
+            msg = f"it has started with {have} CPU device{'' if have == 1 else 's'}"
+            raise self._too_late(msg)
 
     def _restart(self, wanted: int) -> None:
         """Start JAX's devices again, which is only safe while no array is on the old ones."""
         if not _is_count_adjustable():
-            raise self._too_late("it has started its devices, and this version of JAX reads their number only once")
+            msg = "it has started its devices, and this version of JAX reads their number only once"
+            raise self._too_late(msg)
         gc.collect()
         held = sum(x.committed for x in _client().live_arrays())
         if held:
-            raise self._too_late(
-                f"it has started its devices, and {held} array{' is' if held == 1 else 's are'} on them"
-            )
+            msg = f"it has started its devices, and {held} array{' is' if held == 1 else 's are'} on them"
+            raise self._too_late(msg)
         from jax.extend.backend import clear_backends
 
         clear_backends()

@@ -76,10 +76,8 @@ def _deepcopy(
             raise
         if backend.is_out_of_memory(error):
             raise messages.out_of_memory_for_clones(backend, objects) from error
-        raise UnsupportedError(
-            f"MXNet cannot copy this {' or '.join(dict.fromkeys(type(each).__name__ for each in objects))}: {error}",
-            "make a new object, and load the parameters of the first one into it",
-        ) from error
+        msg = f"MXNet cannot copy this {' or '.join(dict.fromkeys(type(each).__name__ for each in objects))}: {error}"
+        raise UnsupportedError(msg, "make a new object, and load the parameters of the first one into it") from error
 
 
 def _require_model(objects: Sequence[Any], copied: Mapping[int, Any]) -> None:
@@ -91,10 +89,8 @@ def _require_model(objects: Sequence[Any], copied: Mapping[int, Any]) -> None:
     for obj in objects:
         trained = {} if isinstance(obj, MODELS) else parameters_by_index(obj)
         if any(id(each) not in copied for each in trained.values()):
-            raise UnsupportedError(
-                f"a copy of this {type(obj).__name__} alone would train parameters that no model has",
-                "copy it together with its model: ds.copy([model, trainer], device)",
-            )
+            msg = f"a copy of this {type(obj).__name__} alone would train parameters that no model has"
+            raise UnsupportedError(msg, "copy it together with its model: ds.copy([model, trainer], device)")
 
 
 def _fill_memo(

@@ -95,10 +95,8 @@ def _place_deferred(path: str, parameter: Any, backend: Backend, where: Callable
     before = parameter._deferred_init
     if parameter._data is None:
         if not before:
-            raise UnsupportedError(
-                f"{path or 'a parameter'} is not initialized, and Gluon chooses its device when it is",
-                "call net.initialize() first; it works before the shapes are known",
-            )
+            msg = f"{path or 'a parameter'} is not initialized, and Gluon chooses its device when it is"
+            raise UnsupportedError(msg, "call net.initialize() first; it works before the shapes are known")
         init, _, default_init, data = before
         parameter._deferred_init = (init, [backend.to_native(where(path))], default_init, data)
     return lambda: setattr(parameter, "_deferred_init", before)
@@ -122,11 +120,11 @@ def _install_split_hooks(backend: Backend, path: str, block: Any, seen: set[int]
     natives = block_devices(block)
     if len(own_devices(block)) > 1 or (len(natives) > 1 and isinstance(block, mx.gluon.SymbolBlock)):
         devices = " and ".join(str(backend.from_native(native)) for native in natives)
-        raise UnsupportedError(
+        msg = (
             f"the parameters of {path or 'the model'} ({type(block).__name__}) would be on {devices}, but the block "
-            "needs all of them on one device",
-            f"place all of {path or 'it'} on one device",
+            "needs all of them on one device"
         )
+        raise UnsupportedError(msg, f"place all of {path or 'it'} on one device")
     if len(natives) == 1:
         split_forward.install(split_forward.DeviceHook(block))
     elif natives:

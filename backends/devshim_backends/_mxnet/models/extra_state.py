@@ -57,12 +57,14 @@ class MxnetExtraState(MxnetCreation):
         optimizer, undo = optimizer_of(obj), _save(obj)
         try:
             if type(optimizer).__name__ != state["class"]:
-                raise ValueError(f"it was saved from {state['class']}")
+                msg = f"it was saved from {state['class']}"
+                raise ValueError(msg)
             self._restore(obj, optimizer, state, forms)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             undo()
+            msg = f"the file does not match the optimizer {type(optimizer).__name__}: {error}"
             raise CheckpointError(
-                f"the file does not match the optimizer {type(optimizer).__name__}: {error}",
+                msg,
                 "load it into an optimizer that was made in the same way, for a model with the same parameters",
             ) from error
         return undo
@@ -87,7 +89,8 @@ class MxnetExtraState(MxnetCreation):
             states = _renumber(fill("state", extra_state["states"]), indices)
             unknown = states.keys() - parameters.keys() if parameters else ()
             if unknown:
-                raise ValueError(f"it has the state of parameter {min(unknown)}, which this optimizer does not train")
+                msg = f"it has the state of parameter {min(unknown)}, which this optimizer does not train"
+                raise ValueError(msg)
             updater.states, updater.states_synced = states, dict.fromkeys(states, True)
         objects = _stateful_objects(obj)
         for name, outline in extra_state["beside"].items():
@@ -123,7 +126,8 @@ def _set(target: Any, values: dict[str, Any], indices: Mapping[Any, Any]) -> Non
     attributes = vars(target)
     for name, value in values.items():
         if name not in attributes:
-            raise ValueError(f"it has the setting {name!r}, which this optimizer does not have")
+            msg = f"it has the setting {name!r}, which this optimizer does not have"
+            raise ValueError(msg)
         new = _renumber(value, indices) if isinstance(value, dict) else value
         if _outline(attributes[name]) != new:
             attributes[name] = new

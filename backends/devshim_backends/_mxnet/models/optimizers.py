@@ -67,14 +67,15 @@ def _refuse_unsupported(trainer: Any) -> None:
         UnsupportedError: The trainer is one of these.
     """
     if trainer._kvstore is not None and trainer._update_on_kvstore:
-        raise UnsupportedError(
-            "this Trainer updates on a kvstore, which stores the weights and the state where Python cannot access them",
-            "make the Trainer with update_on_kvstore=False",
+        msg = (
+            "this Trainer updates on a kvstore, which stores the weights and the state where Python cannot access them"
         )
+        raise UnsupportedError(msg, "make the Trainer with update_on_kvstore=False")
     if len(trainer._updaters) > 1:
         natives = ", ".join(map(str, getattr(trainer, _DEVICES_ATTRIBUTE)))
+        msg = f"this Trainer was made for replicas on several devices ({natives}), with a state on each of them"
         raise UnsupportedError(
-            f"this Trainer was made for replicas on several devices ({natives}), with a state on each of them",
+            msg,
             "make a Trainer for a model on one device; ds.replicate makes a model on each device",
         )
 

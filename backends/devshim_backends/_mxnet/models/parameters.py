@@ -50,9 +50,12 @@ def _check_and_get_named(parameter: Any, arrays: Any, native: Any) -> Any:
             raise
         requested = _device(native_code(native))
         devices = [_device(device_code(x)) for x in arrays]
-        raise ParameterDeviceError(
+        msg = (
             f"Parameter {parameter.name!r} was not initialized on {_show(requested)}, only on "
-            f"{', '.join(map(_show, devices))}",
+            f"{', '.join(map(_show, devices))}"
+        )
+        raise ParameterDeviceError(
+            msg,
             f"move the input with ds.place(x, {str(devices[0])!r}), or the model with "
             f"ds.place(net, {str(requested)!r})",
         ) from error

@@ -70,11 +70,11 @@ def refuse_replicas(path: str, parameter: Any) -> None:
     """
     natives = parameter_devices(parameter)
     if len(natives) > 1:
-        raise UnsupportedError(
+        msg = (
             f"{path} was initialized on several devices at once ({', '.join(map(str, natives))}), and has a replica "
-            "on each of them",
-            "initialize it on one device, and use ds.replicate for a model on each device",
+            "on each of them"
         )
+        raise UnsupportedError(msg, "initialize it on one device, and use ds.replicate for a model on each device")
 
 
 def block_devices(block: Any) -> dict[Any, None]:

@@ -100,8 +100,8 @@ def check() -> None:
         or ALONE not in (0, 1)
         or chunk(other.handle.value) == chunk(x.handle.value)
     ):
-        raise SimulationError(
+        msg = (
             f"devshim does not know the memory layout of arrays in this build of MXNet {mx.__version__}, so it cannot "
-            "count the memory of simulated GPUs",
-            "install MXNet 1.9.1 or 2.0.0b1 from PyPI",
+            "count the memory of simulated GPUs"
         )
+        raise SimulationError(msg, "install MXNet 1.9.1 or 2.0.0b1 from PyPI")

@@ -42,9 +42,8 @@ def clones(backend: Backend, objects: Sequence[Any]) -> list[Any]:
     except (RuntimeError, TypeError, ValueError) as error:
         if backend.is_out_of_memory(error):
             raise messages.out_of_memory_for_clones(backend, objects) from error
-        raise UnsupportedError(
-            f"PaddlePaddle cannot make a copy of this: {error}", "make another one and load the state of the first"
-        ) from error
+        msg = f"PaddlePaddle cannot make a copy of this: {error}"
+        raise UnsupportedError(msg, "make another one and load the state of the first") from error
 
 
 def _copy_all(backend: Backend, objects: Sequence[Any]) -> list[Any]:
@@ -94,9 +93,8 @@ def _copy_tensor(backend: Backend, tensor: Tensor) -> Tensor:
 def _copy_gradient(backend: Backend, source: Tensor, target: Tensor) -> None:
     gradient = source.grad
     if gradient.is_selected_rows():
-        raise UnsupportedError(
-            "the gradient of a sparse embedding cannot be copied", "copy the model before backward(), or after the step"
-        )
+        msg = "the gradient of a sparse embedding cannot be copied"
+        raise UnsupportedError(msg, "copy the model before backward(), or after the step")
     made = backend.detached_copy(gradient)
     with open_scope(backend.device_of(target)):
         target.grad = made
@@ -127,10 +125,8 @@ def _require_together(objects: Sequence[Any]) -> None:
     copied = {id(p) for layer in layers for p in layer.parameters()}
     for obj in objects:
         if any(id(p) not in copied for each in _list_optimizers(obj) for p in parameters_of(each)):
-            raise UnsupportedError(
-                f"a copy of this {type(obj).__name__} alone would train copies of parameters that no model has",
-                "copy it together with its model: ds.copy([model, optimizer], device)",
-            )
+            msg = f"a copy of this {type(obj).__name__} alone would train copies of parameters that no model has"
+            raise UnsupportedError(msg, "copy it together with its model: ds.copy([model, optimizer], device)")
 
 
 def _rename_state(old: Any, new: Any) -> None:

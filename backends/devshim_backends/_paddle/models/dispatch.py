@@ -136,14 +136,10 @@ def _refuse_split_layer(path: str, layer: Any) -> None:
     """
     what = f"{path or 'the model'} ({type(layer).__name__})"
     if "forward" in vars(layer):
-        raise UnsupportedError(
-            f"{what} is compiled by to_static, which cannot copy tensors between devices",
-            "place it on one device, or split the model before paddle.jit.to_static",
-        )
+        msg = f"{what} is compiled by to_static, which cannot copy tensors between devices"
+        raise UnsupportedError(msg, "place it on one device, or split the model before paddle.jit.to_static")
     devices = own_devices_of(layer)
     if len(devices) > 1:
         names = " and ".join(map(str, devices))
-        raise UnsupportedError(
-            f"the tensors of {what} would be on {names}, but it uses them in the same operator",
-            f"place all of {path or 'it'} on one device",
-        )
+        msg = f"the tensors of {what} would be on {names}, but it uses them in the same operator"
+        raise UnsupportedError(msg, f"place all of {path or 'it'} on one device")

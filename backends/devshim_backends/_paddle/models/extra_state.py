@@ -70,8 +70,9 @@ class PaddleExtraState(Backend):
 
     def set_extra_state(self, obj: Any, state: Any, forms: Forms) -> Callable[[], None]:
         if type(obj).__name__ != state["class"]:
+            msg = f"the file has the state of {state['class']}, and this is {type(obj).__name__}"
             raise CheckpointError(
-                f"the file has the state of {state['class']}, and this is {type(obj).__name__}",
+                msg,
                 "load it into an object that was created in the same way, for a model with the same parameters",
             )
         return _Restore(self, obj, forms).apply(state)
@@ -125,19 +126,15 @@ class _Restore:
         if rate is None:
             return
         if isinstance(own["_learning_rate"], paddle.optimizer.lr.LRScheduler):
-            raise CheckpointError(
-                "the file has an optimizer whose learning rate is a number, and this one's is a scheduler",
-                "make the optimizer with a number",
-            )
+            msg = "the file has an optimizer whose learning rate is a number, and this one's is a scheduler"
+            raise CheckpointError(msg, "make the optimizer with a number")
         own["_learning_rate"], own["_learning_rate_map"] = rate, {}
 
     def _load_scheduler(self, state: Any) -> None:
         scheduler = _get_learning_rate(self._obj)
         if not isinstance(scheduler, paddle.optimizer.lr.LRScheduler):
-            raise CheckpointError(
-                "the file has an optimizer with a scheduler, and this one's learning rate is a number",
-                "make the optimizer with a scheduler of the same class",
-            )
+            msg = "the file has an optimizer with a scheduler, and this one's learning rate is a number"
+            raise CheckpointError(msg, "make the optimizer with a scheduler of the same class")
         self._before.extend((each, dict(vars(each))) for each in _iter_schedulers(scheduler))
         with warnings.catch_warnings():  # LinearWarmup warns of values that it then uses
             warnings.filterwarnings("ignore", "There are some unused values in state_dict", UserWarning)

@@ -144,11 +144,11 @@ def _require_state_on(optimizer: Any, parameter: Tensor, device: Device) -> None
     for tensor in _iter_state(optimizer, parameter):
         found = _get_device(tensor)
         if found is not None and found is not device and tensor.size > 1:
-            raise DeviceMismatchError(
+            msg = (
                 f"the state of this {type(optimizer).__name__} is on {found}, and its parameter {parameter.name} is on "
-                f"{device}: the model was moved without its optimizer",
-                "move both: ds.place([model, optimizer], device)",
+                f"{device}: the model was moved without its optimizer"
             )
+            raise DeviceMismatchError(msg, "move both: ds.place([model, optimizer], device)")
 
 
 def _move_learning_rate(optimizer: Any, device: Device) -> None:
@@ -174,16 +174,14 @@ def _refuse_several_devices(optimizer: Any, devices: list[Device]) -> None:
     names = " and ".join(map(str, devices))
     what = type(optimizer).__name__
     if isinstance(optimizer, paddle.optimizer.LBFGS):
-        raise UnsupportedError(
-            f"{what} has one vector for all parameters, and these are on {names}", "place them on one device"
-        )
+        msg = f"{what} has one vector for all parameters, and these are on {names}"
+        raise UnsupportedError(msg, "place them on one device")
     if getattr(optimizer, "_use_multi_tensor", None):
-        raise UnsupportedError(
-            f"{what}(use_multi_tensor=True) computes with all parameters at once, and these are on {names}",
-            "leave use_multi_tensor out, or place them on one device",
-        )
+        msg = f"{what}(use_multi_tensor=True) computes with all parameters at once, and these are on {names}"
+        raise UnsupportedError(msg, "leave use_multi_tensor out, or place them on one device")
     if isinstance(optimizer._grad_clip, paddle.nn.ClipGradByGlobalNorm):
+        msg = f"ClipGradByGlobalNorm adds up the gradients of all parameters, and these are on {names}"
         raise UnsupportedError(
-            f"ClipGradByGlobalNorm adds up the gradients of all parameters, and these are on {names}",
+            msg,
             "clip with paddle.nn.ClipGradByNorm or ClipGradByValue, or place them on one device",
         )

@@ -27,10 +27,8 @@ def private_folder(*names: str) -> Path:
         SimulationError: It cannot be created, or it is not safe to load code from.
     """
     if not hasattr(os, "getuid"):
-        raise SimulationError(
-            "PaddlePaddle supports plug-ins only on Linux and macOS",
-            "simulate with another framework: ds.use('numpy')",
-        )
+        msg = "PaddlePaddle supports plug-ins only on Linux and macOS"
+        raise SimulationError(msg, "simulate with another framework: ds.use('numpy')")
     folder = _cache_home()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,10 +40,8 @@ def private_folder(*names: str) -> Path:
             folder.mkdir(mode=0o700, exist_ok=True)
             _make_private(folder)
     except OSError as error:
-        raise SimulationError(
-            f"devshim cannot create the folder for its compiled plug-in: {error}",
-            "set XDG_CACHE_HOME to a folder that you can write to",
-        ) from error
+        msg = f"devshim cannot create the folder for its compiled plug-in: {error}"
+        raise SimulationError(msg, "set XDG_CACHE_HOME to a folder that you can write to") from error
     return folder
 
 
@@ -62,9 +58,8 @@ def _cache_home() -> Path:
     try:
         return Path(configured) if os.path.isabs(configured) else Path.home() / ".cache"
     except RuntimeError as error:  # the home folder is unknown, as for a container's user without a passwd entry
-        raise SimulationError(
-            f"devshim found no folder for its compiled plug-in: {error}", "set XDG_CACHE_HOME to a folder of your own"
-        ) from error
+        msg = f"devshim found no folder for its compiled plug-in: {error}"
+        raise SimulationError(msg, "set XDG_CACHE_HOME to a folder of your own") from error
 
 
 def _require_safe(folder: Path) -> None:

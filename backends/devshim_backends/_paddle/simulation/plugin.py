@@ -100,10 +100,8 @@ def load_after_import(package: Path) -> None:
     with _environment({"CUSTOM_DEVICE_ROOT": str(path.parent)}):
         failed = library.devshim_attach(os.fsencode(_core_library(package)))
     if failed:
-        raise SimulationError(
-            f"PaddlePaddle {version_of('paddle')} is already imported, and accepts no devices after that",
-            "move ds.simulate(...) above `import paddle` and above all other calls of devshim",
-        )
+        msg = f"PaddlePaddle {version_of('paddle')} is already imported, and accepts no devices after that"
+        raise SimulationError(msg, "move ds.simulate(...) above `import paddle` and above all other calls of devshim")
     _library = library
 
 
@@ -113,8 +111,9 @@ def _open(package: Path) -> tuple[Path, ctypes.CDLL]:
     try:
         return path, ctypes.CDLL(str(path))
     except OSError as error:
+        msg = f"the compiled plug-in for PaddlePaddle's simulated GPUs cannot be loaded: {error}"
         raise SimulationError(
-            f"the compiled plug-in for PaddlePaddle's simulated GPUs cannot be loaded: {error}",
+            msg,
             f"delete the folder {path.parent}, or set XDG_CACHE_HOME to a folder from which code may be loaded",
         ) from error
 
@@ -142,10 +141,8 @@ def _build(package: Path) -> Path:
     """Return the compiled plug-in for the Paddle in this package folder; its own folder contains nothing else."""
     other = os.environ.get("CUSTOM_DEVICE_ROOT")
     if other:
-        raise SimulationError(
-            f"CUSTOM_DEVICE_ROOT={other} makes PaddlePaddle load another plug-in, so devshim cannot add its own",
-            "unset CUSTOM_DEVICE_ROOT, or use that plug-in's devices",
-        )
+        msg = f"CUSTOM_DEVICE_ROOT={other} makes PaddlePaddle load another plug-in, so devshim cannot add its own"
+        raise SimulationError(msg, "unset CUSTOM_DEVICE_ROOT, or use that plug-in's devices")
     source = _read(SOURCE, "the source of devshim's plug-in for PaddlePaddle", "install devshim again")
     header = _read(
         package / HEADER,
@@ -164,7 +161,8 @@ def _read(path: Path, what: str, hint: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise SimulationError(f"{what} cannot be read: {error}", hint) from error
+        msg = f"{what} cannot be read: {error}"
+        raise SimulationError(msg, hint) from error
 
 
 def _cache_key(source: bytes, header: bytes) -> str:
@@ -184,16 +182,13 @@ def _compile(include: Path, target: Path) -> None:
         process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if process.returncode:
             output = process.stderr.strip()[-1500:]
-            raise SimulationError(
-                f"devshim cannot compile PaddlePaddle's simulated GPUs with {command[0]}:\n\n{output}", _COMPILER_HINT
-            )
+            msg = f"devshim cannot compile PaddlePaddle's simulated GPUs with {command[0]}:\n\n{output}"
+            raise SimulationError(msg, _COMPILER_HINT)
         os.chmod(name, 0o700)
         os.replace(name, target)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SimulationError(
-            f"devshim cannot compile PaddlePaddle's simulated GPUs: {error}",
-            _COMPILER_HINT,
-        ) from error
+        msg = f"devshim cannot compile PaddlePaddle's simulated GPUs: {error}"
+        raise SimulationError(msg, _COMPILER_HINT) from error
     finally:
         Path(name).unlink(missing_ok=True)
 
@@ -204,8 +199,9 @@ def _compiler() -> list[str]:
         return configured
     compiler = next((path for path in map(shutil.which, COMPILERS) if path is not None), None)
     if compiler is None:
+        msg = "devshim compiles PaddlePaddle's simulated GPUs on first use, and this machine has no C++ compiler"
         raise SimulationError(
-            "devshim compiles PaddlePaddle's simulated GPUs on first use, and this machine has no C++ compiler",
+            msg,
             "install one (Debian, Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; conda: conda install "
             "-c conda-forge cxx-compiler), or name one in the environment variable CXX",
         )

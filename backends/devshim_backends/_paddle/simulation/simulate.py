@@ -59,11 +59,14 @@ class PaddleSimulation(Backend):
         if error is not None:
             raise error
         if core.is_compiled_with_cuda() or core.is_compiled_with_xpu():
-            raise self._too_late("this build is for real GPUs and does not accept plug-ins", "pip install paddlepaddle")
+            msg = "this build is for real GPUs and does not accept plug-ins"
+            raise self._too_late(msg, "pip install paddlepaddle")
         if not import_hooks.is_imported_by_adapter():
-            raise self._too_late("it was imported before devshim was asked to simulate", _MOVE_HINT)
+            msg = "it was imported before devshim was asked to simulate"
+            raise self._too_late(msg, _MOVE_HINT)
         if core.host_memory_stat_peak_value("Allocated", 0):
-            raise self._too_late("it has already created tensors, and accepts no devices after that", _MOVE_HINT)
+            msg = "it has already created tensors, and accepts no devices after that"
+            raise self._too_late(msg, _MOVE_HINT)
         devices.only_host = False
         plugin.load_after_import(Path(paddle.__file__).parent)
         paddle.set_flags({name: int(value) for name, value in plugin.FLAGS.items() if name.endswith("_kernel")})

@@ -188,11 +188,11 @@ def refuse_gpus(operator: Function) -> Function:
     @wraps(operator)
     def call(*args: Any, **kwargs: Any) -> Any:
         if _first_gpu(args) is not None:
-            raise TracingError(
+            msg = (
                 "PaddlePaddle cannot run a function that it compiled as one program (full_graph=True) on a simulated "
-                "GPU",
-                "compile it with to_static(full_graph=False), or call it without to_static",
+                "GPU"
             )
+            raise TracingError(msg, "compile it with to_static(full_graph=False), or call it without to_static")
         return operator(*args, **kwargs)
 
     return call

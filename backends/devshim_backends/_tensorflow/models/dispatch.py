@@ -99,9 +99,12 @@ def _part_hook(backend: TensorflowModels, part: Any, path: str, devices: list[De
         return DeviceHook(backend, devices[0], in_split=True)
     own = list(dict.fromkeys(backend.device_of(x) for x in _own_variables(backend, part)))
     if len(own) > 1:
-        raise UnsupportedError(
+        msg = (
             f"the weights of {path or 'the layer'} ({type(part).__name__}) would be on {own[0]} and {own[1]}, but it "
-            "computes with all of them at once",
+            "computes with all of them at once"
+        )
+        raise UnsupportedError(
+            msg,
             "give all weights of a layer one device by the layer's name: Placement({'dense': 'gpu:0'})",
         )
     return SplitHook(backend, devices)

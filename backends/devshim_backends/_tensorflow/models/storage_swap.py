@@ -126,12 +126,8 @@ def check_swappable(path: str, variable: Any) -> None:
         UnsupportedError: The variable is on several devices, or of a type that devshim does not know.
     """
     if isinstance(variable, tf.distribute.DistributedValues):
-        raise UnsupportedError(
-            f"{path} was created under a tf.distribute strategy, and stays on the devices of that strategy",
-            "create the model outside strategy.scope(), or do not move it",
-        )
+        msg = f"{path} was created under a tf.distribute strategy, and stays on the devices of that strategy"
+        raise UnsupportedError(msg, "create the model outside strategy.scope(), or do not move it")
     if not isinstance(variable, resource_variable_ops.BaseResourceVariable) or variable._in_graph_mode:
-        raise UnsupportedError(
-            f"{path} is a {type(variable).__name__}, whose memory cannot be swapped in place",
-            "create it with tf.Variable or keras.Variable, outside graphs",
-        )
+        msg = f"{path} is a {type(variable).__name__}, whose memory cannot be swapped in place"
+        raise UnsupportedError(msg, "create it with tf.Variable or keras.Variable, outside graphs")

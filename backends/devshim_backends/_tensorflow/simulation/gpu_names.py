@@ -46,10 +46,8 @@ def refuse_gpu_name(name: Any) -> None:
     read = parse(text.replace("*", "0")) or parse(f"{text}:0")
     if read is not None and read[0] != "CPU":
         kind, index = read
-        raise DeviceNotFoundError(
-            f"TensorFlow has no device {text!r}: the GPUs are simulated, and TensorFlow would compute on the CPU",
-            f'with ds.on("{kind.lower()}:{index}"):',
-        )
+        msg = f"TensorFlow has no device {text!r}: the GPUs are simulated, and TensorFlow would compute on the CPU"
+        raise DeviceNotFoundError(msg, f'with ds.on("{kind.lower()}:{index}"):')
 
 
 NAME_CHECKS: tuple[tuple[type, str, Any], ...] = tuple(

@@ -156,17 +156,13 @@ def _refuse_to_split(backend: Backend, path: str, module: Any) -> None:
     """Refuse to split a module that computes with several of its own tensors in one operator."""
     what = f"{path or 'the model'} ({type(module).__name__})"
     if isinstance(module, torch.jit.ScriptModule):
-        raise UnsupportedError(
-            f"{what} is compiled to TorchScript, which cannot copy tensors between devices",
-            "place it on one device, or split the model before torch.jit.script",
-        )
+        msg = f"{what} is compiled to TorchScript, which cannot copy tensors between devices"
+        raise UnsupportedError(msg, "place it on one device, or split the model before torch.jit.script")
     found = own_devices_of(module)
     if len(found) > 1:
         devices = " and ".join(str(backend.from_native(device)) for device in found)
-        raise UnsupportedError(
-            f"the tensors of {what} would be on {devices}, but it uses them in the same operator",
-            f"place all of {path or 'it'} on one device",
-        )
+        msg = f"the tensors of {what} would be on {devices}, but it uses them in the same operator"
+        raise UnsupportedError(msg, f"place all of {path or 'it'} on one device")
 
 
 def _refuse_fixed_devices(backend: Backend, model: Any) -> None:
@@ -175,15 +171,11 @@ def _refuse_fixed_devices(backend: Backend, model: Any) -> None:
         what = f"{path or 'the model'} ({type(module).__name__})"
         fixed = _fixed_device(module)
         if fixed is not None and set(devices_of(module)) != {fixed}:
-            raise UnsupportedError(
-                f"{what} chose its devices when it was created, and works only from {backend.from_native(fixed)}",
-                "place the module that it wraps (its attribute module), and wrap that again",
-            )
+            msg = f"{what} chose its devices when it was created, and works only from {backend.from_native(fixed)}"
+            raise UnsupportedError(msg, "place the module that it wraps (its attribute module), and wrap that again")
         if hasattr(module, "_hf_hook"):
-            raise UnsupportedError(
-                f"{what} has hooks of accelerate, which copy its inputs to its previous device",
-                "call accelerate.hooks.remove_hook_from_submodules(model) first",
-            )
+            msg = f"{what} has hooks of accelerate, which copy its inputs to its previous device"
+            raise UnsupportedError(msg, "call accelerate.hooks.remove_hook_from_submodules(model) first")
 
 
 def _fixed_device(module: Any) -> Any:

@@ -64,8 +64,9 @@ class TorchExtraState(Backend):
                 obj._lazy_init_scale_growth_tracker(torch.device(obj._device))
         except (KeyError, RuntimeError, ValueError) as error:
             undo()
+            msg = f"the file does not fit the {type(obj).__name__}: {error}"
             raise errors.CheckpointError(
-                f"the file does not fit the {type(obj).__name__}: {error}",
+                msg,
                 "load it into an object that was created in the same way, for a model with the same parameters",
             ) from error
         return undo

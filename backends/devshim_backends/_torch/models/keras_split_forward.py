@@ -43,9 +43,12 @@ def mark_split_layers(backend: Backend, model: Any) -> Callable[[], None]:
         own = _devices([CONTENTS.owner(each.variable) for each in CONTENTS.named_variables(part)])
         if len(own) > 1:
             names = " and ".join(str(backend.from_native(device)) for device in own)
-            raise UnsupportedError(
+            msg = (
                 f"the weights of {path or 'the layer'} ({type(part).__name__}) would be on {names}, but it "
-                "uses all of them in the same operator",
+                "uses all of them in the same operator"
+            )
+            raise UnsupportedError(
+                msg,
                 "give all weights of a layer one device, such as Placement({'dense': 'gpu:0'}) by the layer's name",
             )
         below = [

@@ -74,9 +74,8 @@ class TorchModels(Backend):
         except (RuntimeError, TypeError) as error:
             if self.is_out_of_memory(error):
                 raise messages.out_of_memory_for_clones(self, objects) from error
-            raise UnsupportedError(
-                f"PyTorch cannot copy this: {error}", "create another one, and load the state_dict of the first into it"
-            ) from error
+            msg = f"PyTorch cannot copy this: {error}"
+            raise UnsupportedError(msg, "create another one, and load the state_dict of the first into it") from error
         return made
 
     def _clone_keras(self, objects: Sequence[Any]) -> list[Any]:
@@ -88,7 +87,8 @@ class TorchModels(Backend):
 
 def _refuse_unplaced(path: str) -> Device:
     """Refuse to place a part: this is for a copy whose unbuilt parts were never placed."""
-    raise ArgumentError(f"{path!r} of the copy is unbuilt, and has not been placed", "place the copy on a device")
+    msg = f"{path!r} of the copy is unbuilt, and has not been placed"
+    raise ArgumentError(msg, "place the copy on a device")
 
 
 def _leaves_of_module(model: Any) -> Iterator[Leaf]:
@@ -107,10 +107,8 @@ def _leaves_of_module(model: Any) -> Iterator[Leaf]:
 def _refuse_generator(backend: Backend, generator: Any, device: Device) -> None:
     found = backend.from_native(generator.device)
     if found is not device:
-        raise UnsupportedError(
-            f"a torch.Generator is bound to its device: this one draws on {found}, and cannot draw on {device}",
-            f"create another one: torch.Generator({backend.native_text(device)})",
-        )
+        msg = f"a torch.Generator is bound to its device: this one draws on {found}, and cannot draw on {device}"
+        raise UnsupportedError(msg, f"create another one: torch.Generator({backend.native_text(device)})")
 
 
 def _copy_gradients(old: Any, new: Any) -> None:

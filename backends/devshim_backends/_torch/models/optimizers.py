@@ -84,10 +84,8 @@ def require_complete(objects: Sequence[Any]) -> None:
         optimizer = getattr(obj, "optimizer", obj)
         trained = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
         if any(id(each) not in copied for each in (optimizer, *trained)):
-            raise UnsupportedError(
-                f"a copy of this {type(obj).__name__} alone would train copies of parameters that no model has",
-                "copy it together with its model: ds.copy([model, optimizer], device)",
-            )
+            msg = f"a copy of this {type(obj).__name__} alone would train copies of parameters that no model has"
+            raise UnsupportedError(msg, "copy it together with its model: ds.copy([model, optimizer], device)")
 
 
 def _on_device(group: Any) -> bool:

@@ -84,15 +84,11 @@ def require_movable(path: str, tensor: Tensor) -> None:
         UnsupportedError: The tensor is part of a graph, or is made of other tensors.
     """
     if not tensor.is_leaf:
-        raise UnsupportedError(
-            f"{path} is the result of a computation, and its graph cannot move to another device",
-            "move before the forward pass, or detach it first",
-        )
+        msg = f"{path} is the result of a computation, and its graph cannot move to another device"
+        raise UnsupportedError(msg, "move before the forward pass, or detach it first")
     if is_traceable_wrapper_subclass(tensor):
-        raise UnsupportedError(
-            f"{path} is a {type(tensor).__name__}, which consists of other tensors, so its memory cannot be swapped",
-            "move the model before it is distributed or quantized",
-        )
+        msg = f"{path} is a {type(tensor).__name__}, which consists of other tensors, so its memory cannot be swapped"
+        raise UnsupportedError(msg, "move the model before it is distributed or quantized")
 
 
 def require_not_frozen(module: object) -> None:
@@ -102,7 +98,8 @@ def require_not_frozen(module: object) -> None:
         UnsupportedError: The module is frozen.
     """
     if isinstance(module, torch.jit.ScriptModule) and not module._c.hasattr("training"):
+        msg = "a frozen TorchScript module stores its weights in its code, where they cannot be moved"
         raise UnsupportedError(
-            "a frozen TorchScript module stores its weights in its code, where they cannot be moved",
+            msg,
             "move the module first, then freeze it; or load it with torch.jit.load(..., map_location=...)",
         )

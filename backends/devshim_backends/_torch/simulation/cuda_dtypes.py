@@ -168,7 +168,8 @@ def _require_powers_of_two(
     if real:
         signal[-1] = sizes[-1] if sizes and sizes[-1] != -1 else x.shape[dims[-1]]
     if any(each & (each - 1) for each in signal):
-        raise RuntimeError(
+        msg = (
             "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got "
             f"a signal size of {signal}"
         )
+        raise RuntimeError(msg)

@@ -87,7 +87,9 @@ def generator_for(requested: Any, gpu: int) -> Any:
         return DEFAULTS[gpu]
     labelled = _GENERATORS.get(requested._cdata)
     if labelled is None:
-        raise RuntimeError(f"Expected a generator on '{gpu_name(gpu)}' but found one on '{requested.device}'")
+        msg = f"Expected a generator on '{gpu_name(gpu)}' but found one on '{requested.device}'"
+        raise RuntimeError(msg)
     if labelled.gpu != gpu:
-        raise RuntimeError(f"Expected a '{gpu_name(gpu)}' generator but found '{gpu_name(labelled.gpu)}'")
+        msg = f"Expected a '{gpu_name(gpu)}' generator but found '{gpu_name(labelled.gpu)}'"
+        raise RuntimeError(msg)
     return labelled

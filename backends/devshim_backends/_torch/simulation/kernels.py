@@ -26,7 +26,8 @@ _copy, _to, _scalar = torch._C.TensorBase.copy_, torch._C.TensorBase.to, torch._
 
 def _require_strided(layout: Any) -> None:
     if layout is not None and layout is not torch.strided:
-        raise NotImplementedError(f"this operator makes only dense tensors on a simulated GPU, not {layout}")
+        msg = f"this operator makes only dense tensors on a simulated GPU, not {layout}"
+        raise NotImplementedError(msg)
 
 
 def empty(

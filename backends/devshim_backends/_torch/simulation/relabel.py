@@ -47,7 +47,8 @@ def _word_of_pointer() -> int:
     for word in range(1, 8):
         if _WORDS[(id(capsule) >> 3) + word] == address and _WORDS[(address >> 3) + _DEVICE] == HOST:
             return word
-    raise RuntimeError("Python's capsules do not have the layout that devshim expects")
+    msg = "Python's capsules do not have the layout that devshim expects"
+    raise RuntimeError(msg)
 
 
 _POINTER = _word_of_pointer()

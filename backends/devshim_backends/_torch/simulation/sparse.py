@@ -104,7 +104,8 @@ def replace_parts(target: Any, source: Any) -> Any:
 def refuse_writing(target: Any) -> None:
     """Refuse to write into a GPU's sparse tensor if its parts cannot be replaced."""
     if isinstance(target, torch.Tensor) and target.layout in LAYOUTS:
-        raise NotImplementedError(
+        msg = (
             f"this operator cannot write to a tensor of layout {target.layout} on a simulated GPU\n\n"
             "Hint: use the operator that returns a new tensor, or compute with x.to_dense()"
         )
+        raise NotImplementedError(msg)

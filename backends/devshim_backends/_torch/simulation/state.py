@@ -132,5 +132,6 @@ def _parse(device: Any) -> int:
         return device
     named = torch.device(device)
     if named.type != NAME:
-        raise ValueError(f"Expected a {NAME} device, but got: {named}")
+        msg = f"Expected a {NAME} device, but got: {named}"
+        raise ValueError(msg)
     return -1 if named.index is None else int(named.index)

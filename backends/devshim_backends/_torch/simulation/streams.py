@@ -85,9 +85,11 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
     def elapsed_time(self, end_event: Any) -> float:
         """Return milliseconds from this event to another."""
         if not (self._is_timed and end_event._is_timed):
-            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+            msg = "Both events must be created with argument 'enable_timing=True'."
+            raise ValueError(msg)
         if self._recorded_at is None or end_event._recorded_at is None:
-            raise ValueError("Both events must be recorded before calculating elapsed time.")
+            msg = "Both events must be recorded before calculating elapsed time."
+            raise ValueError(msg)
         return float(end_event._recorded_at - self._recorded_at) * 1e3
 
 

@@ -77,16 +77,12 @@ def _register() -> None:
         return
     setup = getattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend", None)
     if setup is None:
-        raise SimulationError(
-            f"PyTorch {torch.__version__} cannot simulate GPUs: that takes PyTorch 2.10 or newer",
-            "pip install 'torch>=2.10'",
-        )
+        msg = f"PyTorch {torch.__version__} cannot simulate GPUs: that takes PyTorch 2.10 or newer"
+        raise SimulationError(msg, "pip install 'torch>=2.10'")
     registered = torch._C._get_privateuse1_backend_name()
     if registered != "privateuseone":
-        raise SimulationError(
-            f"PyTorch cannot simulate GPUs now: it allows one custom device, and a package registered {registered!r}",
-            f"simulate GPUs in a process that does not import the package for {registered!r}",
-        )
+        msg = f"PyTorch cannot simulate GPUs now: it allows one custom device, and a package registered {registered!r}"
+        raise SimulationError(msg, f"simulate GPUs in a process that does not import the package for {registered!r}")
     engine.start_without_threads()
     real_accelerator = torch._C._accelerator_getAccelerator()
     setup(NAME, backend_module=module, hook=_Hook(), device_guard=_Guard())

@@ -140,7 +140,8 @@ _PINNED: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 def pin_memory(self: Any, device: Any = None) -> Any:
     """Replace `torch.Tensor.pin_memory`: C++ asks the device for an allocator of pinned memory."""
     if _get_device(self) >= 0:
-        raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+        msg = f"cannot pin '{self.type()}' only dense CPU tensors can be pinned"
+        raise RuntimeError(msg)
     if is_pinned(self):
         return self
     tensor = self.clone()
