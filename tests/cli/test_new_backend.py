@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import tomllib
 
 from devshim.adapters import Backend
 from devshim.cli import new_backend
@@ -24,11 +23,12 @@ REGISTRATION = "[devshim.backends]\n{name} = {target}\n"
 
 def install(folder: Path, name: str) -> None:
     """Register the distribution as pip would, without building it."""
-    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    info = folder / f"{project['name'].replace('-', '_')}-0.1.0.dist-info"
+    project = (folder / "pyproject.toml").read_text()
+    (distribution,) = re.findall(r'^name = "(.+)"$', project, re.MULTILINE)
+    (target,) = re.findall(rf'^{name} = "(.+)"$', project, re.MULTILINE)
+    info = folder / f"{distribution.replace('-', '_')}-0.1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0.1.0\n")
-    target = project["entry-points"]["devshim.backends"][name]
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 0.1.0\n")
     (info / "entry_points.txt").write_text(REGISTRATION.format(name=name, target=target))
 
 
