@@ -210,8 +210,10 @@ def _groups(tensors: list[Any]) -> list[_Group]:
             key = tuple(map(id, nodes))
             groups.setdefault(key, _Group(cell, nodes, backend))
             if any(owner.setdefault(each, key) != key for each in key):
-                msg = f"ds.all_reduce_ found a tensor at {brackets(cell)} that also stands where another is summed"
-                raise ArgumentError(msg, "let a tensor that stands in two places of one tree stand there in all")
+                msg = f"ds.all_reduce_ found a tensor at {brackets(cell)} that is summed with other tensors elsewhere"
+                raise ArgumentError(
+                    msg, "a tensor that occurs twice in one tree must occur in the same two places of every tree"
+                )
         elif trees.model_backend(nodes[0]) is not None:
             msg = "ds.all_reduce_ takes tensors, and found a model"
             raise NotATensorError(msg, "pass its gradients or weights, in a list or dict")

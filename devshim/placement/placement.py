@@ -275,7 +275,7 @@ def _bytes(size: int | None) -> str:
 
 def _no_placement(why: object) -> ArgumentError:
     return ArgumentError(
-        f"the text is no placement: {why}", "ds.Placement.from_json(placement.to_json()) gives an equal one"
+        f"the text is not a placement: {why}", "ds.Placement.from_json(placement.to_json()) gives an equal one"
     )
 
 

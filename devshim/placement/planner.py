@@ -146,11 +146,11 @@ def _opened(parts: list[Part], devices: list[Device], caps: list[int], model: in
     """Return the parts with the largest splittable one replaced by the parts inside it."""
     opened = max((part for part in parts if part.children), key=lambda part: part.nbytes, default=None)
     if opened is None:
-        room = ", ".join(f"{device}: {cap:,}" for device, cap in zip(devices, caps, strict=True))
+        free = ", ".join(f"{device}: {cap:,}" for device, cap in zip(devices, caps, strict=True))
         largest = max(parts, key=lambda part: part.nbytes)
         msg = (
-            f"{model:,} bytes, {largest.nbytes:,} of them in one piece ({largest.path or 'the tensor itself'}), "
-            f"have no room on these devices ({room} bytes)"
+            f"it does not fit on these devices ({free} bytes): it has {model:,} bytes, and its largest indivisible "
+            f"part ({largest.path or 'the tensor itself'}) has {largest.nbytes:,}"
         )
         raise OutOfMemoryError(msg, "add a device, such as 'cpu', or raise the budgets")
     at = parts.index(opened)

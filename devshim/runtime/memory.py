@@ -53,7 +53,7 @@ def memory(device: DeviceLike) -> MemoryInfo:
     Returns:
         ``MemoryInfo(total, used, free, peak)``; a field that the framework cannot know is None.
     """
-    tracing.refuse("memory", "ask outside: here the answer would be that of the moment of compiling, for ever")
+    tracing.refuse("memory", "ask outside: the compiled function would keep the value from compile time")
     backend = current.current()
     target = engine.require(backend, parsing.device(device))
     explain.show_call(backend, "memory", target)

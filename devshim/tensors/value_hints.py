@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def no_shape(value: object) -> ArgumentError:
     """Return the error for a shape that is not an int or a sequence of ints."""
     if is_tensor(value):
-        hint = "ds.zeros_like(x) makes zeros in the shape of a tensor x; ones_like, full_like and empty_like likewise"
+        hint = "ds.zeros_like(x) makes zeros in the shape of a tensor x; so do ones_like, full_like and empty_like"
     else:
         hint = "write the lengths: 3, or (2, 3) for two axes"
     return bad_argument("shape", value, "an int or a tuple of ints", hint)

@@ -153,8 +153,8 @@ def require_equal(call: str, noun: str, cell: Cell, nodes: Sequence[Any]) -> Non
     for which, node in enumerate(nodes):
         if not same_value(nodes[0], node):
             msg = (
-                f"ds.{call} takes what is no tensor from the first {noun}, and at {brackets(cell) or 'the top'} "
-                f"{noun} {which} has {show(node)} where {noun} 0 has {show(nodes[0])}"
+                f"ds.{call} keeps objects that are not tensors from the first {noun}, and at "
+                f"{brackets(cell) or 'the top'} {noun} {which} has {show(node)} where {noun} 0 has {show(nodes[0])}"
             )
             raise ArgumentError(msg, "make them tensors, with ds.asarray, or leave them out")
 

@@ -57,7 +57,7 @@ def _warn(call: str, cell: Cell, leaf: Any, names: list[str]) -> None:
     frame, where = user_frame(), key_paths.path_text(cell)
     problem = (
         f"ds.{call} did not move the tensors of the {type_name(leaf)} at {where!r} ({_listed(names)}): "
-        f"the class is no container that devshim knows\n\n"
+        f"the class is not a container that devshim knows\n\n"
         f"Hint: place them one by one, or register the class as a pytree with your framework or with optree"
     )
     registry = frame.f_globals.setdefault("__warningregistry__", {})
@@ -75,7 +75,7 @@ def refuse(call: str, x: object, device: object = None) -> NotATensorError:
     """
     plain = type(x) in registry_module.LEAF_TYPES and not isinstance(x, _CODE)
     what = show(x) if plain else f"an object of type {type_name(x)}"
-    found = "its class is no container that devshim knows" if _tensors_in(x) else "there is no tensor in it"
+    found = "its class is not a container that devshim knows" if _tensors_in(x) else "there is no tensor in it"
     return NotATensorError(
         f"ds.{call} takes a tensor, a tree of tensors, a model or an optimizer, and was given {what}: {found}",
         _instead(call, x, "device" if device is None else repr(str(device))),
@@ -101,7 +101,7 @@ def _instead(call: str, x: Any, device: str) -> str:
         return f"place what it yields: [ds.{call}(item, {device}) for item in x]"
     if hasattr(type(x), "__iter__") or hasattr(type(x), "__getitem__"):
         return f"place each batch: for batch in x: batch = ds.{call}(batch, {device})"
-    return "pass the tensors in it, by themselves or in a dict or list"
+    return "pass the tensors in it, one at a time or in a dict or list"
 
 
 def _tensors_in(x: Any) -> list[str]:

@@ -182,18 +182,18 @@ class FakeBackend(NumpyBackend):
         self.copies += 1
         if self.copies == self.fail_at:
             raise self.failure
-        return self.settle(np.array(x), self.lands_on or device)
+        return self.to_device(np.array(x), self.lands_on or device)
 
-    def settle(self, array: np.ndarray, device: Device) -> Array:
+    def to_device(self, array: np.ndarray, device: Device) -> Array:
         made = array.view(Array)
         made.card = device
         return made
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Array:
-        return self.settle(array.copy() if copy else array, device)
+        return self.to_device(array.copy() if copy else array, device)
 
     def from_dlpack(self, source: Any) -> Array:
-        return self.settle(super().from_dlpack(source), CPU)
+        return self.to_device(super().from_dlpack(source), CPU)
 
     def scope(self, device: Device) -> Any:
         self.scopes.append(device)

@@ -162,7 +162,7 @@ def test_the_count_sees_a_longer_way() -> None:
 
 def test_asking_where_a_tensor_is_takes_two_frames(fake: Any) -> None:
     seen: list[int] = []
-    x = fake.settle(np.zeros(1), ds.gpu(1))
+    x = fake.to_device(np.zeros(1), ds.gpu(1))
 
     def device_of(self: Any, x: Any) -> ds.Device:
         frame, count = sys._getframe(1), 0

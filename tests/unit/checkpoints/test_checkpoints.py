@@ -214,7 +214,7 @@ def test_another_framework_reads_it(fake: Any, path: Path) -> None:
         back = ds.load(path, 0)["x"]
     assert type(back).__name__ == "Array"
     assert ds.device_of(back) is G0
-    theirs = fake.settle(np.zeros(2), CPU)
+    theirs = fake.to_device(np.zeros(2), CPU)
     assert type(ds.load(path, into={"x": theirs})["x"]).__name__ == "Array", "the framework of what is there counts"
 
 

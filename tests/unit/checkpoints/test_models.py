@@ -34,7 +34,7 @@ def first(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def second(first: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Yield another framework, with its own tensors, whose linear and conv weights are transposed."""
     name = "otherframe"
-    tensor = type("Array", (type(first.backend.settle(np.zeros(1), CPU)),), {"__module__": name})
+    tensor = type("Array", (type(first.backend.to_device(np.zeros(1), CPU)),), {"__module__": name})
     backend = type(
         "OtherBackend",
         (type(first.backend),),
@@ -42,7 +42,7 @@ def second(first: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             "name": name,
             "title": "Otherframe",
             "is_tensor": lambda self, cls: cls is tensor,
-            "settle": lambda self, array, device: settled(array.view(tensor), device),
+            "to_device": lambda self, array, device: settled(array.view(tensor), device),
         },
     )
     adapter = ModuleType("otherframe_devshim")
@@ -71,7 +71,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def on(backend: Any, array: np.ndarray, device: ds.Device = CPU, kind: str = "parameter") -> Parameter:
-    return Parameter(backend.settle(array.copy(), device), kind)
+    return Parameter(backend.to_device(array.copy(), device), kind)
 
 
 def net(frame: Any, device: ds.Device = CPU, scale: float = 1.0) -> Any:
@@ -120,7 +120,7 @@ def values(obj: Any) -> dict[str, bytes]:
 def test_a_model_is_filled_in_place_where_it_is(first: Any, path: Path) -> None:
     saved, model = net(first, G0), net(first, G1, 0)
     parameters = dict(model.parameters)
-    gradient = model.parameters["0.weight"].gradient = first.backend.settle(np.ones((4, 3), "f4"), G1)
+    gradient = model.parameters["0.weight"].gradient = first.backend.to_device(np.ones((4, 3), "f4"), G1)
     ds.save(saved, path)
     assert ds.load(path, into=model) is model
     assert values(model) == values(saved)
@@ -132,7 +132,7 @@ def test_a_model_is_filled_in_place_where_it_is(first: Any, path: Path) -> None:
 
 def test_a_model_is_filled_where_it_shall_be_gradients_included(first: Any, path: Path) -> None:
     saved, model = net(first), net(first, G1, 0)
-    model.parameters["0.weight"].gradient = first.backend.settle(np.ones((4, 3), "f4"), G1)
+    model.parameters["0.weight"].gradient = first.backend.to_device(np.ones((4, 3), "f4"), G1)
     ds.save(saved, path)
     ds.load(path, 0, into=model)
     assert values(model) == values(saved)
@@ -155,7 +155,7 @@ def test_without_into_a_model_is_a_dict_of_its_tensors(first: Any, path: Path) -
 
 def test_gradients_are_not_saved(first: Any, path: Path) -> None:
     model = net(first)
-    model.parameters["0.weight"].gradient = first.backend.settle(np.ones((4, 3), "f4"), CPU)
+    model.parameters["0.weight"].gradient = first.backend.to_device(np.ones((4, 3), "f4"), CPU)
     ds.save(model, path)
     assert "0.weight.grad" not in ds.load(path)
 

@@ -229,7 +229,7 @@ def test_a_deep_tree_is_no_trouble() -> None:
 
 
 def test_two_frameworks_in_one_tree(fake: Any) -> None:
-    theirs = fake.settle(np.arange(4.0), CPU)
+    theirs = fake.to_device(np.arange(4.0), CPU)
     parts = ds.split({"ours": rows(4), "theirs": theirs}, [0, 1])
     assert [type(part["theirs"]).__name__ for part in parts] == ["Array", "Array"]
     assert [ds.device_of(part["theirs"]) for part in parts] == [G0, G1]
@@ -371,7 +371,7 @@ WRONG_REDUCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "structure": (lambda: ds.all_reduce_([{"a": np.ones(2)}, {"b": np.ones(2)}]), "tensor 1 has no 'a'"),
     "no tensor": (lambda: ds.all_reduce_([np.ones(2), 3.0]), "tensor 1 is a float"),
-    "half a tie": (lambda: ds.all_reduce_(half_tied()), "also stands where another is summed"),
+    "half a tie": (lambda: ds.all_reduce_(half_tied()), "is summed with other tensors elsewhere"),
 }
 
 
@@ -410,11 +410,11 @@ def test_the_frameworks_own_engine_is_asked_where_all_are_on_cards_of_their_own(
     def all_reduce(self: Any, xs: Any, op: str) -> Any:
         asked.append(([ds.device_of(x) for x in xs], op))
         total = sum(np.asarray(x) for x in xs)
-        return [self.settle(np.array(total), ds.device_of(x)) for x in xs]
+        return [self.to_device(np.array(total), ds.device_of(x)) for x in xs]
 
     engine.all_reduce = all_reduce
     try:
-        on = lambda *devices: [fake.settle(np.array([i + 1.0]), device) for i, device in enumerate(devices)]  # noqa: E731
+        on = lambda *devices: [fake.to_device(np.array([i + 1.0]), device) for i, device in enumerate(devices)]  # noqa: E731
         cards = ds.all_reduce_(on(G0, G1))
         assert [values(x) for x in cards] == [[3.0], [3.0]]
         assert asked == [([G0, G1], "sum")]

@@ -108,11 +108,13 @@ def test_a_dtype_the_other_side_lacks_is_refused_first(fake: Any, monkeypatch: p
 
 
 def test_an_exchange_that_changes_something_is_not_believed(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    lies = [lambda x: x.astype("float32"), lambda x: x.reshape(-1), lambda x: fake.settle(x, ds.gpu(1))]
+    lies = [lambda x: x.astype("float32"), lambda x: x.reshape(-1), lambda x: fake.to_device(x, ds.gpu(1))]
     x = np.arange(4.0).reshape(2, 2)
     for lie in lies:
         monkeypatch.setattr(
-            type(fake), "from_dlpack", lambda self, source, lie=lie: lie(self.settle(np.from_dlpack(source), ds.cpu()))
+            type(fake),
+            "from_dlpack",
+            lambda self, source, lie=lie: lie(self.to_device(np.from_dlpack(source), ds.cpu())),
         )
         y = ds.convert(x, "fakeframe")
         assert (y.dtype, y.shape, ds.device_of(y)) == (x.dtype, x.shape, ds.cpu())
@@ -165,7 +167,7 @@ def test_from_numpy_takes_arrays(thing: Any) -> None:
 def test_the_result_of_every_placement_is_checked(fake: Any) -> None:
     """An adapter whose copies arrive on another device is detected, in every call."""
     fake.lands_on = ds.gpu(0)
-    x = fake.settle(np.zeros(1), ds.cpu())
+    x = fake.to_device(np.zeros(1), ds.cpu())
     for call in (lambda: ds.place(x, "gpu:1"), lambda: ds.copy([x], "gpu:1"), lambda: ds.place({"a": x}, "gpu:1")):
         with pytest.raises(ds.PlacementError, match="Fakeframe put the result on gpu:0 instead of gpu:1"):
             call()
@@ -187,7 +189,7 @@ def test_host_memory_is_shared_while_cards_are_simulated(fake: Any, cards: objec
 
 def test_memory_of_one_real_card_is_offered_to_the_other_framework(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two frameworks on one real GPU: nothing is simulated, so the memory is shared there."""
-    x = fake.settle(np.arange(3.0), ds.gpu(1))
+    x = fake.to_device(np.arange(3.0), ds.gpu(1))
     numpy = registry.load("numpy")
     shared: list[Any] = []
 
@@ -208,7 +210,7 @@ def test_frozen_memory_of_a_real_card_is_copied_there(
     fake: Any, monkeypatch: pytest.MonkeyPatch, asked: bool | None
 ) -> None:
     """The memory may not be shared; it used to be copied through the host."""
-    x, lent, made = (fake.settle(np.arange(3.0), ds.gpu(1)) for _ in range(3))
+    x, lent, made = (fake.to_device(np.arange(3.0), ds.gpu(1)) for _ in range(3))
     numpy = registry.load("numpy")
     done: list[str] = []
 
@@ -253,7 +255,7 @@ def test_a_card_is_waited_for_unless_the_consumer_says_on_which_stream_it_comput
         source.__dlpack__(**({} if stream is None else {"stream": stream}))
         return x
 
-    x = fake.settle(np.arange(3.0), ds.gpu(1))
+    x = fake.to_device(np.arange(3.0), ds.gpu(1))
     monkeypatch.setattr(numpy, "count", lambda kind: 2)
     monkeypatch.setattr(numpy, "from_dlpack", from_dlpack)
     monkeypatch.setattr(numpy, "device_of", lambda tensor: ds.gpu(1))
@@ -275,7 +277,7 @@ def unknown_to_numpy(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     for cls in (type(fake), type(registry.load("numpy"))):
         monkeypatch.setattr(cls, "dtype_name", lambda self, x: "bfloat16")
         monkeypatch.setattr(cls, "dtype", lambda self, name: name)
-    return fake.settle(np.arange(3.0), ds.cpu())
+    return fake.to_device(np.arange(3.0), ds.cpu())
 
 
 def test_what_numpy_lacks_goes_by_shared_memory(unknown_to_numpy: Any) -> None:

@@ -35,14 +35,14 @@ class Made:
         # An unversioned capsule cannot declare that it is writable, so NumPy makes the array read-only.
         got = np.from_dlpack(dlpack.Exporter((dlpack.CPU, 0), lambda stream: capsule))
         assert (got.dtype.name, got.shape) == (dtype, shape)
-        return self.fake.settle(got, CPU)
+        return self.fake.to_device(got, CPU)
 
 
 @pytest.fixture
 def made(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
     """Return the fictitious framework with fast paths to and from NumPy, none of them learned yet."""
     found = Made(fake)
-    kind = type(fake.settle(PLAIN, CPU))
+    kind = type(fake.to_device(PLAIN, CPU))
     monkeypatch.setattr(convert, "_FAST_PATHS", {})
     paths = FastPaths(numpy_view={kind: found.view}, dlpack_import=found.borrow)
     monkeypatch.setattr(fake, "fast_paths", paths)
@@ -66,7 +66,7 @@ def long_ways(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 def test_the_first_of_a_kind_goes_the_long_way_and_the_others_do_not(made: Made, long_ways: list[object]) -> None:
     for _ in range(3):
         y = ds.convert(PLAIN, "fakeframe")
-        ds.convert(made.fake.settle(PLAIN, CPU), "numpy", copy=False)
+        ds.convert(made.fake.to_device(PLAIN, CPU), "numpy", copy=False)
     assert np.shares_memory(y, PLAIN)
     assert (made.borrowed, made.views, len(long_ways)) == (2, 2, 2)
 
@@ -79,7 +79,7 @@ def test_the_hosts_names_lead_there_as_well(device: Any, made: Made, long_ways: 
 
 
 def test_a_nickname_and_no_name_at_all(fake: Any, made: Made, long_ways: list[object]) -> None:
-    x = fake.settle(PLAIN, CPU)
+    x = fake.to_device(PLAIN, CPU)
     for _ in range(2):
         assert type(ds.convert(x, "np")) is np.ndarray
         assert type(ds.convert(x)) is np.ndarray  # the current backend is NumPy
@@ -130,7 +130,7 @@ def test_devices_and_arguments_are_checked_after_a_short_cut(made: Made) -> None
 
 
 def test_what_gives_no_answer_or_raises_goes_the_long_way(made: Made, long_ways: list[object]) -> None:
-    x = made.fake.settle(PLAIN, CPU)
+    x = made.fake.to_device(PLAIN, CPU)
     for _ in range(2):
         ds.convert(PLAIN, "fakeframe")
         ds.convert(x, "numpy")
@@ -138,7 +138,7 @@ def test_what_gives_no_answer_or_raises_goes_the_long_way(made: Made, long_ways:
     long_ways.clear()
     assert np.array_equal(ds.convert(PLAIN, "fakeframe"), PLAIN)
     assert np.array_equal(ds.convert(x, "numpy"), PLAIN)
-    made.fake.settle = None  # which `borrow` calls
+    made.fake.to_device = None  # which `borrow` calls
     made.answers = True
     with pytest.raises(TypeError):  # the slow path's own error, with the same cause
         ds.convert(PLAIN, "fakeframe")

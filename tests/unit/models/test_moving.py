@@ -47,7 +47,7 @@ def cloned(backend: Any, model: Any) -> Any:
 
 
 def parameter(frame: Any, values: Any, device: ds.Device = CPU, kind: str = "parameter") -> Parameter:
-    return Parameter(frame.backend.settle(np.array(values, dtype="float32"), device), kind)
+    return Parameter(frame.backend.to_device(np.array(values, dtype="float32"), device), kind)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_ties_move_once_and_stay_ties(frame: Any, model: Any) -> None:
 
 def test_gradients_follow_and_have_no_place_of_their_own(frame: Any, model: Any) -> None:
     weight = model.parameters["a.weight"]
-    weight.gradient = frame.backend.settle(np.ones(64), CPU)
+    weight.gradient = frame.backend.to_device(np.ones(64), CPU)
     assert "a.weight.grad" not in devices(model)
     ds.place(model, ds.Placement({"a.weight": G1}, default=G0))
     assert weight.gradient.card is G1
@@ -110,15 +110,15 @@ def test_an_optimizer_follows_its_model(frame: Any, model: Any) -> None:
     optimizer = frame.Optimizer(model, 0.1)
     assert devices(optimizer) == {}
     for name, each in model.parameters.items():
-        optimizer.momentum[name] = Parameter(frame.backend.settle(np.array(each.data), CPU), "state")
-    tree = {"model": model, "optimizer": optimizer, "x": frame.backend.settle(np.ones(2), CPU)}
+        optimizer.momentum[name] = Parameter(frame.backend.to_device(np.array(each.data), CPU), "state")
+    tree = {"model": model, "optimizer": optimizer, "x": frame.backend.to_device(np.ones(2), CPU)}
     plan = ds.Placement({"model.a": G0, "model": G1, "x": "cpu"})
     placed = ds.place(tree, plan)
     assert placed is tree
     assert devices(model) == {name: "gpu:0" if name.startswith("a.") else "gpu:1" for name in model.parameters}
     assert devices(optimizer) == devices(model)
     alone = frame.Optimizer(model, 0.1)
-    alone.momentum["a.bias"] = Parameter(frame.backend.settle(np.ones(64), CPU), "state")
+    alone.momentum["a.bias"] = Parameter(frame.backend.to_device(np.ones(64), CPU), "state")
     ds.place(alone, ds.Placement({"other": "cpu"}))
     assert devices(alone) == {"a.bias": "cpu"}, "the plan does not name it, and it moves without its model"
 
@@ -163,7 +163,7 @@ def test_models_that_an_adapter_cannot_move_are_refused(frame: Any, model: Any, 
 
 
 def test_where_the_parts_of_a_tree_are(frame: Any, model: Any) -> None:
-    tree = {"nets": [model], "x": frame.backend.settle(np.ones(2), G1)}
+    tree = {"nets": [model], "x": frame.backend.to_device(np.ones(2), G1)}
     found = devices(tree)
     assert found.pop("x") == "gpu:1"
     assert found == {f"nets.0.{name}": "cpu" for name in model.parameters}
@@ -178,7 +178,7 @@ def explained(call: Any) -> list[str]:
 
 def test_a_model_is_one_line(frame: Any, model: Any) -> None:
     optimizer = frame.Optimizer(model, 0.1)
-    optimizer.momentum["a.bias"] = Parameter(frame.backend.settle(np.ones(64), CPU), "state")
+    optimizer.momentum["a.bias"] = Parameter(frame.backend.to_device(np.ones(64), CPU), "state")
     assert explained(lambda: ds.place(model, G1)) == ["model.go('gpu:1')"]
     assert explained(lambda: ds.place([model, optimizer], G0)) == [
         "model[0].go('gpu:0')",
@@ -192,7 +192,7 @@ def test_a_model_is_one_line(frame: Any, model: Any) -> None:
 
 
 def test_a_model_over_several_devices_is_a_line_for_each_parameter(frame: Any, model: Any) -> None:
-    model.parameters["a.bias"].gradient = frame.backend.settle(np.ones(64), CPU)
+    model.parameters["a.bias"].gradient = frame.backend.to_device(np.ones(64), CPU)
     lines = explained(lambda: ds.place(model, ds.Placement({"a": G0}, default=G1)))
     assert lines == [
         f"model['{name}'].go('{'gpu:0' if name.startswith('a') else 'gpu:1'}')" for name in model.parameters
@@ -210,7 +210,7 @@ def test_a_model_that_is_not_built_is_a_line(frame: Any) -> None:
 
 def test_an_optimizer_that_a_placement_does_not_name_goes_with_its_model(frame: Any, model: Any) -> None:
     optimizer = frame.Optimizer(model, 0.1)
-    optimizer.momentum["a.bias"] = Parameter(frame.backend.settle(np.ones(64), CPU), "state")
+    optimizer.momentum["a.bias"] = Parameter(frame.backend.to_device(np.ones(64), CPU), "state")
     lines = explained(lambda: ds.place([model, optimizer], ds.Placement({"0": G1})))
     assert lines == ["model[0].go('gpu:1')", "optimizer[1].follow('gpu:1')"]
     assert devices(optimizer) == {"a.bias": "gpu:1"}
@@ -237,13 +237,15 @@ def test_a_block_that_fits_nowhere_is_opened(frame: Any, model: Any) -> None:
     assert plan["b.1.weight"] is plan["count"] is G1
     with pytest.raises(ds.OutOfMemoryError, match="gpu:0: 10, gpu:1: 10 bytes"):  # the free memory
         ds.Placement.balanced(model, [G0, G1])
-    with pytest.raises(ds.OutOfMemoryError, match=r"1,028 bytes, 512 of them in one piece \(a\)"):
+    with pytest.raises(
+        ds.OutOfMemoryError, match=r"it has 1,028 bytes, and its largest indivisible part \(a\) has 512"
+    ):
         ds.Placement.balanced(model, [G0, G1], [500, 500])
 
 
 def test_the_plan_of_a_tree_names_models_and_leaves_optimizers_to_follow(frame: Any, model: Any) -> None:
     optimizer = frame.Optimizer(model, 0.1)
-    optimizer.momentum["a.bias"] = Parameter(frame.backend.settle(np.ones(64), CPU), "state")
+    optimizer.momentum["a.bias"] = Parameter(frame.backend.to_device(np.ones(64), CPU), "state")
     tree = {"model": model, "optimizer": optimizer}
     plan = ds.Placement.balanced(tree, [G0, G1], [2000, 2000])
     assert {path.partition(".")[0] for path, _ in plan.items()} == {"model"}

@@ -94,7 +94,7 @@ def test_json_and_pickle_bring_it_back(places: dict[str, str], default: str | No
     "text", ["", "[]", "{}", '{"format": "devshim.placement.placement"}', "3", None, b"\xff", '{"places": {}}']
 )
 def test_other_text_is_no_placement(text: Any) -> None:
-    with pytest.raises(ds.ArgumentError, match="is no placement"):
+    with pytest.raises(ds.ArgumentError, match="is not a placement"):
         ds.Placement.from_json(text)
 
 
@@ -252,7 +252,7 @@ def test_what_is_free_is_the_budget() -> None:
         assert loads(plan, tree) == {"gpu:0": 4, "gpu:1": 6}
         ds.place(tree, plan)
         with pytest.raises(
-            ds.OutOfMemoryError, match=r"16,384 bytes, 2,048 of them in one piece \(0\), have no room"
+            ds.OutOfMemoryError, match=r"it has 16,384 bytes, and its largest indivisible part \(0\) has 2,048"
         ) as no:
             ds.Placement.balanced(tree_of(*[2] * 8), [0, 1])
         assert "(gpu:0: 4,096, gpu:1: 8,192 bytes)" in str(no.value)

@@ -285,7 +285,7 @@ TEXTS: dict[str, tuple[type[ds.DevshimError], str, str]] = {
     "ds.zeros(x)": (
         ds.ArgumentError,
         "shape is an ndarray, and it must be an int or a tuple of ints",
-        "ds.zeros_like(x) makes zeros in the shape of a tensor x; ones_like, full_like and empty_like likewise",
+        "ds.zeros_like(x) makes zeros in the shape of a tensor x; so do ones_like, full_like and empty_like",
     ),
     'ds.ones(3, dtype="flaot32")': (
         ds.ArgumentError,

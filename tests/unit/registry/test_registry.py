@@ -209,16 +209,16 @@ def toml(text: str) -> str:
 
 
 def test_a_tensor_is_recognised_by_its_type_once(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = fake.settle(np.zeros(2), ds.gpu(1))
+    x = fake.to_device(np.zeros(2), ds.gpu(1))
     assert ds.device_of(x) is ds.gpu(1)
     assert registry.TENSORS[type(x)] is fake
     monkeypatch.setattr(registry, "backend_of_type", None)  # not queried again
-    assert ds.device_of(fake.settle(np.zeros(1), ds.gpu(0))) is ds.gpu(0)
+    assert ds.device_of(fake.to_device(np.zeros(1), ds.gpu(0))) is ds.gpu(0)
 
 
 def test_the_nearest_base_class_decides(fake: Any) -> None:
     """A third party's tensors may subclass NumPy arrays, and a user's class may subclass those."""
-    theirs = type(fake.settle(np.zeros(1), ds.cpu()))
+    theirs = type(fake.to_device(np.zeros(1), ds.cpu()))
     mine = type("Mine", (theirs,), {"__module__": "my_program"})
     plain = type("Plain", (np.ndarray,), {"__module__": "my_program"})
     assert registry.backend_for(np.zeros(1).view(mine)) is fake
@@ -228,7 +228,7 @@ def test_the_nearest_base_class_decides(fake: Any) -> None:
 
 def test_its_own_framework_serves_a_tensor_whatever_is_current(fake: Any) -> None:
     ds.use("numpy")
-    moved = ds.place(fake.settle(np.arange(3), ds.cpu()), "gpu:1")
+    moved = ds.place(fake.to_device(np.arange(3), ds.cpu()), "gpu:1")
     assert type(moved).__module__ == "fakeframe"
     assert ds.device_of(moved) is ds.gpu(1)
     with pytest.raises(ds.DeviceNotFoundError, match="NumPy has 0 gpu devices"):

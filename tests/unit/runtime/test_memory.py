@@ -204,7 +204,7 @@ def test_hidden_cards_cannot_be_shown(hidden: str, nvidia: object, monkeypatch: 
 
 
 def test_too_many_and_none_at_all(nvidia: list[Any]) -> None:
-    with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:3, and 3 are visible: that is all the driver shows"):
+    with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:3, and 3 are visible: the driver shows no more"):
         ds.set_visible_devices([0, 3])
     nvidia.clear()
     with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:0, and 0 are visible"):

@@ -192,7 +192,7 @@ def test_run_computes_and_creates_where_the_arguments_are() -> None:
 
 
 def test_run_enters_the_frameworks_own_scope(fake: Any) -> None:
-    x = fake.settle(np.zeros(1), G1)
+    x = fake.to_device(np.zeros(1), G1)
     assert ds.run(lambda tree: tree["x"], {"x": x}) is x
     assert fake.scopes == [G1]
 

@@ -26,7 +26,7 @@ def other(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return another framework, whose tensors differ from NumPy arrays."""
 
     def stack_tensors(xs: Any) -> Any:
-        return fake.settle(np.stack([np.array(x) for x in xs]), xs[0].card)
+        return fake.to_device(np.stack([np.array(x) for x in xs]), xs[0].card)
 
     monkeypatch.setattr(fake, "stack_tensors", stack_tensors, raising=False)
     return fake
@@ -34,12 +34,12 @@ def other(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_tensors_of_the_current_framework_are_stacked_where_they_are(other: Any) -> None:
     ds.use("fakeframe")
-    xs = [other.settle(np.full(2, float(i)), G1) for i in range(3)]
+    xs = [other.to_device(np.full(2, float(i)), G1) for i in range(3)]
     made = ds.asarray(xs)
     assert type(made) is type(xs[0])
     assert made.card is G1
     assert made.tolist() == [[0, 0], [1, 1], [2, 2]]
-    host = [other.settle(np.ones(2), CPU)] * 2
+    host = [other.to_device(np.ones(2), CPU)] * 2
     assert type(ds.asarray(host)) is type(xs[0])
 
 
@@ -60,7 +60,7 @@ def test_arrays_on_a_card_are_tensors_whatever_is_current(other: Any) -> None:
 
 
 def test_arrays_of_the_host_may_stand_among_tensors(other: Any) -> None:
-    made = ds.asarray([np.ones(2), other.settle(np.zeros(2), G1)], device=G1)
+    made = ds.asarray([np.ones(2), other.to_device(np.zeros(2), G1)], device=G1)
     assert type(made).__module__ == "fakeframe"
     assert made.card is G1
     assert made.tolist() == [[1, 1], [0, 0]]
@@ -68,7 +68,7 @@ def test_arrays_of_the_host_may_stand_among_tensors(other: Any) -> None:
 
 def test_tensors_of_two_frameworks_are_refused(other: Any) -> None:
     with pytest.raises(ds.ArgumentError, match=r"(?s)NumPy and Fakeframe.*ds\.convert\(x, 'fakeframe'\)"):
-        ds.asarray([tensor([1, 2]), other.settle(np.zeros(2), G1)])
+        ds.asarray([tensor([1, 2]), other.to_device(np.zeros(2), G1)])
 
 
 def test_tensors_on_two_devices_are_named(other: Any) -> None:
@@ -150,7 +150,7 @@ def test_a_frameworks_refusal_names_the_dtypes(other: Any, monkeypatch: pytest.M
 
     monkeypatch.setattr(other, "stack_tensors", stack_tensors)
     ds.use("fakeframe")
-    xs = [other.settle(np.ones(1, dtype), G1) for dtype in ("float32", "int8")]
+    xs = [other.to_device(np.ones(1, dtype), G1) for dtype in ("float32", "int8")]
     with pytest.raises(ds.ConversionError) as caught:
         ds.asarray(xs)
     assert caught.value.problem == "Fakeframe does not stack tensors of float32 and int8: they differ"

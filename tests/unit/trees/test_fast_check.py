@@ -37,7 +37,7 @@ def asked(fake: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(type(fake), "device_of", device_of)
     monkeypatch.setattr(fake, "fast_paths", FastPaths(host_flag="hosted"))
-    monkeypatch.setattr(type(fake.settle(np.ones(1), GPU)), "hosted", False, raising=False)
+    monkeypatch.setattr(type(fake.to_device(np.ones(1), GPU)), "hosted", False, raising=False)
     return found
 
 
@@ -45,7 +45,7 @@ HOST = ds.cpu()
 
 
 def tensor(fake: Any, device: ds.Device = HOST, hosted: object = None) -> Any:
-    made = fake.settle(np.ones(2), device)
+    made = fake.to_device(np.ones(2), device)
     made.hosted = device is HOST if hosted is None else hosted
     return made
 
@@ -71,9 +71,9 @@ def test_only_true_is_an_answer(fake: Any, asked: list[Any]) -> None:
 
 @pytest.mark.parametrize(("asked_for", "lands"), [(GPU, ds.cpu()), (ds.cpu(), GPU), (GPU, ds.gpu(0))])
 def test_a_copy_that_lands_elsewhere_is_an_error(fake: Any, asked: list[Any], asked_for: Any, lands: Any) -> None:
-    cls = type(fake.settle(np.ones(1), GPU))
+    cls = type(fake.to_device(np.ones(1), GPU))
     cls.hosted = property(lambda self: self.card is HOST)  # the fixture restores it
-    x = fake.settle(np.ones(2), ds.gpu(0) if asked_for is not ds.gpu(0) else GPU)
+    x = fake.to_device(np.ones(2), ds.gpu(0) if asked_for is not ds.gpu(0) else GPU)
     fake.lands_on = lands
     for tree in (x, [x]):
         with pytest.raises(ds.PlacementError, match=f"{lands} instead of {asked_for}"):

@@ -178,7 +178,7 @@ def test_a_tracer_has_no_source_to_record(fake: Any, monkeypatch: pytest.MonkeyP
     def sources(self: Any, x: Any) -> Any:
         raise ds.TracingError("a tracer is nowhere", "ask outside")
 
-    x = fake.settle(np.ones(2), CPU)
+    x = fake.to_device(np.ones(2), CPU)
     monkeypatch.setattr(type(fake), "sources", sources, raising=False)
     with ds.transfers() as log:
         assert ds.place(x, GPU).card is GPU

@@ -427,7 +427,7 @@ def test_tensors_in_the_containers_of_an_object_are_named(
     monkeypatch.setattr(not_moved, "_WARNED", set())
     with pytest.warns(ds.NotMovedWarning, match=r"Holder at '1' \(\.images\)"):
         ds.place([x, Holder(images=make(x))], GPU)
-    with pytest.raises(ds.NotATensorError, match="no container that devshim knows") as caught:
+    with pytest.raises(ds.NotATensorError, match="not a container that devshim knows") as caught:
         ds.place(Holder(images=make(x)), GPU)
     assert "x.images = ds.place(x.images, 'gpu:1')" in str(caught.value.hint)
 
@@ -540,7 +540,7 @@ def test_copy_false_moves_nothing(x: np.ndarray) -> None:
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_when_the_kth_copy_fails_nothing_has_moved(k: int, fake: Any) -> None:
-    tensors = [fake.settle(np.full(2, i), ds.cpu()) for i in range(3)]
+    tensors = [fake.to_device(np.full(2, i), ds.cpu()) for i in range(3)]
     tree = {"a": tensors[0], "b": [tensors[1], Point(1, tensors[2])]}
     fake.fail_at = k
     with pytest.raises(ds.OutOfMemoryError) as caught:
@@ -562,7 +562,7 @@ def test_leaves_that_move_together_are_named_and_nothing_is_kept(fake: Any, monk
 
     first: list[weakref.ref[Any]] = []
     monkeypatch.setattr(type(fake), "copy_many", copy_many)
-    tree = {name: fake.settle(np.zeros(2), ds.cpu()) for name in "abcdef"}
+    tree = {name: fake.to_device(np.zeros(2), ds.cpu()) for name in "abcdef"}
     fake.fail_at = 3
     with pytest.raises(ds.OutOfMemoryError) as caught:
         ds.place(tree, ds.Placement({"a": 0}, default=GPU))
@@ -574,7 +574,7 @@ def test_leaves_that_move_together_are_named_and_nothing_is_kept(fake: Any, monk
 
 
 def test_control_c_leaves_the_tree_as_it_was(fake: Any) -> None:
-    tree = [fake.settle(np.zeros(1), ds.cpu()) for _ in range(3)]
+    tree = [fake.to_device(np.zeros(1), ds.cpu()) for _ in range(3)]
     fake.fail_at, fake.failure = 2, KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         ds.place(tree, GPU)
@@ -583,7 +583,7 @@ def test_control_c_leaves_the_tree_as_it_was(fake: Any) -> None:
 
 def test_a_device_one_framework_lacks_is_refused_before_anything_moves(fake: Any, x: np.ndarray) -> None:
     fake.real = 1
-    tree = [x, fake.settle(np.zeros(1), ds.cpu())]
+    tree = [x, fake.to_device(np.zeros(1), ds.cpu())]
     used = ds.memory(GPU).used
     with pytest.raises(ds.DeviceNotFoundError, match="Fakeframe has 1 gpu device"):
         ds.place(tree, GPU)
@@ -591,7 +591,7 @@ def test_a_device_one_framework_lacks_is_refused_before_anything_moves(fake: Any
 
 
 def test_several_frameworks_in_one_tree(fake: Any, x: np.ndarray) -> None:
-    moved = ds.place([x, fake.settle(np.zeros(1), ds.cpu())], GPU)
+    moved = ds.place([x, fake.to_device(np.zeros(1), ds.cpu())], GPU)
     assert [type(part).__module__.partition(".")[0] for part in moved] == ["devshim_backends", "fakeframe"]
     assert ds.same_device(moved)
 
@@ -601,10 +601,10 @@ def test_a_backend_that_moves_many_at_once_is_asked_once(fake: Any, monkeypatch:
 
     def copy_many(self: Any, xs: Any, device: Any, non_blocking: bool = False) -> Any:
         calls.append(len(xs))
-        return [self.settle(np.array(x), device) for x in xs]
+        return [self.to_device(np.array(x), device) for x in xs]
 
     monkeypatch.setattr(type(fake), "copy_many", copy_many)
-    tensors = [fake.settle(np.full(1, i), ds.cpu()) for i in range(4)]
+    tensors = [fake.to_device(np.full(1, i), ds.cpu()) for i in range(4)]
     moved = ds.place([tensors, tensors[0]], GPU)
     assert calls == [4]
     assert [int(part[0]) for part in moved[0]] == [0, 1, 2, 3]
