@@ -177,28 +177,28 @@ def _join(threads: list[threading.Thread]) -> None:
         raise waiting
 
 
-def _add(error: BaseException, told: str) -> None:
+def _add(error: BaseException, place: str) -> None:
     """Add to an error's text, or to its notes if its class makes the text itself."""
-    if told in str(error):  # one object that is raised repeatedly
+    if place in str(error):  # one object that is raised repeatedly
         return
     if isinstance(error, DevshimError):
-        error.add_place(told)
+        error.add_place(place)
         return
     args = error.args
     if not args:
-        error.args = (told,)
+        error.args = (place,)
     elif len(args) == 1 and isinstance(args[0], str):
-        error.args = (f"{args[0]} ({told})",)
+        error.args = (f"{args[0]} ({place})",)
     elif isinstance(error, OSError) and isinstance(error.strerror, str):
-        error.strerror = f"{error.strerror} ({told})"
-    if told not in str(error):
+        error.strerror = f"{error.strerror} ({place})"
+    if place not in str(error):
         error.args = args
-        _note(error, told)
+        _note(error, place)
 
 
-def _note(error: BaseException, told: str) -> None:
+def _note(error: BaseException, place: str) -> None:
     """Add a note as `BaseException.add_note` does; Python 3.10 lacks it, and stores but does not show the note."""
-    error.__notes__ = [*getattr(error, "__notes__", []), told]
+    error.__notes__ = [*getattr(error, "__notes__", []), place]
 
 
 parallel.__module__ = "devshim"

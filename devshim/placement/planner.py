@@ -221,9 +221,9 @@ def _filled(sizes: list[int], caps: list[int]) -> list[int] | None:
     """Return where each device's run ends if each takes all that fits, in order; None if something is left over."""
     ends, at = [], 0
     for cap in caps:
-        room = cap
-        while at < len(sizes) and sizes[at] <= room:
-            room -= sizes[at]
+        free = cap
+        while at < len(sizes) and sizes[at] <= free:
+            free -= sizes[at]
             at += 1
         ends.append(at)
     return ends if at == len(sizes) else None

@@ -106,8 +106,8 @@ def install(name: str) -> None:
     _WATCHED.setdefault("keras", nullcontext)  # from the start: Keras may import a framework, which loads its adapter
     if name in _WATCHED or name in sys.modules:
         return
-    room = importing(name)
-    _WATCHED[name] = nullcontext if room is None else room.around
+    hooks = importing(name)
+    _WATCHED[name] = nullcontext if hooks is None else hooks.around
     _install()
 
 
@@ -134,12 +134,12 @@ def importing(name: str) -> ModuleType | None:
 
     if name not in BUILTIN:
         return None
-    room = BUILTIN[name].partition(":")[0].replace(".backend", ".import_hooks")
-    return import_module(room) if find_spec(room) is not None else None
+    hooks = BUILTIN[name].partition(":")[0].replace(".backend", ".import_hooks")
+    return import_module(hooks) if find_spec(hooks) is not None else None
 
 
 def clashes(name: str) -> tuple[str, ...]:
     """Return known problems of importing a framework beside those imported already, a sentence each."""
-    room = importing(name)
-    found: tuple[str, ...] = room.clashes() if room is not None else ()
+    hooks = importing(name)
+    found: tuple[str, ...] = hooks.clashes() if hooks is not None else ()
     return found

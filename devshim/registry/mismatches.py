@@ -30,7 +30,7 @@ def mismatch(
         call: The public call.
         frameworks: Each argument's framework, if some may be NumPy arrays.
     """
-    best, told = _most(located), listed(located)
+    best, description = _most(located), listed(located)
     owners = frameworks or {}
     there = next((owners[name] for name, device in located.items() if device is best and name in owners), "numpy")
     fixes = [
@@ -43,7 +43,7 @@ def mismatch(
         fixes = [f"args = ds.place(args, {str(best)!r})", *(fix for fix in fixes if not fix.startswith("args["))]
     if len(fixes) > _SHOWN:
         fixes[_SHOWN:] = ["and so on"]
-    return DeviceMismatchError(f"ds.{call} needs its tensors on one device: {told}", "; ".join(fixes))
+    return DeviceMismatchError(f"ds.{call} needs its tensors on one device: {description}", "; ".join(fixes))
 
 
 def native_mismatch(located: Mapping[str, Device], call: str) -> DeviceMismatchError:

@@ -53,10 +53,10 @@ def not_for_numpy(device: Device) -> DeviceNotFoundError:
     """Return the error for a NumPy array that would go to a GPU of another framework."""
     name = current.chosen()
     if name is None:
-        told, first = "no framework is chosen", "choose one, such as ds.use('torch'), then call "
+        problem, first = "no framework is chosen", "choose one, such as ds.use('torch'), then call "
     else:
-        told, first = f"the current framework is {TITLES.get(name, name)}", ""
+        problem, first = f"the current framework is {TITLES.get(name, name)}", ""
     return DeviceNotFoundError(
-        f"{device} was asked for, and this is a NumPy array: NumPy has no GPUs, and {told}",
+        f"{device} was asked for, and this is a NumPy array: NumPy has no GPUs, and {problem}",
         f"{first}ds.from_numpy(x, {str(device)!r}), which makes a tensor of the current framework there",
     )

@@ -52,9 +52,9 @@ def refuse_default_where_read() -> None:
 
     for backend in registry.loaded():
         if backend.traces_bytecode and backend.tracing():
-            told = f"a function that {backend.title} is compiling cannot know the default device set outside of it"
+            problem = f"a function that {backend.title} is compiling cannot know the default device set outside of it"
             instead = "name the device, for example device=ds.device_of(x), or enter ds.on inside the function"
-            raise backend.as_trace_error(TracingError(told, instead))
+            raise backend.as_trace_error(TracingError(problem, instead))
 
 
 def _raise(backend: Backend, call: str, instead: str) -> None:

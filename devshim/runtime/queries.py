@@ -100,8 +100,8 @@ def _kind(kind: str) -> str:
     if found is None:
         from devshim.errors.formatting import show
 
-        told = f"no device kind is called {show(kind)}"
-        raise DeviceSpecError(told, f"the kinds are {', '.join(dict.fromkeys(ALIASES))}")
+        problem = f"no device kind is called {show(kind)}"
+        raise DeviceSpecError(problem, f"the kinds are {', '.join(dict.fromkeys(ALIASES))}")
     return found
 
 

@@ -122,16 +122,16 @@ class _Stack:
         backend = self._backend
         shapes = dict.fromkeys(backend.shape(x) for x in xs)
         if len(shapes) != 1:
-            told = " and ".join(map(str, shapes)) or "no rows"
-            msg = f"ds.asarray was given a list of tensors of different shapes: {told}"
+            found = " and ".join(map(str, shapes)) or "no rows"
+            msg = f"ds.asarray was given a list of tensors of different shapes: {found}"
             raise ConversionError(msg, "give them one shape first; a list of lists needs rows of one length")
         try:
             return engine.make(backend, self.device, sum(map(backend.nbytes, xs)), backend.stack_tensors, xs)
         except DevshimError:
             raise
         except Exception as error:  # a framework's own error, if it does not promote dtypes
-            told = " and ".join(dict.fromkeys(map(backend.dtype_name, xs)))
-            msg = f"{backend.title} does not stack tensors of {told}: {str(error).partition(chr(10))[0][:200]}"
+            found = " and ".join(dict.fromkeys(map(backend.dtype_name, xs)))
+            msg = f"{backend.title} does not stack tensors of {found}: {str(error).partition(chr(10))[0][:200]}"
             raise ConversionError(
                 msg,
                 f"name one dtype for all: ds.asarray(obj, dtype={backend.dtype_name(xs[0])!r})",

@@ -104,16 +104,16 @@ def _aligned(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unl
         raise unlike(cell, which, f"{article(type_name(node))}, not {article(type_name(first))}")
     if have.keys() != set(keys):
         lacking, more = [key for key in keys if key not in have], [key for key in have if key not in keys]
-        told = [f"no {lacking[0]!r}"] if lacking else []
-        raise unlike(cell, which, " and ".join([*told, *([f"{more[0]!r}, too"] if more else [])]))
+        differences = [f"no {lacking[0]!r}"] if lacking else []
+        raise unlike(cell, which, " and ".join([*differences, *([f"{more[0]!r}, too"] if more else [])]))
     return [have[key] for key in keys]
 
 
 def _called(node: Any) -> str:
     """Return words for a leaf in a sentence; tensors and models of a checkpoint provide their own."""
-    told = getattr(type(node), "in_words", None)
-    if told is not None:
-        return str(told(node))
+    differences = getattr(type(node), "in_words", None)
+    if differences is not None:
+        return str(differences(node))
     return described(node)
 
 
@@ -178,20 +178,20 @@ def require_same_form(
     for which, node in enumerate(nodes):
         other = registry.backend_for(node)
         if other is None:
-            told = f"{noun} {which} is a {type_name(node)}, and {noun} 0 a tensor of {backend.title}"
+            differences = f"{noun} {which} is a {type_name(node)}, and {noun} 0 a tensor of {backend.title}"
         elif other is not backend:
-            told = f"{noun} 0 is a tensor of {backend.title}, and {noun} {which} one of {other.title}"
+            differences = f"{noun} 0 is a tensor of {backend.title}, and {noun} {which} one of {other.title}"
         else:
             continue
-        msg = f"ds.{call} needs tensors of one framework{_at(cell)}: {told}"
+        msg = f"ds.{call} needs tensors of one framework{_at(cell)}: {differences}"
         raise ArgumentError(msg, f"ds.convert(x, {backend.name!r}) converts one")
     for what, ask in (("dtype", backend.dtype_name), ("shape", lambda x: _without(backend.shape(x), axis))):
         found = [ask(node) for node in nodes]
         if any(each != found[0] for each in found):
             shown = [backend.shape(node) if what == "shape" else backend.dtype_name(node) for node in nodes]
-            told = ", ".join(f"{noun} {i} has {each}" for i, each in enumerate(shown))
+            differences = ", ".join(f"{noun} {i} has {each}" for i, each in enumerate(shown))
             but = "" if axis is None or what == "dtype" else f" but for axis {axis}"
-            msg = f"ds.{call} needs tensors of one {what}{but}{_at(cell)}: {told}"
+            msg = f"ds.{call} needs tensors of one {what}{but}{_at(cell)}: {differences}"
             raise ArgumentError(msg, _SAME[what])
 
 

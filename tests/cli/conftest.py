@@ -57,10 +57,10 @@ def fake(tmp_path: Path) -> Callable[[str, str], dict[str, str]]:
     """Return a function that makes a package of a framework's name, and returns an environment that finds it first."""
 
     def makes(name: str, source: str) -> dict[str, str]:
-        room = tmp_path / "fakes" / name
-        room.mkdir(parents=True)
-        (room / "__init__.py").write_text(source, encoding="utf-8")
-        path = [str(room.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        folder = tmp_path / "fakes" / name
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(source, encoding="utf-8")
+        path = [str(folder.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         return {"PYTHONPATH": os.pathsep.join(path)}
 
     return makes

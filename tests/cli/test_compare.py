@@ -18,12 +18,12 @@ def record(invoke: Invoke, tmp_path: Path) -> dict[str, Any]:
     """Return the record of a tour on NumPy that passes."""
     path = tmp_path / "record.json"
     assert invoke("tour", "--backend", "numpy", "--json", path).exit_code == 0
-    told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return told
+    reported: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return reported
 
 
-def _write(path: Path, told: dict[str, Any], **changes: Any) -> Path:
-    path.write_text(json.dumps({**told, **changes}), encoding="utf-8")
+def _write(path: Path, reported: dict[str, Any], **changes: Any) -> Path:
+    path.write_text(json.dumps({**reported, **changes}), encoding="utf-8")
     return path
 
 

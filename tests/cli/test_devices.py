@@ -100,8 +100,8 @@ def test_a_broken_framework_is_shown_beside_the_others(run: Run, fake: Fake, sou
     assert done.returncode == 1
     torch = next(line for line in done.stdout.splitlines() if line.startswith("PyTorch"))
     assert torch.endswith("broken")
-    said = next(line for line in done.stdout.splitlines() if line.startswith("PyTorch is broken: "))
-    assert BROKEN[source] in said
+    output = next(line for line in done.stdout.splitlines() if line.startswith("PyTorch is broken: "))
+    assert BROKEN[source] in output
     assert "NumPy" in done.stdout
 
 

@@ -88,9 +88,9 @@ def test_the_verdict_names_the_cause(
     monkeypatch: pytest.MonkeyPatch, machine: Machine, answers: list[Answer], words: str
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    told = " ".join(verdict(machine, answers))
-    assert words in told
-    assert ("devshim run --gpus 2" in told) is (SEEING not in answers), "it ends with what to do next"
+    reported = " ".join(verdict(machine, answers))
+    assert words in reported
+    assert ("devshim run --gpus 2" in reported) is (SEEING not in answers), "it ends with what to do next"
 
 
 def test_hidden_cards_are_the_first_cause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_a_framework_has_its_cards_as_soon_as_it_is_imported(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "variables", "told"),
+    ("options", "variables", "reported"),
     [
         ([], {}, "2 None"),
         (["--gpus", "3", "--memory=4GiB"], {}, f"3 {4 * 2**30}"),
@@ -102,11 +102,11 @@ def test_a_framework_has_its_cards_as_soon_as_it_is_imported(run: Run) -> None:
         (["-b", "np"], {}, "2 None"),
     ],
 )
-def test_the_cards_are_those_asked_for(run: Run, options: list[str], variables: dict[str, str], told: str) -> None:
+def test_the_cards_are_those_asked_for(run: Run, options: list[str], variables: dict[str, str], reported: str) -> None:
     done = run("run", *options, "-c", CARDS, **variables)
-    assert done.stdout == f"{told}\n", done.stderr
+    assert done.stdout == f"{reported}\n", done.stderr
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith(f"devshim: {told.split()[0]} simulated GPU")
+    assert done.stderr.startswith(f"devshim: {reported.split()[0]} simulated GPU")
 
 
 def test_the_backend_is_the_current_one(run: Run) -> None:
@@ -169,16 +169,16 @@ def test_wrong_usage_exits_with_2(run: Run, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (["--memory", "lots"], "memory is 'lots'"),
         (["--backend", "tocrh"], "no backend is called 'tocrh'"),
     ],
 )
-def test_what_makes_no_sense_is_said_before_anything_runs(run: Run, words: list[str], told: str) -> None:
+def test_what_makes_no_sense_is_said_before_anything_runs(run: Run, words: list[str], reported: str) -> None:
     done = run("run", *words, "-c", "print('ran')")
     assert done.returncode == 1
-    assert done.stderr.startswith(f"devshim: {told}")
+    assert done.stderr.startswith(f"devshim: {reported}")
     assert done.stdout == ""
 
 

@@ -31,10 +31,10 @@ def recorded(invoke: Invoke, *words: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_every_step_holds(invoke: Invoke) -> None:
-    code, told = recorded(invoke)
+    code, reported = recorded(invoke)
     assert code == 0
-    assert (told["cards"], told["simulated"], told["note"]) == (2, True, None)
-    assert {step["name"]: step["holds"] for step in told["steps"]} == dict.fromkeys(NAMES, True)
+    assert (reported["cards"], reported["simulated"], reported["note"]) == (2, True, None)
+    assert {step["name"]: step["holds"] for step in reported["steps"]} == dict.fromkeys(NAMES, True)
 
 
 def test_piped_output_is_plain_and_says_simulated(run: Run) -> None:
@@ -49,8 +49,8 @@ def test_piped_output_is_plain_and_says_simulated(run: Run) -> None:
 
 
 def test_the_lines_shown_are_those_that_run(invoke: Invoke) -> None:
-    _, told = recorded(invoke)
-    shown = {step["name"]: step["code"] for step in told["steps"]}
+    _, reported = recorded(invoke)
+    shown = {step["name"]: step["code"] for step in reported["steps"]}
     assert shown["copy"] == ['Z = ds.place(X, "gpu:1")']
     assert shown["hosted"] == ["ds.require_same_device(x=x, X=X)"]
     assert shown["train"][2:4] == [
@@ -58,7 +58,7 @@ def test_the_lines_shown_are_those_that_run(invoke: Invoke) -> None:
         "    net, optimizer = ds.place([net, optimizer], device)",
     ]
     assert all(shown.values())
-    native = {step["name"]: step["native"] for step in told["steps"]}
+    native = {step["name"]: step["native"] for step in reported["steps"]}
     assert native["start"] == ["np.array([1.0, 2.0, 3.0])"]
     assert native["copy"] == ["np.asarray(x)"], "the check after the step is no part of it"
 
@@ -68,11 +68,11 @@ def test_the_lines_shown_are_those_that_run(invoke: Invoke) -> None:
     [("0", {"create", "copy", "hosted", "mixed", "share"}), ("1", {"create", "copy", "mixed", "share"})],
 )
 def test_without_enough_cards_steps_are_left_out_and_say_so(invoke: Invoke, gpus: str, left: set[str]) -> None:
-    code, told = recorded(invoke, "--gpus", gpus)
+    code, reported = recorded(invoke, "--gpus", gpus)
     assert code == 0, "what could not be shown has not failed"
-    assert {step["name"] for step in told["steps"] if step["holds"] is None} == left
-    assert all(step["holds"] for step in told["steps"] if step["name"] not in left)
-    reasons = [step["result"] for step in told["steps"] if step["holds"] is None]
+    assert {step["name"] for step in reported["steps"] if step["holds"] is None} == left
+    assert all(step["holds"] for step in reported["steps"] if step["name"] not in left)
+    reasons = [step["result"] for step in reported["steps"] if step["holds"] is None]
     why = "NumPy computes only on the CPU" if gpus == "0" else "devshim simulates 1"
     assert all(reason.startswith("needs a ") and reason.endswith(why) for reason in reasons)
 
@@ -133,9 +133,9 @@ DEFECTS: dict[str, tuple[str, Any]] = {
 def test_a_defect_is_found_by_its_step(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     function, wrong = DEFECTS[name]
     monkeypatch.setattr(f"devshim.{function}", wrong)
-    code, told = recorded(invoke)
+    code, reported = recorded(invoke)
     assert code == 1
-    assert name in [step["name"] for step in told["steps"] if step["holds"] is False]
+    assert name in [step["name"] for step in reported["steps"] if step["holds"] is False]
 
 
 def test_a_step_that_does_not_hold_is_shown_and_the_tour_goes_on(
@@ -184,19 +184,19 @@ def test_a_framework_that_cannot_simulate_runs_on_what_is_there(
         raise ds.UnsupportedError("NumPy does not support this: the reason declared", "wait")
 
     monkeypatch.setattr("devshim.simulate", declared)
-    code, told = recorded(invoke, "--gpus", "2")
+    code, reported = recorded(invoke, "--gpus", "2")
     assert code == 0
-    assert told["cards"] == 0
+    assert reported["cards"] == 0
     assert {"needs a second GPU: the reason declared", "needs a GPU: the reason declared"} == {
-        step["result"] for step in told["steps"] if step["holds"] is None
+        step["result"] for step in reported["steps"] if step["holds"] is None
     }
 
 
 def test_what_a_framework_lacks_is_said(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("devshim.cli._nets._NETWORKS", {})
-    code, told = recorded(invoke)
+    code, reported = recorded(invoke)
     assert code == 0
-    left = {step["name"]: step["result"] for step in told["steps"] if step["holds"] is None}
+    left = {step["name"]: step["result"] for step in reported["steps"] if step["holds"] is None}
     assert sorted(left) == sorted(step.name for step in chapter_nets.CHAPTER)
     assert set(left.values()) == {"left out: the tour has no network for numpy"}
     assert "14 of 19 steps passed" in (text := invoke("tour", "--backend", "numpy").stdout)

@@ -156,13 +156,13 @@ def test_a_project_that_does_not_use_it_loads_next_to_nothing() -> None:
 
 @pytest.mark.parametrize("option", ["--markers", "--fixtures", "--help"])
 def test_pytest_tells_of_it(project: Any, option: str) -> None:
-    told = project("", option).stdout.str()
+    reported = project("", option).stdout.str()
     expected = {
         "--markers": "@pytest.mark.simulated_gpus(gpus=2",
         "--fixtures": "devshim_backend [session scope]",
         "--help": "--devshim-backends=NAMES",
     }
-    assert expected[option] in told
+    assert expected[option] in reported
 
 
 def test_a_framework_without_simulated_gpus_is_left_out_unless_it_is_asked_for(

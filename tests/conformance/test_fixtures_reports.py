@@ -258,10 +258,10 @@ def test_an_interrupted_run_leaves_no_process_behind(project: Any, pytester: Any
             assert time.monotonic() < until
             time.sleep(0.05)
         run.send_signal(signal.SIGINT)
-        told, _ = run.communicate(timeout=60)
+        reported, _ = run.communicate(timeout=60)
     finally:
         run.kill()
-    assert run.returncode == pytest.ExitCode.INTERRUPTED, told
+    assert run.returncode == pytest.ExitCode.INTERRUPTED, reported
     with pytest.raises(ProcessLookupError):
         os.kill(int((pytester.path / "pid.txt").read_text()), 0)
 

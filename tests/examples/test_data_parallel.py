@@ -85,8 +85,8 @@ def test_a_mean_of_means_is_noticed(program: Any, capsys: pytest.CaptureFixture[
 
     program.WORDS["numpy"] = Means
     assert program.main("numpy") == 1
-    told = capsys.readouterr().out
-    assert "equal to the bit" in told, "the replicas agree on what is wrong"
+    reported = capsys.readouterr().out
+    assert "equal to the bit" in reported, "the replicas agree on what is wrong"
 
 
 def test_a_replica_that_goes_its_own_way_is_noticed(program: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,7 @@ def test_both_ways_find_the_norms(example: ModuleType, device: str) -> None:
 
 def test_as_a_program(example: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     example.main([BACKEND, "--products", "3"])
-    told = capsys.readouterr().out
-    assert f"3 products on gpu:0 (simulated), {BACKEND}:" in told
-    assert "one by one:     3 transfers" in told
-    assert "at the end:     1 transfer" in told
+    reported = capsys.readouterr().out
+    assert f"3 products on gpu:0 (simulated), {BACKEND}:" in reported
+    assert "one by one:     3 transfers" in reported
+    assert "at the end:     1 transfer" in reported

@@ -139,7 +139,7 @@ def test_another_epsilon_and_another_order_are_refused(saved: Any) -> None:
 
     kl = keras_layers()
     path, _ = saved("torch", "mlp with batch norm")
-    for layers, told in (
+    for layers, reported in (
         ([kl.Dense(6), kl.BatchNormalization(), kl.Dense(3, use_bias=False)], "epsilon is 0.001 here and 1e-05 in the"),
         ([kl.BatchNormalization(epsilon=1e-5), kl.Dense(6), kl.Dense(3)], "'0' .*they are of different kinds"),
         ([kl.Dense(7), kl.BatchNormalization(epsilon=1e-5), kl.Dense(3, use_bias=False)], r"\(6, 7\).*\(6, 6\)"),
@@ -147,7 +147,7 @@ def test_another_epsilon_and_another_order_are_refused(saved: Any) -> None:
     ):
         model = keras.Sequential([kl.Input((6,)), *layers])
         before = state("tensorflow", model)
-        with pytest.raises(ds.CheckpointError, match=told):
+        with pytest.raises(ds.CheckpointError, match=reported):
             ds.load(path, into=model)
         assert state("tensorflow", model) == before
 

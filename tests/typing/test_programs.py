@@ -55,8 +55,8 @@ def mypy(folder: Path) -> Findings:
 
 def pyright(folder: Path) -> Findings:
     found: Findings = defaultdict(dict)
-    told = json.loads(output(folder, sys.executable, "-m", "pyright", "--outputjson", *PROGRAMS))
-    for each in told["generalDiagnostics"]:
+    reported = json.loads(output(folder, sys.executable, "-m", "pyright", "--outputjson", *PROGRAMS))
+    for each in reported["generalDiagnostics"]:
         found[Path(each["file"]).name][each["range"]["start"]["line"] + 1] = each["message"]
     return found
 
@@ -86,10 +86,10 @@ def test_the_public_interface_has_a_type_throughout(folder: Path) -> None:
 
     Their types matter only to their readers.
     """
-    told = json.loads(
+    reported = json.loads(
         output(folder, sys.executable, "-m", "pyright", "--verifytypes", "devshim", "--ignoreexternal", "--outputjson")
     )
-    symbols = told["typeCompleteness"]["symbols"]
+    symbols = reported["typeCompleteness"]["symbols"]
     apart = ("devshim.testing", "devshim.cli")
     assert len(symbols) > 500
     assert not [each for each in symbols if not each["isTypeKnown"] and not each["name"].startswith(apart)]
@@ -109,10 +109,10 @@ def completions(folder: Path, source: str) -> list[str]:
 
 
 def public() -> list[str]:
-    told: list[str] = json.loads(
+    reported: list[str] = json.loads(
         output(HERE, sys.executable, "-c", "import json, devshim; print(json.dumps(devshim.__all__))")
     )
-    return told
+    return reported
 
 
 def test_an_editor_completes_every_public_name_and_them_first(folder: Path) -> None:
@@ -171,8 +171,8 @@ print(json.dumps([before, explained.docstring(), dir(ds), dir(ds.random)]))
 
 def test_a_notebook_completes_and_explains(folder: Path) -> None:
     """There jedi inspects the module itself, of which nothing has been used yet."""
-    told: Any = json.loads(output(folder, sys.executable, "-c", LIVE))
-    completed, explained, listed, of_random = told
+    reported: Any = json.loads(output(folder, sys.executable, "-c", LIVE))
+    completed, explained, listed, of_random = reported
     assert set(public()) <= set(completed)
     assert "Return a tensor, or every tensor of a tree, on a device" in explained
     assert [name for name in listed if not name.startswith("__")] == [n for n in sorted(public()) if n[:2] != "__"]

@@ -81,11 +81,11 @@ def package(tmp_path: Path) -> Callable[[str, str], Path]:
     """Return a function that writes a package (or, for a name that ends in .py, a module) and returns its folder."""
 
     def writes(name: str, source: str) -> Path:
-        room = tmp_path / "fakes"
-        file = room / name if name.endswith(".py") else room / name / "__init__.py"
+        folder = tmp_path / "fakes"
+        file = folder / name if name.endswith(".py") else folder / name / "__init__.py"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(textwrap.dedent(source), encoding="utf-8")
-        return room
+        return folder
 
     return writes
 
@@ -95,12 +95,12 @@ def distribution(tmp_path: Path) -> Callable[[str, str], Path]:
     """Return a function that writes the metadata of an installed distribution with entry points."""
 
     def writes(name: str, points: str) -> Path:
-        room = tmp_path / "fakes"
-        info = room / f"{name}-1.0.dist-info"
+        folder = tmp_path / "fakes"
+        info = folder / f"{name}-1.0.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
         (info / "entry_points.txt").write_text(f"[devshim.backends]\n{points}\n", encoding="utf-8")
-        return room
+        return folder
 
     return writes
 

@@ -65,9 +65,9 @@ def test_the_page_is_made_of_results(record: Any, tmp_path: Path, capsys: pytest
     assert "torch 2.0" in text
     for picture in re.findall(r"\((benchmarks-\w+\.svg)\)", text):
         assert (tmp_path / picture).read_text(encoding="utf-8").startswith("<?xml")
-    told = capsys.readouterr().out
-    assert "0.5 (0.45 to 0.55)" in told
-    assert "[x.to(n) for x in xs]" in told
+    reported = capsys.readouterr().out
+    assert "0.5 (0.45 to 0.55)" in reported
+    assert "[x.to(n) for x in xs]" in reported
     assert main(["--docs", str(tmp_path), "--check"]) == 0
     (tmp_path / "benchmarks.md").write_text(text.replace("0.9", "0.5"), encoding="utf-8")
     assert main(["--docs", str(tmp_path), "--check"]) == 1
@@ -105,7 +105,7 @@ def test_statements_are_timed_by_turns_and_who_goes_first_changes(rounds: int) -
 
     benchmark = SimpleNamespace(extra_info={}, pedantic=pedantic)
     ways = {name: f"told({name!r})" for name in ("ours", "native", "peer")}
-    times = interleaved(benchmark, ways, {"told": lambda name: order[-1:] == [name] or order.append(name)}, rounds)
+    times = interleaved(benchmark, ways, {"reported": lambda name: order[-1:] == [name] or order.append(name)}, rounds)
     once, again = ["native", "peer", "ours"], ["ours", "peer", "native"]
     expected = [name for i in range(rounds) for name in (again if i % 2 else once)]
     assert order == [name for name, before in zip(expected, ["", *expected], strict=False) if name != before]

@@ -49,7 +49,7 @@ def test_import_loads_neither_numpy_nor_a_framework_nor_what_is_slow(python: Cal
 @pytest.mark.parametrize("name", ["place", "on", "Placement", "simulate"])
 def test_a_call_brings_what_it_needs(python: Callable[..., str], name: str) -> None:
     """This holds as an attribute and by name; the module behind `ds.device` does not replace it."""
-    told = python(f"""
+    reported = python(f"""
         import devshim as ds
         from devshim import {name}
         assert {name} is ds.{name}
@@ -57,11 +57,11 @@ def test_a_call_brings_what_it_needs(python: Callable[..., str], name: str) -> N
         assert {name} is ds.{name}
         print(ds.device("cuda:1"))
     """)
-    assert told == "gpu:1\n"
+    assert reported == "gpu:1\n"
 
 
 def test_what_a_public_name_needs_is_loaded_when_it_is_named(python: Callable[..., str]) -> None:
-    told = python("""
+    reported = python("""
         import sys
         import devshim as ds
         assert not [name for name in ds.__all__ if name not in dir(ds)]
@@ -75,7 +75,7 @@ def test_what_a_public_name_needs_is_loaded_when_it_is_named(python: Callable[..
         except AttributeError as error:
             print(error)
     """)
-    assert "has no attribute 'nothing'" in told
+    assert "has no attribute 'nothing'" in reported
 
 
 def test_backends_and_device_count_import_nothing_else(python: Callable[..., str]) -> None:

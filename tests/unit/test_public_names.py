@@ -32,16 +32,16 @@ def test_help_lists_every_public_name_by_its_subject_before_anything_else() -> N
     listed = [name for names in overview().values() for name in names]
     assert sorted(listed) == sorted(NAMES)
     assert max(map(len, str(ds.__doc__).splitlines())) <= 120
-    told = pydoc.plain(pydoc.render_doc(ds))
-    head = told.partition("PACKAGE CONTENTS")[0]
+    reported = pydoc.plain(pydoc.render_doc(ds))
+    head = reported.partition("PACKAGE CONTENTS")[0]
     assert "tensors          place copy device_of" in head
     assert (
-        "Return a tensor, or every tensor of a tree, on a device" in told
+        "Return a tensor, or every tensor of a tree, on a device" in reported
     )  # the functions follow, with their own docstrings
 
 
 def test_dir_is_what_is_public(python: Callable[..., str]) -> None:
-    told = python("""
+    reported = python("""
         import devshim as ds
         assert {name for name in dir(ds) if name[:2] != "__"} == {*ds.__all__} - {"__version__"}
         assert {"__version__", "__doc__", "__file__", "__all__"} <= {*dir(ds)}
@@ -50,7 +50,7 @@ def test_dir_is_what_is_public(python: Callable[..., str]) -> None:
         assert [name for name in before if name != "__getattr__"] == dir(ds)
         assert [name for name in dir(ds.random) if name[:2] != "__"] == ["normal", "seed", "uniform"]
     """)
-    assert told == ""
+    assert reported == ""
 
 
 @pytest.mark.parametrize("name", NAMES)

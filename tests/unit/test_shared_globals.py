@@ -107,12 +107,12 @@ def read_twice(source: str, module: str, changing: Iterable[str]) -> list[str]:
         nodes = list(inside(function))
         local = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
         local |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        told = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+        reported = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
         tested = {id(part) for node in nodes for part in _tested(node)}
         reads: dict[str, list[Any]] = {}
         for node in nodes:
             full = dotted(node, module, names)
-            mine = isinstance(node, ast.Name) and node.id in local - told
+            mine = isinstance(node, ast.Name) and node.id in local - reported
             if full in changing and isinstance(getattr(node, "ctx", None), ast.Load) and not mine:
                 reads.setdefault(full, []).append(node)
         for full, all_of_it in reads.items():

@@ -201,10 +201,10 @@ def test_a_gpu_that_does_not_start_is_not_found(
         lambda: ds.synchronize("gpu:1"),
         lambda: ds.empty_cache("gpu:1"),
     )
-    told = "TensorFlow has 0 gpu devices: TensorFlow cannot start"
+    reported = "TensorFlow has 0 gpu devices: TensorFlow cannot start"
     for call in calls:
         assert ds.device_count() == 2
-        with pytest.raises(ds.DeviceNotFoundError, match=told) as caught:
+        with pytest.raises(ds.DeviceNotFoundError, match=reported) as caught:
             call()
         assert ds.device_count() == 0
         startup._REASONS.clear()
@@ -217,9 +217,9 @@ def test_another_error_is_not_a_failed_start(adapter: Any, monkeypatch: pytest.M
     assert adapter.why_unable_to_start(ValueError("cudaSetDevice() on GPU:0 failed")) is None
 
 
-@pytest.mark.parametrize("told", [None, "the NVIDIA driver's CUDA does not start (CUDA_ERROR_UNKNOWN)"])
+@pytest.mark.parametrize("reported", [None, "the NVIDIA driver's CUDA does not start (CUDA_ERROR_UNKNOWN)"])
 def test_gpus_that_tensorflow_does_not_list_are_explained(
-    adapter: Any, monkeypatch: pytest.MonkeyPatch, told: str | None
+    adapter: Any, monkeypatch: pytest.MonkeyPatch, reported: str | None
 ) -> None:
     """NVML shows them: either the driver's CUDA does not start, or TensorFlow's libraries do not."""
     from devshim.devices import cuda, nvml
@@ -227,9 +227,10 @@ def test_gpus_that_tensorflow_does_not_list_are_explained(
     monkeypatch.setattr(adapter, "simulated", 0)
     monkeypatch.setattr(tf.test, "is_built_with_gpu_support", lambda: True)
     monkeypatch.setattr(nvml, "visible", lambda: [nvml.Card(0, "H200", "GPU-0", 1, 1)])
-    monkeypatch.setattr(cuda, "refusal", lambda: told)
+    monkeypatch.setattr(cuda, "refusal", lambda: reported)
     with pytest.raises(
-        ds.DeviceNotFoundError, match=re.escape(told) if told else "cannot load CUDA .* or the driver is too old"
+        ds.DeviceNotFoundError,
+        match=re.escape(reported) if reported else "cannot load CUDA .* or the driver is too old",
     ) as caught:
         ds.zeros(3, device="gpu:0")
     assert "TensorFlow has 0 gpu devices" in str(caught.value)

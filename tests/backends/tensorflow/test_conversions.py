@@ -149,14 +149,14 @@ def test_an_import_that_changes_values_is_detected(monkeypatch):
     """If dtype or shape differ from what was lent, the slow path has the right answer."""
     true = interop.TFE_FromDlpackCapsule
     for lie in (lambda x: tf.cast(x, tf.float64), lambda x: tf.reshape(x, -1), lambda x: None):
-        told = []
+        reported = []
         monkeypatch.setattr(
             interop,
             "TFE_FromDlpackCapsule",
-            lambda c, handle, lie=lie, told=told: told.append(1) or lie(true(c, handle)),
+            lambda c, handle, lie=lie, reported=reported: reported.append(1) or lie(true(c, handle)),
         )
         x = ds.convert(PLAIN, "tensorflow", copy=False)
-        assert told
+        assert reported
         assert (x.dtype, x.shape) == (tf.float32, (2, 3))
         assert np.array_equal(x, PLAIN)
 

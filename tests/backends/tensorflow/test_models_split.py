@@ -116,12 +116,12 @@ def test_fit_trains_a_split_model(how):
         if placement is not None:
             ds.place(model, placement)
         model.fit(X, Y, batch_size=4, epochs=2, verbose=0, shuffle=False)
-        told = [model.evaluate(X, Y, verbose=0), *model.predict(X, verbose=0).ravel()]
+        reported = [model.evaluate(X, Y, verbose=0), *model.predict(X, verbose=0).ravel()]
         assert model.jit_compile == jit
         if placement is not None:
             where = {path: str(device) for path, device in ds.placement_of(model).items()}
             assert where["dense_1.kernel"] == where["optimizer.state.2.momentum"] == "gpu:1"
-        return [np.array(told), *ds.place(model, "cpu").get_weights()]
+        return [np.array(reported), *ds.place(model, "cpu").get_weights()]
 
     for a, b in zip(run(CUTS[graph]), run(None), strict=True):
         assert np.allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -87,8 +87,8 @@ def test_the_error_names_the_operator_inputs_and_the_fix():
     x, y = matrix("gpu:0"), matrix("gpu:1")
     with pytest.raises(ds.DeviceMismatchError) as caught:
         x + y
-    told = "TensorFlow's AddV2 needs its tensors on one device: input 0 is on gpu:0, input 1 is on gpu:1"
-    assert caught.value.problem == told
+    reported = "TensorFlow's AddV2 needs its tensors on one device: input 0 is on gpu:0, input 1 is on gpu:1"
+    assert caught.value.problem == reported
     assert ds.device_of(ds.place(x, "gpu:1") + y) is ds.gpu(1)
     assert "ds.place(x, 'gpu:1')" in caught.value.hint
 

@@ -450,9 +450,9 @@ for call in (lambda: ds.simulate(gpus=2), lambda: ds.memory_policy("grow")):
     try: call()
     except (ds.SimulationError, ds.AlreadyStartedError) as error: print(error)
 """
-    told = python(program, tmp_path)
-    assert "move ds.simulate(gpus=2) to the top" in told
-    assert "move ds.memory_policy('grow') to the top" in told
+    reported = python(program, tmp_path)
+    assert "move ds.simulate(gpus=2) to the top" in reported
+    assert "move ds.memory_policy('grow') to the top" in reported
 
 
 def test_a_memory_fraction_is_set_by_tensorflows_option(tmp_path):

@@ -131,8 +131,10 @@ def _of_inference():
 def is_same(x, y):
     """Return True if two tensors are the same in everything that can be queried."""
     facts = ("dtype", "shape", "layout", "requires_grad", "is_leaf")
-    told = [[getattr(each, fact) for fact in facts] + [type(each), each.is_conj(), each.is_neg()] for each in (x, y)]
-    if told[0] != told[1]:
+    reported = [
+        [getattr(each, fact) for fact in facts] + [type(each), each.is_conj(), each.is_neg()] for each in (x, y)
+    ]
+    if reported[0] != reported[1]:
         return False
     if x.layout is not torch.strided:
         return torch.equal(x.to_dense(), y.to_dense())

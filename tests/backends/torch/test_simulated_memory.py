@@ -145,10 +145,10 @@ def test_the_error_of_a_full_gpu(card):
     kept = torch.zeros(MIB, dtype=torch.uint8, device=GPU)
     with pytest.raises(torch.OutOfMemoryError) as caught:
         torch.zeros(70 * MIB, dtype=torch.uint8, device=GPU)
-    told = str(caught.value)
-    assert "gpu:1" in told
-    assert f"{70 * MIB:,}" in told
-    assert f"{3 * MIB:,}" in told
+    reported = str(caught.value)
+    assert "gpu:1" in reported
+    assert f"{70 * MIB:,}" in reported
+    assert f"{3 * MIB:,}" in reported
     assert torch.zeros(70 * MIB, dtype=torch.uint8).device.type == "cpu"  # the host continues
     del kept
 

@@ -81,9 +81,9 @@ REFUSED_BY_PYTORCH = {"attention", "lstm", "grad"}
 def test_mixed_devices_are_refused(form, other):
     with pytest.raises(RuntimeError) as caught:
         REFUSED[form](other)
-    told = str(caught.value)
-    assert "INTERNAL ASSERT" not in told
-    assert re.search(r"same device|device|is on|on sim", told), told
+    reported = str(caught.value)
+    assert "INTERNAL ASSERT" not in reported
+    assert re.search(r"same device|device|is on|on sim", reported), reported
     assert isinstance(caught.value, ds.DeviceMismatchError) is (form not in REFUSED_BY_PYTORCH)
 
 

@@ -154,11 +154,11 @@ def test_resizing_and_setting():
 @pytest.mark.parametrize("shape", [(0,), (2,), (5,), (1, 2), (3, 3)])
 def test_out_gets_the_shape_of_the_result(shape):
     out = torch.zeros(shape, device=GPU)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always")
         assert torch.mul(torch.arange(2.0, device=GPU), 3, out=out) is out
     assert out.tolist() == [0, 3]
-    assert [str(each.message)[:40] for each in told] == (
+    assert [str(each.message)[:40] for each in reported] == (
         [] if shape in ((0,), (2,)) else ["An output with one or more elements was "]
     )
 

@@ -234,9 +234,9 @@ UNSAVED: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", UNSAVED)
 def test_what_cannot_be_written_down_is_refused_and_named(name: str, path: Path) -> None:
-    tree, told = UNSAVED[name]
+    tree, reported = UNSAVED[name]
     path.write_bytes(b"before")
-    with pytest.raises((ds.ArgumentError, ds.ConversionError), match=told) as caught:
+    with pytest.raises((ds.ArgumentError, ds.ConversionError), match=reported) as caught:
         ds.save(tree, path)
     assert caught.value.hint
     assert path.read_bytes() == b"before"
@@ -281,9 +281,9 @@ UNFIT: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", UNFIT)
 def test_what_does_not_fit_is_named_and_nothing_is_read(name: str, path: Path) -> None:
-    into, told = UNFIT[name]
+    into, reported = UNFIT[name]
     ds.save(SAVED, path)
-    with ds.transfers() as log, pytest.raises(ds.CheckpointError, match=told) as caught:
+    with ds.transfers() as log, pytest.raises(ds.CheckpointError, match=reported) as caught:
         ds.load(path, into=into)
     assert log.count == 0
     assert isinstance(caught.value, ValueError)
@@ -337,8 +337,8 @@ def test_permissions_are_kept_and_a_new_file_has_the_usual_ones(path: Path) -> N
 
 
 def test_a_link_stays_a_link(path: Path, tmp_path: Path) -> None:
-    (tmp_path / "room").mkdir()
-    real = tmp_path / "room" / "real"
+    (tmp_path / "folder").mkdir()
+    real = tmp_path / "folder" / "real"
     real.write_bytes(b"")
     path.symlink_to(real)
     ds.save([3], path)

@@ -56,9 +56,9 @@ def told_of(header: dict[str, Any]) -> Any:
     return json.loads(header["__metadata__"]["devshim"])
 
 
-def retold(header: dict[str, Any], told: Any) -> dict[str, Any]:
+def retold(header: dict[str, Any], reported: Any) -> dict[str, Any]:
     """Return a header whose checksum of the metadata is correct again."""
-    text = told if isinstance(told, str) else json.dumps(told)
+    text = reported if isinstance(reported, str) else json.dumps(reported)
     header["__metadata__"] = {"devshim": text, "devshim.crc32": f"{zlib.crc32(text.encode()):08x}"}
     return header
 
@@ -163,11 +163,11 @@ def test_a_hostile_file_is_one_clear_error(name: str, path: Path) -> None:
 
 
 def changed(**entry: Any) -> Callable[[Any], Any]:
-    return lambda told: {**told, "tensors": [{**told["tensors"][0], **entry}, *told["tensors"][1:]]}
+    return lambda reported: {**reported, "tensors": [{**reported["tensors"][0], **entry}, *reported["tensors"][1:]]}
 
 
 def nodes(*table: Any) -> Callable[[Any], Any]:
-    return lambda told: {**told, "nodes": list(table)}
+    return lambda reported: {**reported, "nodes": list(table)}
 
 
 def linear(*weight: Any) -> Callable[[Any], Any]:
@@ -180,10 +180,10 @@ def linear(*weight: Any) -> Callable[[Any], Any]:
 
 LEAF = ["value", 1]
 TELLINGS: dict[str, Callable[[Any], Any]] = {
-    "no object": lambda told: [],
+    "no object": lambda reported: [],
     "no nodes": nodes(),
-    "nodes of another form": lambda told: {**told, "nodes": {"0": LEAF}},
-    "no tensors": lambda told: {key: value for key, value in told.items() if key != "tensors"},
+    "nodes of another form": lambda reported: {**reported, "nodes": {"0": LEAF}},
+    "no tensors": lambda reported: {key: value for key, value in reported.items() if key != "tensors"},
     "another dtype": changed(dtype="int32"),
     "another shape": changed(shape=[3, 2]),
     "an object's dtype": changed(dtype="finfo"),
@@ -193,7 +193,7 @@ TELLINGS: dict[str, Callable[[Any], Any]] = {
     "a size that is none": changed(shape=[2.0, 3]),
     "a checksum that is none": changed(crc32=None),
     "another name": changed(name="../../etc/passwd"),
-    "a tensor told twice": lambda told: {**told, "tensors": [*told["tensors"], told["tensors"][0]]},
+    "a tensor told twice": lambda reported: {**reported, "tensors": [*reported["tensors"], reported["tensors"][0]]},
     "a node of no kind": nodes([]),
     "a node that is a number": nodes(7),
     "an unknown kind": nodes(["pickle", "cos"]),
@@ -465,8 +465,8 @@ def test_a_writer_removes_what_the_killed_left_and_not_what_another_writes(path:
             writer.communicate()
         ds.save([1], path)
         assert len(left(path)) == 2, "of the slow writer, and of the other file"
-        told, _ = slow.communicate(b"\n")
-        assert slow.returncode == 0, told
+        reported, _ = slow.communicate(b"\n")
+        assert slow.returncode == 0, reported
     finally:
         for writer in (slow, killed, other):
             writer.kill()
@@ -518,7 +518,7 @@ def test_a_folder_that_cannot_be_listed_can_be_saved_into(path: Path, monkeypatc
 
 def test_a_full_disk_leaves_the_file_and_nothing_beside_it(path: Path, python: Callable[..., str]) -> None:
     ds.save([1], path)
-    told = python(
+    reported = python(
         f"""
         import resource, numpy as np, devshim as ds
         ds.use("numpy")
@@ -529,7 +529,7 @@ def test_a_full_disk_leaves_the_file_and_nothing_beside_it(path: Path, python: C
             print(type(error.__cause__).__name__, error)
         """
     )
-    assert "cannot be written" in told
+    assert "cannot be written" in reported
     assert ds.load(path) == [1]
     assert os.listdir(path.parent) == [path.name]
 
@@ -573,6 +573,6 @@ def test_file_and_folder_are_flushed_in_the_right_order(path: Path, monkeypatch:
 def test_another_program_can_read_what_is_there(path: Path) -> None:
     ds.save(TREE, path)
     with safe_open(path, framework="np") as file:
-        told = json.loads(file.metadata()["devshim"])
-    assert told["frameworks"] == {"numpy": np.__version__}
-    assert [entry["device"] for entry in told["tensors"]] == ["cpu"] * 3
+        reported = json.loads(file.metadata()["devshim"])
+    assert reported["frameworks"] == {"numpy": np.__version__}
+    assert [entry["device"] for entry in reported["tensors"]] == ["cpu"] * 3

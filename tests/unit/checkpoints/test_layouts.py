@@ -131,8 +131,8 @@ def filled(
     """Return what each leaf of a model gets from a file."""
     backend = Toy(mine, held)
     tensors = {path: StoredTensor(path, str(array.dtype), array.shape, 0) for path, array in arrays.items()}
-    told = [{"kind": theirs.kind, "path": theirs.path, "weights": theirs.weights, "facts": theirs.settings}]
-    stored = StoredObject(by, by.title(), "Model", {p: ("parameter", t) for p, t in tensors.items()}, told, None)
+    reported = [{"kind": theirs.kind, "path": theirs.path, "weights": theirs.weights, "facts": theirs.settings}]
+    stored = StoredObject(by, by.title(), "Model", {p: ("parameter", t) for p, t in tensors.items()}, reported, None)
     leaves = {path: Leaf(path, "parameter", lambda x=x: x, SimpleNamespace, x) for path, x in held.items()}
     found = by_layers(backend, object(), stored, "it", leaves)  # type: ignore[arg-type]
     return {path: source.values(lambda tensor: arrays[tensor.name]) for path, source in found.items()}

@@ -317,7 +317,7 @@ def longer(model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         (less, r"it also has '0.bias'"),
         (more, r"the file lacks '2.weight'"),
@@ -326,12 +326,12 @@ def longer(model: Any) -> None:
         (lambda model: (model.parameters.clear(), model.layers.clear()), "build it first"),
     ],
 )
-def test_another_model_is_refused_leaf_by_name(change: Any, told: str, first: Any, path: Path) -> None:
+def test_another_model_is_refused_leaf_by_name(change: Any, reported: str, first: Any, path: Path) -> None:
     ds.save(net(first), path)
     model = net(first, CPU, 0)
     change(model)
     before = state(model)
-    with ds.transfers() as log, pytest.raises(ds.CheckpointError, match=told):
+    with ds.transfers() as log, pytest.raises(ds.CheckpointError, match=reported):
         ds.load(path, into=model)
     assert log.count == 0
     assert state(model) == before
@@ -339,12 +339,12 @@ def test_another_model_is_refused_leaf_by_name(change: Any, told: str, first: An
 
 def test_something_else_is_refused(first: Any, path: Path) -> None:
     ds.save({"net": net(first), "n": 3}, path)
-    for into, told in (
+    for into, reported in (
         ({"net": 3, "n": 3}, r"at \['net'\] 3 would be replaced by a Model of Fakeframe"),
         ({"net": np.ones(3), "n": 3}, r"at \['net'\] a tensor would be replaced by a Model"),
         ({"net": None, "n": net(first)}, r"at \['n'\] a Model would be replaced by an int"),
     ):
-        with pytest.raises(ds.CheckpointError, match=told):
+        with pytest.raises(ds.CheckpointError, match=reported):
             ds.load(path, into=into)
 
 
@@ -455,11 +455,11 @@ def unknown(model: Any) -> Any:
 
 @pytest.mark.parametrize("name", UNLIKE)
 def test_a_mismatch_names_the_layers(name: str, first: Any, second: Any, path: Path) -> None:
-    make, told = UNLIKE[name]
+    make, reported = UNLIKE[name]
     ds.save(net(first), path)
     model = make(second)
     before = state(model)
-    with ds.transfers() as log, pytest.raises(ds.CheckpointError, match=told) as caught:
+    with ds.transfers() as log, pytest.raises(ds.CheckpointError, match=reported) as caught:
         ds.load(path, into=model)
     assert log.count == 0
     assert caught.value.hint

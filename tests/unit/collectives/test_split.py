@@ -198,8 +198,8 @@ WRONG_SPLITS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize("name", WRONG_SPLITS)
 def test_what_makes_no_sense_is_refused_and_named(name: str) -> None:
-    call, error, told = WRONG_SPLITS[name]
-    with ds.transfers() as log, pytest.raises(error, match=told) as caught:
+    call, error, reported = WRONG_SPLITS[name]
+    with ds.transfers() as log, pytest.raises(error, match=reported) as caught:
         call()
     assert log.count == 0
     assert caught.value.hint  # type: ignore[attr-defined]
@@ -382,8 +382,8 @@ def half_tied() -> list[Any]:
 
 @pytest.mark.parametrize("name", WRONG_REDUCTIONS)
 def test_what_cannot_be_reduced_is_refused_and_named(name: str) -> None:
-    call, told = WRONG_REDUCTIONS[name]
-    with ds.transfers() as log, pytest.raises(ds.ArgumentError, match=told):
+    call, reported = WRONG_REDUCTIONS[name]
+    with ds.transfers() as log, pytest.raises(ds.ArgumentError, match=reported):
         call()
     assert log.count == 0
 

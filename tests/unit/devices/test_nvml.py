@@ -137,14 +137,14 @@ def test_no_card(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [(NVMLError_LibraryNotFound(), "no NVIDIA driver is installed"), (NVMLError("Unknown"), "Unknown")],
 )
-def test_no_driver(driver: Driver, error: Exception, told: str) -> None:
+def test_no_driver(driver: Driver, error: Exception, reported: str) -> None:
     driver.absent = error
     assert nvml.cards() == []
     assert nvml.driver_version() is None
-    assert told in nvml.why_none()
+    assert reported in nvml.why_none()
 
 
 def test_no_nvidia_ml_py(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_unlike_cards_are_known_only_in_the_drivers_order(three: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("value", "count", "told"),
+    ("value", "count", "reported"),
     [
         ("1", 1, "CUDA_VISIBLE_DEVICES='1' hides 2 of 3 GPUs"),
         ("", 0, "CUDA_VISIBLE_DEVICES='' hides 3 of 3 GPUs"),
@@ -234,11 +234,11 @@ def test_unlike_cards_are_known_only_in_the_drivers_order(three: pytest.MonkeyPa
         ("0,1,2", 0, "it is the driver's own words"),
     ],
 )
-def test_why_there_are_no_more(three: pytest.MonkeyPatch, value: str | None, count: int, told: str) -> None:
+def test_why_there_are_no_more(three: pytest.MonkeyPatch, value: str | None, count: int, reported: str) -> None:
     three.setattr(nvml, "why_none", lambda: "it is the driver's own words")
     if value is not None:
         three.setenv("CUDA_VISIBLE_DEVICES", value)
-    assert nvml.why_not(count) == told
+    assert nvml.why_not(count) == reported
 
 
 def test_whether_cuda_has_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,8 +138,8 @@ def test_a_mismatch_names_each_argument_its_device_and_the_line_that_mends_it(ca
     a, b, c = ds.zeros(1), ds.zeros(1, device="gpu:1"), ds.zeros(1, device="gpu:1")
     with pytest.raises(ds.DeviceMismatchError) as caught:
         ds.require_same_device(a=a, b=b, c={"deep": [c]})
-    for told in ("a is on cpu", "b is on gpu:1", "c['deep'][0] is on gpu:1"):
-        assert told in caught.value.problem
+    for reported in ("a is on cpu", "b is on gpu:1", "c['deep'][0] is on gpu:1"):
+        assert reported in caught.value.problem
     assert caught.value.hint == "a = ds.place(a, 'gpu:1')"
     exec(caught.value.hint, {"ds": ds}, found := {"a": a})
     assert ds.require_same_device(a=found["a"], b=b) is ds.gpu(1)
@@ -182,10 +182,10 @@ def test_the_hint_does_not_repeat_the_message(name: str, cards: object) -> None:
     """Most words of a hint are not those of its message: it says what to type, and does not repeat what is true."""
     with pytest.raises(ds.DevshimError) as caught:
         REFUSED[name][1](np.zeros(2))
-    said, hint = (
+    output, hint = (
         set(re.findall(r"[a-z]{4,}", str(text).lower())) for text in (caught.value.problem, caught.value.hint)
     )
-    assert len(said & hint) <= 0.7 * len(hint), (caught.value.problem, caught.value.hint)
+    assert len(output & hint) <= 0.7 * len(hint), (caught.value.problem, caught.value.hint)
 
 
 # ---------------------------------------------------------------------- an adapter's errors
@@ -232,8 +232,8 @@ def test_an_adapters_error_survives_pickling(module: str, framework: str, monkey
 
 def test_an_error_made_again_from_a_longer_text_has_its_hint() -> None:
     """Keras adds the layer to an error's text, prints the error itself in bold, and makes one of the same class."""
-    told = str(errors.DeviceNotFoundError("gpu:7 is not there", "use gpu:0"))
-    text = f"Exception encountered when calling Dense.call().\n\n\x1b[1m{told}\x1b[0m\n\nArguments received:\n  x=1"
+    reported = str(errors.DeviceNotFoundError("gpu:7 is not there", "use gpu:0"))
+    text = f"Exception encountered when calling Dense.call().\n\n\x1b[1m{reported}\x1b[0m\n\nArguments received:\n  x=1"
     again = errors.DeviceNotFoundError(text)
     assert str(again) == text
     assert again.hint == "use gpu:0"

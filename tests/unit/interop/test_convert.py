@@ -292,8 +292,8 @@ def test_what_nothing_carries_is_refused(unknown_to_numpy: Any, fake: Any, monke
         raise ds.ConversionError("it has no DLPack")
 
     monkeypatch.setattr(type(fake), "to_dlpack", to_dlpack)
-    told = "neither NumPy nor DLPack carries bfloat16 from Fakeframe to NumPy: it has no DLPack"
-    with pytest.raises(ds.ConversionError, match=told) as caught:
+    reported = "neither NumPy nor DLPack carries bfloat16 from Fakeframe to NumPy: it has no DLPack"
+    with pytest.raises(ds.ConversionError, match=reported) as caught:
         ds.convert(unknown_to_numpy, "numpy", copy=True)
     assert caught.value.hint == "pip install ml_dtypes"
 

@@ -231,8 +231,8 @@ def test_a_balanced_plan_cuts_between_blocks(frame: Any, model: Any) -> None:
 
 
 def test_a_block_that_fits_nowhere_is_opened(frame: Any, model: Any) -> None:
-    room = 2 * 64 * 4 + 4
-    plan = ds.Placement.balanced(model, [G0, G1], [room + 256, 300])
+    folder = 2 * 64 * 4 + 4
+    plan = ds.Placement.balanced(model, [G0, G1], [folder + 256, 300])
     assert plan["a.weight"] is plan["a.bias"] is plan["b.0.weight"] is G0
     assert plan["b.1.weight"] is plan["count"] is G1
     with pytest.raises(ds.OutOfMemoryError, match="gpu:0: 10, gpu:1: 10 bytes"):  # the free memory

@@ -271,15 +271,15 @@ def test_the_table() -> None:
         for _ in range(3):
             there()
         ds.place(np.zeros(2**18), 1)
-    told = repr(log)
-    first = told.splitlines()[1].split()
+    reported = repr(log)
+    first = reported.splitlines()[1].split()
     assert first[:7] == ["cpu", "gpu:1", "(simulated)", "1", "1", "2.0", "MiB"], "the largest first"
-    assert "test_ledger.py:" in told
-    assert told.splitlines()[-1].split()[:5] == ["all", "4", "4", "2.0", "MiB"]
+    assert "test_ledger.py:" in reported
+    assert reported.splitlines()[-1].split()[:5] == ["all", "4", "4", "2.0", "MiB"]
     with ds.transfers() as host:
         ds.from_numpy(HOST)
     assert "simulated" not in repr(host)
-    assert str(log) == f"{log}" == told
+    assert str(log) == f"{log}" == reported
     assert [record.simulated for record in (*log.records, *host.records)] == [True] * 4 + [False]
 
 

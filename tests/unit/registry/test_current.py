@@ -129,7 +129,7 @@ def test_a_block_left_in_another_context_does_no_harm(fake: object) -> None:
 
 
 def test_the_one_framework_installed_is_taken(python: Any, package: Any) -> None:
-    room = package("jax", "raise RuntimeError('imported too early')")
+    folder = package("jax", "raise RuntimeError('imported too early')")
     python(
         """
         import devshim as ds
@@ -141,13 +141,13 @@ def test_the_one_framework_installed_is_taken(python: Any, package: Any) -> None
         else:
             raise SystemExit("NumPy was taken")
         """,
-        room,
+        folder,
     )
 
 
 def test_several_and_none_chosen_lists_them(python: Any, package: Any) -> None:
     package("torch", "raise RuntimeError('imported too early')")
-    room = package("jax", "raise RuntimeError('imported too early')")
+    folder = package("jax", "raise RuntimeError('imported too early')")
     python(
         """
         import devshim as ds
@@ -164,7 +164,7 @@ def test_several_and_none_chosen_lists_them(python: Any, package: Any) -> None:
         ds.use("numpy")
         assert ds.device_count() == 0
         """,
-        room,
+        folder,
     )
 
 
@@ -178,7 +178,7 @@ def test_numpy_alone_is_taken(python: Any) -> None:
 
 def test_backends_tells_versions_without_importing(python: Any, package: Any, distribution: Any) -> None:
     package("torch", "raise RuntimeError('imported too early')")
-    room = distribution("torch", "")
+    folder = distribution("torch", "")
     python(
         """
         import devshim as ds
@@ -189,7 +189,7 @@ def test_backends_tells_versions_without_importing(python: Any, package: Any, di
         info = ds.backends()["numpy"]
         assert (info.version, info.imported) == (numpy.__version__, True)
         """,
-        room,
+        folder,
     )
 
 

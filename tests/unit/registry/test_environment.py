@@ -91,15 +91,15 @@ def test_it_is_said_once_and_at_the_users_line(python: Callable[..., str]) -> No
 
 
 def test_a_misspelt_backend_is_said_before_none_is_found(python: Callable[..., str]) -> None:
-    said = python("import devshim as ds; ds.zeros(1); raise SystemExit(1)", fails=True, DEVSHIM_BACKND="numpy")
-    assert "did you mean DEVSHIM_BACKEND?" in said
+    output = python("import devshim as ds; ds.zeros(1); raise SystemExit(1)", fails=True, DEVSHIM_BACKND="numpy")
+    assert "did you mean DEVSHIM_BACKEND?" in output
 
 
 @pytest.mark.parametrize("value", ["two", "-1", "65", "1.5", "\u0662", "1_0", "+2", "0x2", "\uff12", "9" * 5000])
 def test_a_count_that_is_none(value: str, python: Callable[..., str]) -> None:
-    said = python("import devshim as ds; ds.device_count()", fails=True, DEVSHIM_SIMULATE_GPUS=value)
-    assert "ArgumentError: DEVSHIM_SIMULATE_GPUS is " in said
-    assert said.rstrip().endswith("and it must be 0 to 64\n\nHint: set DEVSHIM_SIMULATE_GPUS=2")
+    output = python("import devshim as ds; ds.device_count()", fails=True, DEVSHIM_SIMULATE_GPUS=value)
+    assert "ArgumentError: DEVSHIM_SIMULATE_GPUS is " in output
+    assert output.rstrip().endswith("and it must be 0 to 64\n\nHint: set DEVSHIM_SIMULATE_GPUS=2")
     with pytest.raises(ds.ArgumentError, match="it must be 0 to 64"):
         ds.simulate(value)  # type: ignore[arg-type]
 
@@ -122,9 +122,9 @@ def test_an_amount_of_memory_that_is_none(value: str, monkeypatch: pytest.Monkey
         ds.simulate(1, value)
     with monkeypatch.context() as patch:
         patch.setenv("DEVSHIM_SIMULATE_MEMORY", value)
-        (said,) = environment.unread()
-        assert said.startswith("DEVSHIM_SIMULATE_MEMORY is ")
-        assert said.endswith("it has no effect while DEVSHIM_SIMULATE_GPUS is not set")
+        (output,) = environment.unread()
+        assert output.startswith("DEVSHIM_SIMULATE_MEMORY is ")
+        assert output.endswith("it has no effect while DEVSHIM_SIMULATE_GPUS is not set")
         patch.setenv("DEVSHIM_SIMULATE_GPUS", "2")
         assert list(environment.unread()) == []
         patch.setattr(simulation_request, "asked", None)
@@ -186,10 +186,10 @@ def test_no_variable_of_the_tests_is_unread() -> None:
     ],
 )
 def test_what_is_wrong_with_a_value_is_one_sentence(name: str, value: str, problem: str | None) -> None:
-    told = current.problem_of(name, value)
+    reported = current.problem_of(name, value)
     if problem is None:
-        assert told is None
+        assert reported is None
     else:
-        assert told is not None
-        assert problem in told
-        assert "Hint" not in told
+        assert reported is not None
+        assert problem in reported
+        assert "Hint" not in reported

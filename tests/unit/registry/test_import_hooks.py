@@ -37,9 +37,9 @@ class Around:
 def around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Around]:
     """Yield a framework called `needyframe` whose import needs a context manager around it."""
     found = Around()
-    room = ModuleType("importing")
-    room.around = found  # type: ignore[attr-defined]
-    monkeypatch.setattr(import_hooks, "importing", lambda name: room)
+    folder = ModuleType("importing")
+    folder.around = found  # type: ignore[attr-defined]
+    monkeypatch.setattr(import_hooks, "importing", lambda name: folder)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.syspath_prepend(str(tmp_path / "fakes"))
     import_hooks.install("needyframe")
@@ -68,8 +68,8 @@ def test_simulated_cards_are_announced_only_where_they_are_asked_for(
     around: Around, package: Any, monkeypatch: pytest.MonkeyPatch, asked: int
 ) -> None:
     announced = Around()
-    room = import_hooks.importing("needyframe")
-    room.simulating = announced  # type: ignore[union-attr]
+    folder = import_hooks.importing("needyframe")
+    folder.simulating = announced  # type: ignore[union-attr]
     monkeypatch.setenv("DEVSHIM_SIMULATE_GPUS", str(asked))
     package("needyframe", "value = 3")
     assert bring_in().value == 3
@@ -89,11 +89,11 @@ def test_looking_is_not_importing(around: Around, package: Any) -> None:
 
 
 def test_an_error_passes_through_and_the_next_try_is_a_new_one(around: Around, package: Any) -> None:
-    room = package("needyframe", "raise OSError('libfoo.so')")
+    folder = package("needyframe", "raise OSError('libfoo.so')")
     with pytest.raises(OSError, match=r"libfoo\.so"):
         bring_in()
     assert "needyframe" not in sys.modules
-    (room / "needyframe" / "__init__.py").write_text("value = 'mended'", encoding="utf-8")
+    (folder / "needyframe" / "__init__.py").write_text("value = 'mended'", encoding="utf-8")
     sys.path_importer_cache.clear()
     assert bring_in().value == "mended"
     assert around.events == ["in", "OSError", "out", "in", "out"]
@@ -103,12 +103,12 @@ def test_the_finder_of_an_editable_installation_is_asked(around: Around, package
     """Such a framework is not on the path; its own finder knows where it is."""
     from importlib.util import spec_from_file_location
 
-    room = package("elsewhere.py", "value = 'editable'")
+    folder = package("elsewhere.py", "value = 'editable'")
 
     class Editable:
         @staticmethod
         def find_spec(name: str, path: object = None, target: object = None) -> Any:
-            return spec_from_file_location(name, room / "elsewhere.py") if name == "needyframe" else None
+            return spec_from_file_location(name, folder / "elsewhere.py") if name == "needyframe" else None
 
     sys.meta_path.append(Editable)  # type: ignore[arg-type]
     assert bring_in().value == "editable"

@@ -29,7 +29,7 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_install_is_broken_with_its_own_traceback(case: str, python: Any, package: Any) -> None:
     source, told = BROKEN[case]
-    said = python(
+    output = python(
         """
         import devshim as ds
         assert "torch" in ds.backends()
@@ -47,15 +47,15 @@ def test_a_broken_install_is_broken_with_its_own_traceback(case: str, python: An
         """,
         package("torch", source),
     )
-    assert told in said
+    assert told in output
 
 
 @pytest.mark.parametrize("why", ["nothing there", "blocked", "a folder", "an imported folder"])
 def test_missing_is_missing(why: str, python: Any, tmp_path: Path) -> None:
-    (tmp_path / "room").mkdir()
+    (tmp_path / "folder").mkdir()
     if "folder" in why:
-        (tmp_path / "room" / "mxnet").mkdir()
-        (tmp_path / "room" / "mxnet" / "data.txt").touch()
+        (tmp_path / "folder" / "mxnet").mkdir()
+        (tmp_path / "folder" / "mxnet" / "data.txt").touch()
     prepare = {"blocked": "sys.modules['mxnet'] = None", "an imported folder": "import mxnet"}.get(why, "")
     python(
         f"""
@@ -72,7 +72,7 @@ def test_missing_is_missing(why: str, python: Any, tmp_path: Path) -> None:
             else:
                 raise SystemExit("found")
         """,
-        tmp_path / "room",
+        tmp_path / "folder",
     )
 
 
@@ -120,15 +120,15 @@ print("refused")
 
 
 def test_two_claimants_of_a_name_are_refused_by_name(python: Any, package: Any, distribution: Any) -> None:
-    room = package("toyframe.py", "")
+    folder = package("toyframe.py", "")
     distribution("first", "toyframe = first_adapter:Backend")
     distribution("second", "toyframe = second_adapter:Backend")
-    assert "refused" in python(CLAIM.replace("NAME", "toyframe").replace("SECOND", "second"), room)
+    assert "refused" in python(CLAIM.replace("NAME", "toyframe").replace("SECOND", "second"), folder)
 
 
 def test_a_claimant_of_a_name_of_ours_is_refused(python: Any, distribution: Any) -> None:
-    room = distribution("first", "numpy = first_adapter:Backend")
-    assert "refused" in python(CLAIM.replace("NAME", "numpy").replace("SECOND", "devshim itself"), room)
+    folder = distribution("first", "numpy = first_adapter:Backend")
+    assert "refused" in python(CLAIM.replace("NAME", "numpy").replace("SECOND", "devshim itself"), folder)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_a_third_partys_defect_is_told_as_such(
 ) -> None:
     package("toyframe.py", "")
     package("toyframe_devshim.py", source)
-    room = distribution("toys", "toyframe = toyframe_devshim:Backend")
-    said = python(
+    folder = distribution("toys", "toyframe = toyframe_devshim:Backend")
+    output = python(
         """
         import devshim as ds
         ds.use("toyframe")
@@ -156,9 +156,9 @@ def test_a_third_partys_defect_is_told_as_such(
         except ds.BackendBrokenError as error:
             print(error)
         """,
-        room,
+        folder,
     )
-    assert told in said
+    assert told in output
 
 
 def test_capitals_and_extras_in_an_entry_point(python: Any, package: Any, distribution: Any) -> None:
@@ -171,8 +171,8 @@ def test_capitals_and_extras_in_an_entry_point(python: Any, package: Any, distri
             name = "ToyFrame"
         """,
     )
-    room = distribution("toys", "ToyFrame = toy_adapter:Backend [more]")
-    python("import devshim as ds; ds.use('ToyFrame'); ds.zeros(2); assert 'ToyFrame' in ds.backends()", room)
+    folder = distribution("toys", "ToyFrame = toy_adapter:Backend [more]")
+    python("import devshim as ds; ds.use('ToyFrame'); ds.zeros(2); assert 'ToyFrame' in ds.backends()", folder)
 
 
 @pytest.mark.slow

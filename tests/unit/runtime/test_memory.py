@@ -370,9 +370,9 @@ def test_amd_cards_are_numbered_as_asked() -> None:
 def test_simulated_gpus_in_use_cannot_be_hidden() -> None:
     ds.simulate(2)
     x = ds.zeros(4, device="gpu:1")
-    told = r"came too late: NumPy has already made a tensor on gpu:1, which is simulated"
+    reported = r"came too late: NumPy has already made a tensor on gpu:1, which is simulated"
     for wanted in ([0], None):
-        with pytest.raises(ds.AlreadyStartedError, match=told):
+        with pytest.raises(ds.AlreadyStartedError, match=reported):
             ds.set_visible_devices(wanted)
     assert ds.device_count() == 2
     assert ds.device_of(x) is ds.gpu(1)
@@ -398,10 +398,10 @@ def test_gpus_that_are_simulated_again_are_all_shown() -> None:
     assert ds.device_count() == 4
 
 
-@pytest.mark.parametrize(("gpus", "told"), [(1, "1 is visible: devshim simulates 1"), (2, "2 are visible")])
-def test_a_simulated_gpu_that_is_not_there_cannot_be_shown(gpus: int, told: str) -> None:
+@pytest.mark.parametrize(("gpus", "reported"), [(1, "1 is visible: devshim simulates 1"), (2, "2 are visible")])
+def test_a_simulated_gpu_that_is_not_there_cannot_be_shown(gpus: int, reported: str) -> None:
     ds.simulate(gpus)
-    with pytest.raises(ds.DeviceNotFoundError, match=f"asks for gpu:{gpus}, and {told}"):
+    with pytest.raises(ds.DeviceNotFoundError, match=f"asks for gpu:{gpus}, and {reported}"):
         ds.set_visible_devices([0, gpus])
     assert ds.device_count() == gpus
     ds.set_visible_devices([gpus - 1])

@@ -45,7 +45,7 @@ def test_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_log_is_told_where_the_environment_asks_too(python: Any) -> None:
-    told = python(
+    reported = python(
         """
         import logging, sys
         logging.basicConfig(level="INFO", stream=sys.stdout)
@@ -54,7 +54,7 @@ def test_the_log_is_told_where_the_environment_asks_too(python: Any) -> None:
         """,
         DEVSHIM_SIMULATE_GPUS="1",
     )
-    assert told == "INFO:devshim:NumPy shows 1 simulated GPU, computed on the CPU\n"
+    assert reported == "INFO:devshim:NumPy shows 1 simulated GPU, computed on the CPU\n"
 
 
 def test_as_a_block() -> None:
@@ -138,13 +138,13 @@ def test_by_the_environment(python: Any) -> None:
 
 @pytest.mark.parametrize(("gpus", "memory"), [("two", "1GiB"), ("-1", ""), ("2", "lots")])
 def test_nonsense_in_the_environment_is_named(gpus: str, memory: str, python: Any) -> None:
-    said = python(
+    output = python(
         "import devshim as ds; ds.device_count()",
         fails=True,
         DEVSHIM_SIMULATE_GPUS=gpus,
         DEVSHIM_SIMULATE_MEMORY=memory,
     )
-    assert re.search(r"ArgumentError: DEVSHIM_SIMULATE_(GPUS|MEMORY) is '", said)
+    assert re.search(r"ArgumentError: DEVSHIM_SIMULATE_(GPUS|MEMORY) is '", output)
 
 
 def test_an_empty_variable_is_none(python: Any) -> None:

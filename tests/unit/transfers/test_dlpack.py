@@ -54,7 +54,7 @@ def steps(array: np.ndarray) -> tuple[int, ...]:
     return tuple(step // array.itemsize for step in array.strides)
 
 
-def said(offered: dlpack.TensorInfo) -> tuple[object, ...]:
+def output(offered: dlpack.TensorInfo) -> tuple[object, ...]:
     return (offered.device, offered.dtype, offered.shape, offered.strides, offered.address)
 
 
@@ -70,7 +70,7 @@ NUMPY = np.lib.NumpyVersion(np.__version__)
 def test_a_capsule_made_by_hand(layout: str, versioned: bool) -> None:
     array = LAYOUTS[layout]
     offered = Made(array, versioned).read()
-    assert said(offered) == true(array)
+    assert output(offered) == true(array)
     assert offered.read_only is (False if versioned else None)
     assert offered.is_contiguous == array.flags.c_contiguous
     assert offered.has_negative_strides == layout.startswith("backwards")
@@ -83,7 +83,7 @@ def test_numpys_own_capsule(layout: str) -> None:
     if array.flags.c_contiguous:  # NumPy 1 leaves such strides out, so those of C order are reported
         assert offered.is_contiguous
         offered = offered._replace(strides=steps(array))
-    assert said(offered) == true(array)
+    assert output(offered) == true(array)
 
 
 if NUMPY >= "2.1.0":
@@ -93,7 +93,7 @@ if NUMPY >= "2.1.0":
         array = np.arange(6.0).reshape(2, 3).T
         array.flags.writeable = not frozen
         offered = dlpack.read(array.__dlpack__(max_version=(1, 0)), versioned=True)
-        assert said(offered) == true(array)
+        assert output(offered) == true(array)
         assert offered.read_only is frozen
 
 
@@ -261,7 +261,7 @@ def test_a_checked_producer_shows_its_capsules_first() -> None:
     shared = np.from_dlpack(dlpack.Exporter((1, 0), lambda stream: checked.__dlpack__(stream=stream)))
     array[0] = 7
     assert shared[0] == 7
-    assert said(seen[0]) == true(array)
+    assert output(seen[0]) == true(array)
     with pytest.raises(TypeError, match="max_version"):  # a newer consumer must learn that the producer is older
         checked.__dlpack__(max_version=(1, 0))
 

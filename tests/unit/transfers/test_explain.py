@@ -29,9 +29,9 @@ def test_lines_are_recorded_and_printed(cards: object, capsys: pytest.CaptureFix
 
 def test_elsewhere_or_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
     file = io.StringIO()
-    with ds.explain(file=file) as told, ds.explain(file=None) as silent:
+    with ds.explain(file=file) as reported, ds.explain(file=None) as silent:
         ds.ones(1)
-    assert told == silent == file.getvalue().splitlines() == ["np.ones((1,))"]
+    assert reported == silent == file.getvalue().splitlines() == ["np.ones((1,))"]
     assert capsys.readouterr().out == ""
 
 

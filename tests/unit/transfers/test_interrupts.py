@@ -49,9 +49,9 @@ print("after")
 
 
 @pytest.mark.parametrize(
-    ("handler", "code", "told"), [("SIG_DFL", -signal.SIGINT, "inside\n"), ("SIG_IGN", 0, "inside\nafter\n")]
+    ("handler", "code", "reported"), [("SIG_DFL", -signal.SIGINT, "inside\n"), ("SIG_IGN", 0, "inside\nafter\n")]
 )
-def test_so_it_does_where_nothing_of_pythons_handles_it(handler: str, code: int, told: str) -> None:
+def test_so_it_does_where_nothing_of_pythons_handles_it(handler: str, code: int, reported: str) -> None:
     command = [sys.executable, "-u", "-c", CODE.format(handler=handler)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (code, told), done.stderr
+    assert (done.returncode, done.stdout) == (code, reported), done.stderr
