@@ -61,7 +61,7 @@ def test_the_ini_file_may_ask(project: Any, pytester: Any, line: str, arguments:
 def test_a_backend_that_is_asked_for_and_missing_is_a_failure(project: Any) -> None:
     done = project(WHERE, "--devshim-backends=ghostframe,numpy", "-v")
     assert outcomes(done) == {"test_where[ghostframe]": "ERROR", "test_where[numpy]": "PASSED"}
-    done.stdout.fnmatch_lines(["*asked for and cannot be tested*", "*ghostframe is not installed*"])
+    done.stdout.fnmatch_lines(["*was requested, but cannot be tested*", "*ghostframe is not installed*"])
     assert done.ret == 1
 
 
