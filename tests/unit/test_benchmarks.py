@@ -104,7 +104,7 @@ def test_statements_are_timed_by_turns_and_who_goes_first_changes(rounds: int) -
             target(*args)
 
     benchmark = SimpleNamespace(extra_info={}, pedantic=pedantic)
-    ways = {name: f"told({name!r})" for name in ("ours", "native", "peer")}
+    ways = {name: f"reported({name!r})" for name in ("ours", "native", "peer")}
     times = interleaved(benchmark, ways, {"reported": lambda name: order[-1:] == [name] or order.append(name)}, rounds)
     once, again = ["native", "peer", "ours"], ["ours", "peer", "native"]
     expected = [name for i in range(rounds) for name in (again if i % 2 else once)]
