@@ -44,11 +44,11 @@ def by_layers(
     """
     mine = [layer for layer in backend.layers(obj) if layer.weights]
     theirs = [layer for layer in stored.layers if layer["weights"]]
-    metadata = f"the file's {len(theirs)} layers are {_layers(theirs)}; the model's {len(mine)} are " + _layers(
+    layer_lists = f"the file's {len(theirs)} layers are {_layers(theirs)}; the model's {len(mine)} are " + _layers(
         [{"kind": layer.kind, "path": layer.path} for layer in mine]
     )
     if len(mine) != len(theirs):
-        msg = f"the file does not fit {what}: {metadata}"
+        msg = f"the file does not fit {what}: {layer_lists}"
         raise CheckpointError(
             msg,
             "build the model like the one that was saved; ds.load(path) returns the tensors alone",
@@ -68,7 +68,7 @@ def by_layers(
         if difference is not None:
             msg = (
                 f"the file does not fit {what}: its {show(ours.path)} ({ours.kind}) would get {show(other['path'])} "
-                f"({show(other['kind'])}) of {stored.title}, and {difference}; {metadata}"
+                f"({show(other['kind'])}) of {stored.title}, and {difference}; {layer_lists}"
             )
             raise CheckpointError(msg, hint)
     sources = {path: _source(backend, leaves[path], terms) for path, terms in found.items()}
@@ -123,14 +123,15 @@ def _form_difference(backend: Backend, role: str, tensor: StoredTensor, term: Te
 
 def _require_covered(leaves: Mapping[str, Leaf], found: Mapping[str, Source], unused: set[str], what: str) -> None:
     """Refuse a parameter that would not be filled, or only in part."""
-    filled = {path for path, source in found.items() if _is_model_or_optimizer(source)} | unused
+    filled = {path for path, source in found.items() if _fills_leaf(source)} | unused
     lacking = [path for path, leaf in leaves.items() if leaf.kind == "parameter" and path not in filled]
     if lacking:
         msg = f"the file does not fit {what}: no layer that devshim knows on both frameworks has {name_some(lacking)}"
         raise CheckpointError(msg, _BY_HAND)
 
 
-def _is_model_or_optimizer(source: Source) -> bool:
+def _fills_leaf(source: Source) -> bool:
+    """Return True if the terms of a source fill the whole leaf."""
     parts = {term.mine.part for _, term in source.terms if term.mine.part is not None}
     return not parts or sum(stop - start for start, stop in parts) == math.prod(source.shape)
 

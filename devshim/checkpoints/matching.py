@@ -94,13 +94,13 @@ def _weights(kinds: Mapping[str, str]) -> set[str]:
 def _names_mismatch(leaves: Mapping[str, Any], stored: StoredObject, what: str) -> CheckpointError:
     missing = [path for path in leaves if path not in stored.leaves]
     more = [path for path in stored.leaves if path not in leaves]
-    metadata = [
+    differences = [
         f"the file lacks {name_some(missing)}" if missing else "",
         f"it also has {name_some(more)}" if more else "",
     ]
     unbuilt = "" if leaves else "; the model has no weights yet: build it first"
     return CheckpointError(
-        f"the file does not fit {what}: {' and '.join(filter(None, metadata))}{unbuilt}",
+        f"the file does not fit {what}: {' and '.join(filter(None, differences))}{unbuilt}",
         "load it into an object like the saved one, or without `into` to get its tensors by name",
     )
 

@@ -35,7 +35,7 @@ class Contents:
 
     def __init__(self, file: Opened) -> None:
         self._file = file
-        self._told = file.metadata
+        self._metadata = file.metadata
         self.found: list[tuple[Any, Cell]]
         self.tree: Any
         if file.metadata is None:
@@ -63,9 +63,9 @@ class Contents:
 
     def built(self, made: Mapping[int, Any]) -> Any:
         """Return the tree with each stored object replaced by the object that has its id in ``made``."""
-        if self._told is None:
+        if self._metadata is None:
             return {name: made[id(tensor)] for name, tensor in self.tree.items()}
-        return decoded(self._told["nodes"], lambda node: made[id(self._refer(node))])[0]
+        return decoded(self._metadata["nodes"], lambda node: made[id(self._refer(node))])[0]
 
 
 def extra_state_of(file: Opened, stored: StoredObject, read: Callable[[StoredTensor], Any]) -> Any:
@@ -127,14 +127,14 @@ def _object(metadata: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredO
         if not (isinstance(layer["kind"], str) and isinstance(layer["path"], str) and isinstance(layer["facts"], dict)):
             msg = "the description of a layer is malformed"
             raise ValueError(msg)
-        weights = {role: _weight(metadata, leaves) for role, metadata in layer["weights"].items()}
+        weights = {role: _weight(weight, leaves) for role, weight in layer["weights"].items()}
         layers.append({**layer, "weights": weights})
     return StoredObject(framework, title, cls, leaves, layers, metadata["facts"], library)
 
 
-def _weight(metadata: Sequence[Any], leaves: Mapping[str, tuple[str, StoredTensor]]) -> Weight:
+def _weight(description: Sequence[Any], leaves: Mapping[str, tuple[str, StoredTensor]]) -> Weight:
     """Return a weight as the file describes it: its path, its axes, and the rest of its layout."""
-    path, axes, *rest = metadata
+    path, axes, *rest = description
     more = rest[0] if rest else {}
     weight = Weight(
         path,
@@ -148,13 +148,13 @@ def _weight(metadata: Sequence[Any], leaves: Mapping[str, tuple[str, StoredTenso
     return weight
 
 
-def _numbers(metadata: Any) -> tuple[int, ...] | None:
-    if metadata is None:
+def _numbers(description: Any) -> tuple[int, ...] | None:
+    if description is None:
         return None
-    if not isinstance(metadata, list) or not all(type(number) is int for number in metadata):
+    if not isinstance(description, list) or not all(type(number) is int for number in description):
         msg = "the layout of a weight is malformed"
         raise ValueError(msg)
-    return tuple(metadata)
+    return tuple(description)
 
 
 def _foreign(file: Opened, name: str) -> StoredTensor:

@@ -150,7 +150,7 @@ def _methods(cls: str) -> list[str]:
     found = []
     for method, function in vars(Backend).items():
         if method in Backend.__abstractmethods__:
-            summary = (inspect.getdoc(function) or "").partition("\n")[0].partition("; for the host,")[0].rstrip(".")
+            summary = (inspect.getdoc(function) or "").partition("\n")[0].partition(". ")[0].rstrip(".")
             signature = str(inspect.signature(function)).replace("'", "")
             found.append(METHOD.format(cls=cls, method=method, signature=signature, summary=f"{summary}."))
     return found

@@ -150,8 +150,8 @@ def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
         if not callable(fn):
             swapped = all(map(callable, inputs)) and not any(map(callable, fns))
             hint = "the arguments are swapped: ds.parallel(fns, inputs)" if swapped else "ds.parallel([fn], [x])"
-            msg = f"fns[{i}]"
-            raise messages.bad_argument(msg, fn, "a function of one argument", hint)
+            name = f"fns[{i}]"
+            raise messages.bad_argument(name, fn, "a function of one argument", hint)
     modes = [backend.capture_thread_state() for backend in registry.imported_backends()]
     calls = [_Call(i, fn, given, modes) for i, (fn, given) in enumerate(zip(fns, inputs, strict=True))]
     active = observing.ACTIVE

@@ -66,12 +66,10 @@ class Backend(Defaults, ABC):
     """True if a compiled function runs on one device as a whole, so that all its tracers share a device (JAX)."""
     traces_bytecode: ClassVar[bool] = False
     """True if the compiler reads code instead of running it, and refuses code that is not about tensors (PyTorch)."""
-    out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = (
-        None  # also the framework's error; None: devshim's class
-    )
-    policies_after_start: ClassVar[
-        tuple[str, ...]
-    ] = ()  # of "grow" and "fraction", what `memory_policy` takes after `started`
+    out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = None
+    """The class of errors for a full device, which is also the framework's own; None: devshim's class."""
+    policies_after_start: ClassVar[tuple[str, ...]] = ()
+    """The policies, of "grow" and "fraction", that `memory_policy` still accepts after `started`."""
     has_containers: bool = False  # True if `tree_flatten_one_level` is overridden; set when the backend is loaded
     host_tensors: ClassVar[str] = ""  # the backend whose host tensors this one serves while current (CuPy: numpy)
 
@@ -106,7 +104,7 @@ class Backend(Defaults, ABC):
 
     @abstractmethod
     def describe(self, device: Device) -> DeviceInfo:
-        """Return a description of an existing device; for the host, see `devshim.devices.host.describe`."""
+        """Return a description of an existing device. For the host, see `devshim.devices.host.describe`."""
 
     # ------------------------------------------------------------------ tensors
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Instrumentation of NumPy's reads of tensors through Python's buffer protocol, which calls no method of their class.
+"""Instrumentation of NumPy reads of tensors through the buffer protocol of Python, which calls no method of a class.
 
 ``np.asarray(x)`` asks an object for a buffer before it looks for ``__array__``, and finds one on the eager tensors of
 TensorFlow and on the JAX arrays that are in host memory, including those on simulated GPUs.  The function that returns

@@ -59,12 +59,12 @@ def plan(
         raise ArgumentError(msg, f"name each device once: ds.Placement.balanced(obj, {once})")
     parts, backends = parts_of(obj)
     caps = _read_budgets(chosen, budgets, backends)
-    model = sum(dict(pair for part in parts for pair in part.leaves.values()).values())
+    total = sum(dict(pair for part in parts for pair in part.leaves.values()).values())
     while True:
         runs = _divide(_merge_ties(parts), caps, limited=budgets is not None)
         if runs is not None:
             break
-        parts = _opened(parts, chosen, caps, model)
+        parts = _opened(parts, chosen, caps, total)
     places = {path: device for device, run in zip(chosen, runs, strict=True) for part in run for path in part.leaves}
     sizes = {path: nbytes for part in parts for path, (_, nbytes) in part.leaves.items()}
     return {path: places[path] for path in sizes}, sizes
@@ -142,14 +142,14 @@ def _merge_ties(parts: Iterable[Part]) -> list[Part]:
     return merged
 
 
-def _opened(parts: list[Part], devices: list[Device], caps: list[int], model: int) -> list[Part]:
+def _opened(parts: list[Part], devices: list[Device], caps: list[int], total: int) -> list[Part]:
     """Return the parts with the largest splittable one replaced by the parts inside it."""
     opened = max((part for part in parts if part.children), key=lambda part: part.nbytes, default=None)
     if opened is None:
         free = ", ".join(f"{device}: {cap:,}" for device, cap in zip(devices, caps, strict=True))
         largest = max(parts, key=lambda part: part.nbytes)
         msg = (
-            f"it does not fit on these devices ({free} bytes): it has {model:,} bytes, and its largest indivisible "
+            f"it does not fit on these devices ({free} bytes): it has {total:,} bytes, and its largest indivisible "
             f"part ({largest.path or 'the tensor itself'}) has {largest.nbytes:,}"
         )
         raise OutOfMemoryError(msg, "add a device, such as 'cpu', or raise the budgets")

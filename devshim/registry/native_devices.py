@@ -27,8 +27,8 @@ no_device: Callable[[str, object, object, DeviceSpecError], DeviceSpecError] = a
 
 def to_native(device: Device, backend: BackendName | None) -> Any:
     """Return the framework's own object for a device; the default is the current framework."""
-    backend_for = current.current() if backend is None else registry.load(backend)
-    return backend_for.to_native(device if device.text else CPU)
+    adapter = current.current() if backend is None else registry.load(backend)
+    return adapter.to_native(device if device.text else CPU)
 
 
 def from_native(spec: Any) -> Device | None:

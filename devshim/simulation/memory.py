@@ -228,11 +228,11 @@ class SimulatedDevices:
     """The simulated GPUs of one framework, by their index; there may be more than are shown now.
 
     Args:
-        full: The class of the error for a full GPU; it derives from the framework's own error and `OutOfMemoryError`.
+        error_class: The error for a full GPU; it derives from the error of the framework and `OutOfMemoryError`.
     """
 
-    def __init__(self, full: type[OutOfMemoryError] = OutOfMemoryError) -> None:
-        self._error_class = full
+    def __init__(self, error_class: type[OutOfMemoryError] = OutOfMemoryError) -> None:
+        self._error_class = error_class
         self._gpus: list[SimulatedDevice] = []
 
     def begin(self, gpus: int, memory: int | None, faults: Iterable[Fault] = ()) -> None:

@@ -56,7 +56,8 @@ def move(backend: Backend, x: T, target: Device, non_blocking: bool = False) -> 
 
 def move_observed(active: Active | None, backend: Backend, x: T, target: Device, non_blocking: bool) -> T:
     """Copy one tensor as `move` does, for a caller that has read `observing.ACTIVE` already."""
-    _require(active, backend, target)
+    if target is not CPU or active is not None:  # a copy to the host that nothing observes needs no check
+        _require(active, backend, target)
     if active is not None and _is_copied_now(backend, x):
         with _recording(active, backend, x, target):
             _fault(active, backend, x, target)

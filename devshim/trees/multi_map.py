@@ -111,9 +111,9 @@ def _aligned(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unl
 
 def _called(node: Any) -> str:
     """Return words for a leaf in a sentence; tensors and models of a checkpoint provide their own."""
-    differences = getattr(type(node), "in_words", None)
-    if differences is not None:
-        return str(differences(node))
+    in_words = getattr(type(node), "in_words", None)
+    if in_words is not None:
+        return str(in_words(node))
     return described(node)
 
 

@@ -11,7 +11,7 @@ import devshim as ds
 mx = ds.framework("mxnet")
 IS_2 = hasattr(mx, "Device")
 DEVICE = "device" if IS_2 else "ctx"
-"""The name of MXNet's argument, and attribute, for a device."""
+"""The name that this MXNet gives to its argument, and attribute, for a device."""
 
 
 def array(values: Any, device: Any = "cpu", dtype: str = "float32") -> Any:

@@ -1,4 +1,4 @@
-"""Parts that many tests of PyTorch's simulated GPUs share: the GPU under test, and a fixture that simulates it."""
+"""Parts that many tests of simulated GPUs on PyTorch share: the GPU under test, and a fixture that simulates it."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
         "guard": (
             "reads by Python and NumPy, and NumPy arrays and uncommitted arrays that are operands, updates or "
-            "arguments of JAX's functions and of compiled functions; not reads by jax.debug.print and callbacks, and "
+            "arguments of JAX functions and of compiled functions; not reads by jax.debug.print and callbacks, and "
             "not the arguments of pmap before JAX 0.8"
         ),
     }

@@ -252,12 +252,12 @@ class TensorflowTensors(TensorflowLocations):
         if self.is_accelerator(device) and self.started():
             tf.test.experimental.sync_devices()
 
-    def _require_dense(self, x: Tensor, whom: str) -> None:
+    def _require_dense(self, x: Tensor, consumer: str) -> None:
         """Refuse what is not a single block of numbers, and name the call that makes it one."""
         if isinstance(x, COMPOSITES):
             instead = {"RaggedTensor": "x.to_tensor()", "SparseTensor": "tf.sparse.to_dense(x)"}
             call = instead.get(type(x).__name__, "tf.convert_to_tensor(x)")
-            msg = f"a {type(x).__name__} has no counterpart in {whom}"
+            msg = f"a {type(x).__name__} has no counterpart in {consumer}"
             raise ConversionError(msg, f"call {call} first")
         self.device_of(x)  # refuses values that are spread over devices
 

@@ -1,7 +1,6 @@
 """The messages between the main process and a backend's process, over a `multiprocessing.connection.Connection`.
 
-Every message is a tuple of Python's built-in plain values, so reading one never imports anything, in particular not a
-framework.
+Every message is a tuple of built-in plain values, so reading one never imports anything, in particular no framework.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def backend() -> Any:
 
 @pytest.fixture
 def old_calls() -> Iterator[None]:
-    """Ignore the warnings of MXNet's own code, which calls functions that MXNet has deprecated."""
+    """Ignore the warnings that MXNet causes itself by calling functions that it has deprecated."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*(as_in_context|Context class|ndarray.ctx)", DeprecationWarning)
         yield

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from unstarted_gpus import calls_on_second_gpu, fail_on_second_gpu
 
 import devshim as ds
 from devshim.devices import startup
-from devshim.registry import unstarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -380,29 +380,10 @@ def test_a_gpu_that_does_not_start_is_not_found(
     """It is counted, and the first use raises the reason."""
     import paddle
 
-    def failing(own: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if any(each is ds.gpu(1) for each in args):
-                raise kind(TOO_OLD)
-            return own(self, *args, **kwargs)
-
-        return call
-
     x = ds.zeros(3)
-    monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
     monkeypatch.setattr(paddle.device.cuda, "device_count", lambda: 2)
-    for name in ("copy_to", "zeros", "memory", "describe", "synchronize", "empty_cache"):
-        monkeypatch.setattr(type(with_cuda), name, failing(getattr(type(with_cuda), name)))
-    calls: tuple[Callable[[], Any], ...] = (
-        lambda: ds.place(x, "gpu:1"),
-        lambda: ds.zeros(3, device="gpu:1"),
-        lambda: ds.memory("gpu:1"),
-        lambda: ds.describe("gpu:1"),
-        lambda: ds.synchronize("gpu:1"),
-        lambda: ds.empty_cache("gpu:1"),
-    )
-    for call in calls:
+    fail_on_second_gpu(monkeypatch, with_cuda, lambda: kind(TOO_OLD))
+    for call in calls_on_second_gpu(x):
         assert ds.device_count() == 2
         with pytest.raises(ds.DeviceNotFoundError, match=r"gpu:1 was asked for.* has 0 gpu devices: CUDA error.35"):
             call()

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from unstarted_gpus import calls_on_second_gpu, fail_on_second_gpu
 
 import devshim as ds
 from devshim.devices import startup
 from devshim.errors import DeviceMismatchError
-from devshim.registry import unstarted
 from devshim.testing.values import sample
 from devshim.transfers import dlpack
 
@@ -178,31 +178,12 @@ def test_a_gpu_that_does_not_start_is_not_found(
     """TensorFlow lists GPUs without starting them, so the first copy or query fails."""
     from devshim_backends._tensorflow import devices
 
-    def failing(own: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if any(each is ds.gpu(1) for each in args):
-                raise error
-            return own(self, *args, **kwargs)
-
-        return call
-
     x = ds.zeros(8)
-    monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
-    for name in ("copy_to", "zeros", "memory", "describe", "synchronize", "empty_cache"):
-        monkeypatch.setattr(type(adapter), name, failing(getattr(type(adapter), name)))
+    fail_on_second_gpu(monkeypatch, adapter, lambda: error)
     monkeypatch.setattr(adapter, "simulated", 0)
     monkeypatch.setattr(devices, "logical_gpus", lambda kind: [None, None])
-    calls = (
-        lambda: ds.place(x, "gpu:1"),
-        lambda: ds.zeros(3, device="gpu:1"),
-        lambda: ds.memory("gpu:1"),
-        lambda: ds.describe("gpu:1"),
-        lambda: ds.synchronize("gpu:1"),
-        lambda: ds.empty_cache("gpu:1"),
-    )
     reported = "TensorFlow has 0 gpu devices: TensorFlow cannot start"
-    for call in calls:
+    for call in calls_on_second_gpu(x):
         assert ds.device_count() == 2
         with pytest.raises(ds.DeviceNotFoundError, match=reported) as caught:
             call()

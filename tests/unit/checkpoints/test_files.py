@@ -193,7 +193,7 @@ TELLINGS: dict[str, Callable[[Any], Any]] = {
     "a size that is none": changed(shape=[2.0, 3]),
     "a checksum that is none": changed(crc32=None),
     "another name": changed(name="../../etc/passwd"),
-    "a tensor told twice": lambda reported: {**reported, "tensors": [*reported["tensors"], reported["tensors"][0]]},
+    "a tensor listed twice": lambda reported: {**reported, "tensors": [*reported["tensors"], reported["tensors"][0]]},
     "a node of no kind": nodes([]),
     "a node that is a number": nodes(7),
     "an unknown kind": nodes(["pickle", "cos"]),

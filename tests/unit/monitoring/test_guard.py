@@ -360,16 +360,16 @@ OF_C = pytest.mark.skipif(
 @pytest.mark.parametrize("cls", [bytearray, np.ndarray, int])
 def test_the_slot_for_buffers(cls: type) -> None:
     """If its address is known, it returns what memoryview returns; in a class without it, nothing is replaced."""
-    told: list[Any] = []
+    calls: list[Any] = []
     slot = buffer_protocol.slot_of(cls, buffer_protocol._AS_BUFFER)
     assert (slot is not None and bool(slot.value)) == (cls is not int)
     x = cls(b"abc") if cls is bytearray else cls(3)
-    with buffer_protocol.instrument_buffers(cls, told.append):
+    with buffer_protocol.instrument_buffers(cls, calls.append):
         if cls is not int:
             assert memoryview(x).nbytes
     if cls is not int:
         memoryview(x)
-    assert len(told) == (cls is not int)
+    assert len(calls) == (cls is not int)
 
 
 @OF_C
@@ -380,7 +380,7 @@ def test_a_buffer_that_is_refused() -> None:
     with buffer_protocol.instrument_buffers(bytearray, refuse), pytest.raises(SystemError) as caught:
         memoryview(bytearray(b"abc"))
     assert isinstance(buffer_protocol.refusal(caught.value), ds.TransferError)
-    assert buffer_protocol.refusal(caught.value) is None, "it is told once"
+    assert buffer_protocol.refusal(caught.value) is None, "it is reported once"
     assert memoryview(bytearray(b"abc")).nbytes == 3
 
 

@@ -118,8 +118,8 @@ def test_what_is_known_already_is_not_reported(reads: None, reported: list[Any])
 
 
 def test_a_report_that_raises_stops_the_read_and_the_next_is_reported(reported: list[Any]) -> None:
-    def refuse(*told: Any) -> None:
-        reported.append(told)
+    def refuse(*args: Any) -> None:
+        reported.append(args)
         raise RuntimeError("guarded")
 
     x = Tensor(G1, [1])

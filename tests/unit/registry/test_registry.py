@@ -28,7 +28,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_install_is_broken_with_its_own_traceback(case: str, python: Any, package: Any) -> None:
-    source, told = BROKEN[case]
+    source, reported = BROKEN[case]
     output = python(
         """
         import devshim as ds
@@ -47,7 +47,7 @@ def test_a_broken_install_is_broken_with_its_own_traceback(case: str, python: An
         """,
         package("torch", source),
     )
-    assert told in output
+    assert reported in output
 
 
 @pytest.mark.parametrize("why", ["nothing there", "blocked", "a folder", "an imported folder"])
@@ -132,7 +132,7 @@ def test_a_claimant_of_a_name_of_ours_is_refused(python: Any, distribution: Any)
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "reported"),
     [
         ("Backend = object", "which is no devshim.backend.Backend"),
         ("from devshim_backends._numpy.backend import NumpyBackend as Backend", "a backend called 'numpy'"),
@@ -142,7 +142,7 @@ def test_a_claimant_of_a_name_of_ours_is_refused(python: Any, distribution: Any)
     ],
 )
 def test_a_third_partys_defect_is_told_as_such(
-    source: str, told: str, python: Any, package: Any, distribution: Any
+    source: str, reported: str, python: Any, package: Any, distribution: Any
 ) -> None:
     package("toyframe.py", "")
     package("toyframe_devshim.py", source)
@@ -158,7 +158,7 @@ def test_a_third_partys_defect_is_told_as_such(
         """,
         folder,
     )
-    assert told in output
+    assert reported in output
 
 
 def test_capitals_and_extras_in_an_entry_point(python: Any, package: Any, distribution: Any) -> None:

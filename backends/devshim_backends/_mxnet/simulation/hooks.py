@@ -1,4 +1,4 @@
-"""Wrappers of MXNet's functions that check devices and count memory while GPUs are simulated.
+"""Wrappers of MXNet functions that check devices and count memory while GPUs are simulated.
 
 A simulated GPU is a CPU for MXNet, so MXNet neither limits its memory nor refuses to mix it with others.  All arrays
 and operators go through seven functions of MXNet.  `install` replaces them, and `uninstall` restores them:

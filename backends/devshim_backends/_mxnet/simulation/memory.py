@@ -1,6 +1,6 @@
 """The memory that MXNet's arrays use on simulated GPUs, counted chunk by chunk.
 
-A *chunk* is a piece of MXNet's memory, which an array and its views share.  `count_array` runs for every new array
+A *chunk* is a piece of MXNet memory, which an array and its views share.  `count_array` runs for every new array
 (see `hooks`): it counts the array's chunk, if it is not counted yet, and makes a weak reference to the array's handle.
 When the last handle to a chunk has died, the chunk is no longer counted.
 

@@ -175,7 +175,7 @@ class TensorflowSimulatedDevices(SimulatedDevices):
         return cast("TensorflowSimulatedDevice", super().__getitem__(index))
 
 
-SIMULATED = TensorflowSimulatedDevices(full=FullDeviceError)
+SIMULATED = TensorflowSimulatedDevices(FullDeviceError)
 
 LOCK = allocate_lock()
 """The lock for all changes to blocks. It is never held while an operator runs."""
