@@ -182,8 +182,8 @@ class _Conversion:
             if why is None:
                 return shared
             if copy is False:
-                msg = f"{self._source.title} with {self._target.title}"
-                raise messages.cannot_share(msg, why)
+                frameworks = f"{self._source.title} with {self._target.title}"
+                raise messages.cannot_share(frameworks, why)
         copied = self._copy_on_gpu()
         if copied is not None:
             return copied
@@ -215,7 +215,7 @@ class _Conversion:
             result = target.from_dlpack(alignment_module.checked(target, exported))
         except (ConversionError, CopyNeededError) as error:
             return None, error.problem
-        if read_only and not target.immutable:
+        if read_only and not to_read and target.has_readonly_tensors:
             target.freeze(result)
         if (
             target.device_of(result) is not there

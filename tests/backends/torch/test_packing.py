@@ -447,7 +447,7 @@ class TestOnARealCard:
             sums = torch.stack([y.sum() for y in copies])
             assert sums.tolist() == [float(i) * size for i in range(len(xs))]
 
-    def test_a_copy_inside_a_scope_of_the_card(self):
+    def test_a_copy_inside_a_scope_of_the_card(self, backend):
         xs = [torch.arange(9.0) + i for i in range(9)]
         with ds.on("gpu:0"):
             copies = ds.place(xs, "gpu:0")

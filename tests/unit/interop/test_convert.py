@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
+from devshim.contract.backend import Backend
 from devshim.interop import convert
 from devshim.registry import registry
 from devshim.transfers import alignment
@@ -222,6 +223,7 @@ def test_frozen_memory_of_a_real_card_is_copied_there(
 
     monkeypatch.setattr(numpy, "count", lambda kind: 2)
     monkeypatch.setattr(type(numpy), "has_readonly_tensors", False)
+    monkeypatch.setattr(type(numpy), "freeze", Backend.freeze)  # a framework without read-only tensors has no other
     monkeypatch.setattr(numpy, "from_dlpack", lambda source: lent)
     monkeypatch.setattr(numpy, "copy_to", copy_to)
     monkeypatch.setattr(numpy, "synchronize", lambda device: done.append(f"waited for {device}"))
