@@ -38,7 +38,7 @@ class KerasModels:
         first = keras.initializers.GlorotUniform(1), keras.initializers.GlorotUniform(2)
         model = keras.Sequential(
             [
-                layers.Dense(8, kernel_initializer=first[0]),
+                layers.Dense(8, use_bias=False, kernel_initializer=first[0]),
                 layers.BatchNormalization(),
                 layers.ReLU(),
                 layers.Dense(3, kernel_initializer=first[1]),

@@ -82,6 +82,7 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
 NEEDS = {
     **dict.fromkeys(("split", "gather", "all_reduce_", "MetricLog", "asarray_list"), "several"),
     **dict.fromkeys(("save", "load", "load_into"), "checkpoints"),
+    "empty_cache": "empty_cache",
 }
 """The feature that a call needs: if it is a declared gap, the call is refused."""
 

@@ -162,13 +162,18 @@ class GuardTests(Kit):
         assert f"at {__file__}:{at}" in caught.value.problem
 
     @feature("guard")
-    def test_the_guard_refuses_boolean_masks(self, other_device: Device) -> None:
-        """A mask is refused, because the host waits for the number of elements that it selects on the GPU."""
+    @pytest.mark.parametrize("default", ["the CPU", "the GPU"])
+    def test_the_guard_refuses_boolean_masks(self, other_device: Device, default: str) -> None:
+        """A mask is refused, because the host waits for the number of elements that it selects on the GPU.
+
+        Without a scope, the default device is the CPU on simulated GPUs, and the first GPU on real ones.
+        """
         x = self.tensor(other_device)
-        plain = outcome(lambda: x[x > 1])
-        assert refusal(lambda: x[x > 1]) is (plain or ds.TransferError)
-        with ds.guard("error", device_to_host="allow"):
-            assert outcome(lambda: x[x > 1]) is plain
+        with ds.on(other_device if default == "the GPU" else "cpu"):
+            plain = outcome(lambda: x[x > 1])
+            assert refusal(lambda: x[x > 1]) is (plain or ds.TransferError)
+            with ds.guard("error", device_to_host="allow"):
+                assert outcome(lambda: x[x > 1]) is plain
 
     @feature("guard")
     def test_the_guard_refuses_writing_host_values(self, other_device: Device) -> None:

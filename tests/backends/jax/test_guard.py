@@ -73,6 +73,8 @@ ALLOWED = {
     "indices": lambda x: (x[0], x[0, 1], x[:, 1], x[::-1], x[-1:]),
     "at, a number": lambda x: x.at[0].set(1.0).at[0, 1].add(2),
     "creation": lambda x: (jnp.zeros(3), jnp.arange(4), jnp.eye(2), jnp.full((2,), 7)),
+    "creation of host values": lambda x: (jnp.array([1.0, 2]), jnp.array(HOST), jnp.asarray(HOST)),
+    "indices of a list": lambda x: ds.run(lambda x: x[jnp.array([0, 1])], x),
     "device_put": lambda x: jax.device_put(HOST, x.sharding),
     "stack": lambda x: (jnp.stack([x, x]), jnp.concatenate([x[0], x[1]]), jnp.einsum("ij,jk", x, x)),
     "an insertion": lambda x: jnp.insert(x[0], 1, 2.0),

@@ -49,7 +49,10 @@ class TestMxnet(Conformance):
     def model(self) -> Any:
         nn = ds.framework("mxnet").gluon.nn
         return self.built(
-            nn.Dense(8, in_units=4), nn.BatchNorm(in_channels=8), nn.Activation("relu"), nn.Dense(3, in_units=8)
+            nn.Dense(8, in_units=4, use_bias=False),
+            nn.BatchNorm(in_channels=8),
+            nn.Activation("relu"),
+            nn.Dense(3, in_units=8),
         )
 
     def unbuilt_model(self) -> Any:

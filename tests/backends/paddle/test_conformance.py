@@ -68,7 +68,7 @@ class TestPaddle(Conformance):
         from paddle import nn
 
         with _drawn():
-            return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1D(8), nn.ReLU(), nn.Linear(8, 3))
+            return nn.Sequential(nn.Linear(4, 8, bias_attr=False), nn.BatchNorm1D(8), nn.ReLU(), nn.Linear(8, 3))
 
     def unbuilt_model(self) -> Any:
         import paddle

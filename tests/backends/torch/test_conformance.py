@@ -78,7 +78,7 @@ class TestTorch(Conformance):
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+            return nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
 
     def unbuilt_model(self) -> Any:
         from torch import nn

@@ -11,9 +11,9 @@ active, functions on GPUs do not take the fast path.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from contextlib import contextmanager
-from inspect import getargvalues
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -39,6 +39,10 @@ __all__ = ["is_explicit_transfer", "report_arguments", "report_updates"]
 _JAX_PACKAGES = frozenset({"jax", "jaxlib", "devshim_backends"})
 """The root packages of frames between the user's line and a compiled function."""
 _UPDATES = ("get", "set", "add", "subtract", "multiply", "mul", "divide", "power", "min", "max")
+_CREATION = frozenset(inspect.unwrap(each).__code__ for each in (jax.numpy.array, jax.numpy.asarray))
+"""The functions that make an array of host values on the default device, which is explicit, as in every framework.
+
+In a list with JAX arrays, a NumPy array is an operand."""
 _flags = getattr(config, "guard_lib", None) or config.transfer_guard_lib  # the latter up to JAX 0.4.36
 
 
@@ -57,8 +61,8 @@ def report_arguments(
     """Report, inside the context, the arguments that JAX's compiled functions copy to another device.
 
     These are NumPy arrays and uncommitted arrays, such as those that `jax.numpy.stack` makes of NumPy arrays. JAX also
-    makes uncommitted arrays of numbers, in ``x.at[0].set(1)`` and ``jax.grad``. So an uncommitted array is reported
-    only if the function that the user's line calls was given such an array.
+    makes such arrays of numbers and masks, in ``x.at[0].set(1)``, ``x[x > 1]`` and ``jax.grad``. So an array is
+    reported only if the function that the user's line calls was given such an array.
 
     Args:
         where: Returns an array's device, or None.
@@ -82,7 +86,7 @@ def report_arguments(
 
     def report_copies(x: Any, source: Device, sharding: Any) -> None:
         targets = {device_of_native(native) for native in getattr(sharding, "device_set", ())}
-        if source not in targets and _is_implicit(x):
+        if source not in targets and _is_implicit():
             for target in sorted(each for each in targets if each is not None):
                 report(source, target, "an argument of a compiled function")
 
@@ -90,15 +94,21 @@ def report_arguments(
         yield
 
 
-def _is_implicit(x: Any) -> bool:
-    """Return True if the user's line does not name the device, and JAX did not make the argument of numbers."""
+def _is_implicit() -> bool:
+    """Return True if the user's line gave an array to a JAX function, and did not ask for a copy of it.
+
+    Otherwise JAX has made the argument itself: of numbers, or of a mask, whose read is reported.
+    """
     frame = _jax_function_frame()
     if frame is None:
         return True
-    names, _, _, values = getargvalues(frame)
-    if "device" in names and values["device"] is not None:  # such as jnp.asarray(array, device=gpu)
+    arguments = _arguments(frame)
+    if arguments.get("device") is not None:
         return False
-    return isinstance(x, np.ndarray) or _receives_movable(frame)
+    leaves = jax.tree_util.tree_leaves(arguments)
+    if frame.f_code in _CREATION and not any(isinstance(x, ArrayImpl) for x in leaves):
+        return False
+    return any(map(_is_movable, leaves))
 
 
 def _is_user_update() -> bool:
@@ -109,9 +119,13 @@ def _is_user_update() -> bool:
 
 def _receives_movable(frame: FrameType) -> bool:
     """Return True if one of a function's arguments is an array that JAX would copy to another device."""
-    names, variable, keywords, values = getargvalues(frame)
-    arguments = [values.get(name) for name in (*names, variable, keywords) if name is not None]
-    return any(map(_is_movable, jax.tree_util.tree_leaves(arguments)))
+    return any(map(_is_movable, jax.tree_util.tree_leaves(_arguments(frame))))
+
+
+def _arguments(frame: FrameType) -> dict[str, Any]:
+    """Return the arguments of a function that is running, by name."""
+    names, variable, keywords, values = inspect.getargvalues(frame)
+    return {name: values.get(name) for name in (*names, variable, keywords) if name is not None}
 
 
 def _is_movable(x: Any) -> bool:

@@ -2,8 +2,9 @@
 
 Small tensors are copied in parcels (`coalesce`). Requirements this module answers:
 
-* A large tensor in pageable memory is copied in pieces through two pinned buffers: one is filled or emptied while the
-  other is sent. CUDA itself copies such memory through one buffer, at half the rate.
+* A large tensor in pageable memory is copied in pieces through three pinned buffers: some are filled or emptied
+  while another is sent. CUDA itself copies such memory through one buffer, at a seventh of the rate (measured on an
+  H100: 7.5 GB/s, against 53 for pinned memory; two buffers reach 44 GB/s, three reach 53, four no more).
 * A tensor that its bytes, shape and strides do not fully describe (other layouts, subclasses, transforms) is copied by
   PyTorch.
 * After a copy to a card returns, the source may be written to or freed, and nothing reads it later. A copy from a card
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 LARGE_BYTES = 1 << 26
 """Number of bytes from which copying in pieces is worth the buffers."""
 PIECE_BYTES = 1 << 24
+BUFFERS = 3
 
 PLAIN_DTYPES = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 PLAIN_DTYPES |= {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
@@ -137,36 +139,38 @@ def _pieces(x: Tensor, result: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def send_in_pieces(x: Tensor, target: Any, non_blocking: bool = False) -> Tensor:
-    """Return a copy of a large host tensor on a card, sent in pieces through two pinned buffers."""
+    """Return a copy of a large host tensor on a card, sent in pieces through pinned buffers."""
     result = torch.empty_like(x, device=target)
-    buffers: list[Any] = [None, None]
-    sent: list[Any] = [None, None]
+    buffers: list[Any] = [None] * BUFFERS
+    sent: list[Any] = [None] * BUFFERS
     for i, (piece, part) in enumerate(_pieces(x, result)):
-        if sent[i % 2] is not None:
-            sent[i % 2].synchronize()  # the buffer is still being read
-        if buffers[i % 2] is None:
-            buffers[i % 2] = pinned(piece.numel(), x.dtype, target)
-        buffer = buffers[i % 2][: piece.numel()].view(piece.shape)
+        turn = i % BUFFERS
+        if sent[turn] is not None:
+            sent[turn].synchronize()  # the buffer is still being read
+        if buffers[turn] is None:
+            buffers[turn] = pinned(piece.numel(), x.dtype, target)
+        buffer = buffers[turn][: piece.numel()].view(piece.shape)
         buffer.copy_(piece)
         part.copy_(buffer, non_blocking=True)
-        sent[i % 2] = _event(target)
+        sent[turn] = _event(target)
     if not non_blocking:
         wait(target)
     return result
 
 
 def fetch_in_pieces(x: Tensor) -> Tensor:
-    """Return a copy of a large tensor of a card on the host, fetched in pieces through two pinned buffers."""
+    """Return a copy of a large tensor of a card on the host, fetched in pieces through pinned buffers."""
     result = torch.empty_like(x, device="cpu")
-    buffers: list[Any] = [None, None]
+    buffers: list[Any] = [None] * BUFFERS
     in_flight: list[tuple[Any, Tensor, Tensor]] = []  # the event of its arrival, the buffer, and the target
     for i, (piece, part) in enumerate(_pieces(x, result)):
-        if buffers[i % 2] is None:
-            buffers[i % 2] = pinned(piece.numel(), x.dtype, x.device)
-        buffer = buffers[i % 2][: piece.numel()].view(piece.shape)
+        turn = i % BUFFERS
+        if buffers[turn] is None:
+            buffers[turn] = pinned(piece.numel(), x.dtype, x.device)
+        buffer = buffers[turn][: piece.numel()].view(piece.shape)
         buffer.copy_(piece, non_blocking=True)
         in_flight.append((_event(x.device), buffer, part))
-        if len(in_flight) == 2:
+        if len(in_flight) == BUFFERS:
             _drain(*in_flight.pop(0))
     for each in in_flight:
         _drain(*each)
