@@ -51,7 +51,7 @@ class Report:
         frameworks: The installed frameworks.
         devshim: The version of devshim.
         python: The version of Python.
-        system: The operating system.
+        system: The operating system and the processor, without a release, which can name the machine.
         date: The day, in UTC.
     """
 
@@ -62,7 +62,7 @@ class Report:
     frameworks: list[Framework] = field(default_factory=list)
     devshim: str = ds.__version__
     python: str = field(default_factory=platform.python_version)
-    system: str = field(default_factory=platform.platform)
+    system: str = field(default_factory=lambda: f"{platform.system()} {platform.machine()}")
     date: str = field(default_factory=lambda: dt.datetime.now(dt.timezone.utc).date().isoformat())
 
     @property
