@@ -18,7 +18,8 @@ The public names, by subject; ``help(ds.place)`` explains one:
     placement        Placement placement_of
     checkpoints      save load
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
-    running          synchronize memory MemoryInfo empty_cache memory_policy shrink_batch
+    running          synchronize memory MemoryInfo empty_cache memory_policy
+                     shrink_batch is_out_of_memory
     simulated GPUs   simulate Fault
     errors           DevshimError, and below it ArgumentError NotATensorError BackendError BackendNotFoundError
                      BackendBrokenError BackendConflictError DeviceError DeviceSpecError DeviceNotFoundError
@@ -120,6 +121,7 @@ __all__ = [
     "gather",
     "gpu",
     "guard",
+    "is_out_of_memory",
     "linspace",
     "load",
     "memory",

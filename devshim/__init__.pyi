@@ -18,7 +18,8 @@ The public names, by subject; ``help(ds.place)`` explains one:
     placement        Placement placement_of
     checkpoints      save load
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
-    running          synchronize memory MemoryInfo empty_cache memory_policy shrink_batch
+    running          synchronize memory MemoryInfo empty_cache memory_policy
+                     shrink_batch is_out_of_memory
     simulated GPUs   simulate Fault
     errors           DevshimError, and below it ArgumentError NotATensorError BackendError BackendNotFoundError
                      BackendBrokenError BackendConflictError DeviceError DeviceSpecError DeviceNotFoundError
@@ -83,11 +84,12 @@ from devshim.registry.current import backends as backends
 from devshim.registry.current import framework as framework
 from devshim.registry.current import use as use
 from devshim.registry.current import using as using
+from devshim.runtime.batch_size import is_out_of_memory as is_out_of_memory
+from devshim.runtime.batch_size import shrink_batch as shrink_batch
 from devshim.runtime.memory import empty_cache as empty_cache
 from devshim.runtime.memory import memory as memory
 from devshim.runtime.memory import memory_policy as memory_policy
 from devshim.runtime.memory import set_visible_devices as set_visible_devices
-from devshim.runtime.memory import shrink_batch as shrink_batch
 from devshim.runtime.memory import synchronize as synchronize
 from devshim.runtime.queries import describe as describe
 from devshim.runtime.queries import device_count as device_count
@@ -184,6 +186,7 @@ __all__ = [
     "gather",
     "gpu",
     "guard",
+    "is_out_of_memory",
     "linspace",
     "load",
     "memory",

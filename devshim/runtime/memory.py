@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from devshim.contract import capabilities
 from devshim.devices import parsing
 from devshim.devices.device import CPU, Device, as_int
-from devshim.errors import BackendError, DeviceNotFoundError, OutOfMemoryError
+from devshim.errors import DeviceNotFoundError
 from devshim.errors.messages import already_started, bad_argument
-from devshim.registry import argument_hints, current, discovery, registry, tracing, unstarted
+from devshim.registry import argument_hints, current, registry, tracing, unstarted
 from devshim.runtime import visible_devices
-from devshim.tensors import arguments
 from devshim.transfers import engine, explain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from devshim.contract.backend import Backend
     from devshim.devices.info import MemoryInfo
     from devshim.devices.parsing import DeviceLike
 
-    R = TypeVar("R")
-
-__all__ = ["empty_cache", "memory", "memory_policy", "set_visible_devices", "shrink_batch", "synchronize"]
+__all__ = ["empty_cache", "memory", "memory_policy", "set_visible_devices", "synchronize"]
 
 
 def synchronize(device: DeviceLike | None = None) -> None:
@@ -145,57 +141,8 @@ def _sharing(backend: Backend) -> list[Backend]:
     return [each for each in others if "memory_policy" not in each.gaps and not each.simulated and _cards(each)]
 
 
-def shrink_batch(fn: Callable[[int], R], start: int) -> tuple[R, int]:
-    """Call ``fn(batch_size)``, and halve the size each time a device is full, until it fits.
-
-    Args:
-        fn: The function, called with a batch size, one or more times; it may raise any exception.
-        start: The first size to try, at least 1.
-
-    Returns:
-        The return value of ``fn``, and the size that fitted.
-
-    Raises:
-        OutOfMemoryError: Not even a size of 1 fits.
-    """
-    tracing.refuse("shrink_batch", "let it call the compiled function: inside one nothing runs out of memory")
-    if not callable(fn):
-        raise argument_hints.no_callable("shrink_batch", fn, (start,))
-    size = arguments.integer("start", start)
-    if size < 1:
-        raise bad_argument("start", start, "at least 1", "ds.shrink_batch(fn, 64) begins with 64")
-    while True:
-        try:
-            return fn(size), size
-        except Exception as error:
-            if not _is_full(error):
-                raise
-            if size == 1:
-                msg = "not even a batch of 1 fits on the device"
-                raise OutOfMemoryError(msg, "use a smaller model or input, or another device") from error
-        size //= 2  # outside the handler: the failed call's frames, and the tensors in them, are gone here
-        for backend in registry.loaded():
-            _empty_all(backend)
-
-
-def _is_full(error: Exception) -> bool:
-    """Return True if an error of any imported framework says that a device is full."""
-    if isinstance(error, MemoryError) or any(backend.is_out_of_memory(error) for backend in registry.loaded()):
-        return True
-    # devshim may not have loaded the backend of an imported framework yet, if ``fn`` is the first to use the framework.
-    return any(backend.is_out_of_memory(error) for backend in _loaded_now())
-
-
-def _loaded_now() -> Iterator[Backend]:
-    """Load the backends of the imported frameworks and yield each; skip one that does not load."""
-    before = {backend.name for backend in registry.loaded()}
-    for name in discovery.imported():
-        if name not in before:
-            with suppress(BackendError):
-                yield registry.load(name)
-
-
-def _empty_all(backend: Backend) -> None:
+def release_cache(backend: Backend) -> None:
+    """Release the memory that a framework keeps for reuse on each of its devices, if it has a call for that."""
     if "empty_cache" not in backend.gaps:
         _each(backend, _cards(backend), backend.empty_cache, named=False)
 
@@ -236,5 +183,5 @@ def set_visible_devices(indices: Iterable[int] | None) -> None:
     visible_devices.show(wanted)
 
 
-for _public in (empty_cache, memory, memory_policy, set_visible_devices, shrink_batch, synchronize):
+for _public in (empty_cache, memory, memory_policy, set_visible_devices, synchronize):
     _public.__module__ = "devshim"

@@ -12,6 +12,7 @@ from devshim.contract.backend import Backend
 from devshim.devices import host, nvml
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
+from devshim.errors.out_of_memory import reports_full_device
 
 from .devices import gpu_count, is_used
 from .failures import FullDeviceError
@@ -23,20 +24,6 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.errors import OutOfMemoryError
 
-_OUT_OF_MEMORY_TEXTS = (
-    "cudaErrorMemoryAllocation",
-    "hipErrorOutOfMemory",
-    "CUDA_ERROR_OUT_OF_MEMORY",
-    "out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUSOLVER_STATUS_ALLOC_FAILED",
-    "CUSPARSE_STATUS_ALLOC_FAILED",
-    "CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
-    "CURAND_STATUS_ALLOCATION_FAILED",
-    "CUFFT_ALLOC_FAILED",
-    "CUTENSOR_STATUS_ALLOC_FAILED",
-)
-"""Texts that mean a full GPU, in the RuntimeErrors that CuPy raises for errors in CUDA libraries."""
 _LIMIT_VARIABLE = "CUPY_GPU_MEMORY_LIMIT"
 
 
@@ -83,4 +70,4 @@ class CupyRuntime(Backend):
     def is_out_of_memory(self, error: BaseException) -> bool:
         if isinstance(error, MemoryError):  # CuPy's own error and NumPy's are subclasses
             return True
-        return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY_TEXTS)
+        return isinstance(error, RuntimeError) and reports_full_device(error)

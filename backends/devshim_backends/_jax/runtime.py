@@ -16,6 +16,7 @@ from devshim.contract.backend import Backend
 from devshim.devices import host
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
+from devshim.errors.out_of_memory import reports_full_device
 from devshim_backends._jax import devices, visible_gpus
 from devshim_backends._jax.scopes import JaxScopes
 from devshim_backends._jax.simulation import memory as memory_module
@@ -71,9 +72,7 @@ class JaxRuntime(JaxScopes, Backend):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         # XLA's error class has moved between modules, but is always a RuntimeError with a status code in its text.
-        return isinstance(error, MemoryError) or (
-            isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
-        )
+        return isinstance(error, (MemoryError, RuntimeError)) and reports_full_device(error)
 
 
 def _free_bytes(stats: Mapping[str, int], driver_free: int | None) -> int | None:

@@ -12,6 +12,7 @@ from devshim.devices import host, nvml
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim.errors import UnsupportedError
+from devshim.errors.out_of_memory import reports_full_device
 from devshim_backends._mxnet.devices import HAS_CUDA, memory_of
 from devshim_backends._mxnet.simulation import memory as memory_module
 
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devshim.devices.device import Device
-
-_FULL = ("out of memory", "cudaMalloc", "Failed to allocate", "bad_alloc", "CUDNN_STATUS_ALLOC_FAILED")
-"""Texts with which MXNet's storage managers report a full device; all of them are raised as an MXNetError."""
 
 _NO_START = re.compile(
     "CUDA driver version is insufficient[^\n]*|no CUDA-capable device is detected|system not yet initialized"
@@ -61,7 +59,7 @@ class MxnetRuntime(Backend):
             raise UnsupportedError(msg, "use ds.memory_policy('grow'), or smaller batches (ds.shrink_batch)")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        return isinstance(error, (mx.MXNetError, MemoryError)) and any(text in str(error) for text in _FULL)
+        return isinstance(error, (mx.MXNetError, MemoryError)) and reports_full_device(error)
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
         match = _NO_START.search(str(error)) if isinstance(error, mx.MXNetError) else None

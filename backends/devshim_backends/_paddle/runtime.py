@@ -12,16 +12,13 @@ from devshim.devices import host
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim.errors import messages
+from devshim.errors.out_of_memory import reports_full_device
 from devshim_backends._paddle.devices import core, is_custom
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devshim.devices.device import Device
-
-_FULL_TEXTS = ("out of memory", "resourceexhausted", "fail to alloc memory", "cannot allocate", "bad_alloc")
-"""Texts, in lower case, with which Paddle's errors report that a device or the host is full."""
-
 
 _CUDA_START_ERROR = re.compile(r"CUDA error\((3|34|35|46|100|101|800|803|804|999)\)[^\n]*")
 """Paddle's error text when CUDA does not start, with the numbers of ``cudaError``."""
@@ -79,7 +76,7 @@ class PaddleRuntime(Backend):
             return True
         # Paddle has no class for this: a full card raises a MemoryError, RuntimeError, OSError or SystemError.
         is_paddle_error = isinstance(error, (RuntimeError, OSError, SystemError))
-        return is_paddle_error and any(text in str(error).lower() for text in _FULL_TEXTS)
+        return is_paddle_error and reports_full_device(error)
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
         found = (

@@ -16,6 +16,7 @@ from tensorflow.python.eager import context
 from devshim.devices import host
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
+from devshim.errors.out_of_memory import reports_full_device
 from devshim_backends._tensorflow.devices import TensorflowDevices
 from devshim_backends._tensorflow.simulation.devices import SIMULATED
 from devshim_backends._tensorflow.simulation.memory import update_variables
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devshim.devices.device import Device
-
-_OUT_OF_MEMORY_TEXTS = (
-    "Dst tensor is not initialized",  # a copy to or from a GPU, which allocates first (PrepareCopy in gpu_util.cc)
-    *("failed to allocate memory", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY"),
-    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED"),
-)
-"""Texts that mean a full device in TensorFlow errors (2.16 to 2.21) other than ResourceExhaustedError."""
-
 
 _NO_START_TEXTS = (
     *("CUDA runtime implicit initialization", "failed initializing StreamExecutor", "driver version is insufficient"),
@@ -90,7 +83,7 @@ class TensorflowRuntime(TensorflowDevices):
         if isinstance(error, tf.errors.ResourceExhaustedError):
             return True
         kinds = (tf.errors.InternalError, tf.errors.UnknownError, RuntimeError)
-        return isinstance(error, kinds) and any(text in str(error) for text in _OUT_OF_MEMORY_TEXTS)
+        return isinstance(error, kinds) and reports_full_device(error)
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
         message = str(error).partition("\n")[0]

@@ -11,6 +11,7 @@ from devshim.contract.backend import Backend
 from devshim.devices import host, nvml
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
+from devshim.errors.out_of_memory import reports_full_device
 from devshim_backends._torch.devices import accelerator_count, device_module, has_context, uuid_of
 from devshim_backends._torch.failures import FullDeviceError
 
@@ -19,21 +20,6 @@ if TYPE_CHECKING:
 
     from devshim.devices.device import Device
     from devshim.errors import OutOfMemoryError
-
-_OUT_OF_MEMORY_TEXTS = (
-    "out of memory",  # CUDA, HIP, XPU and MPS
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",  # cuDNN 9
-    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
-    "CUSOLVER_STATUS_ALLOC_FAILED",
-    "CUSPARSE_STATUS_ALLOC_FAILED",
-    "CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
-    "CUFFT_ALLOC_FAILED",
-    "DefaultCPUAllocator: can't allocate memory",
-    "DefaultCPUAllocator: not enough memory",
-)
-"""Messages of a full device for which PyTorch raises a plain RuntimeError."""
 
 
 class TorchRuntime(Backend):
@@ -83,7 +69,7 @@ class TorchRuntime(Backend):
     def is_out_of_memory(self, error: BaseException) -> bool:
         if isinstance(error, torch.OutOfMemoryError):
             return True
-        return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY_TEXTS)
+        return isinstance(error, RuntimeError) and reports_full_device(error)
 
 
 def _memory_without_context(index: int) -> MemoryInfo | None:

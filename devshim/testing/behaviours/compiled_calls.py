@@ -179,6 +179,7 @@ PROCESS: dict[str, Callable[[Around], Compiled]] = {
     "empty_cache": _do(lambda a: ds.empty_cache()),
     "explain": _in(lambda a: ds.explain()),
     "guard": _in(lambda a: ds.guard("log")),
+    "is_out_of_memory": _do(lambda a: ds.is_out_of_memory(MemoryError())),
     "memory": _do(lambda a: ds.memory(a.device)),
     "memory_policy": _do(lambda a: ds.memory_policy("grow")),
     "random.seed": _do(lambda a: ds.random.seed(1)),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RuntimeTests(Kit):
-    """`synchronize`, `memory`, `empty_cache`, `shrink_batch`."""
+    """`synchronize`, `memory`, `empty_cache`, `shrink_batch`, `is_out_of_memory`."""
 
     @feature("place")
     def test_synchronize_works_without_a_gpu(self) -> None:
@@ -104,6 +104,52 @@ class RuntimeTests(Kit):
         with pytest.raises(RuntimeError):
             ds.shrink_batch(fn, 8)
         assert sizes == [8]
+
+    def test_shrink_batch_grows_again(self) -> None:
+        """With `grow`, the next call tries twice the size that fitted, up to the limit, and less often after failures.
+
+        Each attempt is a real allocation of the framework, and an error of the framework says that it does not fit.
+        """
+        free, sizes = 20, []
+
+        def fn(size: int) -> Any:
+            sizes.append(size)
+            if size > free:
+                raise MemoryError("full")
+            return ds.zeros((size, 2), dtype="float32")
+
+        def call() -> int:
+            sizes.clear()
+            result, size = ds.shrink_batch(fn, 32, grow=True, limit=96)
+            assert ds.to_numpy(result).shape == (size, 2)
+            return size
+
+        assert (call(), list(sizes)) == (16, [32, 16])
+        assert (call(), list(sizes)) == (16, [32, 16])
+        assert (call(), list(sizes)) == (16, [16]), "after a failure, the next call tries no larger size"
+        assert (call(), list(sizes)) == (16, [32, 16])
+        free = 1000
+        assert [call() for _ in range(6)] == [16, 16, 32, 64, 96, 96]
+        free = 50
+        assert (call(), list(sizes)) == (48, [96, 48])
+
+    def test_wrapped_errors_of_a_full_device_are_recognized(self) -> None:
+        """`is_out_of_memory` finds the error of a full device inside others, and `shrink_batch` reacts to it."""
+        full = ds.OutOfMemoryError("full")
+        other = RuntimeError("something else")
+        wrapped = RuntimeError("the step failed")
+        wrapped.__cause__ = RuntimeError("a worker failed")
+        wrapped.__cause__.__context__ = full
+        assert ds.is_out_of_memory(full)
+        assert ds.is_out_of_memory(wrapped)
+        assert not ds.is_out_of_memory(other)
+
+        def fn(size: int) -> int:
+            if size > 2:
+                raise wrapped
+            return size
+
+        assert ds.shrink_batch(fn, 8) == (2, 2)
 
     @pytest.mark.parametrize("start", [0, -1, 2.5, "8", True], ids=repr)
     def test_shrink_batch_requires_a_size(self, start: Any) -> None:

@@ -89,6 +89,8 @@ def main() -> None:
     ds.simulate(gpus=2, memory="4GiB", faults=ds.Fault("gpu:1", "allocation", at=3))
     assert_type(ds.device("cuda:1"), ds.Device)
     assert_type(ds.shrink_batch(train, 64), tuple[float, int])
+    assert_type(ds.shrink_batch(train, 64, grow=True, limit=512), tuple[float, int])
+    assert_type(ds.is_out_of_memory(MemoryError()), bool)
     assert_type(ds.framework("torch"), ModuleType)
     assert_type(ds.zeros((2, 3)), Any)
     assert_type(ds.random.normal(size=3, device=ds.gpu(1)), Any)

@@ -1,10 +1,8 @@
-"""Tests of batches that shrink, visible devices, memory policies and waiting."""
+"""Tests of visible devices, memory policies and waiting."""
 
 from __future__ import annotations
 
-import gc
 import os
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -15,42 +13,6 @@ import devshim as ds
 from devshim.devices import nvml
 from devshim.registry import registry
 from devshim.runtime import visible_devices
-
-
-@pytest.mark.parametrize(("limit", "start", "fits"), [(100, 64, 64), (10, 64, 8), (1, 64, 1), (5, 7, 3), (1, 1, 1)])
-def test_shrink_batch(limit: int, start: int, fits: int) -> None:
-    tried = []
-
-    def step(size: int) -> str:
-        tried.append(size)
-        if size > limit:
-            raise MemoryError
-        return f"ran {size}"
-
-    assert ds.shrink_batch(step, start) == (f"ran {fits}", fits)
-    assert tried == [start // 2**i for i in range(len(tried))]
-
-
-def test_shrink_batch_on_a_full_card(cards: object) -> None:
-    with ds.simulate(1, memory=8 * 1024):
-        found, size = ds.shrink_batch(lambda size: ds.zeros(size, device="gpu").shape, 4096)
-        assert (found, size) == ((1024,), 1024)
-        assert ds.memory("gpu").used == 0
-
-
-def test_shrink_batch_knows_the_frameworks_own_error(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    class OutOfPaper(RuntimeError):
-        pass
-
-    monkeypatch.setattr(type(fake), "is_out_of_memory", lambda self, error: isinstance(error, OutOfPaper))
-
-    def step(size: int) -> int:
-        if size > 2:
-            raise OutOfPaper
-        return size
-
-    assert ds.shrink_batch(step, 8) == (2, 2)
-    assert fake.emptied == [ds.gpu(0), ds.gpu(1)] * 2, "the cache is emptied before each new try"
 
 
 def test_a_full_card_that_shows_when_it_is_waited_for(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,74 +27,6 @@ def test_a_full_card_that_shows_when_it_is_waited_for(fake: Any, monkeypatch: py
     ):
         ds.synchronize("gpu:1")
     assert isinstance(found.value.__cause__, MemoryError)
-
-
-def test_shrink_batch_may_be_the_first_call(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A framework that is imported, but not yet used by devshim, still recognises its own error."""
-
-    class OutOfPaper(RuntimeError):
-        pass
-
-    monkeypatch.setattr(type(fake), "is_out_of_memory", lambda self, error: isinstance(error, OutOfPaper))
-    del registry._LOADED["fakeframe"]
-
-    def step(size: int) -> int:
-        if size > 2:
-            raise OutOfPaper
-        return size
-
-    assert ds.shrink_batch(step, 8) == (2, 2)
-
-
-def test_shrink_batch_raises_its_own_error_where_an_adapter_does_not_load(
-    fake: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del registry._LOADED["fakeframe"]
-    with monkeypatch.context() as broken:
-        broken.delattr("fakeframe_devshim.Backend")
-        with pytest.raises(ValueError, match="mine"):
-            ds.shrink_batch(lambda size: int("mine"), 8)
-    registry.load("fakeframe")
-
-
-def test_the_failed_trys_tensors_are_gone_before_the_next() -> None:
-    alive: list[Any] = []
-
-    def step(size: int) -> int:
-        gc.collect()
-        assert not [ref for ref in alive if ref() is not None]
-        big = np.zeros(size)
-        alive.append(weakref.ref(big))
-        if size > 1:
-            raise MemoryError
-        return size
-
-    assert ds.shrink_batch(step, 8) == (1, 1)
-
-
-def test_shrink_batch_gives_up_at_one() -> None:
-    def never(size: int) -> None:
-        raise MemoryError("no")
-
-    with pytest.raises(ds.OutOfMemoryError, match="not even a batch of 1") as caught:
-        ds.shrink_batch(never, 5)
-    assert isinstance(caught.value.__cause__, MemoryError)
-
-
-def test_shrink_batch_lets_other_errors_through() -> None:
-    for error in (ValueError("mine"), KeyboardInterrupt()):
-
-        def step(size: int, error: BaseException = error) -> None:
-            raise error
-
-        with pytest.raises(type(error)):
-            ds.shrink_batch(step, 8)
-
-
-@pytest.mark.parametrize("start", [0, -1, 1.0, "8", None, True, np.array([8])])
-def test_shrink_batch_arguments(start: Any) -> None:
-    with pytest.raises(ds.ArgumentError, match="start is"):
-        ds.shrink_batch(lambda size: size, start)
 
 
 @pytest.fixture
