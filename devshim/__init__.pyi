@@ -10,9 +10,9 @@ The public names, by subject; ``help(ds.place)`` explains one:
     frameworks       use using backends framework
     devices          device Device cpu gpu device_count devices describe require try_gpu try_all_gpus
                      set_visible_devices DeviceInfo BackendInfo
-    tensors          place copy device_of to_numpy from_numpy convert NotMovedWarning
+    tensors          place copy device_of dtype_of to_numpy from_numpy convert NotMovedWarning
     creation         asarray zeros ones full empty arange linspace eye
-                     zeros_like ones_like full_like empty_like random
+                     zeros_like ones_like full_like empty_like random set_default_dtype
     default device   on set_device run same_device require_same_device
     several devices  split gather broadcast replicate all_reduce_ parallel
     placement        Placement placement_of
@@ -116,8 +116,10 @@ from devshim.tensors.creation import ones as ones
 from devshim.tensors.creation import ones_like as ones_like
 from devshim.tensors.creation import zeros as zeros
 from devshim.tensors.creation import zeros_like as zeros_like
+from devshim.tensors.default_dtypes import set_default_dtype as set_default_dtype
 from devshim.tensors.placing import copy as copy
 from devshim.tensors.placing import device_of as device_of
+from devshim.tensors.placing import dtype_of as dtype_of
 from devshim.tensors.placing import from_numpy as from_numpy
 from devshim.tensors.placing import place as place
 from devshim.tensors.placing import to_numpy as to_numpy
@@ -174,6 +176,7 @@ __all__ = [
     "device_count",
     "device_of",
     "devices",
+    "dtype_of",
     "empty",
     "empty_cache",
     "empty_like",
@@ -204,6 +207,7 @@ __all__ = [
     "run",
     "same_device",
     "save",
+    "set_default_dtype",
     "set_device",
     "set_visible_devices",
     "shrink_batch",

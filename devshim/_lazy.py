@@ -39,7 +39,8 @@ HOMES = {
     "devshim.runtime.scopes": "on require_same_device run same_device set_device",
     "devshim.collectives.split": "broadcast gather replicate split",
     "devshim.simulation.simulate": "simulate",
-    "devshim.tensors.placing": "copy device_of from_numpy place to_numpy",
+    "devshim.tensors.default_dtypes": "set_default_dtype",
+    "devshim.tensors.placing": "copy device_of dtype_of from_numpy place to_numpy",
 }
 """Module -> the public names that are loaded from it."""
 

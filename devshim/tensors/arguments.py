@@ -13,7 +13,7 @@ from devshim.devices.dtypes import DTYPES
 from devshim.errors import ArgumentError, ConversionError
 from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor
 from devshim.registry import current, registry
-from devshim.tensors import value_hints
+from devshim.tensors import default_dtypes, value_hints
 from devshim.transfers import engine, explain
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ def plan(call: str, args: tuple[object, ...], dtype: object, device: DeviceLike 
 
 def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...], wanted: object) -> tuple[Any, ...]:
     """Return the same as `plan`, for a given backend and an existing device."""
+    if wanted is None:
+        wanted = default_dtypes.chosen(call, args)
     native = dtype(backend, wanted)
     explain.show_call(backend, call, where, args, wanted)
     return (backend, where, None, getattr(backend, call), *args, native, where)

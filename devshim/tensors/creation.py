@@ -17,7 +17,7 @@ from devshim.devices.dtypes import DTYPES
 from devshim.errors import ConversionError, DevshimError, messages
 from devshim.registry import current, registry
 from devshim.tensors import arguments, placing, stacking, value_hints
-from devshim.transfers import decisions, engine, explain, observing
+from devshim.transfers import decisions, engine, observing
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -233,13 +233,9 @@ def linspace(
         device: The target.
         endpoint: Whether ``stop`` is the last value.
     """
-    backend = current.current()
-    target = arguments.target(backend, device)
     (count,) = arguments.shape(arguments.integer("num", num))
     args = (arguments.number("start", start), arguments.number("stop", stop), count)
-    explain.show_call(backend, "linspace", target, args, dtype)
-    wanted = arguments.dtype(backend, dtype)
-    return engine.make(backend, target, None, backend.linspace, *args, wanted, target, bool(endpoint))
+    return engine.make(*arguments.plan("linspace", args, dtype, device), bool(endpoint))
 
 
 def eye(

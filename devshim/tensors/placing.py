@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["copy", "device_of", "from_numpy", "place", "to_numpy"]
+__all__ = ["copy", "device_of", "dtype_of", "from_numpy", "place", "to_numpy"]
 
 _TENSORS = registry.TENSORS
 _HOST_FLAGS = registry.HOST_FLAGS
@@ -61,6 +61,31 @@ def device_of(x: Tensor) -> Device:
         return backend.device_of(x)
     except SimulationError as error:
         return error.where()  # the GPU was removed: the error knows the device
+
+
+def dtype_of(x: Tensor) -> str:
+    """Return the name of a tensor's dtype in the array API, which is the same on every framework.
+
+    Args:
+        x: A tensor of any installed framework, on any device.
+
+    Returns:
+        ``"float32"``, ``"int64"``, ``"bool"``, ``"complex64"``, ``"bfloat16"``, ``"float8_e4m3fn"``, ...
+
+    Raises:
+        NotATensorError: ``x`` is not a tensor of a framework.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.dtype_of(ds.zeros(3, dtype="int32"))
+        'int32'
+    """
+    backend = _TENSORS.get(type(x))
+    if backend is None:
+        backend, x = _tensor_of(x, "dtype_of")
+    explain.show_call(backend, "dtype_of")
+    return backend.dtype_name(x)
 
 
 def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non_blocking: bool = False) -> T:
@@ -230,5 +255,5 @@ def _tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:
     return arguments.tensor_of(x, call)
 
 
-for _public in (copy, device_of, from_numpy, place, to_numpy):
+for _public in (copy, device_of, dtype_of, from_numpy, place, to_numpy):
     _public.__module__ = "devshim"

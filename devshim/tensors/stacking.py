@@ -16,7 +16,7 @@ from devshim.devices import parsing
 from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, ConversionError, DevshimError, messages
 from devshim.registry import current, mismatches, registry
-from devshim.tensors import arguments
+from devshim.tensors import arguments, default_dtypes
 from devshim.transfers import engine, explain
 
 if TYPE_CHECKING:
@@ -147,5 +147,6 @@ class _Stack:
         if dtype is None:
             kind = _NUMBERS.index(type(number))
             fitting = [name for name in self._names if _KINDS.get(name.rstrip("0123456789"), 3) >= kind]
-            dtype = self._backend.dtype(fitting[0]) if fitting else None
+            name = fitting[0] if fitting else default_dtypes.chosen("full", ((), number))
+            dtype = None if name is None else self._backend.dtype(name)
         return engine.make(self._backend, self.device, None, self._backend.asarray, number, dtype, self.device)

@@ -11,6 +11,7 @@ from devshim.testing.behaviours.convert import ConvertTests
 from devshim.testing.behaviours.copy import CopyTests
 from devshim.testing.behaviours.creation import CreationTests
 from devshim.testing.behaviours.creation_arguments import CreationArgumentTests
+from devshim.testing.behaviours.default_dtypes import DefaultDtypeTests
 from devshim.testing.behaviours.devices import DeviceTests
 from devshim.testing.behaviours.dtypes import DtypeTests
 from devshim.testing.behaviours.errors import ErrorTests
@@ -48,6 +49,7 @@ class Conformance(
     CopyTests,
     CreationTests,
     CreationArgumentTests,
+    DefaultDtypeTests,
     RandomTests,
     NumpyArrayTests,
     DtypeTests,

@@ -53,6 +53,7 @@ SNIPPETS: Mapping[str, str] = MappingProxyType(
         "metric_append": "losses.append(loss.copy())",
         "metric_flush": "cp.stack(losses).get()",
         "device_of": "{x}.device",
+        "dtype_of": "{x}.dtype",
         "place": _by_device("with {device}: y = cp.asarray({x})", "cp.asnumpy({x})"),
         "copy": _by_device("with {device}: y = cp.array({x})", "np.array(cp.asnumpy({x}))"),
         "to_numpy": "cp.asnumpy({x})",

@@ -33,6 +33,7 @@ SNIPPETS: Mapping[str, str] = MappingProxyType(
         "metric_append": "losses.append(loss)",
         "metric_flush": "np.asarray(jnp.stack(losses))",
         "device_of": "next(iter({x}.devices()))",
+        "dtype_of": "{x}.dtype",
         "place": "jax.device_put({x}, {device})",
         "copy": "jnp.copy(jax.device_put({x}, {device}))",
         "to_numpy": "np.array({x})",

@@ -36,6 +36,7 @@ SNIPPETS: Mapping[str, str] = MappingProxyType(
         "metric_append": "losses.append(loss.copy())",
         "metric_flush": "mx.np.stack(losses).asnumpy()",
         "device_of": "{x}.ctx",
+        "dtype_of": "{x}.dtype",
         "place": "{x}.as_in_ctx({device})",
         "copy": "{x}.copyto({device})",
         "to_numpy": "{x}.asnumpy()",

@@ -20,6 +20,7 @@ SNIPPETS: Mapping[str, str] = {
     "metric_append": "losses.append(float(loss))",
     "metric_flush": "np.array(losses)",
     "device_of": '"cpu"  # {x}.device from NumPy 2.0 on',
+    "dtype_of": "{x}.dtype",
     "place": "np.asarray({x})",
     "copy": "np.array({x}, copy=True)",
     "to_numpy": "np.array({x}, copy=True)",

@@ -33,6 +33,7 @@ SNIPPETS: Mapping[str, str] = MappingProxyType(
         "metric_append": "losses.append(loss.detach().clone())",
         "metric_flush": "paddle.stack(losses).numpy()",
         "device_of": "{x}.place",
+        "dtype_of": "{x}.dtype",
         "place": "{x}._copy_to({device}, True)  # inside a PyLayer: .to() alone cuts the gradient",
         "copy": "{x}._copy_to({device}, True)  # inside a PyLayer: .to() alone cuts the gradient",
         "to_numpy": "{x}.numpy()",

@@ -33,6 +33,7 @@ SNIPPETS: Mapping[str, str] = MappingProxyType(
         "metric_append": "losses.append(loss)",
         "metric_flush": "tf.stack(losses).numpy()",
         "device_of": "{x}.backing_device",
+        "dtype_of": "{x}.dtype",
         "place": "with tf.device({device}): y = tf.identity({x})",
         "copy": "with tf.device({device}): y = tf.raw_ops.DeepCopy(x={x})",
         "to_numpy": "{x}.numpy()",

@@ -33,6 +33,7 @@ SNIPPETS: Mapping[str, str] = MappingProxyType(
         "metric_append": "losses.append(loss.detach().clone())",
         "metric_flush": "torch.stack(losses).cpu().numpy()",
         "device_of": "{x}.device",
+        "dtype_of": "{x}.dtype",
         "place": "{x}.to({device})",
         "copy": "{x}.to({device}, copy=True)",
         "to_numpy": "{x}.detach().cpu().numpy().copy()",

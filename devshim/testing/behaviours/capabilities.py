@@ -20,6 +20,7 @@ SNIPPETS = (
     *("empty", "arange", "linspace", "eye", "uniform", "normal", "seed", "on", "set_device", "run", "synchronize"),
     *("memory", "empty_cache", "convert", "try_gpu", "dtype", "devices", "describe", "memory_policy"),
     *("memory_fraction", "split", "gather", "all_reduce", "save", "load", "metric_append", "metric_flush", "stack"),
+    "dtype_of",
 )
 """The calls for which a backend has a native line."""
 MODEL_LINES = (

@@ -69,6 +69,21 @@ def test_creation_needs_a_device_if_the_scope_is_outside(make):
             assert str(ds.device_of(broken(x))) == (name if make == "from outside" else "cpu")
 
 
+def test_a_new_default_dtype_gets_a_graph_of_its_own():
+    def make(x):
+        made = (ds.ones(2, device="cpu"), ds.asarray([[1, 2]], device="cpu"), ds.asarray([0.5, 1], device="cpu"))
+        return *made, ds.arange(3, device="cpu"), x + 1
+
+    compiled = torch.compile(make, fullgraph=True, backend="eager")
+    try:
+        for floating, integer in (("float32", "int64"), ("float64", "int32"), ("float32", "int64")):
+            ds.set_default_dtype(floating, int=integer)
+            made = [ds.dtype_of(x) for x in compiled(torch.ones(2))]
+            assert made == [floating, integer, floating, integer, "float32"]
+    finally:
+        ds.set_default_dtype(None)
+
+
 def test_outside_of_tracing_the_error_is_a_plain_one():
     fn = torch.compile(lambda x: (ds.memory("cpu"), x)[1], fullgraph=True, backend="eager")
     error = error_of(fn, ds.zeros(2))[1]

@@ -95,6 +95,8 @@ def main() -> None:
     assert_type(ds.zeros((2, 3)), Any)
     assert_type(ds.random.normal(size=3, device=ds.gpu(1)), Any)
     assert_type(ds.device_of(ds.zeros(2)), ds.Device)
+    assert_type(ds.dtype_of(ds.zeros(2)), str)
+    ds.set_default_dtype("float32", int="int64")
     assert_type(ds.devices(), list[ds.Device])
     assert_type(ds.describe(0).simulated, bool)
     assert_type(ds.memory("cpu").free, int | None)
