@@ -24,6 +24,7 @@ __all__ = ["ALIASES", "KINDS", "Device", "cpu", "gpu"]
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
+    from types import TracebackType
     from typing import Any, NoReturn
 
     from devshim.registry.discovery import BackendName
@@ -47,6 +48,9 @@ _INTERNED: dict[tuple[str, int], Device] = {}
 FRAMEWORKS: Any = None
 """The module that knows the frameworks' own device objects (`devshim.registry.native_devices`); set by the package."""
 
+SCOPES: Any = None
+"""The module that opens and closes blocks with a default device (`devshim.runtime.scopes`); set by the package."""
+
 
 class Device:
     """One processor that can hold tensors: a frozen, hashable, ordered value.
@@ -61,6 +65,9 @@ class Device:
 
     Two devices that are equal are the same object, so ``is`` and ``==`` agree, also after pickling and copying.
     Creating a device makes no call to a framework.
+
+    A device is also a context manager: ``with ds.gpu(1):`` is the same as ``with ds.on(ds.gpu(1)):``. The open blocks
+    belong to their thread or task, not to the device, so any number of them can use one device at the same time.
 
     A device never equals text: ``ds.gpu(1) == "gpu:1"`` is False, as for a ``torch.device``, because equal keys of a
     dictionary must have equal hashes, and one device has many spellings. Compare devices with devices, or text with
@@ -100,6 +107,14 @@ class Device:
             DeviceNotFoundError: The framework can only name devices that exist, and this one does not.
         """
         return FRAMEWORKS.to_native(self, backend)
+
+    def __enter__(self) -> Device:
+        return SCOPES.enter(self)  # type: ignore[no-any-return]  # the module is set later
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        SCOPES.leave(kind, error, trace)
 
     def __init_subclass__(cls) -> NoReturn:
         msg = "Device cannot be subclassed: equal devices are the same object"

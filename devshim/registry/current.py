@@ -16,6 +16,7 @@ from devshim.registry import discovery, environment, registry, tracing
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from types import ModuleType
 
     from devshim.contract.backend import Backend
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 
 
 class _Traced(_local):
-    """The devices of the `on` blocks that this thread is tracing, innermost last; empty outside tracing."""
+    """The devices and framework scopes of the blocks that this thread traces, innermost last; empty outside tracing."""
 
     def __init__(self) -> None:
         self.devices: list[Device] = []
+        self.scopes: list[AbstractContextManager[object]] = []
 
 
 TRACED = _Traced()

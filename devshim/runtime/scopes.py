@@ -12,6 +12,7 @@ import sys
 from _thread import _local
 from contextvars import ContextVar
 
+from devshim.devices import device as device_module
 from devshim.devices import parsing
 from devshim.devices.device import Device
 from devshim.registry import current, registry, traced_errors, unstarted
@@ -64,38 +65,49 @@ class on:
 
     def __init__(self, device: DeviceLike) -> None:
         self._device = parsing.device(device)
-        self._traced: list[AbstractContextManager[object]] = []
 
     def __enter__(self) -> Device:
-        backend = current.current()  # loads the backend, and with it the compiler to ask
-        tracing = _compiler()
-        if tracing is not None:  # the compiler traces the framework's own scope, and no code of devshim
-            scope = tracing.scope(engine.require(tracing, self._device))
-            scope.__enter__()
-            self._traced.append(scope)
-            current.TRACED.devices.append(self._device)
-            return self._device
-        engine.require(backend, self._device)
-        explain.show_call(backend, "on", self._device)
-        depth = len(_native.open)
-        _enter(backend, self._device)
-        _SAVED.set((*_SAVED.get(), (current.DEVICE.get(), depth)))
-        current.DEVICE.set(self._device)
-        return self._device
+        return enter(self._device)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._traced:
-            current.TRACED.devices.pop()
-            self._traced.pop().__exit__(kind, error, trace)
-            return
-        saved = _SAVED.get()
-        if saved:  # empty if an asynchronous generator is closed in another context: nothing to restore
-            before, depth = saved[-1]
-            _SAVED.set(saved[:-1])
-            current.DEVICE.set(before)
-            _leave(depth, kind, error, trace)
+        leave(kind, error, trace)
+
+
+def enter(device: Device) -> Device:
+    """Make a device the default until the matching `leave`; the state of the block is this thread's or task's alone."""
+    backend = current.current()  # loads the backend, and with it the compiler to ask
+    tracing = _compiler()
+    if tracing is not None:  # the compiler traces the framework's own scope, and no code of devshim
+        scope = tracing.scope(engine.require(tracing, device))
+        scope.__enter__()
+        current.TRACED.scopes.append(scope)
+        current.TRACED.devices.append(device)
+        return device
+    engine.require(backend, device)
+    explain.show_call(backend, "on", device)
+    depth = len(_native.open)
+    _enter(backend, device)
+    _SAVED.set((*_SAVED.get(), (current.DEVICE.get(), depth)))
+    current.DEVICE.set(device)
+    return device
+
+
+def leave(
+    kind: type[BaseException] | None = None, error: BaseException | None = None, trace: TracebackType | None = None
+) -> None:
+    """Restore the default device of before the innermost `enter` of this thread or task."""
+    if current.TRACED.scopes:
+        current.TRACED.devices.pop()
+        current.TRACED.scopes.pop().__exit__(kind, error, trace)
+        return
+    saved = _SAVED.get()
+    if saved:  # empty if an asynchronous generator is closed in another context: nothing to restore
+        before, depth = saved[-1]
+        _SAVED.set(saved[:-1])
+        current.DEVICE.set(before)
+        _leave(depth, kind, error, trace)
 
 
 def _compiler() -> Backend | None:
@@ -275,6 +287,7 @@ def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backe
     return backend, device
 
 
+device_module.SCOPES = sys.modules[__name__]
 given_by_name(require_same_device)
 for _public in (on, require_same_device, run, same_device, set_device):
     _public.__module__ = "devshim"

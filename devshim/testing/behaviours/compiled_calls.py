@@ -108,6 +108,7 @@ def _sets(around: Around) -> Compiled:
 
 
 ANSWERS: dict[str, Callable[[Around], Compiled]] = {
+    "Device as a scope": _in(lambda a: a.device),
     "all_reduce_": lambda a: lambda x: ds.all_reduce_([x + 0, x + 0])[0],
     "asarray": lambda a: lambda x: ds.asarray(x + x, device=a.device),
     "broadcast": lambda a: lambda x: ds.broadcast(x + x, [a.device, a.device])[1],
@@ -206,9 +207,7 @@ MODELS: dict[str, Callable[[Around], Compiled]] = {
 CALLS = {*ANSWERS, *MADE, *DRAWN, *FACTS, *EFFECTS, *PROCESS, *MODELS}
 """The names of all calls; the part before the first space or dot is the public name."""
 
-VALUES = frozenset(
-    {"BackendInfo", "Device", "DeviceInfo", "Fault", "MemoryInfo", "Placement", "Transfer", "TransferLog"}
-)
+VALUES = frozenset({"BackendInfo", "DeviceInfo", "Fault", "MemoryInfo", "Placement", "Transfer", "TransferLog"})
 """Public classes of plain values, which call no framework."""
 
 NEEDS = {

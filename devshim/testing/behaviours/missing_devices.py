@@ -40,6 +40,7 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
     "normal": lambda x, d: ds.random.normal(size=2, device=d),
     "convert": lambda x, d: ds.convert(x, device=d),
     "on": lambda x, d: ds.on(d).__enter__(),
+    "with_device": lambda x, d: ds.device(d).__enter__(),
     "set_device": lambda x, d: ds.set_device(d),
     "require": lambda x, d: ds.require(d),
     "describe": lambda x, d: ds.describe(d),
@@ -74,7 +75,7 @@ class MissingDeviceTests(Kit):
 
         def body() -> None:
             before = current.default_device()
-            for call in ("on", "set_device"):
+            for call in ("on", "with_device", "set_device"):
                 self.assert_refused(call, self.tensor(), missing_device)
             assert current.default_device() is before
             assert ds.device_of(ds.zeros(2)) is before

@@ -72,6 +72,36 @@ class ScopeTests(Kit):
         assert default() is ds.cpu()
 
     @feature("create")
+    def test_a_device_is_a_scope(self, journey: tuple[Device, Device]) -> None:
+        """``with device:`` is ``with ds.on(device):``: it nests, also in itself, and is restored after an exception."""
+        outer, inner = journey
+        error = KeyError("mine")
+
+        def fail() -> None:
+            with inner, outer, inner:
+                assert default() is inner
+                raise error
+
+        with outer as entered:
+            assert entered is outer
+            with ds.on("cpu"), inner, inner:
+                assert default() is inner
+            assert default() is outer
+            with pytest.raises(KeyError) as caught:
+                fail()
+            assert caught.value is error
+            assert default() is outer
+        assert default() is ds.cpu()
+
+    @feature("op_scope")
+    @hook("native_zeros")
+    def test_operators_follow_a_device(self, other_device: Device) -> None:
+        """Inside ``with device:``, the framework's own operators compute there."""
+        with other_device:
+            assert ds.device_of(self.native_zeros() + self.native_zeros()) is other_device
+        assert ds.device_of(self.native_zeros()) is not other_device
+
+    @feature("create")
     @hook("native_zeros")
     def test_the_frameworks_own_default_is_restored(self, device: Device) -> None:
         """After `on`, also after an exception, the framework creates on the same device as before."""

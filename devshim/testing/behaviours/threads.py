@@ -37,6 +37,55 @@ class ThreadTests(Kit):
         assert default() is ds.cpu()
 
     @feature("create")
+    def test_one_device_is_a_scope_in_several_threads(self, away: tuple[Device, Device]) -> None:
+        """Threads that are inside ``with device:`` of the same device at the same time do not affect each other."""
+        meet = threading.Barrier(2, timeout=30)
+        first, second = away
+
+        def body(turn: int) -> list[Device]:
+            found = []
+            for _ in range(5):
+                with first:
+                    meet.wait()
+                    if turn:
+                        with second, first, second:
+                            found.append(default())
+                            meet.wait()
+                    else:
+                        meet.wait()
+                        found.append(default())
+                    meet.wait()
+                found.append(default())
+            return found
+
+        with ThreadPoolExecutor(2) as pool:
+            runs = list(pool.map(body, [0, 1]))
+        assert runs == [[first, ds.cpu()] * 5, [second, ds.cpu()] * 5]
+
+    @feature("create")
+    def test_one_device_is_a_scope_in_several_tasks(self, away: tuple[Device, Device]) -> None:
+        """Tasks that are inside ``with device:`` of the same device each have their own default."""
+        first, second = away
+
+        async def body(device: Device) -> list[Device]:
+            found = []
+            for _ in range(3):
+                with first:
+                    await asyncio.sleep(0)
+                    with device:
+                        await asyncio.sleep(0)
+                        found.append(default())
+                    await asyncio.sleep(0)
+                    found.append(default())
+            return [*found, default()]
+
+        async def both() -> list[list[Device]]:
+            return list(await asyncio.gather(body(first), body(second)))
+
+        assert asyncio.run(both()) == [[first, first] * 3 + [ds.cpu()], [second, first] * 3 + [ds.cpu()]]
+        assert default() is ds.cpu()
+
+    @feature("create")
     @hook("native_zeros")
     def test_the_native_scope_applies_to_its_own_thread(self, other_device: Device) -> None:
         """A scope or `set_device` in one thread does not change where the framework creates in another."""

@@ -213,3 +213,65 @@ def test_same_device() -> None:
     assert not ds.same_device(x, {"y": y})
     assert ds.require_same_device(x=x, n=3) is ds.cpu()
     assert ds.require_same_device(n=3) is None
+
+
+# ---------------------------------------------------------------------- a device as a scope
+def test_a_device_is_a_scope_and_stays_a_value() -> None:
+    with G1 as entered, ds.gpu(1):
+        assert entered is G1
+        assert default() is G1
+        with pytest.raises(ZeroDivisionError), G0, G1, ds.cpu():
+            raise ZeroDivisionError
+        assert default() is G1
+        assert hash(G1) == hash(ds.gpu(1))
+        assert not hasattr(G1, "__dict__")
+    assert default() is ds.cpu()
+
+
+def test_a_device_that_does_not_exist_is_no_scope() -> None:
+    with G1:
+        with pytest.raises(ds.DeviceNotFoundError, match="gpu:7"), ds.gpu(7):
+            raise AssertionError("entered")
+        assert default() is G1
+
+
+def test_an_exit_stack_and_set_device() -> None:
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+        for device in (G0, G1, G0, G1):
+            stack.enter_context(device)
+            assert default() is device
+        ds.set_device("cpu")
+        assert default() is ds.cpu()
+    assert default() is ds.cpu()
+    with G1:
+        ds.set_device(G0)
+        assert default() is G0
+    assert default() is ds.cpu()
+
+
+def test_a_generator_in_a_device_that_is_closed_late() -> None:
+    """As for `on`, a scope that another one outlives restores what was there before its own beginning."""
+
+    def steps() -> Any:
+        with G1:
+            yield default()
+
+    running = steps()
+    assert next(running) is G1
+    running.close()
+    assert default() is ds.cpu()
+
+
+def test_a_device_is_a_scope_before_a_framework_is_loaded(python: Callable[..., str]) -> None:
+    assert (
+        python("""
+        import devshim as ds
+        ds.use("numpy")
+        ds.simulate(2)
+        with ds.gpu(1):
+            print(ds.device_of(ds.zeros(2)), end="")
+    """)
+        == "gpu:1"
+    )
