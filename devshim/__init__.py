@@ -13,6 +13,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     tensors          place copy device_of dtype_of to_numpy from_numpy convert NotMovedWarning
     creation         asarray zeros ones full empty arange linspace eye
                      zeros_like ones_like full_like empty_like random set_default_dtype
+    array API        namespace
     default device   on set_device run same_device require_same_device
     several devices  split gather broadcast replicate all_reduce_ parallel
     placement        Placement placement_of
@@ -127,6 +128,7 @@ __all__ = [
     "load",
     "memory",
     "memory_policy",
+    "namespace",
     "on",
     "ones",
     "ones_like",

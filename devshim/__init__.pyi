@@ -13,6 +13,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     tensors          place copy device_of dtype_of to_numpy from_numpy convert NotMovedWarning
     creation         asarray zeros ones full empty arange linspace eye
                      zeros_like ones_like full_like empty_like random set_default_dtype
+    array API        namespace
     default device   on set_device run same_device require_same_device
     several devices  split gather broadcast replicate all_reduce_ parallel
     placement        Placement placement_of
@@ -117,6 +118,7 @@ from devshim.tensors.creation import ones_like as ones_like
 from devshim.tensors.creation import zeros as zeros
 from devshim.tensors.creation import zeros_like as zeros_like
 from devshim.tensors.default_dtypes import set_default_dtype as set_default_dtype
+from devshim.tensors.namespaces import namespace as namespace
 from devshim.tensors.placing import copy as copy
 from devshim.tensors.placing import device_of as device_of
 from devshim.tensors.placing import dtype_of as dtype_of
@@ -194,6 +196,7 @@ __all__ = [
     "load",
     "memory",
     "memory_policy",
+    "namespace",
     "on",
     "ones",
     "ones_like",

@@ -41,6 +41,7 @@ HOMES = {
     "devshim.simulation.simulate": "simulate",
     "devshim.tensors.default_dtypes": "set_default_dtype",
     "devshim.tensors.placing": "copy device_of dtype_of from_numpy place to_numpy",
+    "devshim.tensors.namespaces": "namespace",
 }
 """Module -> the public names that are loaded from it."""
 

@@ -47,6 +47,7 @@ FEATURES: Mapping[str, str] = {
     "several": "split, gather, broadcast and reduce over several devices",
     "checkpoints": "saving and loading models, optimizers and trees",
     "explain": "the native line for each call",
+    "namespace": "the array-API namespace (`ds.namespace`)",
 }
 """A feature that a backend may support -> its name in the support table, and in "... does not support ..."."""
 
@@ -88,6 +89,7 @@ OPTIONAL: Mapping[str, str] = {
     "several": "narrow",
     "zero_copy": "from_dlpack",
     "explain": "snippets",
+    "namespace": "array_api",
 }
 """A feature that has no default -> the method or attribute of `Backend` that an adapter writes for it."""
 

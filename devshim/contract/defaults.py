@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from devshim.contract import capabilities
 from devshim.contract.collectives import CollectiveBackend
 from devshim.contract.models import ModelBackend
+from devshim.contract.namespaces import NamespaceBackend
 from devshim.contract.simulation import SimulationBackend
 from devshim.contract.transfer_hooks import TransferHookBackend
 from devshim.devices.info import MemoryInfo
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Defaults"]
 
 
-class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookBackend):
+class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookBackend, NamespaceBackend):
     """The optional methods of a backend."""
 
     title: ClassVar[str]

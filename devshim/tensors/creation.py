@@ -177,11 +177,11 @@ def full(
         raise value_hints.too_many("full", 2, (shape, fill_value, *_more))
     if isinstance(fill_value, tuple) and not value_hints.is_shape(shape):
         raise value_hints.swapped_fill(shape, fill_value)
-    args = (arguments.shape(shape), _fill(fill_value))
+    args = (arguments.shape(shape), fill(fill_value))
     return engine.make(*arguments.plan("full", args, dtype, device))
 
 
-def _fill(value: object) -> complex:
+def fill(value: object) -> complex:
     """Return a fill value as a Python number; integers must fit in 64 bits, the most any framework has."""
     number: complex = arguments.number("fill_value", value)
     if isinstance(number, int) and not -(2**63) <= number < 2**64:
@@ -279,7 +279,7 @@ def ones_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None =
 
 def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return one value in the shape of ``x``; dtype, device and framework are ``x``'s unless given."""
-    return engine.make(*_like("full", x, dtype, device, _fill(fill_value)))
+    return engine.make(*_like("full", x, dtype, device, fill(fill_value)))
 
 
 def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value: object) -> tuple[Any, ...]:

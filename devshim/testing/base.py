@@ -202,11 +202,12 @@ class Kit:
             gap = self.adapter.gaps.get(name)
             if gap is not None:
                 pytest.skip(f"{GAP}{name} ({gap.kind}): {gap.reason}")
-        if "bfloat16" in names:
+        needs = {"bfloat16": lambda: self.adapter.dtype("bfloat16"), "namespace": ds.namespace}
+        for name in needs.keys() & set(names):
             try:
-                self.adapter.dtype("bfloat16")
-            except ds.ConversionError as error:
-                if "ml_dtypes" in str(error.hint):
+                needs[name]()
+            except (ds.ConversionError, ds.UnsupportedError) as error:
+                if "pip install" in str(error.hint):  # ml_dtypes, or array-api-compat
                     pytest.skip(f"{HARDWARE}{error.problem}")
 
     @pytest.fixture

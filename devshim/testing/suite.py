@@ -24,6 +24,7 @@ from devshim.testing.behaviours.ledger import LedgerTests
 from devshim.testing.behaviours.missing_devices import MissingDeviceTests
 from devshim.testing.behaviours.mixed_devices import MixedDeviceTests
 from devshim.testing.behaviours.models import ModelTests
+from devshim.testing.behaviours.namespaces import NamespaceTests
 from devshim.testing.behaviours.numpy_arrays import NumpyArrayTests
 from devshim.testing.behaviours.observers_in_threads import ThreadedObserverTests
 from devshim.testing.behaviours.place import PlaceTests
@@ -79,6 +80,7 @@ class Conformance(
     GuardTests,
     CheckpointTests,
     ThreeGpuTests,
+    NamespaceTests,
 ):
     """All promises of the contract: set `backend`, write the hooks that your framework needs, and run pytest."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from devshim_backends._cupy.capabilities import GAPS, LIMITS
 from devshim_backends._cupy.collectives import CupyCollectives
 from devshim_backends._cupy.dlpack import CupyDlpack
+from devshim_backends._cupy.namespace import CupyNamespace
 from devshim_backends._cupy.random import CupyRandom
 from devshim_backends._cupy.simulation.simulate import CupySimulation
 from devshim_backends._cupy.snippets import SNIPPETS
@@ -33,6 +34,7 @@ class CupyBackend(
     CupyTransferHooks,
     CupyDlpack,
     CupyCollectives,
+    CupyNamespace,
 ):
     """The adapter for CuPy 14 and newer: CuPy's arrays on CUDA and ROCm GPUs, NumPy's arrays in host memory."""
 

@@ -9,6 +9,7 @@ from devshim_backends._jax.collectives import JaxCollectives
 from devshim_backends._jax.containers import JaxContainers
 from devshim_backends._jax.models.models import JaxModels
 from devshim_backends._jax.models.nnx import JaxNnx
+from devshim_backends._jax.namespace import JaxNamespace
 from devshim_backends._jax.simulation.simulate import JaxSimulation
 from devshim_backends._jax.snippets import SNIPPETS
 from devshim_backends._jax.transfers.implicit import JaxTransferHooks
@@ -17,7 +18,7 @@ __all__ = ["JaxBackend"]
 
 
 @final
-class JaxBackend(JaxNnx, JaxTransferHooks, JaxModels, JaxSimulation, JaxCollectives, JaxContainers):
+class JaxBackend(JaxNnx, JaxTransferHooks, JaxModels, JaxSimulation, JaxCollectives, JaxContainers, JaxNamespace):
     """The adapter for JAX 0.4.30 and newer."""
 
     name = "jax"

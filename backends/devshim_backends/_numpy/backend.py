@@ -6,6 +6,7 @@ from devshim.devices.device import Device
 from devshim_backends._numpy.capabilities import GAPS, LIMITS
 from devshim_backends._numpy.collectives import NumpyCollectives
 from devshim_backends._numpy.dlpack import NumpyDlpack
+from devshim_backends._numpy.namespace import NumpyNamespace
 from devshim_backends._numpy.random import NumpyRandom
 from devshim_backends._numpy.snippets import SNIPPETS
 from devshim_backends._numpy.transfers.implicit import NumpyTransferHooks
@@ -25,6 +26,7 @@ class NumpyBackend(
     NumpyTransferHooks,
     NumpyDlpack,
     NumpyCollectives,
+    NumpyNamespace,
 ):
     """The adapter for NumPy: the host, and simulated GPUs for users who have no other framework installed."""
 

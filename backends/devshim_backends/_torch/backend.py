@@ -15,6 +15,7 @@ from devshim_backends._torch.models import keras_dispatch
 from devshim_backends._torch.models.blocks import TorchBlocks
 from devshim_backends._torch.models.extra_state import TorchExtraState
 from devshim_backends._torch.models.models import TorchModels
+from devshim_backends._torch.namespace import TorchNamespace
 from devshim_backends._torch.random import TorchRandom
 from devshim_backends._torch.runtime import TorchRuntime
 from devshim_backends._torch.scopes import TorchScopes
@@ -41,6 +42,7 @@ class TorchBackend(
     TorchBlocks,
     TorchCollectives,
     TorchContainers,
+    TorchNamespace,
     TorchDlpack,  # inherits TorchTensors
 ):
     """PyTorch 2.10 and newer: CUDA and ROCm cards are ``gpu``; ``mps``, ``xpu`` and plug-ins have their own names."""

@@ -33,6 +33,7 @@ REFUSALS: dict[str, Callable[[], object]] = {
     "simulate": lambda: ds.simulate(gpus=2),
     "simulate_memory": lambda: ds.simulate(gpus=2, memory="1GiB"),
     "memory_policy": lambda: ds.memory_policy("grow"),
+    "namespace": lambda: ds.namespace(),
     **{
         name: (lambda name=name: ds.zeros(2, dtype=next(d for d, f in FEATURE_OF.items() if f == name)))  # type: ignore[misc]
         for name in set(FEATURE_OF.values())

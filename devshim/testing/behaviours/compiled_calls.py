@@ -117,6 +117,7 @@ ANSWERS: dict[str, Callable[[Around], Compiled]] = {
     "device_of": _if(lambda a, x: ds.device_of(x) is a.device),
     "dtype_of": _if(lambda a, x: ds.dtype_of(x) == "float32"),
     "gather": lambda a: lambda x: ds.gather([x, x], a.device),
+    "namespace": lambda a: lambda x: ds.namespace(x).add(x, x),
     "on": _in(lambda a: ds.on(a.device)),
     "parallel": lambda a: lambda x: ds.parallel([lambda t: t + t, lambda t: t], [x, x])[0],
     "place": lambda a: lambda x: ds.place(x + x, a.device),
@@ -216,6 +217,7 @@ NEEDS = {
     **dict.fromkeys(("load", "save", "save a model"), "checkpoints"),
     "guard": "guard",
     "memory_policy": "memory_policy",
+    "namespace": "namespace",
     "set_visible_devices": "visible_devices",
     "simulate": "simulate",
 }

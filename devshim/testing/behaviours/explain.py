@@ -104,6 +104,7 @@ WITHOUT = {
     **dict.fromkeys(("explain", "transfers", "guard"), "they watch what is called"),
     **dict.fromkeys(("simulate", "Fault"), "a real GPU needs no such line"),
     "set_default_dtype": "the lines of the calls after it show their dtype",
+    "namespace": "it returns functions of the framework",
     "shrink_batch": "it calls the function it is given",
     "is_out_of_memory": "it reads an error, and calls nothing of a framework",
     "memory_policy": "it is refused once a framework has started; tested for each framework in a fresh process",

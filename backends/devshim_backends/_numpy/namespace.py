@@ -1,0 +1,62 @@
+"""The array-API namespace of NumPy: the functions of array-api-compat, which is imported on first use.
+
+NumPy's functions return scalars where the standard has arrays without dimensions: here they are arrays. Functions that
+are written in terms of others make host arrays on their way, so on a simulated GPU each is run as a whole.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from devshim.contract.backend import Backend
+from devshim.contract.namespaces import compat, native_functions
+from devshim_backends._numpy.simulation.simulate import SimulatedArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+_ABOUT_DTYPES = frozenset({"broadcast_shapes", "can_cast", "finfo", "iinfo", "isdtype", "result_type"})
+"""Functions whose results are not arrays."""
+
+
+class NumpyNamespace(Backend):
+    """The mixin for array-API namespaces."""
+
+    def array_api(self) -> Mapping[str, Any]:
+        found = native_functions(compat(self.title, "numpy"))
+        return {name: each if name in _ABOUT_DTYPES else _on_device(each) for name, each in found.items()}
+
+
+def _on_device(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that returns arrays, on the simulated GPU of its arguments if they are on one."""
+
+    @wraps(fn)
+    def compute(*args: Any, **options: Any) -> Any:
+        x = next(_simulated_arrays((*args, *options.values())), None)
+        if x is not None:
+            return type(x).__array_function__(x, fn, (), args, options)
+        return _as_arrays(fn(*args, **options))
+
+    return compute
+
+
+def _simulated_arrays(values: Iterable[Any]) -> Iterator[SimulatedArray]:
+    """Yield the arrays on simulated GPUs among arguments, and in lists and tuples among them."""
+    for value in values:
+        if isinstance(value, SimulatedArray):
+            yield value
+        elif type(value) in (list, tuple):
+            yield from _simulated_arrays(value)
+
+
+def _as_arrays(result: Any) -> Any:
+    """Return NumPy's scalars among results as arrays without dimensions."""
+    if isinstance(result, np.generic):
+        return np.asarray(result)
+    if isinstance(result, tuple) and any(isinstance(each, np.generic) for each in result):
+        arrays = [_as_arrays(each) for each in result]
+        return result._make(arrays) if hasattr(result, "_make") else tuple(arrays)
+    return result

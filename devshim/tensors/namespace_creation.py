@@ -1,0 +1,159 @@
+"""The creation functions of an array-API namespace: those of `devshim.tensors.creation`, for one framework.
+
+Without ``device=`` they use the device of `devshim.on`, or the CPU, as the public functions do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.contract.namespaces import CREATION
+from devshim.devices import parsing
+from devshim.errors import ArgumentError
+from devshim.registry import current, registry
+from devshim.tensors import arguments, creation
+from devshim.transfers import decisions, engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.parsing import DeviceLike
+    from devshim.tensors.arguments import Shape
+
+__all__ = ["functions"]
+
+
+def functions(backend: Backend) -> dict[str, Callable[..., Any]]:
+    """Return the creation functions of a framework by name."""
+    made = _Creation(backend)
+    return {name: getattr(made, name) for name in CREATION}
+
+
+class _Creation:
+    """The creation functions of one framework."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def _make(self, call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None) -> Tensor:
+        where = arguments.target(self._backend, device)
+        return engine.make(*arguments.planned(self._backend, call, where, args, dtype))
+
+    def asarray(
+        self, obj: object, /, *, dtype: object = None, device: DeviceLike | None = None, copy: bool | None = None
+    ) -> Tensor:
+        """Return a tensor with the values of an object: see `devshim.asarray`."""
+        owner = registry.backend_for(obj)
+        if owner is not None and owner is not self._backend and not owner.has_plain_arrays:
+            raise _foreign(self._backend, owner)
+        if _is_current(self._backend.name):
+            return creation.asarray(obj, dtype=dtype, device=device, copy=copy)
+        with current.using(self._backend.name):
+            return creation.asarray(obj, dtype=dtype, device=device, copy=copy)
+
+    def empty(self, shape: Shape, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+        """Return a tensor of a shape with uninitialised values."""
+        return self._make("empty", (arguments.shape(shape),), dtype, device)
+
+    def zeros(self, shape: Shape, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+        """Return a tensor of zeros."""
+        return self._make("zeros", (arguments.shape(shape),), dtype, device)
+
+    def ones(self, shape: Shape, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+        """Return a tensor of ones."""
+        return self._make("ones", (arguments.shape(shape),), dtype, device)
+
+    def full(
+        self, shape: Shape, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None
+    ) -> Tensor:
+        """Return a tensor filled with one value."""
+        return self._make("full", (arguments.shape(shape), creation.fill(fill_value)), dtype, device)
+
+    def arange(
+        self,
+        start: float,
+        /,
+        stop: float | None = None,
+        step: float = 1,
+        *,
+        dtype: object = None,
+        device: DeviceLike | None = None,
+    ) -> Tensor:
+        """Return evenly spaced values in ``[start, stop)``."""
+        low, high = (0, start) if stop is None else (start, stop)
+        return self._make("arange", arguments.steps(low, high, step), dtype, device)
+
+    def linspace(
+        self,
+        start: complex,
+        stop: complex,
+        /,
+        num: int,
+        *,
+        dtype: object = None,
+        device: DeviceLike | None = None,
+        endpoint: bool = True,
+    ) -> Tensor:
+        """Return ``num`` evenly spaced values from ``start`` to ``stop``."""
+        backend = self._backend
+        where, wanted = arguments.target(backend, device), arguments.dtype(backend, dtype)
+        (count,) = arguments.shape(arguments.integer("num", num))
+        args = (arguments.number("start", start), arguments.number("stop", stop), count)
+        return engine.make(backend, where, None, backend.linspace, *args, wanted, where, bool(endpoint))
+
+    def eye(
+        self,
+        n_rows: int,
+        n_cols: int | None = None,
+        /,
+        *,
+        k: int = 0,
+        dtype: object = None,
+        device: DeviceLike | None = None,
+    ) -> Tensor:
+        """Return ones on the k-th diagonal and zeros elsewhere."""
+        rows, columns = arguments.shape((n_rows, n_rows if n_cols is None else n_cols))
+        return self._make("eye", (rows, columns, arguments.integer("k", k)), dtype, device)
+
+    def empty_like(self, x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+        """Return uninitialised values in the shape of ``x``."""
+        return creation.empty_like(self._own(x), dtype=dtype, device=device)
+
+    def zeros_like(self, x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+        """Return zeros in the shape of ``x``."""
+        return creation.zeros_like(self._own(x), dtype=dtype, device=device)
+
+    def ones_like(self, x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+        """Return ones in the shape of ``x``."""
+        return creation.ones_like(self._own(x), dtype=dtype, device=device)
+
+    def full_like(
+        self, x: Tensor, /, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None
+    ) -> Tensor:
+        """Return one value in the shape of ``x``."""
+        return creation.full_like(self._own(x), fill_value, dtype=dtype, device=device)
+
+    def from_dlpack(self, x: Any, /, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
+        """Return a tensor over the memory of an object with ``__dlpack__``, moved to a device if one is given."""
+        backend = self._backend
+        made = x if registry.backend_for(x) is backend else backend.from_dlpack(x)
+        where = backend.device_of(made) if device is None else engine.require(backend, parsing.device(device))
+        return made if decisions.stays(backend, made, where, copy) else engine.move(backend, made, where)
+
+    def _own(self, x: Tensor) -> Tensor:
+        """Return a tensor, after checking that it belongs to this framework."""
+        owner = registry.backend_for(x)
+        if owner is not None and owner is not self._backend:
+            raise _foreign(self._backend, owner)
+        return x
+
+
+@registry.constant_under_compile
+def _is_current(name: str) -> bool:
+    return current.chosen() == name
+
+
+def _foreign(backend: Backend, owner: Backend) -> ArgumentError:
+    msg = f"the namespace of {backend.title} was given a tensor of {owner.title}"
+    return ArgumentError(msg, f"convert it first: ds.convert(x, {backend.name!r})")

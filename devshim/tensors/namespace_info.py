@@ -1,0 +1,70 @@
+"""`Info`: the answers of an array-API namespace to ``xp.__array_namespace_info__()``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.devices.device import CPU, Device
+from devshim.errors import ArgumentError, ConversionError
+from devshim.registry import current
+
+if TYPE_CHECKING:
+    from devshim.contract.backend import Backend
+
+__all__ = ["Info"]
+
+_INTS = ("int8", "int16", "int32", "int64")
+_UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+_FLOATS = ("float32", "float64")
+_COMPLEX = ("complex64", "complex128")
+KINDS: dict[str, tuple[str, ...]] = {
+    "bool": ("bool",),
+    "signed integer": _INTS,
+    "unsigned integer": _UNSIGNED,
+    "integral": (*_INTS, *_UNSIGNED),
+    "real floating": _FLOATS,
+    "complex floating": _COMPLEX,
+    "numeric": (*_INTS, *_UNSIGNED, *_FLOATS, *_COMPLEX),
+}
+"""The standard's kinds of dtype, with the names of their dtypes."""
+
+
+class Info:
+    """What a framework's namespace can do, as the array API standard asks for it; devices are `devshim.Device`."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return the capabilities outside compiled functions; compilers have limits of their own."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
+
+    def default_device(self) -> Device:
+        """Return the device of a tensor that is made without ``device=``."""
+        return current.default_device()
+
+    def devices(self) -> list[Device]:
+        """Return the framework's devices, the host first."""
+        counted = [(kind, self._backend.count(kind)) for kind in self._backend.kinds()]
+        return [CPU, *(Device(kind, i) for kind, count in counted for i in range(count))]
+
+    def default_dtypes(self, *, device: object = None) -> dict[str, Any]:
+        """Return the dtypes of tensors that are made without ``dtype=``."""
+        examples = {"real floating": 1.0, "complex floating": 1j, "integral": 1, "indexing": 1}
+        made = {kind: self._backend.asarray(value, None, CPU) for kind, value in examples.items()}
+        return {kind: self._backend.dtype(self._backend.dtype_name(x)) for kind, x in made.items()}
+
+    def dtypes(self, *, device: object = None, kind: str | tuple[str, ...] | None = None) -> dict[str, Any]:
+        """Return the framework's dtypes of a kind, or of all kinds, by name."""
+        wanted = ("bool", "numeric") if kind is None else (kind,) if isinstance(kind, str) else kind
+        unknown = [each for each in wanted if each not in KINDS]
+        if unknown:
+            msg = f"the array API standard has no kind of dtype {unknown[0]!r}"
+            raise ArgumentError(msg, f"the kinds are {', '.join(KINDS)}")
+        found = {}
+        for name in dict.fromkeys(name for each in wanted for name in KINDS[each]):
+            try:
+                found[name] = self._backend.dtype(name)
+            except ConversionError:
+                continue
+        return found

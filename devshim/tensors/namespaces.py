@@ -1,0 +1,184 @@
+"""`namespace`: the array-API namespace of a framework, with the framework's own functions and tensors.
+
+Requirements this module answers:
+
+* Names, argument names and results are those of the array API standard (https://data-apis.org/array-api). What a
+  framework lacks is missing, and the error names it.
+* Nothing is wrapped: functions take and return the framework's own tensors, and compute where their arguments are.
+* A namespace is built once for each framework, and looking one up works inside the framework's compiler.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from devshim.contract import capabilities
+from devshim.contract.namespaces import CREATION, FFT, FUNCTIONS, LINALG, VERSION
+from devshim.devices.dtypes import DTYPES
+from devshim.errors import ArgumentError, ConversionError, UnsupportedError, messages
+from devshim.errors.types import joined
+from devshim.registry import current, registry
+from devshim.tensors import namespace_creation, namespace_info
+from devshim.trees import trees
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devshim.contract.backend import Backend
+
+__all__ = ["namespace"]
+
+CONSTANTS: Mapping[str, float | None] = {
+    "e": math.e,
+    "inf": math.inf,
+    "nan": math.nan,
+    "newaxis": None,
+    "pi": math.pi,
+}
+"""The standard's constants."""
+
+EXTENSIONS = {"linalg": LINALG, "fft": FFT}
+"""The standard's extensions: name -> the names of the functions."""
+
+NAMES = frozenset((*FUNCTIONS, *CREATION, *DTYPES, *CONSTANTS, *EXTENSIONS))
+"""All names that a namespace may have; float16 and bfloat16 are added to those of the standard."""
+
+
+@joined
+class _MissingNameError(UnsupportedError, AttributeError):
+    """A function of the array API that a framework lacks: ``hasattr(xp, name)`` is False."""
+
+
+class Namespace:
+    """The array-API namespace of one framework, or one of its extensions.
+
+    Each function, dtype and constant is an attribute. ``dir(xp)`` lists those that the framework has.
+    """
+
+    def __init__(self, backend: str, title: str, prefix: str, members: Mapping[str, Any]) -> None:
+        self.__dict__.update(members)
+        self._backend, self._title, self._prefix = backend, title, prefix
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            msg = f"this namespace has no attribute {name!r}"
+            raise AttributeError(msg)
+        raise _missing(self._backend, self._title, self._prefix, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted(name for name in vars(self) if not name.startswith("_"))
+
+    def __repr__(self) -> str:
+        full = EXTENSIONS.get(self._prefix, NAMES)
+        extension = f"{self._prefix} of the " if self._prefix else ""
+        return f"<{extension}array-API namespace of {self._title}: {len(dir(self))} of {len(full)} names>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restored, (self._backend, self._prefix))
+
+
+def namespace(x: object = None) -> Any:
+    """Return the array-API namespace of a tensor's framework.
+
+    Its attributes are the functions of the array API standard (``xp.tanh(x)``, ``xp.sum(x, axis=0)``,
+    ``xp.linalg.svd(x)``), its dtypes (``xp.float32``) and its constants (``xp.pi``). The functions are the framework's
+    own, or thin ones where the framework's differ from the standard: they take and return the framework's own tensors,
+    and compute on the device of their arguments, simulated GPUs included. Creation functions (``xp.zeros``) take
+    ``device=`` as devshim's own do. docs/array-api.md lists what each framework lacks.
+
+    Args:
+        x: A tensor, or a tree of tensors of one framework; without it, the namespace is that of the current framework.
+
+    Returns:
+        The same object for every tensor of a framework.
+
+    Raises:
+        NotATensorError: There is no tensor in ``x``.
+        ArgumentError: The tensors in ``x`` belong to several frameworks.
+        UnsupportedError: The framework's adapter has no namespace; or, when an attribute is read, the framework lacks
+            the function. The latter is also an ``AttributeError``, so ``hasattr(xp, "fft")`` works.
+
+    Examples:
+        A function that normalises rows, on every framework and device::
+
+            def normalised(x):
+                xp = ds.namespace(x)
+                return x / xp.linalg.vector_norm(x, axis=-1, keepdims=True)
+    """
+    backend = current.current() if x is None else registry.backend_for(x) or _backend_of_tree(x)
+    _prepare(backend.name)
+    return _SPACES[backend.name]
+
+
+_SPACES: dict[str, Namespace] = {}
+"""Backend -> its namespace."""
+
+
+def _backend_of_tree(x: object) -> Backend:
+    """Return the one backend of the tensors in a tree."""
+    objects: list[Any] = []
+    found = dict.fromkeys(backend for _, _, backend in trees.iter_leaves(x, objects=objects))
+    found |= dict.fromkeys(backend for _, _, backend in objects)
+    if not found:
+        raise messages.not_a_tensor(x, "namespace")
+    if len(found) > 1:
+        msg = f"ds.namespace was given tensors of {' and '.join(sorted(each.title for each in found))}"
+        raise ArgumentError(msg, f"bring them to one framework first: ds.convert(x, {next(iter(found)).name!r})")
+    return next(iter(found))
+
+
+@registry.constant_under_compile
+def _prepare(name: str) -> bool:
+    """Build the namespace of a backend if there is none yet."""
+    if name not in _SPACES:
+        backend = registry.load(name)
+        if "namespace" in backend.gaps:
+            raise capabilities.unsupported(backend, "namespace")
+        _SPACES.setdefault(name, _built(backend))
+    return True
+
+
+def _built(backend: Backend) -> Namespace:
+    """Return a new namespace of a backend."""
+    functions = dict(backend.array_api())
+    members: dict[str, Any] = {name: functions[name] for name in FUNCTIONS if name in functions}
+    members |= {**CONSTANTS, **_dtypes(backend), **namespace_creation.functions(backend)}
+    for extension, names in EXTENSIONS.items():
+        inside = {name: functions[f"{extension}.{name}"] for name in names if f"{extension}.{name}" in functions}
+        if inside:
+            members[extension] = Namespace(backend.name, backend.title, extension, inside)
+    info = namespace_info.Info(backend)
+    members |= {"__array_namespace_info__": lambda: info, "__array_api_version__": VERSION}
+    return Namespace(backend.name, backend.title, "", members)
+
+
+def _dtypes(backend: Backend) -> dict[str, Any]:
+    """Return the framework's dtypes by name."""
+    found = {}
+    for name in DTYPES:
+        try:
+            found[name] = backend.dtype(name)
+        except ConversionError:
+            continue
+    return found
+
+
+def _missing(backend: str, title: str, prefix: str, name: str) -> Exception:
+    full = f"{prefix}.{name}" if prefix else name
+    if name not in EXTENSIONS.get(prefix, NAMES):
+        msg = f"the array API standard has no {full!r}"
+        return _MissingNameError(msg, f"ds.framework({backend!r}) has the functions of {title} that no standard names")
+    msg = f"{title} has no {full!r} of the array API standard"
+    return _MissingNameError(msg, "dir(xp) lists what it has; test for a name with hasattr(xp, name)")
+
+
+def _restored(backend: str, prefix: str) -> Namespace:
+    """Return the namespace of a pickle or a deep copy: the one object of this process."""
+    _prepare(backend)
+    space = _SPACES[backend]
+    restored: Namespace = getattr(space, prefix) if prefix else space
+    return restored
+
+
+namespace.__module__ = "devshim"
