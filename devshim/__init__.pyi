@@ -106,7 +106,6 @@ from devshim.runtime.scopes import set_device as set_device
 from devshim.simulation.memory import Fault as Fault
 from devshim.simulation.simulate import simulate as simulate
 from devshim.tensors.creation import arange as arange
-from devshim.tensors.creation import asarray as asarray
 from devshim.tensors.creation import empty as empty
 from devshim.tensors.creation import empty_like as empty_like
 from devshim.tensors.creation import eye as eye
@@ -118,6 +117,7 @@ from devshim.tensors.creation import ones_like as ones_like
 from devshim.tensors.creation import zeros as zeros
 from devshim.tensors.creation import zeros_like as zeros_like
 from devshim.tensors.default_dtypes import set_default_dtype as set_default_dtype
+from devshim.tensors.from_values import asarray as asarray
 from devshim.tensors.namespaces import namespace as namespace
 from devshim.tensors.placing import copy as copy
 from devshim.tensors.placing import device_of as device_of

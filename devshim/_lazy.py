@@ -26,9 +26,7 @@ HOMES = {
     "devshim.collectives.all_reduce": "all_reduce_",
     "devshim.checkpoints.api": "load save",
     "devshim.interop.convert": "convert",
-    "devshim.tensors.creation": (
-        "arange asarray empty empty_like eye full full_like linspace ones ones_like zeros zeros_like"
-    ),
+    "devshim.tensors.creation": ("arange empty empty_like eye full full_like linspace ones ones_like zeros zeros_like"),
     "devshim.monitoring.guard": "TransferWarning guard",
     "devshim.devices.info": "BackendInfo DeviceInfo MemoryInfo",
     "devshim.monitoring.ledger": "Transfer TransferLog transfers",
@@ -39,6 +37,7 @@ HOMES = {
     "devshim.runtime.scopes": "on require_same_device run same_device set_device",
     "devshim.collectives.split": "broadcast gather replicate split",
     "devshim.simulation.simulate": "simulate",
+    "devshim.tensors.from_values": "asarray",
     "devshim.tensors.default_dtypes": "set_default_dtype",
     "devshim.tensors.placing": "copy device_of dtype_of from_numpy place to_numpy",
     "devshim.tensors.namespaces": "namespace",

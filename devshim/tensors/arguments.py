@@ -14,7 +14,7 @@ from devshim.errors import ArgumentError, ConversionError
 from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor
 from devshim.registry import current, registry
 from devshim.tensors import default_dtypes, value_hints
-from devshim.transfers import engine, explain
+from devshim.transfers import decisions, engine, explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,13 +32,28 @@ def target(backend: Backend, device: DeviceLike | None) -> Device:
     return engine.require(backend, current.default_device() if device is None else parsing.device(device))
 
 
-def plan(call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None) -> tuple[Any, ...]:
+def plan(
+    call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None, like: Tensor | None = None
+) -> tuple[Any, ...]:
     """Return the arguments of `devshim.transfers.engine.make` for a tensor made by the backend's method ``call``.
 
     The public functions call `engine.make` themselves, so that at most three frames lead to the framework.
     """
-    backend = current.current()
-    return planned(backend, call, target(backend, device), args, dtype)
+    if like is None:
+        backend = current.current()
+        return planned(backend, call, target(backend, device), args, dtype)
+    backend, model = tensor_of(like, f"{call}(like=...)")
+    wanted, where = of_model(backend, model, dtype, device)
+    return planned(backend, call, where, args, wanted)
+
+
+def of_model(backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None) -> tuple[Any, Device]:
+    """Return the dtype and the device of a tensor that is made like ``x``, unless they are given."""
+    where = backend.device_of(x) if device is None else decisions.reach(backend, parsing.device(device), (x,))
+    if dtype is not None:
+        return dtype, where
+    name = backend.dtype_name(x)
+    return (name if name in DTYPES else backend.dtype(name)), where
 
 
 def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...], wanted: object) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from devshim.contract.namespaces import CREATION
 from devshim.devices import parsing
 from devshim.errors import ArgumentError
 from devshim.registry import current, registry
-from devshim.tensors import arguments, creation
+from devshim.tensors import arguments, creation, from_values
 from devshim.transfers import decisions, engine
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ class _Creation:
         if owner is not None and owner is not self._backend and not owner.has_plain_arrays:
             raise _foreign(self._backend, owner)
         if _is_current(self._backend.name):
-            return creation.asarray(obj, dtype=dtype, device=device, copy=copy)
+            return from_values.asarray(obj, dtype=dtype, device=device, copy=copy)
         with current.using(self._backend.name):
-            return creation.asarray(obj, dtype=dtype, device=device, copy=copy)
+            return from_values.asarray(obj, dtype=dtype, device=device, copy=copy)
 
     def empty(self, shape: Shape, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
         """Return a tensor of a shape with uninitialised values."""

@@ -29,6 +29,7 @@ def uniform(
     *_more: NoReturn,
     dtype: object = None,
     device: DeviceLike | None = None,
+    like: Tensor | None = None,
 ) -> Tensor:
     """Return values drawn uniformly from ``[low, high)``.
 
@@ -36,8 +37,9 @@ def uniform(
         low: The smallest value.
         high: The bound, which is excluded; not below ``low``.
         size: The shape, an int or a tuple of ints; None for a single 0-d value.
-        dtype: A floating dtype; without it, the framework's default float.
+        dtype: A floating dtype; without it, the default float.
         device: The device that draws; without it, the device of `on`, or the CPU.
+        like: A tensor whose framework, dtype and device the result has; ``dtype`` and ``device`` take precedence.
     """
     if _more:
         raise value_hints.too_many("random.uniform", 3, (low, high, size, *_more))
@@ -46,7 +48,7 @@ def uniform(
     bounds = arguments.finite("low", low), arguments.finite("high", high)
     if not bounds[0] <= bounds[1]:
         raise bad_argument("high", high, f"at least low ({low})", f"exchange them: ds.random.uniform({high}, {low})")
-    return engine.make(*_draw("uniform", bounds, size, dtype, device))
+    return engine.make(*_draw("uniform", bounds, size, dtype, device, like))
 
 
 def normal(
@@ -56,6 +58,7 @@ def normal(
     *_more: NoReturn,
     dtype: object = None,
     device: DeviceLike | None = None,
+    like: Tensor | None = None,
 ) -> Tensor:
     """Return values drawn from a normal distribution.
 
@@ -63,8 +66,9 @@ def normal(
         loc: The mean.
         scale: The standard deviation; not negative.
         size: The shape, an int or a tuple of ints; None for a single 0-d value.
-        dtype: A floating dtype; without it, the framework's default float.
+        dtype: A floating dtype; without it, the default float.
         device: The device that draws; without it, the device of `on`, or the CPU.
+        like: A tensor whose framework, dtype and device the result has; ``dtype`` and ``device`` take precedence.
     """
     if _more:
         raise value_hints.too_many("random.normal", 3, (loc, scale, size, *_more))
@@ -75,18 +79,26 @@ def normal(
         raise bad_argument(
             "scale", scale, "a number that is not negative", "a standard deviation is 0 or more: write scale=1.0"
         )
-    return engine.make(*_draw("normal", parameters, size, dtype, device))
+    return engine.make(*_draw("normal", parameters, size, dtype, device, like))
 
 
 def _draw(
-    call: str, parameters: tuple[float, float], size: Shape | None, dtype: object, device: DeviceLike | None
+    call: str,
+    parameters: tuple[float, float],
+    size: Shape | None,
+    dtype: object,
+    device: DeviceLike | None,
+    like: Tensor | None,
 ) -> tuple[Any, ...]:
     """Return the arguments of `engine.make` for a draw."""
+    if dtype is None and like is not None:
+        backend, model = arguments.tensor_of(like, f"random.{call}(like=...)")
+        dtype = backend.dtype_name(model)
     name = getattr(dtype, "name", dtype)
     if isinstance(name, str) and not name.startswith(("float", "bfloat")):
         raise messages.not_a_float_dtype(dtype)
     shape = () if size is None else arguments.shape(size)
-    return arguments.plan(call, (*parameters, shape), dtype, device)
+    return arguments.plan(call, (*parameters, shape), dtype, device, like)
 
 
 def seed(n: int) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Found = list[tuple[str, Tensor, Backend]]
 
-__all__ = ["stacked", "tensors_in"]
+__all__ = ["framework_of", "stacked", "tensors_in"]
 
 _LISTS = (list, tuple)
 _NUMBERS = (bool, int, float, complex)
@@ -34,15 +34,16 @@ _KINDS = {"bool": 0, "uint": 1, "int": 1, "bfloat": 2, "float": 2, "complex": 3}
 """The rank of each kind of dtype: a kind can hold the numbers of every kind of the same or a lower rank."""
 
 
-def tensors_in(values: Any, label: str = "obj") -> Found:
+def tensors_in(values: Any, label: str = "obj", framework: str | None = None) -> Found:
     """Return the tensors in nested lists, each with its name for errors.
 
-    The list is empty if all are NumPy arrays on the host and another framework is current: it reads them as numbers.
+    The list is empty if all are NumPy arrays on the host and the result is of another framework, the one that is named
+    or the current one: it reads them as numbers.
     """
     found: Found = []
     _collect(values, label, found)
     if found and all(backend.has_plain_arrays and backend.device_of(x) is CPU for _, x, backend in found):
-        return found if current.chosen() == found[0][2].name else []
+        return found if (framework or current.chosen()) == found[0][2].name else []
     return found
 
 
@@ -70,7 +71,7 @@ def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None,
     """
     if copy is False:
         raise messages.cannot_share("a list of tensors", "one tensor of all needs memory of its own")
-    backend = _framework(found)
+    backend = framework_of(found)
     located = {label: owner.device_of(x) for label, x, owner in found}
     devices = set(located.values())
     if device is None and len(devices) > 1:
@@ -82,7 +83,7 @@ def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None,
     return made if stack.device is target else engine.move(backend, made, target)
 
 
-def _framework(found: Found) -> Backend:
+def framework_of(found: Found) -> Backend:
     """Return the one framework of the tensors; NumPy arrays on the host may be mixed with tensors of another."""
     backends = list(dict.fromkeys(backend for _, _, backend in found))
     others = [backend for backend in backends if not backend.has_plain_arrays]

@@ -11,6 +11,7 @@ from devshim.testing.behaviours.convert import ConvertTests
 from devshim.testing.behaviours.copy import CopyTests
 from devshim.testing.behaviours.creation import CreationTests
 from devshim.testing.behaviours.creation_arguments import CreationArgumentTests
+from devshim.testing.behaviours.creation_like import LikeTests
 from devshim.testing.behaviours.default_dtypes import DefaultDtypeTests
 from devshim.testing.behaviours.devices import DeviceTests
 from devshim.testing.behaviours.dtypes import DtypeTests
@@ -51,6 +52,7 @@ class Conformance(
     CreationTests,
     CreationArgumentTests,
     DefaultDtypeTests,
+    LikeTests,
     RandomTests,
     NumpyArrayTests,
     DtypeTests,

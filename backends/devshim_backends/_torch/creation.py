@@ -57,7 +57,13 @@ class TorchCreation(Backend):
         return isinstance(value, torch.dtype)
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        return torch.tensor(values, dtype=dtype, device=native(device))
+        try:
+            return torch.tensor(values, dtype=dtype, device=native(device))
+        except TypeError:  # NumPy's floats in a list, and an integer dtype (2.13): NumPy and the others cast them
+            array = np.asarray(values)
+            if dtype is None or array.dtype.kind not in "biufc":
+                raise
+            return torch.tensor(array, device=native(device)).to(dtype)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         return x.to(dtype)

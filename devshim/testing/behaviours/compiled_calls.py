@@ -141,6 +141,8 @@ MADE: dict[str, Callable[[Around, Any], Any]] = {
     "full_like": lambda a, x: ds.full_like(x, 2.0),
     "linspace": lambda a, x: ds.linspace(0, 1, 5, dtype="float32", device=a.device),
     "load": lambda a, x: ds.load(a.stored, a.device)["x"],
+    "full like": lambda a, x: ds.full((2, 2), 2.0, like=x),
+    "asarray like": lambda a, x: ds.asarray([1, 2], like=x),
     "ones": lambda a, x: ds.ones((3, 4), dtype="float32", device=a.device),
     "ones_like": lambda a, x: ds.ones_like(x),
     "zeros": lambda a, x: ds.zeros((3, 4), dtype="float32", device=a.device),

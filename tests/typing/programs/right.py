@@ -96,6 +96,7 @@ def main() -> None:
     assert_type(ds.framework("torch"), ModuleType)
     assert_type(ds.zeros((2, 3)), Any)
     assert_type(ds.random.normal(size=3, device=ds.gpu(1)), Any)
+    assert_type(ds.arange(3, like=ds.zeros(2)), Any)
     assert_type(ds.device_of(ds.zeros(2)), ds.Device)
     assert_type(ds.dtype_of(ds.zeros(2)), str)
     ds.set_default_dtype("float32", int="int64")

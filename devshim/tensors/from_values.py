@@ -1,0 +1,166 @@
+"""`asarray`: a tensor with the values of an object: numbers, arrays, tensors, and lists of them.
+
+The defaults of device and dtype are those of `devshim.tensors.creation`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from devshim.devices import parsing
+from devshim.devices.device import CPU
+from devshim.devices.dtypes import DTYPES
+from devshim.errors import ArgumentError, ConversionError, DevshimError, messages
+from devshim.registry import current, registry
+from devshim.tensors import arguments, placing, stacking, value_hints
+from devshim.transfers import decisions, engine, observing
+
+if TYPE_CHECKING:
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+    from devshim.devices.parsing import DeviceLike
+
+__all__ = ["asarray"]
+
+
+def asarray(
+    obj: object,
+    *,
+    dtype: object = None,
+    device: DeviceLike | None = None,
+    copy: bool | None = None,
+    like: Tensor | None = None,
+) -> Tensor:
+    """Return a tensor with the values of an object.
+
+    Args:
+        obj: A Python number, nested sequences of numbers, a NumPy array, anything NumPy can read, or a tensor.  The
+            result of a tensor is a tensor of its framework, on the same device unless ``device`` is given. Nested
+            lists of tensors are stacked on the device that all share, or on ``device``; gradients flow to each. A
+            number among them takes the dtype of the first that can hold it; ``stack`` of the framework promotes dtypes.
+        dtype: The dtype of the result; without it, that of ``obj``; for Python numbers, the default.
+        device: The target; without it, the device of ``obj`` if it is a tensor, the device of `on`, or the CPU.
+        copy: As for `place` if ``obj`` is a tensor, as for `from_numpy` if it is an array; Python
+            numbers are always copied.
+        like: A tensor whose framework, dtype and device the result has; ``dtype`` and ``device`` take precedence.
+
+    Raises:
+        ArgumentError: ``obj`` is a tensor of another framework than ``like``.
+        NotATensorError: ``like`` is not a tensor.
+        ConversionError: ``obj`` contains no numbers, or the framework lacks the dtype, or cannot stack the tensors.
+        DeviceMismatchError: Tensors in a list are on different devices, and ``device`` is not given.
+        CopyNeededError: ``copy=False``, and a copy is needed.
+        DeviceNotFoundError: The framework does not have the device.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.asarray([[1, 2], [3, 4]], dtype="float32").shape
+        (2, 2)
+        >>> ds.dtype_of(ds.asarray([1, 2], like=ds.ones(3, dtype="float32")))
+        'float32'
+    """
+    owner = None
+    if like is not None:
+        owner, model = arguments.tensor_of(like, "asarray(like=...)")
+        dtype, device = arguments.of_model(owner, model, dtype, device)
+    active = observing.ACTIVE
+    backend = registry.backend_for(obj)
+    if backend is not None and not _is_foreign(backend, obj, owner):
+        if owner is not None and backend is not owner:
+            raise _of_another(backend, owner)
+        target = backend.device_of(obj) if device is None else engine.require(backend, parsing.device(device))
+        x, copy = _cast(backend, obj, arguments.dtype(backend, dtype), copy)
+        if active is not None and active.explain is not None:
+            active.explain(backend, "copy" if copy else "place", target)
+        if decisions.stays(backend, x, target, copy):
+            return x
+        return engine.move_observed(active, backend, x, target, False)
+    if type(obj) is list or type(obj) is tuple:
+        found = stacking.tensors_in(obj, framework=None if owner is None else owner.name)
+        if found:
+            made_by = stacking.framework_of(found)
+            if owner is not None and made_by is not owner:
+                raise _of_another(made_by, owner)
+            return stacking.stacked(obj, found, dtype, device, copy)
+    plan = _reading(owner or current.current(), obj, dtype, device, copy)
+    try:
+        x = engine.make(*plan) if active is None or active.record is None else _made(active.record, *plan)
+    except DevshimError:
+        raise
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch raises this for a None in the list
+        raise _unreadable(plan[0], error) from error
+    if plan[0].dtype_name(x) not in DTYPES:  # TensorFlow also makes tensors of text
+        raise _unreadable(plan[0], f"they make a tensor of dtype {plan[0].dtype_name(x)}")
+    return x if dtype is None or type(obj) in _NUMBERS else _cast(plan[0], x, arguments.dtype(plan[0], dtype), copy)[0]
+
+
+_NUMBERS = frozenset({bool, int, float, complex, list, tuple})
+"""The types that an adapter's `asarray` reads: Python numbers, and sequences of them."""
+
+
+def _is_foreign(backend: Backend, obj: object, owner: Backend | None) -> bool:
+    """Return True if an object is a NumPy array that another framework, ``owner`` or the current, reads as values."""
+    is_on_host = isinstance(obj, np.ndarray) and backend.device_of(obj) is CPU
+    return is_on_host and backend is not (owner or current.current())
+
+
+def _of_another(backend: Backend, owner: Backend) -> ArgumentError:
+    msg = f"ds.asarray was given a tensor of {backend.title}, and like= is a tensor of {owner.title}"
+    return ArgumentError(msg, f"convert it first: ds.convert(obj, {owner.name!r}, device=ds.device_of(like))")
+
+
+def _reading(
+    backend: Backend, obj: Any, dtype: object, device: DeviceLike | None, copy: bool | None
+) -> tuple[Any, ...]:
+    """Return the arguments of `engine.make` that give a framework an object's values."""
+    if type(obj) in _NUMBERS:
+        if copy is False:
+            raise messages.cannot_share("Python numbers", "a tensor has memory of its own")
+        return arguments.planned(backend, "asarray", arguments.target(backend, device), (obj,), dtype)
+    return placing.from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
+
+
+def _made(record: Any, backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:
+    """Make a tensor while copies are recorded: Python numbers that go to a GPU count as a copy of the result's size."""
+    recording = None if target is CPU or nbytes is not None else record(backend, CPU, target, 0, 1)
+    if recording is None:
+        return engine.make(backend, target, nbytes, *how)
+    with recording:
+        x = engine.make(backend, target, nbytes, *how)
+        recording.carried(backend.nbytes(x))
+    return x
+
+
+def _host_array(backend: Backend, obj: object, copy: bool | None) -> np.ndarray:
+    try:
+        array = obj if isinstance(obj, np.ndarray) else np.asarray(obj)
+    except (TypeError, ValueError) as error:  # an object's own __array__ may refuse
+        raise _unreadable(backend, error) from error
+    if array.dtype.kind in "OUS" and not isinstance(obj, (np.ndarray, np.generic)):
+        raise _unreadable(backend, value_hints.no_numbers(obj))
+    return arguments.numpy_array(array, copy)
+
+
+def _unreadable(backend: Backend, error: Exception | str) -> ConversionError:
+    return ConversionError(
+        f"{backend.title} cannot read these values: {str(error).partition(chr(10))[0][:200].rstrip('. ')}",
+        "pass a number, or nested sequences of numbers whose rows are equally long",
+    )
+
+
+def _cast(backend: Backend, x: Tensor, wanted: Any, copy: bool | None) -> tuple[Tensor, bool | None]:
+    """Return the tensor in the wanted dtype, and the remaining ``copy`` flag: a cast is already a copy."""
+    if wanted is None:
+        return x, copy
+    cast = backend.cast(x, wanted)
+    if backend.dtype_name(cast) == backend.dtype_name(x):
+        return x, copy
+    if copy is False:
+        raise messages.cannot_share("the tensor", "another dtype needs memory of its own")
+    return cast, None
+
+
+asarray.__module__ = "devshim"
