@@ -9,7 +9,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
 
     frameworks       use using backends framework
     devices          device Device cpu gpu device_count devices describe require try_gpu try_all_gpus
-                     set_visible_devices DeviceInfo BackendInfo
+                     local_gpu set_visible_devices DeviceInfo BackendInfo
     tensors          place copy device_of dtype_of to_numpy from_numpy convert NotMovedWarning
     creation         asarray zeros ones full empty arange linspace eye
                      zeros_like ones_like full_like empty_like random set_default_dtype
@@ -126,6 +126,7 @@ __all__ = [
     "is_out_of_memory",
     "linspace",
     "load",
+    "local_gpu",
     "memory",
     "memory_policy",
     "namespace",

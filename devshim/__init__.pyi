@@ -9,7 +9,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
 
     frameworks       use using backends framework
     devices          device Device cpu gpu device_count devices describe require try_gpu try_all_gpus
-                     set_visible_devices DeviceInfo BackendInfo
+                     local_gpu set_visible_devices DeviceInfo BackendInfo
     tensors          place copy device_of dtype_of to_numpy from_numpy convert NotMovedWarning
     creation         asarray zeros ones full empty arange linspace eye
                      zeros_like ones_like full_like empty_like random set_default_dtype
@@ -87,6 +87,7 @@ from devshim.registry.current import use as use
 from devshim.registry.current import using as using
 from devshim.runtime.batch_size import is_out_of_memory as is_out_of_memory
 from devshim.runtime.batch_size import shrink_batch as shrink_batch
+from devshim.runtime.local_gpu import local_gpu as local_gpu
 from devshim.runtime.memory import empty_cache as empty_cache
 from devshim.runtime.memory import memory as memory
 from devshim.runtime.memory import memory_policy as memory_policy
@@ -194,6 +195,7 @@ __all__ = [
     "is_out_of_memory",
     "linspace",
     "load",
+    "local_gpu",
     "memory",
     "memory_policy",
     "namespace",

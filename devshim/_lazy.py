@@ -33,6 +33,7 @@ HOMES = {
     "devshim.monitoring.metric_log": "MetricLog",
     "devshim.placement.placement": "Placement placement_of",
     "devshim.runtime.batch_size": "is_out_of_memory shrink_batch",
+    "devshim.runtime.local_gpu": "local_gpu",
     "devshim.runtime.memory": "empty_cache memory memory_policy set_visible_devices synchronize",
     "devshim.runtime.scopes": "on require_same_device run same_device set_device",
     "devshim.collectives.split": "broadcast gather replicate split",

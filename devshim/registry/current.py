@@ -10,8 +10,9 @@ from _thread import _local
 from contextvars import ContextVar
 from os import environ
 
+from devshim.devices import parsing
 from devshim.devices.device import CPU, Device
-from devshim.errors import BackendNotFoundError
+from devshim.errors import BackendNotFoundError, DeviceNotFoundError, DeviceSpecError
 from devshim.registry import discovery, environment, registry, tracing
 
 TYPE_CHECKING: bool = False
@@ -204,13 +205,39 @@ def backends() -> dict[str, BackendInfo]:
 
 
 def default_device() -> Device:
-    """Return the device of the innermost `on` or of `set_device`; the CPU without either."""
+    """Return the device of the innermost `on` or of `set_device`; without either, the environment's, or the CPU."""
     if TRACED.devices:
         return TRACED.devices[-1]
     for backend in COMPILERS:
         if backend.traces_bytecode and backend.compiling():
             tracing.refuse_default_where_read()
-    return DEVICE.get() or CPU
+    return DEVICE.get() or _device_by_environment() or CPU
+
+
+_asked_device: dict[str, Device] = {}
+"""The text of `DEVSHIM_DEVICE` -> the device. The variable is read on every call, and parsed once."""
+
+
+def _device_by_environment() -> Device | None:
+    """Return the device that the environment names, or None."""
+    asked = environ.get("DEVSHIM_DEVICE")
+    if not asked:
+        return None
+    if asked not in _asked_device:
+        try:
+            _asked_device[asked] = parsing.device(asked)
+        except DeviceSpecError as error:
+            problem = f"the environment variable DEVSHIM_DEVICE names no device: {error.problem}"
+            raise DeviceSpecError(problem, "set it to a device, such as gpu:1 or cpu, or unset it") from error
+    return _asked_device[asked]
+
+
+def blame_environment(error: DeviceNotFoundError) -> DeviceNotFoundError:
+    """Return the error for a default device that does not exist; it names the environment if that chose the device."""
+    if TRACED.devices or DEVICE.get() or not environ.get("DEVSHIM_DEVICE"):
+        return error
+    problem = f"the environment variable DEVSHIM_DEVICE is {environ['DEVSHIM_DEVICE']!r}, but {error.problem}"
+    return DeviceNotFoundError(problem, f"correct or unset DEVSHIM_DEVICE; otherwise {error.hint}")
 
 
 for _public in (backends, framework, use, using):
@@ -225,6 +252,8 @@ def problem_of(name: str, value: str) -> str | None:
     try:
         if name == "DEVSHIM_BACKEND":
             using(value)
+        elif name == "DEVSHIM_DEVICE":
+            parsing.device(value)
         elif name == "DEVSHIM_SIMULATE_GPUS":
             amounts.read_count(value, name)
         else:

@@ -17,6 +17,7 @@ __all__ = ["KNOWN", "look", "require_sound", "unread"]
 
 KNOWN = {
     "DEVSHIM_BACKEND": "the framework to use, such as torch",
+    "DEVSHIM_DEVICE": "the default device of new tensors, such as gpu:1",
     "DEVSHIM_SIMULATE_GPUS": "how many GPUs to simulate, 0 to 64",
     "DEVSHIM_SIMULATE_MEMORY": "the memory of each, such as 4GiB; read where GPUs are simulated by the variable above",
 }

@@ -10,7 +10,7 @@ import numpy as np
 from devshim.devices import parsing
 from devshim.devices.device import CPU, as_int
 from devshim.devices.dtypes import DTYPES
-from devshim.errors import ArgumentError, ConversionError
+from devshim.errors import ArgumentError, ConversionError, DeviceNotFoundError
 from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor
 from devshim.registry import current, registry
 from devshim.tensors import default_dtypes, value_hints
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 
 def target(backend: Backend, device: DeviceLike | None) -> Device:
     """Return the device asked for, or the default one, after checking that it exists."""
-    return engine.require(backend, current.default_device() if device is None else parsing.device(device))
+    if device is not None:
+        return engine.require(backend, parsing.device(device))
+    default = current.default_device()
+    if default is CPU:
+        return CPU
+    try:
+        return engine.require(backend, default)
+    except DeviceNotFoundError as error:
+        raise current.blame_environment(error) from error.__cause__
 
 
 def plan(

@@ -26,7 +26,13 @@ from devshim.registry import current, discovery, registry, simulation_request
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # on a busy machine, slow examples are not failures
 
-VARIABLES = ("DEVSHIM_BACKEND", "DEVSHIM_SIMULATE_GPUS", "DEVSHIM_SIMULATE_MEMORY", "CUDA_VISIBLE_DEVICES")
+VARIABLES = (
+    "DEVSHIM_BACKEND",
+    "DEVSHIM_DEVICE",
+    "DEVSHIM_SIMULATE_GPUS",
+    "DEVSHIM_SIMULATE_MEMORY",
+    "CUDA_VISIBLE_DEVICES",
+)
 
 
 @pytest.fixture(autouse=True)

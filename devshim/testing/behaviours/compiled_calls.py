@@ -165,6 +165,7 @@ FACTS: dict[str, Callable[[Around], Compiled]] = {
     "devices": _if(lambda a, x: len(ds.devices()) == a.gpus + 1),
     "framework": _if(lambda a, x: ds.framework().__name__ == a.backend),
     "gpu": _if(lambda a, x: ds.gpu(a.gpus).index == a.gpus),
+    "local_gpu": _if(lambda a, x: ds.local_gpu() is ds.try_gpu()),
     "require": _if(lambda a, x: ds.require(a.device) is a.device),
     "try_all_gpus": _if(lambda a, x: len(ds.try_all_gpus()) == max(1, a.gpus)),
     "using": _in(lambda a: ds.using(a.backend)),

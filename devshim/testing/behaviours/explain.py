@@ -30,6 +30,7 @@ def _enter_scope(device: Any) -> None:
 CALLS: dict[str, Callable[[Any, Any], object]] = {
     "device_count": lambda x, d: ds.device_count(),
     "try_gpu": lambda x, d: ds.try_gpu(),
+    "local_gpu": lambda x, d: ds.local_gpu(),
     "device_of": lambda x, d: ds.device_of(x),
     "dtype_of": lambda x, d: ds.dtype_of(x),
     "place": lambda x, d: ds.place(x, d),

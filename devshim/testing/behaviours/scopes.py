@@ -9,7 +9,7 @@ import pytest
 import devshim as ds
 from devshim.registry import current
 from devshim.testing.base import Kit, in_thread
-from devshim.testing.values import feature, hook
+from devshim.testing.values import feature, hook, numbers
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
@@ -161,6 +161,44 @@ class ScopeTests(Kit):
         before = ds.device_of(self.native_zeros())
         assert in_thread(body) is other_device
         assert ds.device_of(self.native_zeros()) is before
+
+    @feature("create")
+    def test_the_environment_sets_the_default_device(
+        self, journey: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """``DEVSHIM_DEVICE`` is the default device, in every thread; `on`, `set_device` and ``device=`` come first."""
+        chosen, other = journey
+        monkeypatch.setenv("DEVSHIM_DEVICE", str(chosen).upper())
+        assert default() is chosen
+        assert in_thread(default) is chosen
+        assert ds.device_of(ds.from_numpy(numbers())) is chosen
+        assert ds.device_of(ds.zeros(1, device=other)) is other
+        with other:
+            assert default() is other
+
+        def sets() -> Device:
+            ds.set_device(other)
+            return default()
+
+        assert in_thread(sets) is other
+        assert default() is chosen
+        monkeypatch.setenv("DEVSHIM_DEVICE", "gpu:99")
+        with pytest.raises(ds.DeviceNotFoundError, match="DEVSHIM_DEVICE is 'gpu:99', but gpu:99 was asked for"):
+            default()
+
+    def test_local_gpu_is_the_gpu_of_this_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """`local_gpu` is the GPU with the launcher's number of this process, or the CPU without GPUs."""
+        monkeypatch.setenv("LOCAL_RANK", "0")
+        assert ds.local_gpu() is ds.try_gpu()
+        count = ds.device_count()
+        monkeypatch.setenv("LOCAL_RANK", str(count))
+        if count > 1:
+            with pytest.raises(ds.DeviceNotFoundError, match="LOCAL_RANK"):
+                ds.local_gpu()
+            monkeypatch.setenv("LOCAL_RANK", str(count - 1))
+            assert ds.local_gpu() is ds.gpu(count - 1)
+        else:
+            assert ds.local_gpu() is ds.try_gpu()
 
     def test_using_chooses_the_framework(self) -> None:
         """`using` applies to its block, also nested and after an exception, and overrides `use`."""

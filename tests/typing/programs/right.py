@@ -90,6 +90,7 @@ def main() -> None:
     assert_type(ds.device("cuda:1"), ds.Device)
     assert_type(ds.shrink_batch(train, 64), tuple[float, int])
     assert_type(ds.shrink_batch(train, 64, grow=True, limit=512), tuple[float, int])
+    assert_type(ds.local_gpu(), ds.Device)
     with ds.gpu(1) as entered:
         assert_type(entered, ds.Device)
     assert_type(ds.is_out_of_memory(MemoryError()), bool)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import devshim as ds
@@ -35,8 +37,8 @@ def test_a_misspelt_variable_names_the_nearest(name: str, monkeypatch: pytest.Mo
 def test_an_unknown_variable_names_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEVSHIM_COLOUR", "1")
     assert list(environment.unread()) == [
-        "the environment variable DEVSHIM_COLOUR has no effect: devshim reads DEVSHIM_BACKEND, DEVSHIM_SIMULATE_GPUS, "
-        "DEVSHIM_SIMULATE_MEMORY"
+        "the environment variable DEVSHIM_COLOUR has no effect: devshim reads DEVSHIM_BACKEND, DEVSHIM_DEVICE, "
+        "DEVSHIM_SIMULATE_GPUS, DEVSHIM_SIMULATE_MEMORY"
     ]
 
 
@@ -193,3 +195,75 @@ def test_what_is_wrong_with_a_value_is_one_sentence(name: str, value: str, probl
         assert reported is not None
         assert problem in reported
         assert "Hint" not in reported
+
+
+# ---------------------------------------------------------------------- the default device
+def test_the_environment_chooses_the_default_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    ds.simulate(2)
+    monkeypatch.setenv("DEVSHIM_DEVICE", "cuda:1")
+
+    def default() -> ds.Device:
+        return ds.device_of(ds.zeros(1))
+
+    assert default() is ds.gpu(1)
+    assert ds.device_of(ds.zeros(1, device="cpu")) is ds.cpu()
+    assert ds.device_of(ds.random.uniform(size=2)) is ds.gpu(1)
+    with ds.on("cpu"):
+        assert default() is ds.cpu()
+    with ds.gpu(0):
+        assert default() is ds.gpu(0)
+    assert default() is ds.gpu(1)
+    found: list[ds.Device] = []
+
+    def body() -> None:
+        found.append(default())
+        ds.set_device("cpu")
+        found.append(default())
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert found == [ds.gpu(1), ds.cpu()]
+    monkeypatch.setenv("DEVSHIM_DEVICE", "")
+    assert default() is ds.cpu()
+
+
+def test_a_default_device_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEVSHIM_DEVICE", "gup:1")
+    with pytest.raises(ds.DeviceSpecError, match=r"DEVSHIM_DEVICE names no device: .*gup:1"):
+        ds.zeros(1)
+    assert ds.device_of(ds.zeros(1, device="cpu")) is ds.cpu(), "it is read when it is needed"
+    assert current.problem_of("DEVSHIM_DEVICE", "gup:1")
+    assert current.problem_of("DEVSHIM_DEVICE", "gpu:1") is None
+
+
+def test_a_default_device_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    ds.simulate(2)
+    monkeypatch.setenv("DEVSHIM_DEVICE", "gpu:7")
+    for call in (lambda: ds.zeros(1), lambda: ds.from_numpy(np.ones(2))):
+        with pytest.raises(
+            ds.DeviceNotFoundError, match="DEVSHIM_DEVICE is 'gpu:7', but gpu:7 was asked for"
+        ) as caught:
+            call()
+        assert "unset DEVSHIM_DEVICE" in caught.value.hint
+    with pytest.raises(ds.DeviceNotFoundError) as named:
+        ds.zeros(1, device="gpu:8")
+    assert "DEVSHIM_DEVICE" not in str(named.value)
+
+
+def test_children_inherit_the_default_device(python: Callable[..., str]) -> None:
+    assert python(
+        """
+        import multiprocessing, sys
+        import devshim as ds
+        ds.use("numpy")
+        ds.simulate(2)
+        def child():
+            print(ds.device_of(ds.zeros(1)), flush=True)
+        child()
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join()
+        """,
+        DEVSHIM_DEVICE="gpu:1",
+    ).split() == ["gpu:1", "gpu:1"]
