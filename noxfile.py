@@ -23,13 +23,14 @@ nox.options.stop_on_first_error = False
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = ["3.10", "3.11", "3.13"]
 BETWEEN = "3.12"  # tested on demand: CI has 50 minutes
-NEXT = "3.14"  # tested on demand where it is installed; not promised before that has been done
+NEXT = "3.14"  # tested on demand, where it is installed
 DEFAULT = "3.11"  # the only Python for which every framework of the matrix has a wheel
 TESTS = Path("tests/backends")
 EXAMPLES = "tests/examples"
 RESULTS = Path("build/results")
 TOURS = Path("build/tours")
 CONVERSIONS = "tests/multi_framework/conversions"
+NATIVE_LINES = "tests/multi_framework/native_lines"
 BENCH = Path("build/bench")
 DIST = Path("build/dist")
 COVERAGE = Path("docs/coverage.json")
@@ -359,6 +360,7 @@ def docs(session: nox.Session) -> None:
     install(session, *group("docs", "test"), ".")
     session.run("python", "-m", "devshim.testing.table", "--check", "docs/support.json", "docs/support.md")
     session.run("python", CONVERSIONS, "--check", "docs/conversions.json", "docs/conversions.md")
+    session.run("python", NATIVE_LINES, "--check", "docs/native-lines.json", "docs/from-your-framework.md")
     session.run("python", "-m", "devshim.certify.page", "--check", "docs/certified", "docs/real-cards.md")
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 
@@ -445,6 +447,13 @@ def conversions(session: nox.Session) -> None:
     """Generate docs/conversions.md from conversions between all frameworks, in every dtype and memory layout."""
     install_all(session)
     session.run("python", CONVERSIONS, "--write", "docs/conversions.json", "docs/conversions.md")
+
+
+@nox.session(python=DEFAULT, default=False)
+def native_lines(session: nox.Session) -> None:
+    """Generate docs/from-your-framework.md from the native lines that `ds.explain` records on every framework."""
+    install_all(session)
+    session.run("python", NATIVE_LINES, "--write", "docs/native-lines.json", "docs/from-your-framework.md")
 
 
 @nox.session(name="fake-cuda", python=DEFAULT, default=False)

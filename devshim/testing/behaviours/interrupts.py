@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import ClassVar
 
 import pytest
@@ -93,4 +94,6 @@ class InterruptTests(SubprocessKit):
         """Exactly the live tensors are counted after any interrupt, and an interrupt inside a finalizer is not lost."""
         if os.name != "posix":
             pytest.skip(f"{HARDWARE}one process cannot interrupt another here")
+        if (3, 14) <= sys.version_info < (3, 15):  # devshim cannot prevent it: any lock of any program stays locked
+            pytest.skip(f"{HARDWARE}Ctrl-C at the entry of a lock leaves it locked (python/cpython#148874)")
         self.without_cards(f"times, swallowing = {self.interrupts}, {self.swallowing}\n{STORM}")

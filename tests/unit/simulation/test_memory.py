@@ -21,6 +21,11 @@ from devshim.simulation.memory import ROUND, SimulatedDevice, SimulatedDevices
 from devshim.transfers import observing
 
 GIB = 2**30
+LEAVES_LOCKED = (3, 14) <= sys.version_info < (3, 15)
+"""True for a Python in which an interrupt between the entry of a lock and the block leaves any lock locked.
+
+This is python/cpython#148874, which 3.15 has fixed; nothing outside Python can release such a lock.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -223,8 +228,10 @@ def interrupted_at(step: int, work: Callable[[], object]) -> bool:
     """
     left = step
 
-    def look(frame: FrameType, event: str, _: object) -> None:
+    def look(frame: FrameType, event: str, called: object) -> None:
         nonlocal left
+        if LEAVES_LOCKED and getattr(called, "__name__", None) == "__enter__":
+            return
         if frame.f_code.co_filename == memory.__file__ and event in ("call", "c_return"):
             left -= 1
             if left == 0:
