@@ -19,7 +19,7 @@ from devshim.devices.info import MemoryInfo
 from devshim.errors import ConversionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import numpy as np
@@ -36,9 +36,18 @@ class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookB
 
     title: ClassVar[str]
     immutable: ClassVar[bool]
+    snippets: ClassVar[Mapping[str, str]]
     from_numpy: Callable[[np.ndarray, Device, bool], Tensor]
     cast: Callable[[Tensor, Any], Tensor]
     _generator: Any = None
+
+    # ------------------------------------------------------------------ devices
+    def platform(self, kind: str) -> str:
+        """Return the platform of the real devices of a kind: ``"cuda"``, ``"rocm"``, ``"mps"``, ``"xpu"``, ...
+
+        The call starts nothing. Default: GPUs are CUDA's, and other kinds are platforms of their own.
+        """
+        return "cuda" if kind == "gpu" else kind
 
     # ------------------------------------------------------------------ objects of the framework
     def is_model(self, cls: type) -> bool:
@@ -207,6 +216,10 @@ class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookB
         raise ConversionError(msg, "leave copy out to copy")
 
     # ------------------------------------------------------------------ explain
+    def snippet(self, call: str) -> str | None:
+        """Return the template of a call's native line, or None. Default: that of `snippets`, on every platform."""
+        return self.snippets.get(call)
+
     def native_text(self, device: Device) -> str:
         """Return how a user of the framework writes a device in source code, such as ``"cuda:1"`` in quotes."""
         return f'"{device}"'

@@ -27,6 +27,10 @@ class SimulationBackend:
 
     simulated: int = 0
     """The number of simulated GPUs that this backend shows; 0 without simulation."""
+    simulated_like: str = "cuda"
+    """The platform that the simulated GPUs imitate: ``"cuda"``, ``"mps"`` or ``"xpu"``."""
+    dtypes_lacking: frozenset[str] = frozenset()
+    """The names of the dtypes that the GPUs cannot hold; set when the backend is loaded, and by `ds.simulate`."""
     simulation_refused: str | None = None
     """The reason why it shows no simulated GPUs although they were requested; otherwise None."""
     simulated_or_removed: int = 0

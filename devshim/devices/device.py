@@ -2,7 +2,7 @@
 
 Requirements this module answers:
 
-* One device has one spelling. ``cuda``, ``cuda:0``, ``GPU:0`` and ``/device:GPU:0`` are all ``gpu:0``. Every ``cpu:N``
+* One device has one spelling. ``cuda``, ``mps``, ``GPU:0`` and ``/device:GPU:0`` are all ``gpu:0``. Every ``cpu:N``
   is ``cpu``, because a CPU has no index that means anything to a user.
 * Devices are compared on every placement, so equality must be identity: devices are interned.
 * torch.compile guards the attributes that a function reads of an argument, not the argument's identity. So every
@@ -29,16 +29,13 @@ if TYPE_CHECKING:
 
     from devshim.registry.discovery import BackendName
 
-KINDS = ("cpu", "gpu", "tpu", "mps", "xpu", "npu", "hpu", "mlu")
+KINDS = ("cpu", "gpu", "tpu", "npu", "hpu", "mlu")
 """Every kind of device, host first; the order is also the sort order of devices."""
 
 ALIASES = {
     **{kind: kind for kind in KINDS},
-    "cuda": "gpu",
-    "rocm": "gpu",
-    "hip": "gpu",
+    **dict.fromkeys(("cuda", "rocm", "hip", "mps", "metal", "xpu", "oneapi"), "gpu"),
     "host": "cpu",
-    "metal": "mps",
 }
 """The names that users and frameworks have for the kinds, in lower case."""
 
@@ -56,8 +53,8 @@ class Device:
     """One processor that can hold tensors: a frozen, hashable, ordered value.
 
     Args:
-        kind: ``"cpu"``, ``"gpu"``, or another accelerator a framework reports (``tpu``, ``mps``,
-            ``xpu``, ``npu``, ``hpu``, ``mlu``). CUDA and ROCm cards are both ``gpu``.
+        kind: ``"cpu"``, ``"gpu"``, or another accelerator a framework reports (``tpu``, ``npu``,
+            ``hpu``, ``mlu``). A GPU of any platform is ``gpu``: CUDA, ROCm, Apple's (MPS), Intel's (XPU).
         index: The device's number among those of its kind, from 0. The index of a CPU is always 0.
 
     Raises:

@@ -28,6 +28,10 @@ class DeviceInfo:
         uuid: The card's UUID, or None.
         pci_bus_id: The card's PCI address, such as ``0000:3b:00.0``, or None.
         simulated: True for a simulated GPU, which computes on the CPU.
+        platform: The software that drives it: ``"cpu"``, ``"cuda"``, ``"rocm"``, ``"mps"`` or ``"metal"`` (Apple),
+            ``"xpu"`` or ``"oneapi"`` (Intel), or the name that a plug-in gives; for a simulated GPU, the platform that
+            it imitates.
+        dtypes: The names of the dtypes that tensors on the device can have, as far as known without starting it.
     """
 
     device: Device
@@ -38,6 +42,8 @@ class DeviceInfo:
     uuid: str | None = None
     pci_bus_id: str | None = None
     simulated: bool = False
+    platform: str = ""
+    dtypes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,13 @@ DeviceLike: TypeAlias = "Device | str | int | tuple[int, int] | object"
 _LONGEST = 80
 _REMEMBERED = 512
 _TEXTS: dict[str, Device] = {}
+_CHECKED: dict[str, Device] = {}
+"""The texts that name a GPU of the right platform, or no platform (`of_argument`)."""
 _CARDS = tuple(Device("gpu", i) for i in range(16))
 """The GPUs of small indices. torch.compile treats an ``int`` as one that may vary, until it indexes something."""
 _LOCAL_JOB = "/job:localhost/replica:0/task:0"
-_DLPACK_KINDS = {1: "cpu", 2: "gpu", 3: "cpu", 8: "mps", 10: "gpu", 11: "cpu", 13: "gpu", 14: "xpu"}
-"""DLPack's DLDeviceType (dlpack.h): pinned host memory (3 and 11) is the host, managed memory (13) a GPU."""
+_DLPACK_KINDS = {1: "cpu", 2: "cuda", 3: "cpu", 8: "metal", 10: "rocm", 11: "cpu", 13: "cuda", 14: "xpu"}
+"""DLPack's DLDeviceType (dlpack.h): pinned host memory (3 and 11) is the host, managed memory (13) a GPU's."""
 
 _ACCEPTED = "'cpu', 'gpu:1', 'cuda:1', '/GPU:1', an int (a GPU index), or a framework's own device object"
 
@@ -148,6 +150,49 @@ def _from_pair(spec: tuple[Any, ...]) -> Device | None:
     return None if name is None or index is None else Device(name, index)
 
 
+def of_argument(spec: Any, x: object = None, framework: str | None = None) -> Device:
+    """Return the device that an argument of a call names; refuse a platform that the framework's GPU is not of.
+
+    Args:
+        spec: As for `device`.
+        x: The tensor that goes there, whose framework decides; without it, the current framework does.
+        framework: The name of the framework that decides, if it is neither.
+
+    Raises:
+        DeviceSpecError: As for `device`.
+        DeviceNotFoundError: ``spec`` names a platform, such as ``mps``, and the GPU is of another one.
+    """
+    kind = type(spec)
+    if kind is Device and spec.text:
+        return spec  # type: ignore[no-any-return]
+    if kind is str:
+        known = _CHECKED.get(spec) if len(spec) <= _LONGEST else None
+        if known is not None:
+            return known
+    found = device(spec)
+    name = None if kind is int or found.kind != "gpu" else _platform_name(spec)
+    is_checked = name is None or device_module.FRAMEWORKS.check_platform(name, x, framework)
+    if is_checked and kind is str and len(_CHECKED) < _REMEMBERED:
+        _CHECKED[spec] = found
+    return found
+
+
+def _platform_name(spec: Any) -> str | None:
+    """Return the platform that a name of a GPU contains: in text, in a DLPack pair, or in a ``torch.device``."""
+    if type(spec) is tuple:
+        return _DLPACK_KINDS.get(as_int(spec[0]))
+    if not issubclass(type(spec), str) and type(spec).__module__ != "torch":
+        return None
+    from devshim.devices import platforms
+
+    return platforms.name_in(str(spec))
+
+
+def forget_platforms() -> None:
+    """Check the names of platforms again: the GPUs of a framework became known, or have changed."""
+    _CHECKED.clear()
+
+
 def of_call(call: str, x: object, spec: Any) -> Device:
     """Return the device that an argument of a call names, such as ``ds.place(x, spec)``.
 
@@ -155,12 +200,12 @@ def of_call(call: str, x: object, spec: Any) -> Device:
         DeviceSpecError: It names no device. If the two arguments are swapped, or ``spec`` is something that another
         call takes, the hint says what to type.
     """
-    if type(spec) is str:  # as in `device`, inlined to save a call
-        found = _TEXTS.get(spec) if len(spec) <= _LONGEST else None
+    if type(spec) is str:  # as in `of_argument`, inlined to save a call
+        found = _CHECKED.get(spec) if len(spec) <= _LONGEST else None
         if found is not None:
             return found
     try:
-        return device(spec)
+        return of_argument(spec, x)
     except DeviceSpecError as error:
         raise device_module.FRAMEWORKS.no_device(call, x, spec, error) from error.__cause__
 

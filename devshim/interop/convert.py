@@ -100,7 +100,8 @@ def _convert_checked(
     active: Active | None, x: Tensor, backend: str, device: DeviceLike | None, copy: bool | None
 ) -> Tensor:
     """Check all arguments and take the slow path; record the fast path for later calls, if there is one."""
-    wanted = None if device is None else parsing.device(device)  # before `x`'s own: see `devshim.devices.device`
+    # before `x`'s own: see `devshim.devices.device`
+    wanted = None if device is None else parsing.of_argument(device, framework=backend)
     if registry.backend_for(x) is None and argument_hints.is_tensor(backend):
         raise argument_hints.swapped_conversion(x)
     source, x = arguments.tensor_of(x, "convert")

@@ -214,22 +214,18 @@ def default_device() -> Device:
     return DEVICE.get() or _device_by_environment() or CPU
 
 
-_asked_device: dict[str, Device] = {}
-"""The text of `DEVSHIM_DEVICE` -> the device. The variable is read on every call, and parsed once."""
-
-
 def _device_by_environment() -> Device | None:
     """Return the device that the environment names, or None."""
     asked = environ.get("DEVSHIM_DEVICE")
     if not asked:
         return None
-    if asked not in _asked_device:
-        try:
-            _asked_device[asked] = parsing.device(asked)
-        except DeviceSpecError as error:
-            problem = f"the environment variable DEVSHIM_DEVICE names no device: {error.problem}"
-            raise DeviceSpecError(problem, "set it to a device, such as gpu:1 or cpu, or unset it") from error
-    return _asked_device[asked]
+    try:
+        return parsing.of_argument(asked)
+    except DeviceSpecError as error:
+        problem = f"the environment variable DEVSHIM_DEVICE names no device: {error.problem}"
+        raise DeviceSpecError(problem, "set it to a device, such as gpu:1 or cpu, or unset it") from error
+    except DeviceNotFoundError as error:  # it names a platform that the GPU is not of
+        raise blame_environment(error) from error.__cause__
 
 
 def blame_environment(error: DeviceNotFoundError) -> DeviceNotFoundError:

@@ -10,7 +10,7 @@ import sys
 
 from devshim.devices import device as device_module
 from devshim.devices.device import CPU, Device
-from devshim.registry import argument_hints, current, registry
+from devshim.registry import argument_hints, current, platform_names, registry
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from devshim.errors import DeviceSpecError
     from devshim.registry.discovery import BackendName
 
-__all__ = ["from_native", "is_tensor", "no_device", "to_native"]
+__all__ = ["check_platform", "from_native", "is_tensor", "no_device", "to_native"]
 
+check_platform: Callable[[str, object, str | None], bool] = platform_names.check
 no_device: Callable[[str, object, object, DeviceSpecError], DeviceSpecError] = argument_hints.no_device
 
 

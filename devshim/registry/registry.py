@@ -137,6 +137,7 @@ def _on_loaded(backend: Backend) -> None:
     """Prepare a new backend, and notify the functions registered with `on_load`."""
     from devshim.contract import capabilities
     from devshim.contract.backend import Backend as Contract
+    from devshim.devices import parsing, platforms
 
     backend.has_containers = type(backend).tree_flatten_one_level is not Contract.tree_flatten_one_level
     if backend.has_containers:
@@ -147,6 +148,8 @@ def _on_loaded(backend: Backend) -> None:
     backend.fast_paths = type(backend).fast_paths  # read on every placement: an instance attribute is found faster
     if backend.host_tensors:
         _LENDING.begin(backend)
+    backend.dtypes_lacking = platforms.dtypes_lacking(backend.platform("gpu"))
+    parsing.forget_platforms()
     for notify in _ON_LOAD:
         notify(backend)
 

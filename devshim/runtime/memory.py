@@ -51,7 +51,7 @@ def memory(device: DeviceLike) -> MemoryInfo:
     """
     tracing.refuse("memory", "ask outside: the compiled function would keep the value from compile time")
     backend = current.current()
-    target = engine.require(backend, parsing.device(device))
+    target = engine.require(backend, parsing.of_argument(device))
     explain.show_call(backend, "memory", target)
     return unstarted.ask(backend, target, backend.memory)
 
@@ -76,7 +76,7 @@ def empty_cache(device: DeviceLike | None = None) -> None:
 
 def _started(backend: Backend, device: DeviceLike) -> Device:
     """Return a named device; if it has only been counted so far, try to start it, which may fail."""
-    target = engine.require(backend, parsing.device(device))
+    target = engine.require(backend, parsing.of_argument(device))
     if target is not CPU and not backend.simulated:
         unstarted.look(backend, target)
     return target

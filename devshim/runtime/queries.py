@@ -6,14 +6,15 @@ ask at import, so write ``devices=None`` there and ask inside the function.
 
 from __future__ import annotations
 
-from devshim.devices import parsing
+from devshim.devices import parsing, platforms
 from devshim.devices.device import ALIASES, CPU, Device, kind_of
-from devshim.errors import DeviceSpecError
-from devshim.registry import current, registry, unstarted
+from devshim.errors import ConversionError, DeviceSpecError
+from devshim.registry import current, platform_names, registry, unstarted
 from devshim.transfers import engine, explain
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
+    from devshim.contract.backend import Backend
     from devshim.devices.info import DeviceInfo
     from devshim.devices.parsing import DeviceLike
 
@@ -24,7 +25,8 @@ def device_count(kind: str = "gpu") -> int:
     """Return how many devices of a kind the current framework has, simulated ones included.
 
     Args:
-        kind: ``"gpu"`` (``"cuda"`` and ``"rocm"`` mean the same), ``"cpu"``, ``"tpu"``, ...
+        kind: ``"gpu"``, ``"cpu"``, ``"tpu"``, ...; or a platform such as ``"mps"``, for the GPUs of that platform
+            (``"cuda"`` and ``"rocm"`` mean the same).
 
     Returns:
         The number of devices; 0 without a driver, a build with GPU support, or a GPU.  Nothing is
@@ -37,6 +39,14 @@ def device_count(kind: str = "gpu") -> int:
     canonical = _kind(kind)
     backend = current.current()
     explain.show_call(backend, "device_count", Device(canonical))
+    return _count(backend, kind, canonical)
+
+
+def _count(backend: Backend, kind: str, canonical: str) -> int:
+    """Return the number of devices of a kind; 0 if its name is a platform that the GPUs are not of."""
+    platform = platforms.name_in(kind) if canonical == "gpu" else None
+    if platform is not None and not platform_names.is_of_platform(backend, platform):
+        return 0
     return backend.count(canonical)
 
 
@@ -44,12 +54,12 @@ def devices(kind: str | None = None) -> list[Device]:
     """Return the devices of the current framework, the host first.
 
     Args:
-        kind: Only devices of this kind; without it, all.
+        kind: Only devices of this kind, as for `device_count`; without it, all.
     """
     backend = current.current()
     explain.show_call(backend, "devices")
-    kinds = ["cpu", *backend.kinds()] if kind is None else [_kind(kind)]
-    return [Device(each, i) for each in kinds for i in range(backend.count(each))]
+    kinds = ["cpu", *backend.kinds()] if kind is None else [kind]
+    return [Device(each, i) for each in kinds for i in range(_count(backend, each, _kind(each)))]
 
 
 @registry.constant_under_compile
@@ -60,9 +70,34 @@ def describe(device: DeviceLike) -> DeviceInfo:
         DeviceNotFoundError: The current framework does not have it.
     """
     backend = current.current()
-    target = engine.require(backend, parsing.device(device))
+    target = engine.require(backend, parsing.of_argument(device))
     explain.show_call(backend, "describe", target)
-    return unstarted.ask(backend, target, backend.describe)
+    from dataclasses import replace
+
+    info = unstarted.ask(backend, target, backend.describe)
+    return replace(info, platform=_platform(backend, target), dtypes=info.dtypes or _dtypes(backend, target))
+
+
+def _platform(backend: Backend, device: Device) -> str:
+    if device is CPU:
+        return "cpu"
+    return platform_names.platform_of(backend) if device.kind == "gpu" else backend.platform(device.kind)
+
+
+def _dtypes(backend: Backend, device: Device) -> tuple[str, ...]:
+    """Return the names of the framework's dtypes that a device can hold."""
+    from devshim.devices.dtypes import DTYPES
+
+    lacking = frozenset() if device is CPU else backend.dtypes_lacking
+    return tuple(name for name in DTYPES if name not in lacking and _has_dtype(backend, name))
+
+
+def _has_dtype(backend: Backend, name: str) -> bool:
+    try:
+        backend.dtype(name)
+    except ConversionError:
+        return False
+    return True
 
 
 def require(device: DeviceLike) -> Device:
@@ -72,7 +107,7 @@ def require(device: DeviceLike) -> Device:
         DeviceNotFoundError: It does not; the error says how many there are, and why.
         DeviceSpecError: ``device`` does not name a device.
     """
-    backend, target = current.current(), parsing.device(device)
+    backend, target = current.current(), parsing.of_argument(device)
     explain.show_call(backend, "device_count", target)
     return engine.require(backend, target)
 

@@ -64,7 +64,7 @@ class on:
     """
 
     def __init__(self, device: DeviceLike) -> None:
-        self._device = parsing.device(device)
+        self._device = parsing.of_argument(device)
 
     def __enter__(self) -> Device:
         return enter(self._device)
@@ -157,7 +157,7 @@ def set_device(device: DeviceLike) -> None:
     """
     tracing_module.refuse("set_device", "call it outside, or enter ds.on inside")
     backend = current.current()
-    target = engine.require(backend, parsing.device(device))
+    target = engine.require(backend, parsing.of_argument(device))
     explain.show_call(backend, "set_device", target)
     if _native.open and _native.open[-1][1] and not _in_task():
         _leave(len(_native.open) - 1)

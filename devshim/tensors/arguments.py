@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def target(backend: Backend, device: DeviceLike | None) -> Device:
     """Return the device asked for, or the default one, after checking that it exists."""
     if device is not None:
-        return engine.require(backend, parsing.device(device))
+        return engine.require(backend, parsing.of_argument(device))
     default = current.default_device()
     if default is CPU:
         return CPU
@@ -57,7 +57,7 @@ def plan(
 
 def of_model(backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None) -> tuple[Any, Device]:
     """Return the dtype and the device of a tensor that is made like ``x``, unless they are given."""
-    where = backend.device_of(x) if device is None else decisions.reach(backend, parsing.device(device), (x,))
+    where = backend.device_of(x) if device is None else decisions.reach(backend, parsing.of_argument(device), (x,))
     if dtype is not None:
         return dtype, where
     name = backend.dtype_name(x)

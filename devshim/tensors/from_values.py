@@ -71,7 +71,7 @@ def asarray(
     if backend is not None and not _is_foreign(backend, obj, owner):
         if owner is not None and backend is not owner:
             raise _of_another(backend, owner)
-        target = backend.device_of(obj) if device is None else engine.require(backend, parsing.device(device))
+        target = backend.device_of(obj) if device is None else engine.require(backend, parsing.of_argument(device))
         x, copy = _cast(backend, obj, arguments.dtype(backend, dtype), copy)
         if active is not None and active.explain is not None:
             active.explain(backend, "copy" if copy else "place", target)

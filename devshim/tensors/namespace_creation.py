@@ -138,7 +138,7 @@ class _Creation:
         """Return a tensor over the memory of an object with ``__dlpack__``, moved to a device if one is given."""
         backend = self._backend
         made = x if registry.backend_for(x) is backend else backend.from_dlpack(x)
-        where = backend.device_of(made) if device is None else engine.require(backend, parsing.device(device))
+        where = backend.device_of(made) if device is None else engine.require(backend, parsing.of_argument(device))
         return made if decisions.stays(backend, made, where, copy) else engine.move(backend, made, where)
 
     def _own(self, x: Tensor) -> Tensor:

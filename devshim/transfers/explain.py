@@ -135,7 +135,7 @@ def native_line(
         **names: Source text for further names of the template, such as ``x`` and ``path``.
     """
     named = backend.snippets.get("dtype", "{name!r}").format(name=dtype) if isinstance(dtype, str) else str(dtype)
-    line = backend.snippets.get(call, f"# {backend.title} has no line of its own for ds.{call}")
+    line = backend.snippet(call) or f"# {backend.title} has no line of its own for ds.{call}"
     sources = [_source(value) for value in args]
     known = {
         "x": "x",

@@ -81,7 +81,7 @@ def _placed(node: Any, to: Device | Where, copy: bool | None, non_blocking: bool
     """Return the node with its tensors moved, and True if it is another object: a compiler may not support ``is``."""
     backend = registry.backend_for(node)
     if backend is not None:
-        target = to if isinstance(to, Device) else parsing.device(to(path, ""))
+        target = to if isinstance(to, Device) else parsing.of_argument(to(path, ""))
         if decisions.stays(backend, node, target, copy):
             return node, False
         return engine.move(backend, node, target, non_blocking), True

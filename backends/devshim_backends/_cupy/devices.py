@@ -85,6 +85,9 @@ class CupyDevices(Backend):
         is_start = isinstance(error, runtime.CUDARuntimeError) and str(error).startswith(_START_ERRORS)
         return _start_failure(error) if is_start else None
 
+    def platform(self, kind: str) -> str:
+        return kind if kind != "gpu" else "rocm" if runtime.is_hip else "cuda"
+
     def to_native(self, device: Device) -> object:
         return "cpu" if device is CPU else cupy.cuda.Device(device.index)
 

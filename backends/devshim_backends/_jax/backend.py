@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from devshim.devices.device import CPU, Device
+from devshim_backends._jax import visible_gpus
 from devshim_backends._jax.collectives import JaxCollectives
 from devshim_backends._jax.containers import JaxContainers
 from devshim_backends._jax.models.models import JaxModels
@@ -28,4 +29,13 @@ class JaxBackend(JaxNnx, JaxTransferHooks, JaxModels, JaxSimulation, JaxCollecti
     jit_is_single_device = True
 
     def native_text(self, device: Device) -> str:
-        return 'jax.devices("cpu")[0]' if device is CPU else f'jax.devices("{device.kind}")[{device.index}]'
+        name = self._gpu_name() if device.kind == "gpu" else device.kind
+        return 'jax.devices("cpu")[0]' if device is CPU else f'jax.devices("{name}")[{device.index}]'
+
+    def snippet(self, call: str) -> str | None:
+        line = self.snippets.get(call)
+        return None if line is None else line.replace('"gpu"', f'"{self._gpu_name()}"')
+
+    def _gpu_name(self) -> str:
+        """Return the name by which JAX knows its GPUs, or those that the simulated GPUs imitate."""
+        return visible_gpus.jax_name(self.simulated_like if self.simulated else visible_gpus.platform())

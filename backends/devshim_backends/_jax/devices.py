@@ -14,6 +14,7 @@ Workarounds:
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -34,7 +35,7 @@ from devshim_backends._jax.capabilities import GAPS, LIMITS
 from devshim_backends._keras.traversal import is_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from devshim.contract.backend import Tensor
     from devshim.devices.nvml import Card
@@ -104,6 +105,8 @@ class JaxDevices(Backend):
                 or startup.reason(self.name, kind)
             ):
                 return 0
+            if visible_gpus.counts_by_starting():
+                return _count_working()
             return len(_local_devices("gpu")) if started() else visible_gpus.count()
         if kind == "tpu" and visible_gpus.has_tpu_library() and visible_gpus.is_allowed("tpu"):
             return len(_local_devices("tpu"))
@@ -112,11 +115,15 @@ class JaxDevices(Backend):
     def why_unavailable(self, kind: str) -> str:
         return visible_gpus.why_unavailable(kind, self.count(kind))
 
+    def platform(self, kind: str) -> str:
+        return visible_gpus.platform() if kind == "gpu" else kind
+
     def to_native(self, device: Device) -> Any:
         if device is CPU:
             return host_device()
         simulated = self.simulated and device.kind == "gpu"
-        natives = _local_devices("cpu")[1 : self.simulated + 1] if simulated else _local_devices(device.kind)
+        name = visible_gpus.jax_name(visible_gpus.platform()) if device.kind == "gpu" else device.kind
+        natives = _local_devices("cpu")[1 : self.simulated + 1] if simulated else _local_devices(name)
         if device.index >= len(natives):
             raise missing_devices.not_found(self, device)
         return natives[device.index]
@@ -150,7 +157,7 @@ class JaxDevices(Backend):
         """Return what JAX knows, and what the driver knows if it surely means the same GPU. Starts JAX."""
         native = self.to_native(device)
         major, _, minor = str(getattr(native, "compute_capability", "")).partition(".")
-        limit = (native.memory_stats() or {}).get("bytes_limit")  # JAX's share, used if the driver does not say more
+        limit = memory_stats(native).get("bytes_limit")  # JAX's share, used if the driver does not say more
         return DeviceInfo(
             device=device,
             name=native.device_kind,
@@ -209,6 +216,34 @@ class JaxDevices(Backend):
             f"this array is spread over {len(names)} devices ({', '.join(names)}), so it has no single device",
             "take one part with x.addressable_shards[i].data, or gather it with jax.device_put(x, jax.devices()[0])",
         )
+
+
+def memory_stats(native: Any) -> Mapping[str, int]:
+    """Return the statistics of a device's allocator; empty if the platform keeps none."""
+    try:
+        return native.memory_stats() or {}
+    except RuntimeError as error:
+        if "UNIMPLEMENTED" not in str(error):
+            raise
+        return {}
+
+
+def _count_working() -> int:
+    """Return the number of GPUs of a platform that only JAX can count; 0 if the first one does not work."""
+    natives = _local_devices(visible_gpus.jax_name(visible_gpus.platform()))
+    return len(natives) if natives and _works(natives[0]) else 0
+
+
+@cache
+def _works(native: Any) -> bool:
+    """Use a device once: hosted Macs list a GPU that cannot allocate memory. Store the reason if it fails."""
+    try:
+        jax.device_put(np.ones(1, np.float32), native).block_until_ready()
+    except Exception as error:
+        reason = str(error).split("\n")[0].rstrip(" .")
+        startup.note("jax", "gpu", f"the device {native} is listed, and using it fails ({reason})")
+        return False
+    return True
 
 
 def host_device() -> Any:

@@ -18,6 +18,7 @@ from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim.errors.out_of_memory import reports_full_device
 from devshim_backends._jax import devices, visible_gpus
+from devshim_backends._jax.devices import memory_stats
 from devshim_backends._jax.scopes import JaxScopes
 from devshim_backends._jax.simulation import memory as memory_module
 
@@ -49,7 +50,7 @@ class JaxRuntime(JaxScopes, Backend):
         if self.simulated and self.simulated_devices is not None:
             memory_module.update_counts()
             return self.simulated_devices[device.index].info()
-        stats = native.memory_stats() or {}
+        stats = memory_stats(native)
         card = visible_gpus.nvml_card(device.index) if device.kind == "gpu" else None
         limit = stats.get("bytes_limit")
         return MemoryInfo(

@@ -3,6 +3,9 @@
 JAX answers questions about GPUs only by starting. The start takes most of the GPUs' memory, and after it a program can
 no longer choose or simulate GPUs. So until JAX has started, this module looks for an installed GPU plugin, without
 which there is no GPU, and asks the driver for the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible.
+
+The plug-ins for Apple's GPUs (``METAL``) and Intel's (``oneapi``, or ``xpu`` of the older one) take no memory at the
+start, and no driver can be asked: there, JAX is started to count.
 """
 
 from __future__ import annotations
@@ -24,16 +27,34 @@ if TYPE_CHECKING:
 _BUNDLED = ("jaxlib.cuda._versions", "jaxlib.rocm._versions")
 """Modules of GPU support inside jaxlib itself, in older wheels."""
 
+_PLATFORMS = {"cuda": "cuda", "rocm": "rocm", "metal": "metal", "oneapi": "oneapi", "openxla": "xpu"}
+"""A part of a plugin's name -> its platform; ``intel_extension_for_openxla`` registers ``xpu``."""
+
 _AMD_NODES = "/sys/class/kfd/kfd/topology/nodes"
 
 
 @cache
 def gpu_plugin() -> str | None:
     """Return the name of the installed GPU plugin, or None, in which case JAX has no GPU in this process."""
-    for name in (*_plugins(), *_BUNDLED):
-        if ("cuda" in name or "rocm" in name) and _exists(name):
-            return name
-    return None
+    names = (*_plugins(), *_BUNDLED)
+    found = (name for part in _PLATFORMS for name in names if part in name and _exists(name))
+    return next(found, None)
+
+
+def platform() -> str:
+    """Return the platform of the plugin: ``"cuda"``, ``"rocm"``, ``"metal"``, ``"oneapi"`` or ``"xpu"``."""
+    plugin = gpu_plugin() or "cuda"
+    return next((name for part, name in _PLATFORMS.items() if part in plugin), "cuda")
+
+
+def jax_name(platform_name: str) -> str:
+    """Return the name by which JAX knows the GPUs of a platform; ``gpu`` is its name for several of them."""
+    return {"cuda": "gpu", "rocm": "gpu", "metal": "METAL", "mps": "METAL"}.get(platform_name, platform_name)
+
+
+def counts_by_starting() -> bool:
+    """Return True if only JAX itself can count the GPUs."""
+    return platform() not in ("cuda", "rocm")
 
 
 def is_rocm() -> bool:
@@ -67,8 +88,8 @@ def has_tpu_library() -> bool:
 def is_allowed(kind: str) -> bool:
     """Return True if ``JAX_PLATFORMS`` lets JAX use this kind of device."""
     chosen = jax.config.jax_platforms
-    names = {"gpu": {"gpu", "cuda", "rocm"}, "tpu": {"tpu"}, "cpu": {"cpu"}}[kind]
-    return not chosen or bool(names & set(chosen.split(",")))
+    names = {"gpu": {"gpu", "cuda", "rocm", platform()}, "tpu": {"tpu"}, "cpu": {"cpu"}}[kind]
+    return not chosen or bool(names & set(chosen.lower().split(",")))
 
 
 def count() -> int:
@@ -102,7 +123,7 @@ def _count_amd() -> int:
 
 def nvml_card(index: int) -> Card | None:
     """Return the driver's record of the GPU with a CUDA index, or None if that is not certain."""
-    return None if is_rocm() else nvml.known(index)
+    return nvml.known(index) if platform() == "cuda" else None
 
 
 def why_unavailable(kind: str, count: int) -> str:
@@ -112,9 +133,11 @@ def why_unavailable(kind: str, count: int) -> str:
     if kind != "gpu":
         return f"JAX has no devices of kind {kind!r}"
     if gpu_plugin() is None:
-        return "this JAX is a CPU-only build (no CUDA or ROCm plugin is installed)"
+        return "this JAX is a CPU-only build (no CUDA, ROCm, Metal or oneAPI plugin is installed)"
     if not is_allowed("gpu"):
         return f"JAX_PLATFORMS={jax.config.jax_platforms!r} excludes GPUs"
+    if counts_by_starting():
+        return f"its plugin {gpu_plugin()} starts {'no more' if count else 'none'}"
     if is_rocm():
         return "the AMD driver reports no more GPUs"
     if not sees_driver():

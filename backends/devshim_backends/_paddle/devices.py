@@ -8,6 +8,7 @@ Requirements that this module meets:
 * Pinned host memory (``CUDAPinnedPlace``) is the host.
 * A card that does not exist is refused before Paddle sees it: ``CUDAPlace(0)`` without CUDA ends the process.
 * Counting devices creates no context and allocates nothing.
+* ``gpu`` is what this build computes on: CUDA or ROCm, Kunlun's XPU, or the GPUs of a plug-in (``iluvatar_gpu``).
 """
 
 from __future__ import annotations
@@ -53,20 +54,22 @@ class PaddleDevices(Backend):
     """The mixin for devices."""
 
     def kinds(self) -> Sequence[str]:
-        return tuple(dict.fromkeys(("gpu", *(("xpu",) if core.is_compiled_with_xpu() else ()), *_custom_types())))
+        return tuple(dict.fromkeys(("gpu", *_custom_types())))
 
     def count(self, kind: str) -> int:
         if kind == "cpu":
             return 1
         if kind == "gpu" and _has_cuda():
             return _count_cuda()[0]
-        if kind == "xpu" and core.is_compiled_with_xpu():
+        if kind == "gpu" and _has_xpu():
             return int(core.get_xpu_device_count())
         name = _custom_types().get(kind)
         return 0 if name is None else int(core.get_custom_device_count(name))
 
     def why_unavailable(self, kind: str) -> str:
         name = _custom_types().get(kind)
+        if kind == "gpu" and _has_xpu():
+            return "its XPU driver shows no more"
         if name is not None and not self.simulated and not (kind == "gpu" and _has_cuda()):
             return f"its plug-in {name!r} has no more devices"
         if kind != "gpu":
@@ -75,6 +78,14 @@ class PaddleDevices(Backend):
             return f"this PaddlePaddle {paddle.__version__} is a CPU-only build"
         count, failure = _count_cuda()
         return failure or nvml.why_not(count)
+
+    def platform(self, kind: str) -> str:
+        if kind != "gpu":
+            return kind
+        if _has_cuda():
+            return "rocm" if paddle.is_compiled_with_rocm() else "cuda"
+        name = "xpu" if _has_xpu() else _custom_types().get("gpu", "cuda")
+        return "xpu" if name == "intel_gpu" else name
 
     def to_native(self, device: Device) -> Any:
         found = _PLACES.get(device)
@@ -100,16 +111,26 @@ class PaddleDevices(Backend):
             found = paddle.device.cuda.get_device_properties(device.index)
             capability = None if paddle.is_compiled_with_rocm() else (int(found.major), int(found.minor))
             return DeviceInfo(device, str(found.name), self.name, int(found.total_memory), capability)
+        if device.kind == "gpu" and _has_xpu():
+            return DeviceInfo(device, "XPU", self.name)
         return DeviceInfo(device, _custom_types().get(device.kind, device.kind), self.name)
 
     def native_text(self, device: Device) -> str:
         if device is CPU:
             return "paddle.CPUPlace()"
         if device.kind == "gpu":
-            return f"paddle.CUDAPlace({device.index})"
-        if device.kind == "xpu":
-            return f"paddle.XPUPlace({device.index})"
+            return self._gpu_text(device.index)
         return f'paddle.CustomPlace("{device.kind}", {device.index})'
+
+    def _gpu_text(self, index: int) -> str:
+        """Return the place of a GPU as a user writes it; for a simulated one, that of the GPU that it imitates."""
+        plug_in = None if self.simulated or _has_cuda() or _has_xpu() else _custom_types().get("gpu")
+        like = self.simulated_like if self.simulated else self.platform("gpu")
+        if plug_in is None and like == "mps":
+            plug_in = "mps"  # the plug-in for Macs
+        if plug_in is not None:
+            return f'paddle.CustomPlace("{plug_in}", {index})'
+        return f"paddle.XPUPlace({index})" if like == "xpu" else f"paddle.CUDAPlace({index})"
 
 
 def device_at(place: Any) -> Device | None:
@@ -120,7 +141,7 @@ def device_at(place: Any) -> Device | None:
     if place.is_gpu_place():
         return _gpu(place.gpu_device_id())
     if place.is_xpu_place():
-        return Device("xpu", place.xpu_device_id())
+        return _gpu(place.xpu_device_id())
     if place.is_custom_place():
         kind = _kind_of(place.custom_device_type())
         return None if kind is None else Device(kind, place.custom_device_id())
@@ -144,20 +165,27 @@ def make_place(device: Device) -> Any:
         return core.CPUPlace()
     if device.kind == "gpu" and _has_cuda():
         return core.CUDAPlace(device.index)
-    if device.kind == "xpu" and core.is_compiled_with_xpu():
+    if device.kind == "gpu" and _has_xpu():
         return core.XPUPlace(device.index)
     return core.CustomPlace(_custom_types()[device.kind], device.index)
 
 
 def is_custom(device: Device) -> bool:
     """Return True if a plug-in provides this device."""
-    return device is not CPU and not (
-        (device.kind == "gpu" and _has_cuda()) or (device.kind == "xpu" and core.is_compiled_with_xpu())
-    )
+    return device is not CPU and not (device.kind == "gpu" and (_has_cuda() or _has_xpu()))
 
 
 def _has_cuda() -> bool:
     return bool(core.is_compiled_with_cuda())  # ROCm counts as CUDA here
+
+
+def _has_xpu() -> bool:
+    return bool(core.is_compiled_with_xpu())
+
+
+def is_xpu(device: Device) -> bool:
+    """Return True if a device is an XPU of a build for them, and not a plug-in's."""
+    return device.kind == "gpu" and _has_xpu() and not _has_cuda()
 
 
 def _count_cuda() -> tuple[int, str | None]:

@@ -32,7 +32,7 @@ from devshim_backends._paddle.creation import (
     PADDLE_DTYPES,
     EagerTensor,
 )
-from devshim_backends._paddle.devices import HOST, core
+from devshim_backends._paddle.devices import HOST, core, is_xpu
 from devshim_backends._paddle.host_memory import HostMemory
 from devshim_backends._paddle.tensors import (
     HOST_PLACE,
@@ -165,8 +165,8 @@ class PaddleDlpack(PaddleTensors):
         if not x.is_dense() or x.dtype not in DTYPE_NAMES:
             raise self._make_unusable_error(x, "be shared")
         device = self.device_of(x)
-        if device.kind not in _DLPACK_TYPES:
-            msg = f"PaddlePaddle does not export {device.kind} tensors through DLPack"
+        if device.kind not in _DLPACK_TYPES or is_xpu(device):
+            msg = f"PaddlePaddle does not export tensors on {device} through DLPack"
             raise ConversionError(msg, "leave out copy=False to copy it")
         plain = x.detach()  # gradients stay here; a Parameter becomes a plain tensor
         checked = [self._capsule(plain)]  # a tensor that Paddle cannot export is refused here, not in the consumer

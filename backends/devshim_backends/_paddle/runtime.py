@@ -13,7 +13,7 @@ from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim.errors import messages
 from devshim.errors.out_of_memory import reports_full_device
-from devshim_backends._paddle.devices import core, is_custom
+from devshim_backends._paddle.devices import core, is_custom, is_xpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,13 +48,13 @@ class PaddleRuntime(Backend):
         # Paddle counts by index only, for all kinds of card together.
         used = int(core.device_memory_stat_current_value("Allocated", device.index))
         peak = int(core.device_memory_stat_peak_value("Allocated", device.index))
-        total = None if is_custom(device) or device.kind != "gpu" else self.describe(device).total_memory
+        total = None if is_custom(device) else self.describe(device).total_memory
         return MemoryInfo(total=total, used=used, free=None, peak=peak)
 
     def empty_cache(self, device: Device) -> None:
         if device is CPU:
             return
-        if device.kind == "xpu" and not is_custom(device):
+        if is_xpu(device):
             paddle.device.xpu.empty_cache()
         elif not is_custom(device):
             paddle.device.cuda.empty_cache()

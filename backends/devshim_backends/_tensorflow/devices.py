@@ -8,10 +8,13 @@ Requirements this module answers:
   silently the CPU (tensorflow/tensorflow#29342). That switch belongs to the user and stays unchanged, so `count`
   decides about existence before a name is used.
 * A simulated GPU is a logical CPU: ``CPU:0`` is always the host, and ``CPU:1`` stands for ``gpu:0``.
+* ``gpu`` is a device of the type ``GPU``: CUDA, ROCm, or a plug-in such as Apple's Metal. Without one, it is a device
+  of the type ``XPU``, which Intel's plug-in adds.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -33,7 +36,13 @@ def parse(name: str) -> tuple[str, int] | None:
     """Return the type and number in a device string, or None if it has none (``""``, or only a job)."""
     last = name.rpartition("/")[2].removeprefix("physical_").removeprefix("device:")
     kind, _, number = last.partition(":")
-    return (kind.upper(), int(number)) if kind.lower() in KINDS and number.isdecimal() else None
+    return (kind.upper(), int(number)) if kind.lower() in (*KINDS, "xpu") and number.isdecimal() else None
+
+
+def gpu_type() -> str:
+    """Return TensorFlow's type of the devices that are ``gpu``: ``"GPU"``, or ``"XPU"`` if it has only those."""
+    types = {found.device_type for found in tf.config.list_physical_devices()}
+    return "XPU" if "XPU" in types and "GPU" not in types else "GPU"
 
 
 class TensorflowDevices(Backend):
@@ -53,9 +62,11 @@ class TensorflowDevices(Backend):
     def why_unavailable(self, kind: str) -> str:
         if kind != "gpu":
             return f"TensorFlow lists no {kind.upper()} among its physical devices"
-        physical, visible = tf.config.list_physical_devices("GPU"), tf.config.get_visible_devices("GPU")
+        physical, visible = tf.config.list_physical_devices(gpu_type()), tf.config.get_visible_devices(gpu_type())
         if len(visible) < len(physical):
             return f"tf.config.set_visible_devices makes {len(visible)} of {len(physical)} GPUs visible"
+        if gpu_type() != "GPU" or (physical and _is_plug_in()):
+            return f"TensorFlow's plug-in lists {self.count(kind)}"
         if not tf.test.is_built_with_gpu_support():
             return "this TensorFlow is a CPU-only build (tf.test.is_built_with_gpu_support() is False)"
         if not physical and nvml.visible():
@@ -65,13 +76,23 @@ class TensorflowDevices(Backend):
             )
         return nvml.why_not(len(visible))
 
+    def platform(self, kind: str) -> str:
+        if kind != "gpu":
+            return kind
+        if gpu_type() == "XPU":
+            return "xpu"
+        if tf.test.is_built_with_rocm():
+            return "rocm"
+        plug_in = _is_plug_in() and tf.config.list_physical_devices("GPU")
+        return "metal" if plug_in and sys.platform == "darwin" else "gpu" if plug_in else "cuda"
+
     def to_native(self, device: Device) -> Any:
         if device is CPU:
             return "/CPU:0"
         if self.simulated and device.kind == "gpu":
             # This is an object, because code that does not know of the simulation takes the text "/CPU:2" for the host.
             return tf.DeviceSpec(device_type="CPU", device_index=device.index + 1)
-        return f"/{device.kind.upper()}:{device.index}"
+        return f"/{_type_of(device.kind)}:{device.index}"
 
     def from_native(self, native: object) -> Device | None:
         if isinstance(native, (tf.config.LogicalDevice, tf.config.PhysicalDevice)):
@@ -115,16 +136,33 @@ class TensorflowDevices(Backend):
         )
 
     def native_text(self, device: Device) -> str:
-        return f'"/{device.kind.upper()}:{device.index}"'
+        name = _type_of(device.kind)
+        if self.simulated and device.kind == "gpu":
+            name = "XPU" if self.simulated_like == "xpu" else "GPU"
+        return f'"/{name}:{device.index}"'
+
+    def snippet(self, call: str) -> str | None:
+        line = self.snippets.get(call)
+        name = "XPU" if self.simulated and self.simulated_like == "xpu" else "GPU" if self.simulated else gpu_type()
+        return line if line is None or name == "GPU" else line.replace('"GPU', f'"{name}').replace("/GPU", f"/{name}")
 
 
 def logical_gpus(kind: str) -> list[Any]:
     """Return the physical GPU behind each logical device of a kind, in order; a split GPU appears several times."""
     return [
         card
-        for card in tf.config.get_visible_devices(kind.upper())
+        for card in tf.config.get_visible_devices(_type_of(kind))
         for _ in tf.config.get_logical_device_configuration(card) or (None,)
     ]
+
+
+def _type_of(kind: str) -> str:
+    return gpu_type() if kind == "gpu" else kind.upper()
+
+
+def _is_plug_in() -> bool:
+    """Return True if GPUs are those of a plug-in, such as Apple's: this build itself cannot have any."""
+    return not tf.test.is_built_with_gpu_support()
 
 
 def _total_memory(model: str) -> int | None:

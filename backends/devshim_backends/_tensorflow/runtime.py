@@ -17,7 +17,7 @@ from devshim.devices import host
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim.errors.out_of_memory import reports_full_device
-from devshim_backends._tensorflow.devices import TensorflowDevices
+from devshim_backends._tensorflow.devices import TensorflowDevices, gpu_type
 from devshim_backends._tensorflow.simulation.devices import SIMULATED
 from devshim_backends._tensorflow.simulation.memory import update_variables
 
@@ -57,7 +57,10 @@ class TensorflowRuntime(TensorflowDevices):
             return SIMULATED[device.index].info()
         if device.kind != "gpu":
             return MemoryInfo()
-        known = tf.config.experimental.get_memory_info(f"GPU:{device.index}")
+        try:
+            known = tf.config.experimental.get_memory_info(f"{gpu_type()}:{device.index}")
+        except ValueError:  # a plug-in's allocator keeps no statistics
+            return MemoryInfo(total=self.describe(device).total_memory)
         total = self.describe(device).total_memory
         return MemoryInfo(total=total, used=known["current"], peak=known["peak"])
 
@@ -67,7 +70,7 @@ class TensorflowRuntime(TensorflowDevices):
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         if policy == "grow":
-            for card in tf.config.get_visible_devices("GPU"):
+            for card in tf.config.get_visible_devices(gpu_type()):
                 tf.config.experimental.set_memory_growth(card, True)
             return
         # A logical device's limit is in bytes, and would need the GPU's size. TensorFlow also has an option for a

@@ -7,7 +7,9 @@ Requirements this module answers:
   card, not card 0 (pytorch/pytorch#115405).
 * Counting does not start CUDA. After CUDA starts, cards cannot be hidden and a process cannot fork. PyTorch's own count
   starts CUDA where NVML does not answer, and counts whole cards where CUDA shows one slice (MIG; PyTorch 2.13).
-* The other accelerators (``mps``, ``xpu``, ``npu``, ...) are reached through the module with their name.
+* ``gpu`` is the one GPU type that this build of PyTorch has: ``cuda`` (also for ROCm), ``mps``, ``xpu``, or the name
+  that an unknown plug-in registered. ``npu``, ``hpu`` and ``mlu`` are kinds of their own. Each type is reached through
+  the module with its name.
 """
 
 from __future__ import annotations
@@ -21,15 +23,19 @@ import torch
 from devshim.contract.backend import Backend
 from devshim.devices import cuda, host, nvml, startup
 from devshim.devices.device import CPU, KINDS, Device
-from devshim.devices.info import DeviceInfo
 from devshim.registry import missing_devices
+from devshim_backends._torch.gpu_types import describe_mps, describe_properties, mps_works, real_gpu_type
+from devshim_backends._torch.snippets import snippet_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TYPES = {kind: "cuda" if kind == "gpu" else kind for kind in KINDS}
+    from devshim.devices.info import DeviceInfo
+
+
+TYPES = {kind: real_gpu_type() if kind == "gpu" else kind for kind in KINDS}
 """devshim's kind -> the type of a ``torch.device``. ROCm cards are also ``cuda``; simulated GPUs are ``sim``."""
-_KINDS = {**{name: kind for kind, name in TYPES.items()}, "sim": "gpu"}
+_KINDS = {**{kind: kind for kind in KINDS}, **dict.fromkeys(("cuda", "mps", "xpu", "sim", TYPES["gpu"]), "gpu")}
 
 _PREFILLED = 16
 """Number of devices of a kind that are in the table from the start; others are added when they are first seen."""
@@ -38,9 +44,9 @@ _PREFILLED = 16
 def _known_devices() -> dict[Any, Device]:
     """Return the devices that tensors really report; naming a ``torch.device`` does not query a driver."""
     found = {torch.device("cpu"): CPU, torch.device("cpu", 0): CPU}
-    for kind in ("gpu", "xpu", "mps"):
+    for name in ("cuda", "xpu", "mps"):
         for index in range(_PREFILLED):
-            found[torch.device(TYPES[kind], index)] = Device(kind, index)
+            found[torch.device(name, index)] = Device("gpu", index)
     return found
 
 
@@ -62,6 +68,7 @@ def native(device: Device) -> Any:
 def set_gpu_type(name: str) -> None:
     """Make ``gpu`` mean PyTorch's devices of this name, until the next call with another name."""
     TYPES["gpu"] = name
+    _KINDS[name] = "gpu"
     for device in [each for each in NATIVE if each.kind == "gpu"]:
         del NATIVE[device]
 
@@ -91,13 +98,16 @@ def has_context(index: int) -> bool:
 
 
 def accelerator_count(kind: str) -> int:
-    """Return the number of accelerators of a kind, without starting any."""
+    """Return the number of accelerators of a kind, without starting any (except MPS, which is tried out once)."""
+    if kind == "gpu" and TYPES[kind] != "sim" and TYPES[kind] != real_gpu_type():
+        set_gpu_type(real_gpu_type())  # a plug-in was imported
     if TYPES.get(kind) == "cuda":
         return cuda_device_count()
     if startup.reason("torch", kind):
         return 0
     device_count = getattr(device_module(kind), "device_count", None)
-    return int(device_count()) if device_count is not None else 0
+    count = int(device_count()) if device_count is not None else 0
+    return count if count and (TYPES.get(kind) != "mps" or mps_works()) else 0
 
 
 def cuda_device_count() -> int:
@@ -116,11 +126,7 @@ accelerator_count._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 def possible_kinds(simulated: bool) -> str:
     """Return the kinds of accelerator that this build of PyTorch, or a loaded plug-in, could have, as words."""
-    found = ["gpu"] if _built_for_cuda() or simulated else []
-    if torch.backends.mps.is_built():
-        found.append("mps")
-    if torch.xpu._is_compiled():
-        found.append("xpu")
+    found = ["gpu"] if simulated or _built_for_cuda() or real_gpu_type() != "cuda" else []
     # A plug-in adds the module with its name when it is loaded.
     return " ".join([*found, *(kind for kind in ("npu", "hpu", "mlu") if device_module(kind) is not None)])
 
@@ -154,6 +160,11 @@ class TorchDevices(Backend):
         reason = str(error).split(" Please ")[0].split("\n")[0].rstrip(" .")
         return f"{title} does not start ({reason})"
 
+    def platform(self, kind: str) -> str:
+        if kind != "gpu":
+            return kind
+        return "rocm" if torch.version.hip is not None else real_gpu_type()
+
     def to_native(self, device: Device) -> Any:
         try:
             return native(device)
@@ -169,25 +180,20 @@ class TorchDevices(Backend):
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
             return host.describe(self.name)
-        if device.kind == "mps":
-            return _describe_mps(self.name, device)
         if self.simulated_devices is not None and self.simulated and device.kind == "gpu":
             return host.describe_simulated(self.name, device, self.simulated_devices[device.index].limit)
+        if TYPES[device.kind] == "mps":
+            return describe_mps(self.name, device)
         properties = device_module(device.kind).get_device_properties(device.index)
-        return DeviceInfo(
-            device=device,
-            name=properties.name,
-            backend=self.name,
-            total_memory=getattr(properties, "total_memory", None),
-            compute_capability=_compute_capability(properties),
-            uuid=uuid_of(properties),
-            pci_bus_id=_pci_bus_id(properties),
-        )
+        return describe_properties(self.name, device, properties)
+
+    def snippet(self, call: str) -> str | None:
+        return snippet_for(gpu_type_shown(self), call)
 
     def native_text(self, device: Device) -> str:
         # Always the type of a real GPU: the type of a simulated one is an implementation detail.
-        kind = "cuda" if device.kind == "gpu" else device.kind
-        return '"cpu"' if device is CPU else f'"{kind}:{device.index}"'
+        kind = gpu_type_shown(self) if device.kind == "gpu" else device.kind
+        return '"cpu"' if device is CPU else '"mps"' if kind == "mps" else f'"{kind}:{device.index}"'
 
 
 def _device_from_native(native: Any) -> Device | None:
@@ -213,7 +219,17 @@ def _built_for_cuda() -> bool:
     return torch.version.cuda is not None or torch.version.hip is not None
 
 
+def gpu_type_shown(backend: Backend) -> str:
+    """Return the type of the GPUs, or of those that the simulated GPUs imitate, as a user writes it."""
+    return backend.simulated_like if backend.simulated else real_gpu_type()
+
+
 def _why_no_more_gpus(count: int) -> str:
+    name = real_gpu_type()
+    if name == "mps":
+        return "a Mac has one GPU" if count else "MPS needs a Mac with an Apple GPU and macOS 14 or newer"
+    if name != "cuda":
+        return f"its {name} driver shows {'no more' if count else 'none'}"
     if not _built_for_cuda():
         return f"this PyTorch ({torch.__version__}) is a CPU-only build"
     if torch.version.hip is None:
@@ -223,35 +239,3 @@ def _why_no_more_gpus(count: int) -> str:
         if value is not None:
             return f"{name}={value[:40]!r} hides {'the others' if count else 'them'}"
     return "the driver shows no more" if count else "no AMD driver answers"
-
-
-def _compute_capability(properties: Any) -> tuple[int, int] | None:
-    """Return CUDA's compute capability; on ROCm the same fields contain the gfx number, which is something else."""
-    if torch.version.hip is not None or not hasattr(properties, "major"):
-        return None
-    return (properties.major, properties.minor)
-
-
-def uuid_of(properties: Any) -> str | None:
-    """Return a card's UUID as NVML and ``CUDA_VISIBLE_DEVICES`` write it; PyTorch omits the prefix."""
-    found = getattr(properties, "uuid", None)
-    if found is None or torch.version.cuda is None or str(found).startswith(("GPU-", "MIG-")):
-        return None if found is None else str(found)
-    return f"MIG-{found}" if " MIG " in properties.name else f"GPU-{found}"  # a slice's name is "... MIG 1g.10gb"
-
-
-def _pci_bus_id(properties: Any) -> str | None:
-    if getattr(properties, "pci_bus_id", None) is None or not hasattr(properties, "pci_device_id"):
-        return None
-    domain = getattr(properties, "pci_domain_id", 0)
-    return f"{domain:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
-
-
-def _describe_mps(backend: str, device: Device) -> DeviceInfo:
-    get_name = getattr(torch.backends.mps, "get_name", None)
-    return DeviceInfo(
-        device=device,
-        name=str(get_name()) if get_name is not None else "Apple GPU",
-        backend=backend,
-        total_memory=int(torch.mps.recommended_max_memory()),
-    )

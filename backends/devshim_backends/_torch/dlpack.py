@@ -88,7 +88,8 @@ class TorchDlpack(TorchTensors):
             raise ConversionError(msg, "call x.resolve_conj().resolve_neg() first")
         device = self.device_of(x)
         plain = x.detach()  # the result has no gradient; a Parameter becomes a plain tensor
-        return plain if device is CPU or device.kind != "gpu" else _ExportOnOwnGpu(plain)
+        own = device is not CPU and device.kind == "gpu" and (plain.is_cuda or self.simulated)
+        return _ExportOnOwnGpu(plain) if own else plain
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:

@@ -12,8 +12,9 @@ from devshim.devices import host, nvml
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim.errors.out_of_memory import reports_full_device
-from devshim_backends._torch.devices import accelerator_count, device_module, has_context, uuid_of
+from devshim_backends._torch.devices import TYPES, accelerator_count, device_module, has_context
 from devshim_backends._torch.failures import FullDeviceError
+from devshim_backends._torch.gpu_types import uuid_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,10 +40,10 @@ class TorchRuntime(Backend):
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
             return host.memory()
-        if device.kind == "mps":
-            return _mps_memory()
         if self.simulated_devices is not None and self.simulated and device.kind == "gpu":
             return self.simulated_devices[device.index].info()
+        if TYPES.get(device.kind) == "mps":
+            return _mps_memory()
         accelerator, index = device_module(device.kind), device.index
         unused = _memory_without_context(index) if accelerator is torch.cuda else None
         if unused is not None:
@@ -60,11 +61,9 @@ class TorchRuntime(Backend):
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         if policy == "grow":
             return  # PyTorch does this already
-        for kind in ("gpu", "xpu"):
-            for index in range(accelerator_count(kind)):
-                device_module(kind).set_per_process_memory_fraction(float(policy), index)
-        if accelerator_count("mps"):
-            torch.mps.set_per_process_memory_fraction(float(policy))
+        for index in range(accelerator_count("gpu")):
+            which = () if TYPES["gpu"] == "mps" else (index,)
+            device_module("gpu").set_per_process_memory_fraction(float(policy), *which)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         if isinstance(error, torch.OutOfMemoryError):

@@ -119,10 +119,9 @@ class TorchScopes(Backend):
             patch_constructors()
         if torch.compiler.is_compiling():
             return _TracedScope(native(device))
-        if device.kind == "gpu":
-            return _AcceleratorScope(native(device), device_module("gpu").device(device.index))
-        if device.kind == "xpu":
-            return _AcceleratorScope(native(device), torch.xpu.device(device.index))
+        select = getattr(device_module("gpu"), "device", None) if device.kind == "gpu" else None  # MPS has one GPU
+        if select is not None:
+            return _AcceleratorScope(native(device), select(device.index))
         scope: AbstractContextManager[object] = torch.device(native(device))
         return scope
 

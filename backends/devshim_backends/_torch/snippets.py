@@ -61,3 +61,22 @@ SNIPPETS: Mapping[str, str] = MappingProxyType(
         "dtype": "torch.{name}",
     }
 )
+
+_MPS = {
+    "devices": '[torch.device("mps")] * torch.mps.device_count()',
+    "describe": "torch.backends.mps.get_name()",
+    "memory_fraction": "torch.mps.set_per_process_memory_fraction({args})",
+    "synchronize": "torch.mps.synchronize()",
+    "memory": "torch.mps.driver_allocated_memory()",
+    "try_gpu": 'torch.device("mps" if torch.backends.mps.is_available() else "cpu")',
+}
+"""The lines for an Apple GPU that differ by more than the name of the module."""
+
+
+def snippet_for(gpu_type: str, call: str) -> str | None:
+    """Return the line of a call for GPUs of a type, such as ``"cuda"``, ``"mps"`` or ``"xpu"``."""
+    line = _MPS.get(call) if gpu_type == "mps" else None
+    line = line or SNIPPETS.get(call)
+    if line is None or gpu_type == "cuda":
+        return line
+    return line.replace("torch.cuda.", f"torch.{gpu_type}.").replace('"cuda', f'"{gpu_type}')

@@ -203,7 +203,7 @@ class TorchTensors(Backend):
     def synchronize(self, device: Device) -> None:
         if device is CPU:
             return
-        if device.kind == "mps":
+        if TYPES.get(device.kind) == "mps":
             torch.mps.synchronize()
             return
         accelerator = device_module(device.kind)  # nothing to wait for if this process never used the device

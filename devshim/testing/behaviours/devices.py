@@ -60,7 +60,7 @@ class DeviceTests(Kit):
 
     @feature("count")
     def test_each_device_is_described(self, device: Device) -> None:
-        """`describe` gives the device, its model and its framework, and whether it is simulated."""
+        """`describe` gives the device, its model, framework, platform and dtypes, and whether it is simulated."""
         info = ds.describe(device)
         assert info.device is device
         assert info.backend == self.backend
@@ -68,6 +68,9 @@ class DeviceTests(Kit):
         assert info.total_memory is None or (type(info.total_memory) is int and info.total_memory > 0)
         simulated = device.kind != "cpu" and self.adapter.simulated > 0
         assert info.simulated is simulated
+        if device.kind == "cpu" or simulated:
+            assert info.platform == ("cpu" if device.kind == "cpu" else "cuda")
+        assert {"bool", "int32", "float32"} <= set(info.dtypes)
         assert ("simulated" in info.name.lower()) is simulated
 
     @feature("count")
@@ -112,6 +115,26 @@ class DeviceTests(Kit):
         assert ds.device(name) is other_device
         assert ds.device_of(ds.place(self.tensor(), name)) is other_device
         assert ds.device_of(ds.zeros(2, device=name)) is other_device
+
+    @feature("place")
+    @pytest.mark.parametrize("name", ["mps", "MPS:0", "metal", "xpu:{0}", "oneapi"])
+    def test_the_name_of_another_platform_is_refused(self, name: str, other_device: Device) -> None:
+        """On CUDA's GPUs, calls refuse the names of Apple's and Intel's, and say which platform the GPU has."""
+        named = name.format(other_device.index)
+        assert ds.device(named) is ds.gpu(other_device.index if ":{" in name else 0)
+        assert ds.device_count(named.partition(":")[0]) == 0
+        x = self.tensor()
+        calls = (
+            lambda: ds.require(named),
+            lambda: ds.place(x, named),
+            lambda: ds.place({"x": x}, named),
+            lambda: ds.zeros(2, device=named),
+            lambda: ds.on(named),
+            lambda: ds.memory(named),
+        )
+        for call in calls:
+            with pytest.raises(ds.DeviceNotFoundError, match="platform cuda"):
+                call()
 
     @feature("place")
     def test_the_frameworks_own_object_names_the_device(self, device: Device) -> None:

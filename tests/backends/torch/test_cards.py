@@ -12,6 +12,7 @@ import devshim as ds
 
 torch = pytest.importorskip("torch")
 
+from devshim_backends._torch import devices as devices_module  # noqa: E402
 from devshim_backends._torch import random as draws_module  # noqa: E402
 from devshim_backends._torch.transfers import pinned as pinned_module  # noqa: E402
 
@@ -169,11 +170,11 @@ def test_an_xpu_that_does_not_start_is_not_found(backend, monkeypatch):
     monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.xpu, "_is_compiled", lambda: True)
     monkeypatch.setattr(torch.xpu, "device_count", lambda: 2)
-    assert ds.device_count("xpu") == 2
-    with pytest.raises(ds.DeviceNotFoundError, match=r"has 0 xpu devices: XPU does not start \("):
-        ds.describe("xpu:1")
-    assert ds.device_count("xpu") == 0
-    assert startup.reason("torch", "gpu") is None
+    monkeypatch.setitem(devices_module.TYPES, "gpu", "xpu")
+    assert ds.device_count() == 2
+    with pytest.raises(ds.DeviceNotFoundError, match=r"has 0 gpu devices: XPU does not start \("):
+        ds.describe("gpu:1")
+    assert ds.device_count() == ds.device_count("xpu") == 0
 
 
 def test_after_a_fork_pytorchs_own_error_is_raised(backend, monkeypatch):

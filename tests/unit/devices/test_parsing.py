@@ -45,8 +45,8 @@ ACCEPTED = {
     "1": "gpu:1",
     "0": "gpu:0",
     "tpu:3": "tpu:3",
-    "mps": "mps:0",
-    "xpu:1": "xpu:1",
+    "mps": "gpu:0",
+    "xpu:1": "gpu:1",
     "npu:1": "npu:1",
     f"gpu:{MAX_INDEX}": f"gpu:{MAX_INDEX}",
 }
@@ -135,8 +135,8 @@ class Kind(enum.IntEnum):
         ((10, 1), "gpu:1"),
         ((11, 0), "cpu"),
         ((13, 1), "gpu:1"),
-        ((8, 0), "mps:0"),
-        ((14, 1), "xpu:1"),
+        ((8, 0), "gpu:0"),
+        ((14, 1), "gpu:1"),
     ],
 )
 def test_dlpack_pairs(pair: tuple[Any, Any], text: str) -> None:

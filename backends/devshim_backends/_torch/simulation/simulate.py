@@ -3,7 +3,8 @@
 Requirements this module answers:
 
 * Nothing is loaded, registered or patched in PyTorch before the first simulated GPU is requested.
-* While GPUs are simulated, ``gpu:i`` is ``torch.device("sim", i)`` in both directions; afterwards it is ``cuda:i``.
+* While GPUs are simulated, ``gpu:i`` is ``torch.device("sim", i)`` in both directions; afterwards it is ``cuda:i``, or
+  the type that this build has.
 * A compiled function contains the devices of its compilation, so compiled code is discarded at every switch.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.contract.backend import Backend
 from devshim_backends._torch.devices import set_gpu_type
+from devshim_backends._torch.gpu_types import real_gpu_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +36,7 @@ class TorchSimulation(Backend):
         SIMULATED.begin(gpus, memory, faults)
         self.simulated_devices = SIMULATED
         self.simulated = gpus
-        set_gpu_type("sim" if gpus else "cuda")
+        set_gpu_type("sim" if gpus else real_gpu_type())
         compiler: Any = sys.modules.get("torch._dynamo")
         if compiler is not None:
             compiler.reset()

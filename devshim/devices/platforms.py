@@ -1,0 +1,67 @@
+"""The platforms of GPUs: which software drives them, which names they have, and which dtypes they cannot hold.
+
+``gpu`` is the GPU of the framework, whoever made it. Its platform is ``"cuda"``, ``"rocm"``, ``"mps"`` or ``"metal"``
+(Apple), ``"xpu"`` or ``"oneapi"`` (Intel), or the name that a plug-in gives its devices. A user may write the name of a
+platform for ``gpu``. `devshim.registry.platform_names` refuses that name where the GPU is of another platform.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DTYPE_REASONS", "LIKE", "dtypes_lacking", "family", "maker", "name_in"]
+
+_FAMILIES = {
+    **dict.fromkeys(("cuda", "rocm", "hip"), "cuda"),
+    **dict.fromkeys(("mps", "metal"), "mps"),
+    **dict.fromkeys(("xpu", "oneapi"), "xpu"),
+}
+"""The name of a platform -> the family whose names are all accepted: PyTorch also names AMD GPUs ``cuda``."""
+
+_MAKERS = {
+    "cuda": "an NVIDIA GPU (platform cuda)",
+    "rocm": "an AMD GPU (platform rocm)",
+    "mps": "an Apple GPU (platform {})",
+    "xpu": "an XPU, such as Intel's (platform {})",
+}
+
+LIKE = {"cuda": 64, "mps": 1, "xpu": 64}
+"""The platforms that simulated GPUs can imitate -> the largest number of GPUs."""
+
+_MPS_FLOAT64 = (
+    "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64. "
+    "Please use float32 instead."
+)
+_MPS_COMPLEX128 = "Trying to convert ComplexDouble to the MPS backend but it does not have support for that dtype."
+_XPU_FLOAT64 = "Required aspect fp64 is not supported on the device"
+
+DTYPE_REASONS: dict[str, dict[str, str]] = {
+    "mps": {"float64": _MPS_FLOAT64, "complex128": _MPS_COMPLEX128},
+    "xpu": {"float64": _XPU_FLOAT64, "complex128": _XPU_FLOAT64},
+}
+"""Family -> the dtypes that its GPUs cannot hold -> the words in which PyTorch refuses them.
+
+Intel's larger GPUs have float64; the Arc GPUs, which a simulation imitates, do not.
+"""
+
+
+def family(platform: str) -> str:
+    """Return the family of a platform: ``"cuda"`` for ``"rocm"``, ``"mps"`` for ``"metal"``."""
+    return _FAMILIES.get(platform, platform)
+
+
+def name_in(text: str) -> str | None:
+    """Return the name of a platform in the text of a device, such as ``"mps"`` in ``"mps:0"``; None without one."""
+    lower = text.lower()
+    return next((name for name in _FAMILIES if name in lower), None)
+
+
+def maker(platform: str) -> str:
+    """Return a GPU's maker and platform as words, such as ``"an Apple GPU (platform mps)"``."""
+    words = _MAKERS.get(platform) or _MAKERS.get(family(platform))
+    return f"a GPU of the platform {platform}" if words is None else words.format(platform)
+
+
+def dtypes_lacking(platform: str, *, simulated: bool = False) -> frozenset[str]:
+    """Return the dtypes that no GPU of a platform can hold; for simulated GPUs, those that devshim refuses there."""
+    if family(platform) == "xpu" and not simulated:
+        return frozenset()
+    return frozenset(DTYPE_REASONS.get(family(platform), ()))

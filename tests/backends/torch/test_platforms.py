@@ -1,0 +1,206 @@
+"""Tests of GPUs that are not CUDA's: Apple's (MPS), Intel's (XPU) and unknown plug-ins, with stubs of PyTorch's calls.
+
+`ds.simulate(1, like="mps")` is tested by the kit.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from programs import run_program
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+
+from devshim_backends._torch import devices as devices_module  # noqa: E402
+from devshim_backends._torch import gpu_types  # noqa: E402
+
+from devshim.devices import parsing, startup  # noqa: E402
+from devshim.registry import unstarted  # noqa: E402
+
+pytestmark = pytest.mark.skipif(torch.version.cuda is not None, reason="for builds without CUDA")
+
+
+@pytest.fixture
+def machine(backend, monkeypatch):
+    """Forget what is known about GPUs, before and after a test that changes them."""
+    monkeypatch.setattr(startup, "_REASONS", {})
+    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
+    parsing.forget_platforms()
+    gpu_types.mps_works.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+    devices_module.set_gpu_type(gpu_types.real_gpu_type())
+    gpu_types.mps_works.cache_clear()
+    parsing.forget_platforms()
+
+
+@pytest.fixture
+def mac(machine):
+    """Pretend that this is a Mac: PyTorch lists an MPS device, which works."""
+    machine.setattr(torch.backends.mps, "is_built", lambda: True)
+    machine.setattr(torch.mps, "device_count", lambda: 1)
+    machine.setattr(devices_module, "mps_works", lambda: True)
+    machine.setattr(torch.backends.mps, "get_name", lambda: "Apple M3 Max", raising=False)
+    machine.setattr(torch.mps, "recommended_max_memory", lambda: 2**34)
+    machine.setattr(torch.mps, "current_allocated_memory", lambda: 2**20)
+    machine.setattr(torch.mps, "driver_allocated_memory", lambda: 2**21)
+    return machine
+
+
+@pytest.fixture
+def intel(machine):
+    """Pretend that this machine has two Intel GPUs."""
+    machine.setattr(torch.xpu, "_is_compiled", lambda: True)
+    machine.setattr(torch.xpu, "device_count", lambda: 2)
+    properties = SimpleNamespace(name="Intel Arc A770", total_memory=2**34, has_fp64=False)
+    machine.setattr(torch.xpu, "get_device_properties", lambda index: properties)
+    return machine
+
+
+# ---------------------------------------------------------------- Apple
+def test_the_gpu_of_a_mac_is_gpu(mac):
+    assert ds.device_count() == ds.device_count("mps") == ds.device_count("metal") == 1
+    assert ds.try_gpu() is ds.gpu()
+    assert ds.devices() == [ds.cpu(), ds.gpu()]
+    assert ds.gpu().native() == torch.device("mps", 0)
+    assert ds.device(torch.device("mps")) is ds.device(torch.device("mps", 0)) is ds.gpu()
+
+
+@pytest.mark.parametrize("name", ["gpu", "mps", "MPS:0", "metal", 0, (8, 0), torch.device("mps")], ids=str)
+def test_every_name_of_a_macs_gpu_is_accepted(mac, name):
+    assert ds.require(name) is ds.gpu()
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", "rocm", "xpu", (2, 0), torch.device("cuda", 0)], ids=str)
+def test_names_of_other_gpus_are_refused_on_a_mac(mac, name):
+    for call in (lambda: ds.require(name), lambda: ds.place(torch.ones(2), name), lambda: ds.zeros(2, device=name)):
+        with pytest.raises(ds.DeviceNotFoundError, match="the GPU of PyTorch is an Apple GPU") as caught:
+            call()
+        assert "gpu:0" in caught.value.hint
+    assert ds.device(name) is ds.gpu()
+
+
+def test_a_mac_has_no_gpus_of_other_platforms(mac):
+    assert ds.device_count("cuda") == ds.device_count("xpu") == 0
+    assert ds.devices("cuda") == []
+    with pytest.raises(ds.DeviceNotFoundError, match="1 gpu device: a Mac has one GPU"):
+        ds.require("gpu:1")
+
+
+def test_the_gpu_of_a_mac_is_described(mac):
+    info = ds.describe("gpu")
+    assert (info.name, info.total_memory, info.platform, info.simulated) == ("Apple M3 Max", 2**34, "mps", False)
+    assert ds.memory("mps").used == 2**20
+    assert ds.describe("cpu").platform == "cpu"
+
+
+def test_calls_on_a_mac_reach_torch_mps(mac):
+    calls = []
+    for name in ("synchronize", "empty_cache", "set_per_process_memory_fraction"):
+        mac.setattr(torch.mps, name, lambda *args, name=name: calls.append((name, *args)))
+    ds.synchronize("mps")
+    ds.empty_cache()
+    ds.memory_policy(0.5)
+    assert calls == [("synchronize",), ("empty_cache",), ("set_per_process_memory_fraction", 0.5)]
+
+
+def test_lines_for_a_mac(mac, backend):
+    with ds.explain(file=None) as lines:
+        ds.device_count()
+        ds.try_gpu()
+    assert lines == ["torch.mps.device_count()", 'torch.device("mps" if torch.backends.mps.is_available() else "cpu")']
+    assert backend.native_text(ds.gpu()) == '"mps"'
+
+
+def test_an_mps_device_that_does_not_work_is_not_counted(machine):
+    """Hosted macOS runners list such a device. Here PyTorch itself refuses to use it, as it is not built for it."""
+    machine.setattr(torch.backends.mps, "is_built", lambda: True)
+    machine.setattr(torch.mps, "device_count", lambda: 1)
+    assert ds.device_count() == 0
+    assert ds.try_gpu() is ds.cpu()
+    with pytest.raises(ds.DeviceNotFoundError, match=r"0 gpu devices: the MPS device is listed, and using it fails \("):
+        ds.place(torch.ones(2), "mps")
+
+
+def test_an_mps_device_is_tried_out_once(machine):
+    tried = []
+    machine.setattr(torch.backends.mps, "is_built", lambda: True)
+    machine.setattr(torch.mps, "device_count", lambda: 1)
+    machine.setattr(torch, "ones", lambda *shape, device, own=torch.ones: tried.append(device) or own(*shape))
+    assert ds.device_count() == ds.device_count() == 1
+    assert tried == ["mps"]
+
+
+# ---------------------------------------------------------------- Intel
+def test_intel_gpus_are_gpus(intel, backend):
+    assert ds.device_count() == ds.device_count("xpu") == 2
+    assert ds.device_count("cuda") == 0
+    assert ds.require("xpu:1") is ds.gpu(1)
+    assert ds.gpu(1).native() == torch.device("xpu", 1)
+    assert backend.native_text(ds.gpu(1)) == '"xpu:1"'
+    with ds.explain(file=None) as lines:
+        ds.device_count()
+    assert lines == ["torch.xpu.device_count()"]
+    with pytest.raises(ds.DeviceNotFoundError, match="the GPU of PyTorch is an XPU"):
+        ds.require("cuda:1")
+
+
+def test_an_intel_gpu_without_float64_is_described(intel):
+    info = ds.describe("xpu:1")
+    assert (info.name, info.platform) == ("Intel Arc A770", "xpu")
+    assert "float32" in info.dtypes
+    assert not {"float64", "complex128"} & set(info.dtypes)
+
+
+def test_an_intel_gpu_is_the_current_one_in_on(intel):
+    entered = []
+
+    class Selected:
+        def __init__(self, index):
+            self.index = index
+
+        def __enter__(self):
+            entered.append(self.index)
+
+        def __exit__(self, *failure):
+            pass
+
+    intel.setattr(torch.xpu, "device", Selected)
+    with ds.on("xpu:1"):
+        assert torch.get_default_device() == torch.device("xpu", 1)
+    assert entered == [1]
+
+
+# ---------------------------------------------------------------- ROCm and plug-ins
+def test_amd_gpus_are_named_cuda(machine, backend):
+    machine.setattr(torch.version, "hip", "6.4")
+    machine.setattr(torch.cuda, "device_count", lambda: 1)
+    assert ds.require("rocm") is ds.require("cuda:0") is ds.gpu()
+    assert backend.platform("gpu") == "rocm"
+    assert backend.native_text(ds.gpu()) == '"cuda:0"'
+    with pytest.raises(ds.DeviceNotFoundError, match="an AMD GPU"):
+        ds.require("mps")
+
+
+def test_an_unknown_plug_in_is_the_gpu(tmp_path):
+    run_program(
+        """
+import types, torch, devshim as ds
+torch.utils.rename_privateuse1_backend("musa")
+torch._register_device_module("musa", types.SimpleNamespace(device_count=lambda: 3, is_available=lambda: True))
+ds.use("torch")
+assert ds.device_count() == 3
+assert ds.gpu(1).native() == torch.device("musa", 1)
+assert ds.device(torch.device("musa", 2)) is ds.gpu(2)
+try:
+    ds.require("cuda:1")
+except ds.DeviceNotFoundError as error:
+    assert "a GPU of the platform musa" in error.problem
+else:
+    raise AssertionError("a GPU of another platform")
+""",
+        tmp_path,
+    )
