@@ -14,6 +14,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     creation         asarray zeros ones full empty arange linspace eye
                      zeros_like ones_like full_like empty_like random set_default_dtype
     array API        namespace
+    gradients        value_and_grad stop_gradient
     default device   on set_device run same_device require_same_device
     several devices  split gather broadcast replicate all_reduce_ parallel
     placement        Placement placement_of
@@ -149,6 +150,7 @@ __all__ = [
     "shrink_batch",
     "simulate",
     "split",
+    "stop_gradient",
     "synchronize",
     "to_numpy",
     "transfers",
@@ -156,6 +158,7 @@ __all__ = [
     "try_gpu",
     "use",
     "using",
+    "value_and_grad",
     "zeros",
     "zeros_like",
 ]

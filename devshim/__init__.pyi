@@ -14,6 +14,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     creation         asarray zeros ones full empty arange linspace eye
                      zeros_like ones_like full_like empty_like random set_default_dtype
     array API        namespace
+    gradients        value_and_grad stop_gradient
     default device   on set_device run same_device require_same_device
     several devices  split gather broadcast replicate all_reduce_ parallel
     placement        Placement placement_of
@@ -119,6 +120,8 @@ from devshim.tensors.creation import zeros as zeros
 from devshim.tensors.creation import zeros_like as zeros_like
 from devshim.tensors.default_dtypes import set_default_dtype as set_default_dtype
 from devshim.tensors.from_values import asarray as asarray
+from devshim.tensors.gradients import stop_gradient as stop_gradient
+from devshim.tensors.gradients import value_and_grad as value_and_grad
 from devshim.tensors.namespaces import namespace as namespace
 from devshim.tensors.placing import copy as copy
 from devshim.tensors.placing import device_of as device_of
@@ -218,6 +221,7 @@ __all__ = [
     "shrink_batch",
     "simulate",
     "split",
+    "stop_gradient",
     "synchronize",
     "to_numpy",
     "transfers",
@@ -225,6 +229,7 @@ __all__ = [
     "try_gpu",
     "use",
     "using",
+    "value_and_grad",
     "zeros",
     "zeros_like",
 ]

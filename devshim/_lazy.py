@@ -42,6 +42,7 @@ HOMES = {
     "devshim.tensors.default_dtypes": "set_default_dtype",
     "devshim.tensors.placing": "copy device_of dtype_of from_numpy place to_numpy",
     "devshim.tensors.namespaces": "namespace",
+    "devshim.tensors.gradients": "stop_gradient value_and_grad",
 }
 """Module -> the public names that are loaded from it."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from devshim.contract import capabilities
 from devshim.contract.collectives import CollectiveBackend
+from devshim.contract.gradients import GradientBackend
 from devshim.contract.models import ModelBackend
 from devshim.contract.namespaces import NamespaceBackend
 from devshim.contract.simulation import SimulationBackend
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["Defaults"]
 
 
-class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookBackend, NamespaceBackend):
+class Defaults(
+    ModelBackend, GradientBackend, CollectiveBackend, SimulationBackend, TransferHookBackend, NamespaceBackend
+):
     """The optional methods of a backend."""
 
     title: ClassVar[str]

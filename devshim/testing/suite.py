@@ -18,12 +18,14 @@ from devshim.testing.behaviours.dtypes import DtypeTests
 from devshim.testing.behaviours.errors import ErrorTests
 from devshim.testing.behaviours.explain import ExplainTests
 from devshim.testing.behaviours.global_state import GlobalStateTests
+from devshim.testing.behaviours.gradient_refusals import GradientRefusalTests
 from devshim.testing.behaviours.gradients import GradientTests
 from devshim.testing.behaviours.guard import GuardTests
 from devshim.testing.behaviours.interrupts import InterruptTests
 from devshim.testing.behaviours.ledger import LedgerTests
 from devshim.testing.behaviours.missing_devices import MissingDeviceTests
 from devshim.testing.behaviours.mixed_devices import MixedDeviceTests
+from devshim.testing.behaviours.model_gradients import ModelGradientTests
 from devshim.testing.behaviours.models import ModelTests
 from devshim.testing.behaviours.namespaces import NamespaceTests
 from devshim.testing.behaviours.numpy_arrays import NumpyArrayTests
@@ -36,10 +38,12 @@ from devshim.testing.behaviours.runtime import RuntimeTests
 from devshim.testing.behaviours.scopes import ScopeTests
 from devshim.testing.behaviours.simulated_gpus import SimulatedGpuTests
 from devshim.testing.behaviours.simulation import SimulationTests
+from devshim.testing.behaviours.stop_gradient import StopGradientTests
 from devshim.testing.behaviours.threads import ThreadTests
 from devshim.testing.behaviours.three_gpus import ThreeGpuTests
 from devshim.testing.behaviours.training import TrainingTests
 from devshim.testing.behaviours.trees import TreeTests
+from devshim.testing.behaviours.value_and_grad import ValueAndGradTests
 
 __all__ = ["Conformance"]
 
@@ -57,6 +61,9 @@ class Conformance(
     NumpyArrayTests,
     DtypeTests,
     GradientTests,
+    ValueAndGradTests,
+    GradientRefusalTests,
+    StopGradientTests,
     ScopeTests,
     ThreadTests,
     MixedDeviceTests,
@@ -76,6 +83,7 @@ class Conformance(
     RefusedAllocationTests,
     RemovedGpuTests,
     ModelTests,
+    ModelGradientTests,
     TrainingTests,
     CollectiveTests,
     LedgerTests,

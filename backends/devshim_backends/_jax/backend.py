@@ -8,8 +8,8 @@ from devshim.devices.device import CPU, Device
 from devshim_backends._jax import visible_gpus
 from devshim_backends._jax.collectives import JaxCollectives
 from devshim_backends._jax.containers import JaxContainers
+from devshim_backends._jax.gradients import JaxGradients
 from devshim_backends._jax.models.models import JaxModels
-from devshim_backends._jax.models.nnx import JaxNnx
 from devshim_backends._jax.namespace import JaxNamespace
 from devshim_backends._jax.simulation.simulate import JaxSimulation
 from devshim_backends._jax.snippets import SNIPPETS
@@ -19,7 +19,7 @@ __all__ = ["JaxBackend"]
 
 
 @final
-class JaxBackend(JaxNnx, JaxTransferHooks, JaxModels, JaxSimulation, JaxCollectives, JaxContainers, JaxNamespace):
+class JaxBackend(JaxGradients, JaxTransferHooks, JaxModels, JaxSimulation, JaxCollectives, JaxContainers, JaxNamespace):
     """The adapter for JAX 0.4.30 and newer."""
 
     name = "jax"

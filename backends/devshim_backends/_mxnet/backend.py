@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from devshim_backends._mxnet.capabilities import GAPS, LIMITS
 from devshim_backends._mxnet.collectives import MxnetCollectives
 from devshim_backends._mxnet.dlpack import MxnetDlpack
+from devshim_backends._mxnet.gradients import MxnetGradients
 from devshim_backends._mxnet.models.blocks import MxnetBlocks
 from devshim_backends._mxnet.models.extra_state import MxnetExtraState
 from devshim_backends._mxnet.models.models import MxnetModels
@@ -28,6 +29,7 @@ class MxnetBackend(
     MxnetModels,
     MxnetExtraState,
     MxnetBlocks,
+    MxnetGradients,
     MxnetCollectives,
     MxnetRandom,  # brings MxnetCreation, MxnetTensors and MxnetDevices, each of which builds on the next
     MxnetScopes,

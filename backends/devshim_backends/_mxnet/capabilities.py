@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
         "namespace": Gap("planned", "its aliases for the array API are not written yet"),
+        "higher_order": Gap(
+            "upstream",
+            "mx.autograd differentiates only with respect to arrays that no operator made, and most of its operators "
+            "have no second derivative",
+        ),
+        "trace_gradient": Gap(
+            "upstream",
+            "a hybridized block is a graph of its outputs; differentiate the function that calls it",
+        ),
         "complex": Gap("upstream", "MXNet has no complex dtype"),
         "op_scope": Gap(
             "never", "MXNet's operators compute on the device of their arguments, so a scope affects only creation"

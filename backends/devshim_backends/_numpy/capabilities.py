@@ -10,6 +10,9 @@ _NO_AUTOGRAD = "NumPy has no automatic differentiation"
 _NO_COMPILER = "NumPy has no compiler"
 
 GAPS: Mapping[str, Gap] = {
+    "value_and_grad": Gap("never", _NO_AUTOGRAD),
+    "higher_order": Gap("never", _NO_AUTOGRAD),
+    "trace_gradient": Gap("never", _NO_COMPILER),
     "gradient": Gap("never", _NO_AUTOGRAD),
     "op_scope": Gap("never", "NumPy's operators have no device scope; they follow their arguments"),
     "trace_device_of": Gap("never", _NO_COMPILER),

@@ -12,6 +12,7 @@ from devshim_backends._paddle.collectives import PaddleCollectives
 from devshim_backends._paddle.creation import PaddleCreation
 from devshim_backends._paddle.devices import PaddleDevices, core
 from devshim_backends._paddle.dlpack import PaddleDlpack
+from devshim_backends._paddle.gradients import PaddleGradients
 from devshim_backends._paddle.import_hooks import exclude_from_compilers
 from devshim_backends._paddle.models.blocks import PaddleBlocks
 from devshim_backends._paddle.models.extra_state import PaddleExtraState
@@ -42,6 +43,7 @@ class PaddleBackend(
     PaddleModels,
     PaddleExtraState,
     PaddleBlocks,
+    PaddleGradients,
     PaddleCollectives,
     PaddleDlpack,  # brings PaddleTensors, on which it builds
 ):

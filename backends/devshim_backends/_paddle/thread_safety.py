@@ -43,9 +43,9 @@ _PROGRAM_CLASSES = {partial_program.PartialProgramLayer, pir_partial_program.Par
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["ParallelThread"]
+__all__ = ["GRAD_LOCK", "ParallelThread"]
 
-_GRAD_LOCK = RLock()
+GRAD_LOCK = RLock()
 """Held by the thread whose turn it is; a hook or `PyLayer` may ask for a gradient during a turn."""
 
 _STATE_LOCK = Lock()
@@ -60,7 +60,7 @@ _replaced: list[tuple[Any, str, Any]] = []
 def _one_at_a_time(original: Any) -> Any:
     @wraps(original)
     def run_partial_grad(*args: Any, **kwargs: Any) -> Any:
-        with _GRAD_LOCK:
+        with GRAD_LOCK:
             return original(*args, **kwargs)
 
     return run_partial_grad

@@ -9,6 +9,7 @@ from devshim_backends._tensorflow.collectives import TensorflowCollectives
 from devshim_backends._tensorflow.containers import TensorflowContainers
 from devshim_backends._tensorflow.creation import TensorflowCreation
 from devshim_backends._tensorflow.dlpack import TensorflowDlpack
+from devshim_backends._tensorflow.gradients import TensorflowGradients
 from devshim_backends._tensorflow.models.blocks import TensorflowBlocks
 from devshim_backends._tensorflow.models.extra_state import TensorflowExtraState
 from devshim_backends._tensorflow.models.models import TensorflowModels
@@ -30,6 +31,7 @@ class TensorflowBackend(
     TensorflowModels,
     TensorflowExtraState,
     TensorflowBlocks,
+    TensorflowGradients,
     TensorflowCollectives,
     TensorflowCreation,  # includes TensorflowTensors, TensorflowDevices and TensorflowScopes, on which it builds
     TensorflowRandom,

@@ -11,6 +11,7 @@ from devshim_backends._torch.containers import TorchContainers
 from devshim_backends._torch.creation import TorchCreation
 from devshim_backends._torch.devices import TorchDevices
 from devshim_backends._torch.dlpack import TorchDlpack
+from devshim_backends._torch.gradients import TorchGradients
 from devshim_backends._torch.models import keras_dispatch
 from devshim_backends._torch.models.blocks import TorchBlocks
 from devshim_backends._torch.models.extra_state import TorchExtraState
@@ -40,6 +41,7 @@ class TorchBackend(
     TorchModels,
     TorchExtraState,
     TorchBlocks,
+    TorchGradients,
     TorchCollectives,
     TorchContainers,
     TorchNamespace,

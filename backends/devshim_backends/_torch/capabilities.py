@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
+        "trace_gradient": Gap(
+            "planned",
+            "torch.compile cannot trace how devshim walks trees; compile the function, and differentiate the compiled "
+            "one",
+        ),
         "op_scope": Gap(
             "never", "PyTorch's operators compute on the device of their arguments, so a scope affects only creation"
         ),

@@ -127,6 +127,8 @@ ANSWERS: dict[str, Callable[[Around], Compiled]] = {
     "same_device": _if(lambda a, x: ds.same_device(x, x)),
     "shrink_batch": lambda a: lambda x: ds.shrink_batch(lambda n: x[:n] + x[:n], 2)[0],
     "split": lambda a: lambda x: ds.split(x + x, [a.device, a.device])[1],
+    "stop_gradient": lambda a: lambda x: ds.stop_gradient(x + x),
+    "value_and_grad": lambda a: lambda x: ds.value_and_grad(lambda t: (t * t)[0, 0])(x)[1],
 }
 """Calls that compute a result from a tensor."""
 
@@ -223,5 +225,6 @@ NEEDS = {
     "namespace": "namespace",
     "set_visible_devices": "visible_devices",
     "simulate": "simulate",
+    "value_and_grad": "value_and_grad",
 }
 """The feature that a call needs, if an adapter may declare a gap in it."""

@@ -9,6 +9,7 @@ from keras_kit import KerasModels, filtered, keras_on
 
 import devshim as ds
 from devshim.testing.behaviours.checkpoints import CheckpointTests
+from devshim.testing.behaviours.model_gradients import ModelGradientTests
 from devshim.testing.behaviours.models import ModelTests
 from devshim.testing.behaviours.training import TrainingTests
 
@@ -17,7 +18,7 @@ keras_on("jax")
 pytestmark = filtered()
 
 
-class TestKerasOnJax(KerasModels, ModelTests, TrainingTests, CheckpointTests):
+class TestKerasOnJax(KerasModels, ModelTests, ModelGradientTests, TrainingTests, CheckpointTests):
     backend = "jax"
 
     def train_step(self, model: Any, optimizer: Any, x: Any, y: Any, between: Any) -> None:
@@ -71,3 +72,7 @@ class TestKerasOnJax(KerasModels, ModelTests, TrainingTests, CheckpointTests):
         ds.place([model, optimizer], ds.Placement.balanced(model, [away[1]]))
         self.check_on(model, away[1])
         self.check_on(optimizer, away[1])
+
+    def test_gradients_of_a_split_model(self, away: tuple[ds.Device, ds.Device]) -> None:
+        """A model of Keras on JAX cannot be split: `test_a_split_model_trains` says how that is refused."""
+        self.test_a_split_model_trains(away)

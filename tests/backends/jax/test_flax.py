@@ -173,3 +173,30 @@ def test_a_checkpoint_restores_a_module_and_its_optimizer(tmp_path):
     for a, b in zip(weights(saved[0]), weights(again[0]), strict=True):
         assert np.array_equal(a, b)
     assert int(again[1].step.get_value()) == 1
+
+
+class NormalizedNet(nnx.Module):
+    """A module with parameters, statistics and random numbers."""
+
+    def __init__(self, rngs):
+        self.linear = nnx.Linear(4, 3, rngs=rngs)
+        self.norm = nnx.BatchNorm(3, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, x):
+        return self.dropout(self.norm(self.linear(x)))
+
+
+def test_value_and_grad_of_an_nnx_module_is_that_of_flax():
+    x = ds.place(jnp.linspace(-1, 1, 24).reshape(6, 4), GPU)
+    ours, theirs = (ds.place(NormalizedNet(nnx.Rngs(0)), GPU) for _ in range(2))
+    for _ in range(2):
+        expected_value, expected = nnx.value_and_grad(lambda m: (m(x) ** 2).sum())(theirs)
+        value, grads = ds.value_and_grad(lambda m: (m(x) ** 2).sum())(ours)
+        assert np.allclose(value, expected_value, rtol=1e-5)
+        assert sorted(grads) == ["linear.bias", "linear.kernel", "norm.bias", "norm.scale"]
+        assert np.allclose(grads["linear.kernel"], expected["linear"]["kernel"].get_raw_value(), rtol=1e-4, atol=1e-5)
+        assert all(ds.device_of(grad) is ds.gpu(1) for grad in grads.values())
+        assert np.allclose(ours.norm.mean.get_raw_value(), theirs.norm.mean.get_raw_value(), rtol=1e-5)
+        assert np.asarray(ours.norm.mean.get_raw_value()).any()
+    assert ours(x).shape == (6, 3)

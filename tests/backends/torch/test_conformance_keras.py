@@ -8,6 +8,7 @@ from keras_kit import KerasModels, filtered, keras_on
 
 import devshim as ds
 from devshim.testing.behaviours.checkpoints import CheckpointTests
+from devshim.testing.behaviours.model_gradients import ModelGradientTests
 from devshim.testing.behaviours.models import ModelTests
 from devshim.testing.behaviours.training import TrainingTests
 
@@ -16,7 +17,7 @@ keras_on("torch")
 pytestmark = filtered()
 
 
-class TestKerasOnTorch(KerasModels, ModelTests, TrainingTests, CheckpointTests):
+class TestKerasOnTorch(KerasModels, ModelTests, ModelGradientTests, TrainingTests, CheckpointTests):
     backend = "torch"
 
     def train_step(self, model: Any, optimizer: Any, x: Any, y: Any, between: Any) -> None:

@@ -133,4 +133,9 @@ def _clone(obj: Any) -> Any:
     return new
 
 
-__all__ = ["JaxNnx", "is_nnx"]
+def clone_in_trace(obj: Any) -> Any:
+    """Return a clone that shares the arrays of an NNX object, and that code under the current trace may change."""
+    return sys.modules["flax.nnx"].clone(obj)
+
+
+__all__ = ["JaxNnx", "clone_in_trace", "is_nnx"]

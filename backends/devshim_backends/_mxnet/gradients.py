@@ -1,0 +1,101 @@
+"""Gradients by ``mx.autograd``, apart from the gradients that arrays store.
+
+A variable is a new array over the memory of its array. MXNet gives it a buffer for its gradient, and ``autograd.grad``
+computes into new arrays (1.9.1, 2.0.0b1): until the gradients are computed, they need their memory twice.
+"""
+
+from __future__ import annotations
+
+import re
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import mxnet as mx
+from mxnet.base import MXNetError
+
+from devshim.contract import capabilities
+from devshim_backends._mxnet.creation import MxnetCreation
+from devshim_backends._mxnet.native import numpy_shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.contract.backend import Tensor
+    from devshim.contract.gradients import Call
+    from devshim.contract.models import Leaf
+
+_RECORDING: ContextVar[bool] = ContextVar("devshim_mxnet_recording", default=False)
+"""True inside the function of a `differentiate`, also in the threads that it starts with `devshim.parallel`."""
+
+_UNREACHABLE = re.compile(r"the (\d+)-th variable because it is unreachable")
+"""The error for an array that the value does not depend on (``nnvm/gradient.cc``); it counts from 1."""
+
+
+class MxnetGradients(MxnetCreation):
+    """The mixin for gradients."""
+
+    def differentiate(
+        self, call: Call, xs: Sequence[Tensor], parameters: Sequence[Leaf], models: Sequence[Any]
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        if _RECORDING.get():
+            raise capabilities.unsupported(self, "higher_order")
+        recorded_by_caller = mx.autograd.is_recording()
+        token = _RECORDING.set(True)
+        try:
+            with mx.autograd.record():
+                inputs = [_variable(x) for x in xs]
+                value, tensors = call(list(inputs), list(models))
+        finally:
+            _RECORDING.reset(token)
+        inputs += [leaf.owner.data() for leaf in parameters]
+        with numpy_shapes():
+            grads = _gradients(value, inputs, recorded_by_caller)
+            return value.detach(), [x.detach() for x in tensors], grads
+
+    def stop_gradient(self, x: Tensor) -> Tensor:
+        if not self.is_tracer(x):
+            return x.detach()
+        if isinstance(x, mx.sym.np._Symbol):
+            return mx.sym.BlockGrad(x.as_nd_ndarray()).as_np_ndarray()
+        if isinstance(x, mx.sym.Symbol):
+            return mx.sym.BlockGrad(x)
+        return mx.npx.stop_gradient(x) if isinstance(x, mx.np.ndarray) else mx.nd.BlockGrad(x)
+
+    def trainable(self, model: Any) -> list[Leaf]:
+        leaves = [leaf for leaf in self.leaves(model) if leaf.kind == "parameter"]
+        return [leaf for leaf in leaves if getattr(leaf.owner, "grad_req", "null") != "null"]
+
+    def is_scalar(self, x: Tensor) -> bool:
+        shape = self.shape(x)
+        return shape == () or (shape == (1,) and not (isinstance(x, mx.np.ndarray) and mx.util.is_np_shape()))
+
+
+def _variable(x: Tensor) -> Tensor:
+    variable = x.detach()
+    with numpy_shapes():
+        variable.attach_grad()
+    return variable
+
+
+def _gradients(value: Tensor, inputs: list[Tensor], retain: bool) -> list[Tensor]:
+    """Return the gradients; MXNet names one array after the other that the value does not depend on."""
+    found: dict[int, Tensor] = {}
+    used = list(range(len(inputs)))
+    while used:
+        try:
+            grads = mx.autograd.grad([value], [inputs[i] for i in used], retain_graph=retain)
+            found.update(zip(used, grads, strict=True))
+            break
+        except MXNetError as error:
+            unused = _UNREACHABLE.search(str(error))
+            if unused is not None:
+                del used[int(unused[1]) - 1]
+            elif "not in a computational graph" in str(error):
+                break
+            else:
+                raise
+    return [found[i] if i in found else _zeros(x) for i, x in enumerate(inputs)]
+
+
+def _zeros(x: Tensor) -> Tensor:
+    return mx.np.zeros_like(x) if isinstance(x, mx.np.ndarray) else mx.nd.zeros_like(x)

@@ -1,0 +1,67 @@
+"""Gradients by ``paddle.grad``, which writes to no ``x.grad``.
+
+A variable is a new tensor over the memory of its tensor. Inside another `differentiate` it is a recorded copy, so that
+the outer one sees what is computed with it.
+
+``paddle.grad`` works in only one thread of a process at a time (3.3: see `thread_safety`), so threads take turns in it.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from devshim_backends._paddle.tensors import PaddleTensors
+from devshim_backends._paddle.thread_safety import GRAD_LOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.contract.backend import Tensor
+    from devshim.contract.gradients import Call
+    from devshim.contract.models import Leaf
+
+_RECORDING: ContextVar[bool] = ContextVar("devshim_paddle_recording", default=False)
+"""True inside the function of a `differentiate`, also in the threads that it starts with `devshim.parallel`."""
+
+
+class PaddleGradients(PaddleTensors):
+    """The mixin for gradients."""
+
+    def differentiate(
+        self, call: Call, xs: Sequence[Tensor], parameters: Sequence[Leaf], models: Sequence[Any]
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        nested = _RECORDING.get() and paddle.is_grad_enabled()
+        token = _RECORDING.set(True)
+        try:
+            with paddle.set_grad_enabled(True):
+                inputs = [_variable(x, nested) for x in xs]
+                value, tensors = call(list(inputs), list(models))
+                inputs += [leaf.owner for leaf in parameters]
+                grads = _gradients(value, inputs, nested)
+        finally:
+            _RECORDING.reset(token)
+        if nested:
+            return value, tensors, grads
+        return value.detach(), [self.detach(x) for x in tensors], [self.detach(x) for x in grads]
+
+    def trainable(self, model: Any) -> list[Leaf]:
+        return [leaf for leaf in self.leaves(model) if leaf.kind == "parameter" and not leaf.owner.stop_gradient]
+
+
+def _variable(x: Tensor, nested: bool) -> Tensor:
+    if nested and not x.stop_gradient:
+        return x.clone()
+    variable = x.detach()
+    variable.stop_gradient = False
+    return variable
+
+
+def _gradients(value: Tensor, inputs: list[Tensor], nested: bool) -> list[Tensor]:
+    found: Sequence[Tensor | None] = [None] * len(inputs)
+    if not value.stop_gradient:
+        with GRAD_LOCK:
+            found = paddle.grad(value, inputs, create_graph=nested, allow_unused=True)
+    return [paddle.zeros_like(x) if grad is None else grad for x, grad in zip(inputs, found, strict=True)]

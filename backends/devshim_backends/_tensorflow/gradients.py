@@ -1,0 +1,67 @@
+"""Gradients by `tf.GradientTape`, also inside a ``tf.function``.
+
+A tape watches tensors by their identity, so each tensor gets a new object (``tf.identity``, which shares its memory in
+eager code); a variable is watched itself. Outer tapes record what is computed here, and can differentiate it again.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from devshim_backends._keras.traversal import is_variable
+from devshim_backends._tensorflow.models.traversal import is_layer, native
+from devshim_backends._tensorflow.tensors import TensorflowTensors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from devshim.contract.backend import Tensor
+    from devshim.contract.gradients import Call
+    from devshim.contract.models import Leaf
+
+
+class TensorflowGradients(TensorflowTensors):
+    """The mixin for gradients."""
+
+    def differentiate(
+        self, call: Call, xs: Sequence[Tensor], parameters: Sequence[Leaf], models: Sequence[Any]
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        variables = [x if _is_variable(x) else self._identity(x) for x in xs]
+        sources = [native(x) if _is_variable(x) else x for x in variables] + [leaf.owner for leaf in parameters]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            for source in sources:
+                tape.watch(source)
+            value, tensors = call(variables, list(models))
+        grads = tape.gradient(value, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        # The gradient of an embedding is a list of rows (tf.IndexedSlices).
+        return value, tensors, [tf.convert_to_tensor(grad) for grad in grads]
+
+    def stop_gradient(self, x: Tensor) -> Tensor:
+        with self._device_scope(x):
+            return tf.stop_gradient(tf.convert_to_tensor(x))
+
+    def trainable(self, model: Any) -> list[Leaf]:
+        leaves = [leaf for leaf in self.leaves(model) if leaf.kind == "parameter"]
+        if not is_layer(model):
+            return leaves
+        known = {id(native(each)) for each in model.trainable_variables}  # parts of a model of Keras may be frozen
+        return [leaf for leaf in leaves if id(leaf.owner) in known]
+
+    def _identity(self, x: Tensor) -> Tensor:
+        with self._device_scope(x):
+            return tf.identity(x)
+
+    def _device_scope(self, x: Tensor) -> AbstractContextManager[object]:
+        """Return the scope of a tensor's device; inside a ``tf.function`` the function's scope stays."""
+        if self.is_tracer(x):
+            return nullcontext()
+        entered: AbstractContextManager[object] = tf.device(self.to_native(self.device_of(x)))
+        return entered
+
+
+def _is_variable(x: Tensor) -> bool:
+    return isinstance(x, tf.Variable) or is_variable(x)

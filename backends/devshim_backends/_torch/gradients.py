@@ -1,0 +1,66 @@
+"""Gradients by PyTorch's autograd, apart from the gradients that tensors store.
+
+Requirements this module answers:
+
+* ``torch.autograd.grad`` computes the gradients: it writes to no ``x.grad`` and runs no other part of a graph.
+* A variable is a new leaf over the memory of its tensor. Inside another `differentiate` it is a view, so that the outer
+  one sees what is computed with it, and the gradients get a graph of their own.
+* The caller's ``no_grad`` and ``inference_mode`` do not matter. Autograd cannot save tensors that were made in
+  inference mode, so those are copied.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from devshim_backends._torch.tensors import TorchTensors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.contract.backend import Tensor
+    from devshim.contract.gradients import Call
+    from devshim.contract.models import Leaf
+
+_RECORDING: ContextVar[bool] = ContextVar("devshim_torch_recording", default=False)
+"""True inside the function of a `differentiate`, also in the threads that it starts with `devshim.parallel`."""
+
+
+class TorchGradients(TorchTensors):
+    """Mixin for gradients."""
+
+    def differentiate(
+        self, call: Call, xs: Sequence[Tensor], parameters: Sequence[Leaf], models: Sequence[Any]
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        nested = _RECORDING.get() and torch.is_grad_enabled()
+        token = _RECORDING.set(True)
+        try:
+            with torch.inference_mode(False), torch.enable_grad():
+                inputs = [_variable(x, nested) for x in xs]
+                value, tensors = call(list(inputs), list(models))
+                inputs += [leaf.owner for leaf in parameters]
+                grads = _gradients(value, inputs, nested)
+        finally:
+            _RECORDING.reset(token)
+        if nested:
+            return value, tensors, grads
+        return value.detach(), [x.detach() if x.requires_grad else x for x in tensors], grads
+
+    def trainable(self, model: Any) -> list[Leaf]:
+        return [leaf for leaf in self.leaves(model) if leaf.kind == "parameter" and leaf.owner.requires_grad]
+
+
+def _variable(x: Tensor, nested: bool) -> Tensor:
+    if nested and x.requires_grad:
+        return x.view_as(x)
+    return (x.clone() if x.is_inference() else x.detach()).requires_grad_()
+
+
+def _gradients(value: Tensor, inputs: list[Tensor], nested: bool) -> list[Tensor]:
+    found: Sequence[Tensor | None] = [None] * len(inputs)
+    if value.requires_grad:
+        found = torch.autograd.grad(value, inputs, create_graph=nested, allow_unused=True)
+    return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(inputs, found, strict=True)]

@@ -1,0 +1,62 @@
+"""The contract for gradients: what `value_and_grad`, `stop_gradient` and `data_parallel` need of an adapter.
+
+An adapter implements these methods in ``gradients.py``. A backend without automatic differentiation inherits everything
+here: `differentiate` raises `UnsupportedError` with the gap that the backend declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from devshim.contract import capabilities
+
+if TYPE_CHECKING:
+    from devshim.contract.models import Leaf
+
+    Call = Callable[[list[Any], list[Any]], tuple[Any, list[Any]]]
+    """Takes variables and models; returns the scalar to differentiate, and other tensors that `fn` returned."""
+
+__all__ = ["GradientBackend"]
+
+
+class GradientBackend:
+    """The mixin of `Backend` for gradients."""
+
+    def differentiate(
+        self, call: Call, xs: Sequence[Any], parameters: Sequence[Leaf], models: Sequence[Any]
+    ) -> tuple[Any, list[Any], list[Any]]:
+        """Call a function with differentiable stand-ins for tensors, and compute the gradients of its scalar.
+
+        Args:
+            call: Called once, with one variable for each of ``xs`` (over the same memory where possible, and a new
+                object for each, even if a tensor occurs twice) and one model for each of ``models``. It raises every
+                error of the user's function, which must pass through.
+            xs: Tensors of floating dtypes, on any devices.
+            parameters: The trainable leaves of ``models``, each once.
+            models: The models to which ``parameters`` belong.
+
+        Returns:
+            The scalar, the other tensors, and the gradients of ``xs`` and then of ``parameters``; zeros where the
+            scalar does not depend on one. They are free of any graph, unless an enclosing `differentiate` records.
+            The ``xs``, the gradients that tensors store, and the thread's autograd modes are as before.
+        """
+        raise self._no_gradients()
+
+    def stop_gradient(self, x: Any) -> Any:
+        """Return a tensor with the same values, on its device, through which no gradient flows.
+
+        Default: `Backend.detach`, which shares the memory.
+        """
+        return self.detach(x)  # type: ignore[attr-defined]  # the backend's own
+
+    def trainable(self, model: Any) -> list[Leaf]:
+        """Return the leaves of a model that are to be trained. Default: every parameter."""
+        return [leaf for leaf in self.leaves(model) if leaf.kind == "parameter"]  # type: ignore[attr-defined]  # same
+
+    def is_scalar(self, x: Any) -> bool:
+        """Return True if a tensor is a scalar. Default: if it has no axes."""
+        return self.shape(x) == ()  # type: ignore[attr-defined, no-any-return]  # the backend's own
+
+    def _no_gradients(self) -> Exception:
+        return capabilities.unsupported(self, "value_and_grad")  # type: ignore[arg-type]  # only Backend derives from this

@@ -1,0 +1,217 @@
+"""The differentiated arguments of one call of `devshim.value_and_grad`: collect, replace and rebuild their leaves."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from devshim.contract import capabilities
+from devshim.errors import ArgumentError, NotATensorError, messages
+from devshim.errors.formatting import article, described, type_name
+from devshim.registry import current, registry
+from devshim.transfers import engine
+from devshim.trees import multi_map, trees
+from devshim.trees.key_paths import brackets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.contract.models import Leaf
+    from devshim.devices.device import Device
+    from devshim.trees.key_paths import Cell
+
+__all__ = ["OUTSIDE", "Inputs"]
+
+_NUMBERS = (bool, int, float, complex)
+OUTSIDE = "compile the function, and differentiate it outside: ds.value_and_grad(compiled_fn)"
+
+
+class Inputs:
+    """The differentiated arguments of one call: their tensors, and the trainable parameters of their models."""
+
+    def __init__(self, args: tuple[Any, ...], positions: list[int]) -> None:
+        self.positions = [_position(each, len(args)) for each in positions]
+        self.xs: list[Tensor] = []
+        self.models: list[Any] = []
+        self.parameters: list[Leaf] = []
+        self._paths: list[list[str]] = []
+        self._backend: Backend | None = None
+        for position in self.positions:
+            before = len(self.xs), len(self.parameters)
+            self._walk(args[position], partial(self._add, position))
+            if before == (len(self.xs), len(self.parameters)):
+                msg = (
+                    f"ds.value_and_grad found nothing to differentiate in argument {position}, {_what(args[position])}"
+                )
+                raise NotATensorError(msg, "pass a tensor, a tree of tensors, or a model with trainable parameters")
+
+    @property
+    def backend(self) -> Backend:
+        """The one backend of all leaves."""
+        assert self._backend is not None
+        return self._backend
+
+    def _walk(self, tree: Any, visit: Callable[[Cell, Any], Any]) -> Any:
+        return multi_map.mapped(
+            [tree], lambda cell, nodes: visit(cell, nodes[0]), multi_map.unlike("value_and_grad", "argument")
+        )
+
+    # ------------------------------------------------------------------ collecting
+    def _add(self, position: int, cell: Cell, node: Any) -> None:
+        owner = registry.backend_for(node)
+        if owner is not None:
+            self._serve(owner, position, cell)
+            self._require_floating(owner, node, position, cell)
+            self.xs.append(node)
+        elif type(node) in _NUMBERS:
+            msg = f"ds.value_and_grad differentiates tensors, and found {described(node)} {_at(position, cell)}"
+            raise ArgumentError(
+                msg, "make it a tensor: ds.asarray(1.0); or pass it in an argument that is not in argnums"
+            )
+        else:
+            model_owner = trees.model_backend(node)
+            if model_owner is not None:
+                self._serve(model_owner, position, cell)
+                self._add_model(model_owner, node)
+
+    def _serve(self, owner: Backend, position: int, cell: Cell) -> None:
+        """Take the backend of the first leaf for all; refuse others, and those that cannot differentiate."""
+        if "value_and_grad" in owner.gaps:
+            raise capabilities.unsupported(owner, "value_and_grad")
+        if self._backend is None:
+            self._backend = owner
+        elif self._backend is not owner:
+            titles = f"{self._backend.title}, and found one of {owner.title} {_at(position, cell)}"
+            msg = f"ds.value_and_grad differentiates tensors of one framework, here {titles}"
+            raise ArgumentError(msg, f"ds.convert(x, {self._backend.name!r}) converts a tensor")
+
+    def _require_floating(self, owner: Backend, x: Tensor, position: int, cell: Cell) -> None:
+        name = owner.dtype_name(x)
+        if not name.startswith(("float", "bfloat")):
+            msg = f"ds.value_and_grad differentiates tensors of floating dtypes, and found {name} {_at(position, cell)}"
+            hint = "cast it to 'float32', or pass it in an argument that is not in argnums"
+            complex_hint = "pass its real and imaginary parts as two tensors, and join them in the function"
+            raise ArgumentError(msg, complex_hint if name.startswith("complex") else hint)
+
+    def _add_model(self, owner: Backend, model: Any) -> None:
+        known = {id(each.owner) for each in self.parameters}
+        paths: list[str] = []
+        for leaf in owner.trainable(model):
+            if id(leaf.owner) not in known:
+                known.add(id(leaf.owner))
+                paths.append(leaf.path)
+                self.parameters.append(leaf)
+        self.models.append(model)
+        self._paths.append(paths)
+
+    # ------------------------------------------------------------------ computing
+    def differentiate(
+        self, fn: Callable[[list[Any]], tuple[Any, Any]], args: tuple[Any, ...]
+    ) -> tuple[Any, Any, list[Any]]:
+        """Return the value, the other results, and the gradients of each argument."""
+        backend = self.backend
+        devices = [None if backend.is_tracer(x) else backend.device_of(x) for x in self.xs]
+        devices += [backend.device_of(leaf.read()) for leaf in self.parameters]
+        if "trace_gradient" in backend.gaps and (backend.tracing() or any(map(backend.is_tracer, self.xs))):
+            raise messages.tracing(backend, "value_and_grad", OUTSIDE)
+        kept: list[Any] = []
+
+        def call(variables: list[Tensor], models: list[Any]) -> tuple[Tensor, list[Tensor]]:
+            value, aux = fn(self._replaced(args, iter(variables), iter(models)))
+            _require_scalar(backend, value)
+            done: list[Any] = []
+            found = [x for _, x, owner in trees.iter_leaves(aux, done, []) if owner is backend]
+            kept.extend((aux, done, found))
+            return value, found
+
+        with _computing_on(backend, devices):
+            value, tensors, grads = backend.differentiate(call, self.xs, self.parameters, self.models)
+        aux, done, old = kept
+        new = {id(x): y for x, y in zip(old, tensors, strict=True) if x is not y}
+        placed = [_at_home(backend, grad, device) for grad, device in zip(grads, devices, strict=True)]
+        return value, trees.rebuild(aux, done, new), self._gradients(args, placed)
+
+    def _replaced(self, args: tuple[Any, ...], variables: Iterator[Any], models: Iterator[Any]) -> list[Any]:
+        """Return the arguments with variables for the tensors, and the models to call."""
+
+        def visit(_: Cell, node: Any) -> Any:
+            if registry.backend_for(node) is not None:
+                return next(variables)
+            return node if trees.model_backend(node) is None else next(models)
+
+        given = list(args)
+        for position in self.positions:
+            given[position] = self._walk(args[position], visit)
+        return given
+
+    def _gradients(self, args: tuple[Any, ...], grads: list[Any]) -> list[Any]:
+        """Return the trees of gradients."""
+        of_tensors, of_parameters, paths = iter(grads[: len(self.xs)]), iter(grads[len(self.xs) :]), iter(self._paths)
+
+        def visit(_: Cell, node: Any) -> Any:
+            if registry.backend_for(node) is not None:
+                return next(of_tensors)
+            if trees.model_backend(node) is None:
+                return node
+            found = {path: next(of_parameters) for path in next(paths)}
+            return found[""] if list(found) == [""] else found  # a single variable
+
+        return [self._walk(args[position], visit) for position in self.positions]
+
+
+def _position(given: int, count: int) -> int:
+    if not -count <= given < count:
+        was = f"{count} argument{'' if count == 1 else 's'} by position"
+        msg = f"ds.value_and_grad is to differentiate argument {given}, and the function was given {was}"
+        raise ArgumentError(msg, "pass the differentiated arguments by position; argnums counts them from 0")
+    return given % count
+
+
+def _at(position: int, cell: Cell) -> str:
+    where = brackets(cell)
+    return f"at {where} in argument {position}" if where else f"as argument {position}"
+
+
+def _what(value: Any) -> str:
+    return article(type_name(value))
+
+
+@contextmanager
+def _computing_on(backend: Backend, devices: list[Device | None]) -> Iterator[None]:
+    """Return a context in which the function computes, and creates, on the device that all tensors share."""
+    device = devices[0] if len(set(devices)) == 1 and not backend.tracing() else None
+    if device is None:
+        yield
+        return
+    before = current.DEVICE.set(device)
+    try:
+        with backend.scope(device):
+            yield
+    finally:
+        current.DEVICE.reset(before)
+
+
+def _require_scalar(backend: Backend, value: Any) -> None:
+    owner = registry.backend_for(value)
+    if owner is not backend:
+        msg = f"ds.value_and_grad needs a function that returns a tensor of {backend.title}, not {described(value)}"
+        pair = isinstance(value, (tuple, list))
+        raise ArgumentError(
+            msg, "for a function that returns (loss, aux), write has_aux=True" if pair else "return the loss"
+        )
+    name = backend.dtype_name(value)
+    if not backend.is_scalar(value):
+        msg = f"ds.value_and_grad needs a function that returns a scalar, and it returned shape {backend.shape(value)}"
+        raise ArgumentError(msg, "return the sum or the mean of it")
+    if not name.startswith(("float", "bfloat")):
+        msg = f"ds.value_and_grad needs a function that returns a floating dtype, and it returned {name}"
+        raise ArgumentError(msg, "return a real loss, such as the mean of the squared error")
+
+
+def _at_home(backend: Backend, grad: Tensor, device: Device | None) -> Tensor:
+    """Return a gradient on the device of its tensor."""
+    if device is None or backend.is_tracer(grad) or backend.device_of(grad) is device:
+        return grad
+    return engine.move(backend, grad, device)

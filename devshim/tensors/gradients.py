@@ -1,0 +1,144 @@
+"""Gradients of functions: `value_and_grad` and `stop_gradient`, with the signatures of JAX on every framework.
+
+Requirements of this module:
+
+* The function gets stand-ins for the tensors of the differentiated arguments, in the same trees; the caller's tensors,
+  the gradients that they store, and the autograd modes of the thread stay as they were.
+* Every leaf has its own gradient, also if one tensor occurs in two places. A gradient is on its leaf's device.
+* Nothing is left out silently: a leaf that cannot be differentiated is an error that names its key path.
+* Like `devshim.run`, the function computes on the device of the differentiated tensors, if they share one.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from devshim.errors import ArgumentError, NotATensorError, messages
+from devshim.errors.formatting import article, described, type_name
+from devshim.registry import argument_hints, registry, tracing
+from devshim.tensors import arguments
+from devshim.tensors.gradient_inputs import OUTSIDE, Inputs
+from devshim.trees import trees
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+__all__ = ["stop_gradient", "value_and_grad"]
+
+
+def value_and_grad(
+    fn: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[P, tuple[Any, Any]]:
+    """Return a function that computes the value of another function and its gradients.
+
+    Args:
+        fn: A function that returns a scalar tensor of a floating dtype: of shape (), or (1,) in ``mx.nd``, which has
+            no other scalars. With ``has_aux``, it returns a pair of that tensor and anything else.
+        argnums: The position of the argument to differentiate, or several positions. Such an argument is a tensor, a
+            tree of tensors, or a model; numbers in it are refused, None and other objects stay as they are.
+        has_aux: True if ``fn`` returns ``(value, aux)``.
+
+    Returns:
+        A function with the arguments of ``fn`` that returns ``(value, grads)``, or ``((value, aux), grads)``.
+        ``grads`` has the structure of the argument; for several ``argnums``, it is a tuple of such. Each gradient has
+        the shape, dtype and device of its tensor, and is zero if the value does not depend on that tensor. For a
+        model, it is a dict: the key path of each trainable parameter (as in `placement_of`) -> its gradient; a
+        parameter with several names occurs under the first one.
+
+    The function runs on the device of the differentiated tensors, if all are on one. It gets tensors over the same
+    memory as the arguments, and the models themselves. All results are free of graphs, except inside another
+    `value_and_grad`, where they can be differentiated again. Stored gradients (``x.grad``) are neither read nor
+    written, and the caller's ``no_grad`` does not matter.
+
+    Raises:
+        ArgumentError: ``argnums`` is not valid for the arguments, a leaf is a number or has an integer, bool or complex
+            dtype (the error gives its key path), or ``fn`` does not return what it must.
+        NotATensorError: A differentiated argument contains no tensor and no trainable parameter.
+        UnsupportedError: The framework has no automatic differentiation, or not for this.
+        TracingError: The call is inside a compiled function, and the framework does not support that.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("torch")  # doctest: +SKIP
+        >>> step = ds.value_and_grad(lambda params, x: ((params["w"] * x) ** 2).sum())
+        >>> value, grads = step({"w": ds.ones(3)}, ds.full(3, 2.0))  # doctest: +SKIP
+        >>> grads["w"]  # doctest: +SKIP
+        tensor([8., 8., 8.])
+    """
+    if not callable(fn):
+        raise argument_hints.no_callable("value_and_grad", fn, (argnums,))
+    single, positions = _positions(argnums)
+
+    @wraps(fn, updated=())
+    def differentiated(*args: P.args, **kwargs: P.kwargs) -> tuple[Any, Any]:
+        tracing.refuse_where_read("value_and_grad", OUTSIDE)
+        inputs = Inputs(args, positions)
+        value, aux, grads = inputs.differentiate(lambda given: _results(fn(*given, **kwargs), has_aux), args)
+        return (value, aux) if has_aux else value, grads[0] if single else tuple(grads)
+
+    return differentiated
+
+
+def _positions(argnums: Any) -> tuple[bool, list[int]]:
+    """Return True for one position, and the list of positions."""
+    if isinstance(argnums, (list, tuple)) and argnums:
+        positions = [arguments.integer("argnums", each) for each in argnums]
+        if len(set(positions)) == len(positions):
+            return False, positions
+    elif not isinstance(argnums, (list, tuple, bool)):
+        return True, [arguments.integer("argnums", argnums)]
+    raise messages.bad_argument("argnums", argnums, "an int or a tuple of different ints", "write argnums=(0, 1)")
+
+
+def _results(found: Any, has_aux: bool) -> tuple[Any, Any]:
+    """Return the value and the other results of the user's function."""
+    if not has_aux:
+        return found, None
+    if type(found) in (tuple, list) and len(found) == 2:
+        return found[0], found[1]
+    msg = f"with has_aux=True, ds.value_and_grad needs a function that returns (value, aux), not {described(found)}"
+    raise ArgumentError(msg, "return loss, aux; or leave has_aux out")
+
+
+def stop_gradient(x: T) -> T:
+    """Return a tensor, or a tree of tensors, through which no gradient flows.
+
+    Args:
+        x: A tensor, or a tree of tensors; other leaves stay as they are.
+
+    Returns:
+        A tensor of the same values, dtype, device and framework, over the same memory where the framework can share
+        it (TensorFlow and JAX do inside compiled functions); or a tree of such.
+
+    Raises:
+        NotATensorError: There is no tensor in ``x``.
+        ArgumentError: ``x`` contains a model.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.stop_gradient(ds.ones(2))
+        array([1., 1.])
+    """
+    backend = registry.backend_for(x)
+    if backend is not None:
+        return backend.stop_gradient(x)  # type: ignore[no-any-return]  # as it was given
+    done: list[Any] = []
+    objects: list[Any] = []
+    new = {id(each): owner.stop_gradient(each) for _, each, owner in trees.iter_leaves(x, done, objects)}
+    if objects:
+        msg = f"ds.stop_gradient takes tensors, and found {article(type_name(objects[0][1]))}"
+        raise ArgumentError(msg, "stop the gradient of its results")
+    if not new and not done:
+        msg = f"ds.stop_gradient takes a tensor or a tree of tensors, and was given {described(x)}"
+        raise NotATensorError(msg, "ds.asarray(...) makes a tensor")
+    return trees.rebuild(x, done, new)
+
+
+for _public in (stop_gradient, value_and_grad):
+    _public.__module__ = "devshim"
