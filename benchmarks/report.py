@@ -43,6 +43,10 @@ SECTIONS = {
         "The exercise of `examples/frobenius.py`. On the host, reading a number does not wait, so a log only adds its "
         "own cost; on a GPU, each of the 1,000 transfers waits for the GPU.",
     ),
+    "prefetch": (
+        "A slow loader",
+        "A loop over `ds.prefetch(loader, d)`, whose loader takes as long for a batch as the loop's own work.",
+    ),
     "cards": ("Real cards", ""),
 }
 PROFILES = Path(__file__).with_name("profiles.md")

@@ -21,7 +21,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     checkpoints      save load
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
     running          synchronize memory MemoryInfo empty_cache memory_policy
-                     shrink_batch is_out_of_memory
+                     shrink_batch is_out_of_memory prefetch timer
     simulated GPUs   simulate Fault
     errors           DevshimError, and below it ArgumentError NotATensorError BackendError BackendNotFoundError
                      BackendBrokenError BackendConflictError DeviceError DeviceSpecError DeviceNotFoundError
@@ -137,6 +137,7 @@ __all__ = [
     "parallel",
     "place",
     "placement_of",
+    "prefetch",
     "random",
     "replicate",
     "require",
@@ -152,6 +153,7 @@ __all__ = [
     "split",
     "stop_gradient",
     "synchronize",
+    "timer",
     "to_numpy",
     "transfers",
     "try_all_gpus",

@@ -21,7 +21,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     checkpoints      save load
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
     running          synchronize memory MemoryInfo empty_cache memory_policy
-                     shrink_batch is_out_of_memory
+                     shrink_batch is_out_of_memory prefetch timer
     simulated GPUs   simulate Fault
     errors           DevshimError, and below it ArgumentError NotATensorError BackendError BackendNotFoundError
                      BackendBrokenError BackendConflictError DeviceError DeviceSpecError DeviceNotFoundError
@@ -94,6 +94,7 @@ from devshim.runtime.memory import memory as memory
 from devshim.runtime.memory import memory_policy as memory_policy
 from devshim.runtime.memory import set_visible_devices as set_visible_devices
 from devshim.runtime.memory import synchronize as synchronize
+from devshim.runtime.prefetching import prefetch as prefetch
 from devshim.runtime.queries import describe as describe
 from devshim.runtime.queries import device_count as device_count
 from devshim.runtime.queries import devices as devices
@@ -105,6 +106,7 @@ from devshim.runtime.scopes import require_same_device as require_same_device
 from devshim.runtime.scopes import run as run
 from devshim.runtime.scopes import same_device as same_device
 from devshim.runtime.scopes import set_device as set_device
+from devshim.runtime.timing import timer as timer
 from devshim.simulation.memory import Fault as Fault
 from devshim.simulation.simulate import simulate as simulate
 from devshim.tensors.creation import arange as arange
@@ -208,6 +210,7 @@ __all__ = [
     "parallel",
     "place",
     "placement_of",
+    "prefetch",
     "random",
     "replicate",
     "require",
@@ -223,6 +226,7 @@ __all__ = [
     "split",
     "stop_gradient",
     "synchronize",
+    "timer",
     "to_numpy",
     "transfers",
     "try_all_gpus",

@@ -35,6 +35,8 @@ HOMES = {
     "devshim.runtime.batch_size": "is_out_of_memory shrink_batch",
     "devshim.runtime.local_gpu": "local_gpu",
     "devshim.runtime.memory": "empty_cache memory memory_policy set_visible_devices synchronize",
+    "devshim.runtime.prefetching": "prefetch",
+    "devshim.runtime.timing": "timer",
     "devshim.runtime.scopes": "on require_same_device run same_device set_device",
     "devshim.collectives.split": "broadcast gather replicate split",
     "devshim.simulation.simulate": "simulate",

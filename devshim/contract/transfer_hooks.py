@@ -1,18 +1,21 @@
-"""The contract for implicit transfers: what the guard needs of an adapter, to report copies that no line asks for.
+"""The contract for transfers beside `copy_to`: reports of implicit ones, copies ahead of their use, and their time.
 
-An adapter implements this in ``transfers/implicit.py``. A backend without it reports nothing, which is a gap of the
-feature ``guard``.
+An adapter implements `report_implicit_transfers` in ``transfers/implicit.py``; a backend without it reports nothing,
+which is a gap of the feature ``guard``. The others have defaults that are right on every framework; an adapter
+implements them in ``transfers/ahead.py`` where its framework has streams.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
 __all__ = ["TransferHookBackend"]
@@ -30,3 +33,33 @@ class TransferHookBackend:
         The source is None if it is a GPU and the framework does not say which one.
         """
         return nullcontext()
+
+    def copy_ahead(
+        self, xs: Sequence[Tensor], device: Device
+    ) -> AbstractContextManager[Callable[[Iterable[Tensor]], None]]:
+        """Return a context in which one thread copies tensors to a device for another thread, beside the other's work.
+
+        ``xs`` are the tensors that will be copied. The copies are complete when the context is left. It yields a
+        function that the other thread calls with the copies when it gets them, and that tells the framework who uses
+        them.
+        """
+        return nullcontext(_nothing)
+
+    def pin(self, x: Tensor, device: Device) -> Tensor:
+        """Return a copy of a host tensor in pinned memory if copies to the device are faster from there, or ``x``."""
+        return x
+
+    def start_timer(self, device: Device) -> Callable[[], float]:
+        """Wait for a device, and return a function that waits again and returns the seconds in between."""
+        self.synchronize(device)  # type: ignore[attr-defined]  # the backend's own
+        start = time.perf_counter()
+
+        def stop() -> float:
+            self.synchronize(device)  # type: ignore[attr-defined]
+            return time.perf_counter() - start
+
+        return stop
+
+
+def _nothing(xs: Iterable[Tensor]) -> None:
+    """Do nothing: the tensors can be used in any thread."""

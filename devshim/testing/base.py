@@ -119,6 +119,10 @@ class Kit:
         """
         raise NotImplementedError
 
+    def loaders(self, values: np.ndarray) -> dict[str, Any]:
+        """Return loaders, by name, whose batches are, or begin with, the rows of an array in order. Optional."""
+        raise NotImplementedError
+
     def model(self) -> Any:
         """Return a small model in training mode, always with the same weights: (n, 4) to (n, 3), float32.
 
@@ -177,10 +181,7 @@ class Kit:
         raise NotImplementedError
 
     def global_state(self) -> object:
-        """Return the state that no devshim call may change: the framework's default dtype, current device, flags.
-
-        Optional.
-        """
+        """Return what no devshim call may change: the framework's default dtype, current device, flags. Optional."""
         return None
 
     # ------------------------------------------------------------------ fixtures

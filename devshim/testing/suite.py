@@ -31,6 +31,7 @@ from devshim.testing.behaviours.namespaces import NamespaceTests
 from devshim.testing.behaviours.numpy_arrays import NumpyArrayTests
 from devshim.testing.behaviours.observers_in_threads import ThreadedObserverTests
 from devshim.testing.behaviours.place import PlaceTests
+from devshim.testing.behaviours.prefetching import PrefetchTests
 from devshim.testing.behaviours.random import RandomTests
 from devshim.testing.behaviours.refused_allocations import RefusedAllocationTests
 from devshim.testing.behaviours.removed_gpus import RemovedGpuTests
@@ -41,6 +42,7 @@ from devshim.testing.behaviours.simulation import SimulationTests
 from devshim.testing.behaviours.stop_gradient import StopGradientTests
 from devshim.testing.behaviours.threads import ThreadTests
 from devshim.testing.behaviours.three_gpus import ThreeGpuTests
+from devshim.testing.behaviours.timing import TimerTests
 from devshim.testing.behaviours.training import TrainingTests
 from devshim.testing.behaviours.trees import TreeTests
 from devshim.testing.behaviours.value_and_grad import ValueAndGradTests
@@ -72,6 +74,8 @@ class Conformance(
     CompiledTests,
     CompiledApiTests,
     RuntimeTests,
+    PrefetchTests,
+    TimerTests,
     ExplainTests,
     ErrorTests,
     GlobalStateTests,

@@ -22,6 +22,7 @@ from devshim_backends._torch.runtime import TorchRuntime
 from devshim_backends._torch.scopes import TorchScopes
 from devshim_backends._torch.simulation.simulate import TorchSimulation
 from devshim_backends._torch.snippets import SNIPPETS
+from devshim_backends._torch.transfers.ahead import TorchAhead
 from devshim_backends._torch.transfers.implicit import TorchTransferHooks
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 class TorchBackend(
     TorchTransferHooks,
+    TorchAhead,
     TorchDevices,
     TorchCreation,
     TorchRandom,

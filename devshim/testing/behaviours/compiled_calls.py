@@ -190,6 +190,8 @@ PROCESS: dict[str, Callable[[Around], Compiled]] = {
     "is_out_of_memory": _do(lambda a: ds.is_out_of_memory(MemoryError())),
     "memory": _do(lambda a: ds.memory(a.device)),
     "memory_policy": _do(lambda a: ds.memory_policy("grow")),
+    "prefetch": _do(lambda a: list(ds.prefetch([a.array], a.device))),
+    "timer": _in(lambda a: ds.timer(a.device)),
     "random.seed": _do(lambda a: ds.random.seed(1)),
     "set_default_dtype": _do(lambda a: ds.set_default_dtype(None)),
     "set_device": _sets,

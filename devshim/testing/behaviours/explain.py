@@ -58,6 +58,8 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
     "run": lambda x, d: ds.run(lambda t: t + t, x),
     "synchronize": lambda x, d: ds.synchronize(d),
     "memory": lambda x, d: ds.memory(d),
+    "prefetch": lambda x, d: list(ds.prefetch([x], d)),
+    "timer": lambda x, d: ds.timer(d).__enter__(),
     "empty_cache": lambda x, d: ds.empty_cache(d),
     "place_dict": lambda x, d: ds.place({"a": x, "b": [x, x]}, d),
     "place_placement": lambda x, d: ds.place({"a": x}, ds.Placement({"a": d})),

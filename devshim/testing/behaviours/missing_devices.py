@@ -44,6 +44,8 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
     "set_device": lambda x, d: ds.set_device(d),
     "require": lambda x, d: ds.require(d),
     "describe": lambda x, d: ds.describe(d),
+    "prefetch": lambda x, d: ds.prefetch([x], d),
+    "timer": lambda x, d: ds.timer(d).__enter__(),
     "memory": lambda x, d: ds.memory(d),
     "empty_cache": lambda x, d: ds.empty_cache(d),
     "synchronize": lambda x, d: ds.synchronize(d),

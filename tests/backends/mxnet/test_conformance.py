@@ -46,6 +46,11 @@ class TestMxnet(Conformance):
     def native_zeros(self) -> Any:
         return ds.framework("mxnet").np.zeros((2, 2))
 
+    def loaders(self, values: np.ndarray) -> dict[str, Any]:
+        from mxnet.gluon.data import ArrayDataset, DataLoader
+
+        return {"plain": DataLoader(ArrayDataset(values), 3), "pairs": DataLoader(ArrayDataset(values, values), 4)}
+
     def model(self) -> Any:
         nn = ds.framework("mxnet").gluon.nn
         return self.built(

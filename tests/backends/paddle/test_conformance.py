@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 import devshim as ds
 from devshim.testing import Conformance
 
@@ -63,6 +65,18 @@ class TestPaddle(Conformance):
         import paddle
 
         return paddle.zeros([2, 2])
+
+    def loaders(self, values: np.ndarray) -> dict[str, Any]:
+        import paddle
+
+        class Rows(paddle.io.Dataset):  # type: ignore[misc]  # Paddle is Any
+            def __getitem__(self, index: int) -> Any:
+                return values[index]
+
+            def __len__(self) -> int:
+                return len(values)
+
+        return {"plain": paddle.io.DataLoader(Rows(), batch_size=3, places=paddle.CPUPlace())}
 
     def model(self) -> Any:
         from paddle import nn

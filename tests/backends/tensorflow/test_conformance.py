@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import numpy as np
 from keras_kit import KerasModels
 
 import devshim as ds
@@ -67,6 +68,14 @@ class TestTensorflow(KerasModels, Conformance):
         import tensorflow as tf
 
         return tf.zeros((2, 2))
+
+    def loaders(self, values: np.ndarray) -> dict[str, Any]:
+        import tensorflow as tf
+
+        with tf.device("/CPU:0"):
+            rows = tf.data.Dataset.from_tensor_slices(values)
+        pairs = tf.data.Dataset.zip((rows, rows))
+        return {"batches": rows.batch(3), "ahead": rows.batch(3).prefetch(2), "pairs": pairs.batch(4)}
 
     def train_step(self, model: Any, optimizer: Any, x: Any, y: Any, between: Any) -> None:
         import tensorflow as tf

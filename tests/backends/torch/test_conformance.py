@@ -6,6 +6,8 @@ import dataclasses
 import functools
 from typing import Any
 
+import numpy as np
+
 import devshim as ds
 from devshim.testing import Conformance
 
@@ -75,6 +77,17 @@ class TestTorch(Conformance):
         import torch
 
         return torch.zeros(2, 2)
+
+    def loaders(self, values: np.ndarray) -> dict[str, Any]:
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+
+        rows = TensorDataset(torch.from_numpy(values.copy()))
+        return {
+            "plain": DataLoader(rows, 3),
+            "workers": DataLoader(rows, 3, num_workers=2, multiprocessing_context="fork"),
+            "pinned": DataLoader(rows, 3, pin_memory=torch.cuda.is_available() and not self.adapter.simulated),
+        }
 
     def model(self) -> Any:
         import torch

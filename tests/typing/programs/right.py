@@ -91,6 +91,11 @@ def main() -> None:
     assert_type(ds.shrink_batch(train, 64), tuple[float, int])
     assert_type(ds.shrink_batch(train, 64, grow=True, limit=512), tuple[float, int])
     assert_type(ds.local_gpu(), ds.Device)
+    for each in ds.prefetch([{"x": 1}], "cpu", depth=3):
+        assert_type(each, dict[str, int])
+    with ds.timer("cpu") as timer:
+        pass
+    assert_type(timer.seconds, float)
     with ds.gpu(1) as entered:
         assert_type(entered, ds.Device)
     assert_type(ds.is_out_of_memory(MemoryError()), bool)

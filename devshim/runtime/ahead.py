@@ -1,0 +1,78 @@
+"""Copies of a whole batch to a device in one thread, for use in another one."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from devshim.tensors import arguments, placing
+from devshim.transfers import batch as batches
+from devshim.transfers import decisions, engine
+from devshim.trees import not_moved, trees
+from devshim.trees.key_paths import brackets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+
+    Arrived = list[tuple[Callable[[Iterable[Tensor]], None], list[Tensor]]]
+    """For each framework: what the thread that uses the copies calls, and the copies."""
+
+__all__ = ["send"]
+
+_NO_NUMBERS = "OSUMm"
+"""The kinds of NumPy arrays that hold no numbers: objects, text, dates."""
+
+
+def send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
+    """Copy a batch to a device, and return it with what its user has to call.
+
+    Args:
+        batch: A tree; NumPy arrays in it become tensors of ``backend``.
+        backend: The current backend.
+        device: The target.
+    """
+    done: list[Any] = []
+    others: list[Any] = []
+    found = {id(x): (x, owner, cell) for cell, x, owner in trees.iter_leaves(batch, done, [], others)}
+    not_moved.warn("prefetch", others)
+    found = {key: row for key, row in found.items() if not _is_text(row[0], row[1])}
+    arrays = {key: x for key, (x, owner, _) in found.items() if owner.name == "numpy" and backend is not owner}
+    groups: dict[Backend, list[Any]] = {}
+    for key, (x, owner, cell) in found.items():
+        if key not in arrays and not decisions.stays(owner, x, device, None):
+            groups.setdefault(owner, []).append((key, owner.pin(x, device), cell))
+    new: dict[int, Any] = {}
+    arrived: Arrived = []
+    if arrays:
+        groups.setdefault(backend, [])
+    for owner, leaves in groups.items():
+        with ExitStack() as entered:
+            use = entered.enter_context(owner.copy_ahead([x for _, x, _ in leaves], device))
+            copies = _copy(owner, leaves, device)
+            if owner is backend:
+                copies.update(_from_arrays(backend, arrays, device))
+        new.update(copies)
+        arrived.append((use, list(copies.values())))
+    return trees.rebuild(batch, done, new), arrived
+
+
+def _copy(owner: Backend, leaves: list[Any], device: Device) -> dict[int, Tensor]:
+    going = batches.TransferBatch(brackets)
+    for key, x, cell in leaves:
+        going.add(key, owner, x, device, cell)
+    return going.copy() if leaves else {}
+
+
+def _from_arrays(backend: Backend, arrays: dict[int, Any], device: Device) -> dict[int, Tensor]:
+    return {
+        key: engine.make(*placing.from_array(backend, arguments.numpy_array(x), device, True))
+        for key, x in arrays.items()
+    }
+
+
+def _is_text(x: Any, owner: Backend) -> bool:
+    """Return True for a NumPy array that holds no numbers: it stays as it is, as other objects do."""
+    return owner.name == "numpy" and x.dtype.kind in _NO_NUMBERS

@@ -1,0 +1,266 @@
+"""`prefetch`: load and copy the next batches in a thread, while the program works on the present one.
+
+Requirements this module answers:
+
+* At most ``depth`` batches are on the way or waiting. The thread waits for a free slot before it asks the loader for
+  another batch, so that it never holds one beyond them.
+* The program sees what a plain loop would show: the batches in order, then the loader's end or its error, once, with
+  the loader's own traceback.
+* Whatever ends the loop, the thread ends and the batches are released: the end, an error, ``break``, Ctrl-C, ``close``,
+  garbage collection. The thread knows the shared `_Line` alone, so an iterator that nothing refers to is freed.
+* The loader runs as it would in the consumer's thread: the same framework, default device, observers and modes. What it
+  does when ``iter`` is called, such as drawing a seed, it does in the consumer's thread.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+import weakref
+from collections import deque
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from devshim.devices import parsing
+from devshim.errors import ArgumentError, DeviceNotFoundError
+from devshim.errors.formatting import described
+from devshim.errors.messages import bad_argument
+from devshim.registry import argument_hints, current, registry, tracing
+from devshim.runtime import ahead, scopes
+from devshim.tensors import arguments
+from devshim.transfers import engine, explain, observers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from devshim.contract.backend import Backend
+    from devshim.devices.device import Device
+    from devshim.devices.parsing import DeviceLike
+
+T = TypeVar("T")
+
+__all__ = ["prefetch"]
+
+PATIENCE = 5.0
+"""Seconds to wait for the thread when a loop ends early; a loader that takes longer for a batch ends after that."""
+
+
+class prefetch(Generic[T]):
+    """An iterable over a loader's batches on a device, with the next batches loaded and copied in the background.
+
+    Args:
+        iterable: A loader: a ``DataLoader`` of PyTorch, Paddle or Gluon, a ``tf.data.Dataset``, a generator, a list.
+            Its batches are trees of tensors and NumPy arrays, as for `place`; everything else in them stays as it is.
+        device: The device of the batches.
+        depth: How many batches may be loaded, copied or waiting at a time, at least 1. The device needs memory for that
+            many batches in addition to the one in use.
+
+    Raises:
+        DeviceNotFoundError: No imported framework has the device.
+        ArgumentError: ``iterable`` cannot be iterated or is a tensor, or ``depth`` is not a number of 1 or more.
+
+    Each ``iter`` starts a new thread, and can be repeated if the loader can. ``len`` is the loader's. Each tensor is
+    placed by its own framework, as by `place`; NumPy arrays become tensors of the current framework, except for arrays
+    of text and objects. A batch is complete when it is handed over, and can be used at once, in any thread. Where the
+    framework has streams (PyTorch on CUDA), the copies run beside the computation, from pinned memory.
+
+    The loader runs in the thread, with the framework, default device, ledgers and guards that are in effect when the
+    iteration begins. Its copies are recorded there, at the line of the loop. An error in the loader is raised in the
+    loop after the batches before it. A loop that ends early waits until the loader has returned the batch at which it
+    is, for up to 5 seconds. ``close`` of the iterator does the same.
+
+    >>> import devshim as ds
+    >>> ds.use("numpy")
+    >>> ds.simulate(gpus=1)
+    <1 simulated GPU>
+    >>> loader = [{"x": ds.ones((2, 3)), "name": f"batch {i}"} for i in range(2)]
+    >>> for batch in ds.prefetch(loader, "gpu"):
+    ...     print(batch["name"], ds.device_of(batch["x"]))
+    batch 0 gpu:0
+    batch 1 gpu:0
+    """
+
+    def __init__(self, iterable: Iterable[T], device: DeviceLike, depth: int = 2) -> None:
+        tracing.refuse("prefetch", "iterate over it outside, and call the compiled function with each batch")
+        self._device = _existing(parsing.of_call("prefetch", iterable, device))
+        self._depth = arguments.integer("depth", depth)
+        if self._depth < 1:
+            raise bad_argument("depth", depth, "at least 1", "ds.prefetch(loader, device, depth=2)")
+        self._iterable = _checked(iterable)
+
+    def __iter__(self) -> _Batches[T]:
+        tracing.refuse("prefetch", "iterate over it outside, and call the compiled function with each batch")
+        return _Batches(iter(self._iterable), self._device, self._depth)
+
+    def __len__(self) -> int:
+        return len(self._iterable)  # type: ignore[arg-type]  # Python's own error says that it has no length
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"<prefetch of {described(self._iterable)} to {self._device}, depth {self._depth}>"
+
+
+def _existing(device: Device) -> Device:
+    """Return a device that the current framework, or another one that is imported, has."""
+    backend = current.current()
+    try:
+        return engine.require(backend, device)
+    except DeviceNotFoundError:
+        if any(device.index < other.count(device.kind) for other in registry.loaded() if other is not backend):
+            return device
+        raise
+
+
+def _checked(iterable: Iterable[T]) -> Iterable[T]:
+    """Return a loader; refuse any other object."""
+    if argument_hints.is_tensor(iterable) or isinstance(iterable, (dict, str, bytes)):
+        problem = f"ds.prefetch takes a loader, which yields batches, and was given {described(iterable)}"
+        raise ArgumentError(problem, "to move one batch: ds.place(batch, device); a list of batches is a loader, too")
+    try:
+        if not (hasattr(type(iterable), "__iter__") or hasattr(type(iterable), "__getitem__")):
+            iter(iterable)
+    except TypeError as error:
+        problem = f"ds.prefetch takes a loader, and {described(iterable)} cannot be iterated"
+        raise ArgumentError(problem, "pass a loader, a generator or a list of batches") from error
+    return iterable
+
+
+class _Batches(Generic[T]):
+    """One iteration: the consumer's side of a line."""
+
+    def __init__(self, source: Iterator[T], device: Device, depth: int) -> None:
+        backend = current.current()
+        explain.show_call(backend, "place", device)
+        line = _Line(depth)
+        context = contextvars.copy_context()
+        context.run(observers.CALLER.set, _caller())
+        modes = [each.capture_thread_state() for each in registry.imported_backends()]
+        work = _Work(line, source, device, backend, modes)
+        thread = threading.Thread(target=context.run, args=(work,), name="devshim-prefetch", daemon=True)
+        self._line = line
+        self._end = weakref.finalize(self, _end, line, thread)
+        thread.start()
+
+    def __iter__(self) -> _Batches[T]:
+        return self
+
+    def __next__(self) -> T:
+        kind, value = self._line.take()
+        if kind == "batch":
+            batch, arrived = value
+            for use, xs in arrived:
+                use(xs)
+            return batch  # type: ignore[no-any-return]  # what the loader yields
+        self._end()
+        if kind == "error":
+            try:
+                raise value
+            finally:
+                del value  # otherwise the error refers to this frame, and the frame to the error
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the iteration: stop the thread and release its batches."""
+        self._end()
+
+
+def _caller() -> Any:
+    """Return the user's line as a frame that refers to no variables: they may refer to the iterator."""
+    frame = observers.user_frame()
+    return SimpleNamespace(f_code=frame.f_code, f_lineno=frame.f_lineno, f_globals=frame.f_globals, f_back=None)
+
+
+class _Line:
+    """The batches between the thread and the consumer."""
+
+    def __init__(self, depth: int) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._waiting: deque[tuple[str, Any]] = deque()
+        self._slots = depth
+        self.stopped = False
+
+    def reserve(self) -> bool:
+        """Wait for a free slot; return False if the iteration has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._slots > 0 or self.stopped)
+            self._slots -= 1
+            return not self.stopped
+
+    def put(self, kind: str, value: Any) -> None:
+        """Hand a batch, or the end, to the consumer."""
+        with self._changed:
+            if not self.stopped:
+                self._waiting.append((kind, value))
+                self._changed.notify_all()
+
+    def take(self) -> tuple[str, Any]:
+        """Wait for the next batch or the end; once the iteration has ended, return its end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self.stopped)
+            if not self._waiting:
+                return "end", None
+            self._slots += 1
+            self._changed.notify_all()
+            return self._waiting.popleft()
+
+    def stop(self) -> None:
+        """End the iteration, and release the batches that wait."""
+        with self._changed:
+            self.stopped = True
+            released = list(self._waiting)
+            self._waiting.clear()
+            self._changed.notify_all()
+        released.clear()
+
+
+def _end(line: _Line, thread: threading.Thread) -> None:
+    """Stop the thread, and wait for it."""
+    line.stop()
+    if thread is threading.current_thread() or thread.ident is None:
+        return
+    end = time.monotonic() + PATIENCE
+    while thread.is_alive() and time.monotonic() < end:
+        thread.join(0.1)
+
+
+class _Work:
+    """The thread's side: takes batches from the loader, and copies them to the device."""
+
+    def __init__(
+        self, line: _Line, source: Iterator[Any], device: Device, backend: Backend, modes: list[Callable[[], Any]]
+    ) -> None:
+        self._line, self._source, self._device, self._backend, self._modes = line, source, device, backend, modes
+
+    def __call__(self) -> None:
+        line, source = self._line, self._source
+        try:
+            with ExitStack() as entered:
+                for mode in self._modes:
+                    entered.enter_context(mode())
+                default = current.DEVICE.get()
+                if default is not None:
+                    entered.enter_context(scopes.on(default))
+                self._serve(line, source)
+        except BaseException as error:
+            line.put("error", error)
+        finally:
+            del self._source, source
+            line.put("end", None)
+
+    def _serve(self, line: _Line, source: Iterator[Any]) -> None:
+        while line.reserve():
+            try:
+                batch = next(source)
+            except StopIteration:
+                return
+            if line.stopped:
+                return
+            line.put("batch", ahead.send(batch, self._backend, self._device))
+            del batch
+
+
+prefetch.__module__ = "devshim"

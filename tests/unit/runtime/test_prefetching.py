@@ -1,0 +1,180 @@
+"""Tests of `prefetch` beside those of the kit: signals, the end of the process, references, and other frameworks."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.runtime import prefetching
+
+
+def test_ctrl_c_while_the_loop_waits(python: Callable[..., str]) -> None:
+    assert python("""
+        import os, signal, threading, time
+        import devshim as ds
+        ds.use("numpy")
+        def loader():
+            yield ds.zeros(1)
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            time.sleep(1)
+            yield ds.zeros(1)
+        begun = time.perf_counter()
+        try:
+            for batch in ds.prefetch(loader(), "cpu"):
+                pass
+        except KeyboardInterrupt:
+            print("interrupted", time.perf_counter() - begun < 4)
+        time.sleep(1)
+        print([each.name for each in threading.enumerate() if "devshim" in each.name])
+    """).split("\n")[:2] == ["interrupted True", "[]"]
+
+
+def test_the_process_ends_in_the_middle_of_a_loop(python: Callable[..., str]) -> None:
+    assert (
+        python("""
+        import devshim as ds
+        ds.use("numpy")
+        running = iter(ds.prefetch((ds.zeros(1) for _ in range(100)), "cpu"))
+        next(running)
+        print("done", end="")
+    """)
+        == "done"
+    )
+
+
+def test_a_batch_is_released_with_its_last_use() -> None:
+    running = iter(ds.prefetch(([np.full(3, i)] for i in range(5)), "cpu"))
+    first = next(running)
+    dead = weakref.ref(first[0])
+    del first
+    next(running)
+    gc.collect()
+    assert dead() is None
+    running.close()
+
+
+def test_a_generator_of_the_caller_stays_open() -> None:
+    """As after a plain loop: what was not loaded ahead can still be iterated."""
+    numbers = iter(range(10))
+    batches = ([np.full(1, i)] for i in numbers)
+    for _ in ds.prefetch(batches, "cpu", depth=2):
+        break
+    rest = [int(x[0]) for (x,) in batches]
+    assert rest == list(range(rest[0], 10))
+    assert rest[0] <= 4
+
+
+def test_the_loop_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader that hangs delays the end of the loop for a moment; its thread ends with it."""
+    monkeypatch.setattr(prefetching, "PATIENCE", 0.2)
+    goes_on = threading.Event()
+
+    def loader() -> Iterator[Any]:
+        yield np.zeros(1)
+        goes_on.wait(30)
+        yield np.zeros(1)
+
+    running = iter(ds.prefetch(loader(), "cpu"))
+    next(running)
+    running.close()
+    (thread,) = [each for each in threading.enumerate() if each.name == "devshim-prefetch"]
+    goes_on.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_each_iteration_begins_in_the_callers_thread() -> None:
+    """A loader may draw a seed there, or refuse to be iterated, with the loop's own traceback."""
+
+    class Loader:
+        def __iter__(self) -> Iterator[Any]:
+            threads.append(threading.current_thread())
+            return iter([np.zeros(1)])
+
+        def __len__(self) -> int:
+            return 1
+
+    threads: list[threading.Thread] = []
+    ahead = ds.prefetch(Loader(), "cpu")
+    assert [len(list(ahead)), len(list(ahead)), len(ahead)] == [1, 1, 1]
+    assert threads == [threading.current_thread()] * 2
+
+
+def test_sequences_without_iter_are_loaders() -> None:
+    class Rows:
+        def __getitem__(self, index: int) -> Any:
+            if index > 2:
+                raise IndexError
+            return np.full(1, index)
+
+    rows: Any = Rows()
+    assert [int(x[0]) for x in ds.prefetch(rows, "cpu")] == [0, 1, 2]
+
+
+def test_text_and_unknown_objects_pass_through() -> None:
+    ds.simulate(1)
+
+    class Sample:
+        def __init__(self) -> None:
+            self.x = np.zeros(2)
+
+    sample = Sample()
+    rows = [{"names": np.array(["a", "b"]), "times": np.array(["2020-01-01"], "datetime64[D]"), "n": 3}, "alone", 7]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ds.NotMovedWarning)
+        found = list(ds.prefetch([*rows, sample], "gpu"))
+    assert found[0]["names"] is rows[0]["names"]  # type: ignore[index]
+    assert found[1:] == ["alone", 7, sample]
+
+
+def test_an_array_that_occurs_twice_is_copied_once() -> None:
+    ds.simulate(1)
+    x = np.arange(3.0)
+    with ds.transfers() as log:
+        ((first, (second,)),) = ds.prefetch([(x, [x])], "gpu")
+    assert first is second
+    assert log.count == 1
+
+
+def test_swapped_arguments() -> None:
+    with pytest.raises(ds.DeviceSpecError, match="prefetch"):
+        ds.prefetch("gpu:1", [np.zeros(1)])  # type: ignore[arg-type]
+    assert repr(ds.prefetch([], "cpu")) == "<prefetch of [] to cpu, depth 2>"
+
+
+def test_an_interrupted_worker_passes_any_error_on() -> None:
+    def loader() -> Iterator[Any]:
+        yield np.zeros(1)
+        raise SystemExit(3)
+
+    running = iter(ds.prefetch(loader(), "cpu"))
+    next(running)
+    with pytest.raises(SystemExit):
+        next(running)
+
+
+def test_a_timers_error_does_not_hide_the_blocks(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ds.use("fakeframe")
+    stops = []
+
+    def start(self: Any, device: ds.Device) -> Callable[[], float]:
+        def stop() -> float:
+            stops.append(device)
+            raise RuntimeError("the device is gone")
+
+        return stop
+
+    monkeypatch.setattr(type(fake), "start_timer", start, raising=False)
+    with pytest.raises(KeyError), ds.timer("gpu:1"):
+        raise KeyError
+    with pytest.raises(RuntimeError, match="gone"), ds.timer("gpu:1"):
+        pass
+    assert stops == [ds.gpu(1)] * 2
