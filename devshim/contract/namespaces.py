@@ -15,7 +15,17 @@ from devshim.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CREATION", "FFT", "FUNCTIONS", "LINALG", "VERSION", "NamespaceBackend", "compat", "native_functions"]
+__all__ = [
+    "ABOUT_DTYPES",
+    "CREATION",
+    "FFT",
+    "FUNCTIONS",
+    "LINALG",
+    "VERSION",
+    "NamespaceBackend",
+    "compat",
+    "native_functions",
+]
 
 VERSION = "2025.12"
 """The version of the array API standard whose names these are."""
@@ -43,6 +53,9 @@ FUNCTIONS = (
     *("cumulative_prod", "cumulative_sum", "max", "mean", "min", "prod", "std", "sum", "var", "all", "any", "diff"),
 )
 """The other functions of the standard's main namespace."""
+
+ABOUT_DTYPES = frozenset({"broadcast_shapes", "can_cast", "finfo", "iinfo", "isdtype", "result_type"})
+"""The functions of `FUNCTIONS` whose results are not tensors."""
 
 LINALG = (
     *("cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matmul", "matrix_norm"),

@@ -15,7 +15,7 @@ from devshim.tensors import arguments, creation, from_values
 from devshim.transfers import decisions, engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.parsing import DeviceLike
@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["functions"]
 
 
-def functions(backend: Backend) -> dict[str, Callable[..., Any]]:
-    """Return the creation functions of a framework by name."""
+def functions(backend: Backend, native: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """Return the creation functions of a framework by name; those of ``fft`` are native ones with a device."""
     made = _Creation(backend)
-    return {name: getattr(made, name) for name in CREATION}
+    frequencies = [name for name in ("fft.fftfreq", "fft.rfftfreq") if name in native]
+    return {
+        **{name: getattr(made, name) for name in CREATION},
+        **{name: made.frequencies(native[name]) for name in frequencies},
+    }
 
 
 class _Creation:
@@ -96,11 +100,10 @@ class _Creation:
         endpoint: bool = True,
     ) -> Tensor:
         """Return ``num`` evenly spaced values from ``start`` to ``stop``."""
-        backend = self._backend
-        where, wanted = arguments.target(backend, device), arguments.dtype(backend, dtype)
         (count,) = arguments.shape(arguments.integer("num", num))
         args = (arguments.number("start", start), arguments.number("stop", stop), count)
-        return engine.make(backend, where, None, backend.linspace, *args, wanted, where, bool(endpoint))
+        where = arguments.target(self._backend, device)
+        return engine.make(*arguments.planned(self._backend, "linspace", where, args, dtype), bool(endpoint))
 
     def eye(
         self,
@@ -140,6 +143,17 @@ class _Creation:
         made = x if registry.backend_for(x) is backend else backend.from_dlpack(x)
         where = backend.device_of(made) if device is None else engine.require(backend, parsing.of_argument(device))
         return made if decisions.stays(backend, made, where, copy) else engine.move(backend, made, where)
+
+    def frequencies(self, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Return a function of frequencies, such as ``fft.fftfreq``, with a device."""
+
+        def make(n: int, /, *, d: float = 1.0, dtype: Any = None, device: DeviceLike | None = None) -> Tensor:
+            backend = self._backend
+            where, wanted = arguments.target(backend, device), arguments.dtype(backend, dtype)
+            made = fn(n, d=d) if wanted is None else fn(n, d=d, dtype=wanted)
+            return made if backend.device_of(made) is where else engine.move(backend, made, where)
+
+        return make
 
     def _own(self, x: Tensor) -> Tensor:
         """Return a tensor, after checking that it belongs to this framework."""

@@ -9,6 +9,8 @@ from devshim.errors import ArgumentError, ConversionError
 from devshim.registry import current
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from devshim.contract.backend import Backend
 
 __all__ = ["Info"]
@@ -32,8 +34,8 @@ KINDS: dict[str, tuple[str, ...]] = {
 class Info:
     """What a framework's namespace can do, as the array API standard asks for it; devices are `devshim.Device`."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, functions: Mapping[str, Any]) -> None:
+        self._backend, self._functions = backend, functions
 
     def capabilities(self) -> dict[str, Any]:
         """Return the capabilities outside compiled functions; compilers have limits of their own."""
@@ -50,9 +52,15 @@ class Info:
 
     def default_dtypes(self, *, device: object = None) -> dict[str, Any]:
         """Return the dtypes of tensors that are made without ``dtype=``."""
-        examples = {"real floating": 1.0, "complex floating": 1j, "integral": 1, "indexing": 1}
-        made = {kind: self._backend.asarray(value, None, CPU) for kind, value in examples.items()}
-        return {kind: self._backend.dtype(self._backend.dtype_name(x)) for kind, x in made.items()}
+        found = {}
+        for kind, value in {"real floating": 1.0, "complex floating": 1j, "integral": 1}.items():
+            try:
+                found[kind] = self._functions["asarray"](value, device=CPU)
+            except ConversionError:
+                continue  # the framework has no complex numbers
+        if "argmax" in self._functions:
+            found["indexing"] = self._functions["argmax"](self._functions["zeros"](1, device=CPU))
+        return {kind: self._backend.dtype(self._backend.dtype_name(x)) for kind, x in found.items()}
 
     def dtypes(self, *, device: object = None, kind: str | tuple[str, ...] | None = None) -> dict[str, Any]:
         """Return the framework's dtypes of a kind, or of all kinds, by name."""

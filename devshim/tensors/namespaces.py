@@ -141,14 +141,15 @@ def _prepare(name: str) -> bool:
 
 def _built(backend: Backend) -> Namespace:
     """Return a new namespace of a backend."""
-    functions = dict(backend.array_api())
-    members: dict[str, Any] = {name: functions[name] for name in FUNCTIONS if name in functions}
-    members |= {**CONSTANTS, **_dtypes(backend), **namespace_creation.functions(backend)}
+    native = backend.array_api()
+    functions = {**native, **namespace_creation.functions(backend, native)}
+    members: dict[str, Any] = {name: functions[name] for name in (*FUNCTIONS, *CREATION) if name in functions}
+    members |= {**CONSTANTS, **_dtypes(backend)}
     for extension, names in EXTENSIONS.items():
         inside = {name: functions[f"{extension}.{name}"] for name in names if f"{extension}.{name}" in functions}
         if inside:
             members[extension] = Namespace(backend.name, backend.title, extension, inside)
-    info = namespace_info.Info(backend)
+    info = namespace_info.Info(backend, functions)
     members |= {"__array_namespace_info__": lambda: info, "__array_api_version__": VERSION}
     return Namespace(backend.name, backend.title, "", members)
 

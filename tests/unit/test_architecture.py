@@ -37,6 +37,8 @@ FOR_ADAPTERS = (
     *("registry.missing_devices", "registry.versions", "simulation.memory", "tensors.activations"),
 )
 """The packages and modules of the neutral half that an adapter may import."""
+SERVED_ARRAY_API = {"_tensorflow", "_paddle", "_mxnet", "_jax"}
+"""The adapters whose namespaces use the package ``_array_api``."""
 SERVES_KERAS = {"_tensorflow", "_torch", "_jax"}
 FOR_COMMANDS = (
     "adapters",
@@ -107,8 +109,9 @@ def forbidden_to_an_adapter(source: str, package: str) -> list[str]:
 
 
 def shared_with(package: str) -> set[str]:
-    """Return what an adapter may import besides itself: on the frameworks that Keras 3 runs on, the Keras package."""
-    return {"_keras"} if package.split(".")[1] in SERVES_KERAS else set()
+    """Return what an adapter may import besides itself: the packages that serve several adapters."""
+    name = package.split(".")[1]
+    return {each for each, served in {"_keras": SERVES_KERAS, "_array_api": SERVED_ARRAY_API}.items() if name in served}
 
 
 def framework_of(package: str) -> set[str]:
@@ -212,7 +215,7 @@ def test_every_adapter_has_the_same_files(name: str) -> None:
 
 def test_the_registrys_table_names_the_folders() -> None:
     folders = {path.name for path in ADAPTERS.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders - {"_keras"} == {f"_{name}" for name in discovery.BUILTIN}
+    assert folders - {"_keras", "_array_api"} == {f"_{name}" for name in discovery.BUILTIN}
     for name, target in discovery.BUILTIN.items():
         module, _, cls = target.partition(":")
         source = (ADAPTERS / module.split(".")[1] / "backend.py").read_text(encoding="utf-8")

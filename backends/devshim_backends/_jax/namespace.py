@@ -1,4 +1,7 @@
-"""The array-API namespace of JAX: ``jax.numpy``, or ``jax.experimental.array_api`` before it had all names."""
+"""The array-API namespace of JAX: ``jax.numpy``, or ``jax.experimental.array_api`` before it had all names.
+
+Some functions ignore their argument's device, such as ``isfinite`` of integers (0.10): it is the default one meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from devshim.contract.backend import Backend
-from devshim.contract.namespaces import native_functions
+from devshim.contract.namespaces import ABOUT_DTYPES, native_functions
+from devshim_backends._array_api.following import following
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,4 +23,5 @@ class JaxNamespace(Backend):
 
     def array_api(self) -> Mapping[str, Any]:
         full = hasattr(jnp, "__array_api_version__")
-        return native_functions(jnp if full else import_module("jax.experimental.array_api"))
+        found = native_functions(jnp if full else import_module("jax.experimental.array_api"))
+        return {name: fn if name in ABOUT_DTYPES else following(self, name, fn) for name, fn in found.items()}

@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.contract.backend import Backend
-from devshim.contract.namespaces import compat, native_functions
+from devshim.contract.namespaces import ABOUT_DTYPES, compat, native_functions
 from devshim_backends._numpy.simulation.simulate import SimulatedArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-_ABOUT_DTYPES = frozenset({"broadcast_shapes", "can_cast", "finfo", "iinfo", "isdtype", "result_type"})
-"""Functions whose results are not arrays."""
 
 
 class NumpyNamespace(Backend):
@@ -27,7 +24,7 @@ class NumpyNamespace(Backend):
 
     def array_api(self) -> Mapping[str, Any]:
         found = native_functions(compat(self.title, "numpy"))
-        return {name: each if name in _ABOUT_DTYPES else _on_device(each) for name, each in found.items()}
+        return {name: each if name in ABOUT_DTYPES else _on_device(each) for name, each in found.items()}
 
 
 def _on_device(fn: Callable[..., Any]) -> Callable[..., Any]:

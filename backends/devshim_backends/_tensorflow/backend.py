@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from devshim_backends._tensorflow.capabilities import GAPS, LIMITS
-from devshim_backends._tensorflow.collectives import TensorflowCollectives
 from devshim_backends._tensorflow.containers import TensorflowContainers
 from devshim_backends._tensorflow.creation import TensorflowCreation
 from devshim_backends._tensorflow.dlpack import TensorflowDlpack
@@ -13,6 +12,7 @@ from devshim_backends._tensorflow.gradients import TensorflowGradients
 from devshim_backends._tensorflow.models.blocks import TensorflowBlocks
 from devshim_backends._tensorflow.models.extra_state import TensorflowExtraState
 from devshim_backends._tensorflow.models.models import TensorflowModels
+from devshim_backends._tensorflow.namespace import TensorflowNamespace
 from devshim_backends._tensorflow.random import TensorflowRandom
 from devshim_backends._tensorflow.simulation.removed_gpus import TensorflowRemovedGpus
 from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
@@ -32,7 +32,7 @@ class TensorflowBackend(
     TensorflowExtraState,
     TensorflowBlocks,
     TensorflowGradients,
-    TensorflowCollectives,
+    TensorflowNamespace,  # includes TensorflowCollectives
     TensorflowCreation,  # includes TensorflowTensors, TensorflowDevices and TensorflowScopes, on which it builds
     TensorflowRandom,
     TensorflowSimulation,  # includes TensorflowRuntime

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "namespace": Gap("planned", "its aliases for the array API are not written yet"),
         "refuse_mixing": Gap(
             "upstream",
             "between real GPUs TensorFlow copies arguments to the device of the operator, always in a tf.function, and "

@@ -1,0 +1,109 @@
+"""Elementwise functions of the standard, in terms of others."""
+
+from __future__ import annotations
+
+import math
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim_backends._array_api.dtypes import Dtypes
+
+NUMBERS = frozenset({bool, int, float, complex})
+"""The Python types that a function of two arguments takes beside a tensor."""
+
+
+def promoting(
+    dtypes: Dtypes, scalar: Callable[[Any, Any, Any], Any], cast: Callable[[Any, Any], Any], fn: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return a function of two tensors, or a tensor and a number, that promotes their dtypes as the standard does."""
+
+    @wraps(fn)
+    def promote(x1: Any, x2: Any, /) -> Any:
+        kinds = type(x1), type(x2)
+        if kinds[0] not in NUMBERS and kinds[1] not in NUMBERS and x1.dtype == x2.dtype:
+            return fn(x1, x2)
+        name = dtypes.result_name(x1, x2)
+        like = x2 if kinds[0] in NUMBERS else x1
+        return fn(*(_as(dtypes, scalar, cast, x, name, like) for x in (x1, x2)))
+
+    return promote
+
+
+def _as(dtypes: Dtypes, scalar: Any, cast: Any, x: Any, name: str, like: Any) -> Any:
+    """Return a tensor or number as a tensor of a dtype."""
+    if type(x) in NUMBERS:
+        return scalar(x, dtypes.own[name], like)
+    return x if dtypes.name_of(x) == name else cast(x, dtypes.own[name])
+
+
+def functions(xp: Any) -> dict[str, Callable[..., Any]]:
+    """Return the functions; ``xp`` has the others."""
+    dtypes = xp.dtypes
+
+    def reciprocal(x: Any, /) -> Any:
+        return xp.divide(1, x)
+
+    def square(x: Any, /) -> Any:
+        return xp.multiply(x, x)
+
+    def positive(x: Any, /) -> Any:
+        return xp.astype(x, dtypes.get(x))
+
+    def hypot(x1: Any, x2: Any, /) -> Any:
+        x1, x2 = xp.abs(x1), xp.abs(x2)
+        large, small = xp.maximum(x1, x2), xp.minimum(x1, x2)
+        ratio = xp.divide(small, xp.where(xp.equal(large, 0), xp.number(1, large), large))
+        ratio = xp.where(xp.isinf(large), xp.number(0, large), ratio)
+        return xp.multiply(large, xp.sqrt(xp.add(xp.multiply(ratio, ratio), 1)))
+
+    def logaddexp(x1: Any, x2: Any, /) -> Any:
+        large, small = xp.maximum(x1, x2), xp.minimum(x1, x2)
+        gap = xp.where(xp.equal(large, small), xp.number(0, large), xp.subtract(small, large))
+        return xp.add(large, xp.log1p(xp.exp(gap)))
+
+    def signbit(x: Any, /) -> Any:
+        below = xp.less(x, 0)
+        return xp.where(xp.equal(x, 0), xp.less(xp.divide(1, x), 0), below)
+
+    def copysign(x1: Any, x2: Any, /) -> Any:
+        size = xp.abs(xp.astype(x1, dtypes.result_name(x1, x2), copy=False))
+        return xp.where(xp.signbit(x2), xp.negative(size), size)
+
+    def trunc(x: Any, /) -> Any:
+        if dtypes.is_kind(x, "integral"):
+            return x
+        return xp.where(xp.less(x, 0), xp.ceil(x), xp.floor(x))
+
+    def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
+        found, kept = x, dtypes.get(x)
+        if min is not None:
+            found = xp.maximum(found, min)
+        if max is not None:
+            found = xp.minimum(found, max)
+        return xp.positive(x) if found is x else xp.astype(found, kept, copy=False)
+
+    def isfinite(x: Any, /) -> Any:
+        return xp.logical_not(xp.logical_or(xp.isinf(x), xp.isnan(x)))
+
+    def log2(x: Any, /) -> Any:
+        return xp.divide(xp.log(x), math.log(2))
+
+    def log10(x: Any, /) -> Any:
+        return xp.divide(xp.log(x), math.log(10))
+
+    def real(x: Any, /) -> Any:
+        return x
+
+    def imag(x: Any, /) -> Any:
+        return xp.multiply(x, 0)
+
+    def atan2(x1: Any, x2: Any, /) -> Any:
+        half = xp.atan(xp.divide(x1, x2))
+        shift = xp.where(xp.signbit(x1), xp.number(-math.pi, half), xp.number(math.pi, half))
+        return xp.where(xp.signbit(x2), xp.add(half, shift), half)
+
+    found = dict(locals())
+    return {name: made for name, made in found.items() if callable(made) and name not in ("xp", "dtypes")}

@@ -1,0 +1,68 @@
+"""`following`: a function that computes on the device of its arguments, whichever device is the default one."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from devshim.registry import mismatches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from devshim.contract.backend import Backend
+
+_PLAIN = frozenset({bool, int, float, complex, str, type(None)})
+
+
+def following(
+    backend: Backend, name: str, fn: Callable[..., Any], move: Callable[[Any, Any], Any] | None = None
+) -> Callable[..., Any]:
+    """Return a function that computes in the scope of the device of its tensors, or refuses those on several devices.
+
+    In compiled functions, and in processes without GPUs, it is called as it is. A tensor without dimensions on the host
+    is accepted beside tensors on a GPU.
+
+    Args:
+        backend: The adapter.
+        name: The function's name, for errors.
+        fn: The function.
+        move: If given, called with each result and the first tensor, to bring the result to the device.
+    """
+
+    @wraps(fn)
+    def follow(*args: Any, **options: Any) -> Any:
+        if backend.compiling() or backend.tracing() or not any(map(backend.count, backend.kinds())):
+            return fn(*args, **options)
+        found = list(_tensors(backend, (*args, *options.values())))
+        if not found or any(backend.is_tracer(x) for x in found):
+            return fn(*args, **options)
+        located = {f"argument {i}": backend.device_of(x) for i, x in enumerate(found) if backend.shape(x)}
+        devices = set(located.values())
+        if len(devices) > 1:
+            raise mismatches.native_mismatch(located, f"xp.{name}")
+        first = next((x for x in found if not devices or backend.shape(x)), found[0])
+        with backend.scope(backend.device_of(first)):
+            result = fn(*args, **options)
+            return result if move is None else _moved(result, first, move)
+
+    return follow
+
+
+def _tensors(backend: Backend, values: Iterable[Any]) -> Iterator[Any]:
+    """Yield the tensors among arguments, and in lists and tuples among them."""
+    for value in values:
+        if type(value) in _PLAIN:
+            continue
+        if isinstance(value, (list, tuple)):
+            yield from _tensors(backend, value)
+        elif backend.is_tensor(type(value)):
+            yield value
+
+
+def _moved(result: Any, first: Any, move: Callable[[Any, Any], Any]) -> Any:
+    """Return a result, or the results in a list or tuple, each brought to the device."""
+    if isinstance(result, (list, tuple)):
+        each = [_moved(part, first, move) for part in result]
+        return result._make(each) if hasattr(result, "_make") else type(result)(each)
+    return move(result, first)

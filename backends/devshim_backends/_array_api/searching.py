@@ -1,0 +1,93 @@
+"""Functions of the standard that search and sort, and those of sets, in terms of others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from devshim_backends._array_api.manipulation import axis_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class UniqueAll(NamedTuple):
+    """The result of ``unique_all``."""
+
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCounts(NamedTuple):
+    """The result of ``unique_counts``."""
+
+    values: Any
+    counts: Any
+
+
+class UniqueInverse(NamedTuple):
+    """The result of ``unique_inverse``."""
+
+    values: Any
+    inverse_indices: Any
+
+
+def functions(xp: Any) -> dict[str, Callable[..., Any]]:
+    """Return the functions; ``xp`` has the others."""
+    dtypes = xp.dtypes
+
+    def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+        where = axis_of(axis, len(xp.shape(x)), "argsort")
+        if not descending:
+            return xp._argsort(x, where)
+        last = xp.shape(x)[where] - 1
+        return xp.subtract(last, xp.flip(xp._argsort(xp.flip(x, axis=where), where), axis=where))
+
+    def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+        where = axis_of(axis, len(xp.shape(x)), "sort")
+        found = xp._sort(x, where)
+        return xp.flip(found, axis=where) if descending else found
+
+    def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Any:
+        if not hasattr(x2, "dtype"):
+            found = xp.equal(x1, x2)
+        else:
+            shape = (1,) * (len(xp.shape(x1)) if hasattr(x1, "dtype") else 0)
+            wide = xp.expand_dims(x1, axis=len(shape)) if hasattr(x1, "dtype") else x1
+            found = xp.any(xp.equal(wide, xp.reshape(x2, (*shape, -1))), axis=-1)
+        return xp.logical_not(found) if invert else found
+
+    def unique_all(x: Any, /) -> UniqueAll:
+        flat = xp.reshape(x, (-1,))
+        order = xp.argsort(flat)
+        ordered = xp.take(flat, order, axis=0)
+        count = xp.shape(flat)[0]
+        if not count:
+            return UniqueAll(flat, order, xp.reshape(order, xp.shape(x)), order)
+        first = xp.concat([xp.isin(order[:1], order[:1]), xp.not_equal(ordered[1:], ordered[:-1])], axis=0)
+        (starts,) = xp.nonzero(first)
+        starts = xp.astype(starts, dtypes.get(order), copy=False)
+        ends = xp.concat([starts[1:], xp.add(xp.multiply(starts[:1], 0), count)], axis=0)
+        group = xp.subtract(xp.cumulative_sum(xp.astype(first, dtypes.get(order))), 1)
+        inverse = xp.take(xp.astype(group, dtypes.get(order)), xp.argsort(order), axis=0)
+        return UniqueAll(
+            xp.take(ordered, starts, axis=0),
+            xp.take(order, starts, axis=0),
+            xp.reshape(inverse, xp.shape(x)),
+            xp.subtract(ends, starts),
+        )
+
+    def unique_counts(x: Any, /) -> UniqueCounts:
+        found = xp.unique_all(x)
+        return UniqueCounts(found.values, found.counts)
+
+    def unique_inverse(x: Any, /) -> UniqueInverse:
+        found = xp.unique_all(x)
+        return UniqueInverse(found.values, found.inverse_indices)
+
+    def unique_values(x: Any, /) -> Any:
+        return xp.unique_all(x).values
+
+    found = dict(locals())
+    return {name: made for name, made in found.items() if callable(made) and name[0] != "_" and name != "xp"}

@@ -1,0 +1,288 @@
+"""The array-API namespace of TensorFlow: aliases of its functions, each in the scope of its arguments' device.
+
+TensorFlow computes on the current device, not where its arguments are. Its functions promote no dtypes: here those of
+two tensors are promoted as the standard says. ``tf.experimental.numpy`` is not used: it has rules of its own for
+dtypes, and changes those of tensors' operators when they are enabled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from devshim.contract.namespaces import ABOUT_DTYPES
+from devshim.devices.dtypes import DTYPES
+from devshim.errors import ArgumentError
+from devshim_backends._array_api.dtypes import Dtypes
+from devshim_backends._array_api.elementwise import promoting
+from devshim_backends._array_api.following import following
+from devshim_backends._array_api.manipulation import axes_of, axis_of
+from devshim_backends._array_api.table import complete
+from devshim_backends._tensorflow import fourier, linear
+from devshim_backends._tensorflow.collectives import TensorflowCollectives
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+DT = Dtypes(
+    {name: getattr(tf, name) for name in DTYPES},
+    lambda x: str(x.dtype.name),
+    lambda cls: hasattr(cls, "dtype") and hasattr(cls, "shape"),
+    "int32",
+)
+
+SAME = {
+    **{name: getattr(tf, name) for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp")},
+    **{name: getattr(tf, name) for name in ("sin", "sinh", "sqrt", "tan", "tanh", "logical_not")},
+    **{name: getattr(tf.math, name) for name in ("conj", "expm1", "log", "log1p", "real")},
+    "square": tf.square,
+    "bitwise_invert": lambda x, /: tf.logical_not(x) if x.dtype == tf.bool else tf.bitwise.invert(x),
+}
+"""Functions of one tensor that are the same in TensorFlow."""
+
+
+def _wide(*xs: Any) -> list[Any]:
+    """Return unsigned integers in a dtype that has all operators."""
+    return [tf.cast(x, tf.int64) for x in xs]
+
+
+PROMOTED = {
+    **{name: getattr(tf, name) for name in ("add", "subtract", "multiply", "maximum", "minimum", "equal")},
+    **{name: getattr(tf, name) for name in ("not_equal", "less", "less_equal", "greater", "greater_equal")},
+    **{name: getattr(tf, name) for name in ("logical_and", "logical_or")},
+    "atan2": tf.math.atan2,
+    "bitwise_left_shift": tf.bitwise.left_shift,
+    "bitwise_right_shift": tf.bitwise.right_shift,
+    "divide": tf.math.truediv,
+    "floor_divide": tf.math.floordiv,
+    "logical_xor": tf.math.logical_xor,
+    "nextafter": tf.math.nextafter,
+    "pow": lambda a, b, /: tf.cast(tf.pow(*_wide(a, b)), a.dtype) if a.dtype.is_unsigned else tf.pow(a, b),
+    "remainder": tf.math.floormod,
+    "bitwise_and": lambda a, b, /: (tf.logical_and if a.dtype == tf.bool else tf.bitwise.bitwise_and)(a, b),
+    "bitwise_or": lambda a, b, /: (tf.logical_or if a.dtype == tf.bool else tf.bitwise.bitwise_or)(a, b),
+    "bitwise_xor": lambda a, b, /: (tf.math.logical_xor if a.dtype == tf.bool else tf.bitwise.bitwise_xor)(a, b),
+}
+"""Functions of two tensors, which get tensors of one dtype."""
+
+REDUCED = {"max": tf.reduce_max, "min": tf.reduce_min, "mean": tf.reduce_mean}
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    return tuple(x.shape)
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    if x.dtype.is_complex and not tf.as_dtype(dtype).is_complex:
+        x = tf.math.real(x)  # tf.cast would warn
+    if dtype == tf.bool:
+        return tf.not_equal(x, tf.zeros((), x.dtype)) if x.dtype != tf.bool else tf.identity(x)
+    return tf.identity(x) if x.dtype == dtype else tf.cast(x, dtype)
+
+
+def _scalar(value: Any, dtype: Any, x: Any) -> Any:
+    return tf.constant(value, dtype)
+
+
+def _iota(count: int, x: Any) -> Any:
+    return tf.range(count, dtype=tf.int32)
+
+
+def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a rounding function that leaves integers as they are, as the standard says."""
+    return lambda x, /: tf.identity(x) if x.dtype.is_integer else fn(x)
+
+
+def _asking(fn: Callable[..., Any], answer: bool) -> Callable[..., Any]:
+    """Return a question about floats that has one answer for integers, and for complex numbers asks both parts."""
+
+    def ask(x: Any, /) -> Any:
+        if x.dtype.is_complex:
+            parts = fn(tf.math.real(x)), fn(tf.math.imag(x))
+            return tf.logical_and(*parts) if answer else tf.logical_or(*parts)
+        return fn(x) if x.dtype.is_floating else tf.fill(tf.shape(x), answer)
+
+    return ask
+
+
+def _abs(x: Any, /) -> Any:
+    return tf.identity(x) if x.dtype.is_unsigned else tf.abs(x)
+
+
+def _negative(x: Any, /) -> Any:
+    return tf.zeros((), x.dtype) - x if x.dtype.is_unsigned else tf.negative(x)
+
+
+def _sign(x: Any, /) -> Any:
+    return tf.cast(tf.not_equal(x, 0), x.dtype) if x.dtype.is_unsigned else tf.sign(x)
+
+
+def _imag(x: Any, /) -> Any:
+    return tf.math.imag(x)
+
+
+def _trunc(x: Any, /) -> Any:
+    return tf.identity(x) if x.dtype.is_integer else tf.where(tf.less(x, 0), tf.math.ceil(x), tf.floor(x))
+
+
+def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+        return fn(x, axis=axes_of(axis, len(x.shape), "a reduction"), keepdims=keepdims)
+
+    return reduce
+
+
+def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def reduce(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+        wanted = DT.sum_dtype(x, dtype)
+        x = x if x.dtype == wanted else _cast(x, wanted)
+        return fn(x, axis=axes_of(axis, len(x.shape), "a reduction"), keepdims=keepdims)
+
+    return reduce
+
+
+def _question(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+        return fn(_cast(x, tf.bool), axis=axes_of(axis, len(x.shape), "a reduction"), keepdims=keepdims)
+
+    return reduce
+
+
+def _index_of(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def find(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+        count = len(x.shape)
+        if axis is None:
+            found = fn(tf.reshape(x, [-1]), axis=0)
+            return tf.reshape(found, [1] * count) if keepdims else found
+        found = fn(x, axis=axis_of(axis, count, "a search"))
+        return tf.expand_dims(found, axis) if keepdims else found
+
+    return find
+
+
+def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
+    return promoting(DT, _scalar, _cast, lambda a, b: tf.where(condition, a, b))(x1, x2)
+
+
+def _same_dtype(arrays: Any) -> list[Any]:
+    name = DT.result_name(*arrays)
+    return [x if x.dtype.name == name else _cast(x, DT.own[name]) for x in arrays]
+
+
+def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
+    xs = _same_dtype(list(arrays))
+    if axis is None:
+        xs, axis = [tf.reshape(x, [-1]) for x in xs], 0
+    return tf.concat(xs, axis_of(axis, len(xs[0].shape), "concat"))
+
+
+def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
+    return tf.stack(_same_dtype(list(arrays)), axis)
+
+
+def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
+    return tf.transpose(x, axes_of(tuple(axes), len(x.shape), "permute_dims"))
+
+
+def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
+    return tf.identity(tf.reshape(x, shape)) if copy else tf.reshape(x, shape)
+
+
+def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
+    where = axis_of(0 if axis is None else axis, len(x.shape), "take")
+    size = tf.cast(tf.shape(x)[where], indices.dtype)
+    return tf.gather(x, tf.where(tf.less(indices, 0), indices + size, indices), axis=where)
+
+
+def _matmul(x1: Any, x2: Any, /) -> Any:
+    first, second = _same_dtype([x1, x2])
+    kept = first.dtype
+    if kept.is_integer and kept not in (tf.int32, tf.int64):
+        first, second = tf.cast(first, tf.int64), tf.cast(second, tf.int64)
+    vectors = len(first.shape) == 1, len(second.shape) == 1
+    first = first[None, :] if vectors[0] else first
+    second = second[:, None] if vectors[1] else second
+    found = tf.matmul(first, second)
+    found = tf.squeeze(found, -1) if vectors[1] else found
+    found = tf.squeeze(found, -1 if vectors[1] else -2) if vectors[0] else found
+    return tf.cast(found, kept)
+
+
+def _nonzero(x: Any, /) -> tuple[Any, ...]:
+    if not len(x.shape):
+        msg = "nonzero was given a tensor without dimensions"
+        raise ArgumentError(msg, "reshape it first: xp.reshape(x, (1,))")
+    return tuple(tf.unstack(tf.where(_cast(x, tf.bool)), axis=1))
+
+
+def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
+    x1 = x1 if sorter is None else tf.gather(x1, sorter)
+    x1, x2 = _same_dtype([x1, x2])
+    found = tf.searchsorted(x1, tf.reshape(x2, [-1]), side=side, out_type=tf.int64)
+    return tf.reshape(found, tf.shape(x2))
+
+
+def _argsort(x: Any, axis: int) -> Any:
+    small = x.dtype in (tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16)
+    return tf.cast(tf.argsort(tf.cast(x, tf.int32) if small else x, axis=axis, stable=True), tf.int64)
+
+
+def _sort(x: Any, axis: int) -> Any:
+    if x.dtype in (tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16):
+        return _cast(tf.sort(tf.cast(x, tf.int32), axis=axis), x.dtype)
+    return tf.sort(x, axis=axis)
+
+
+NATIVE: dict[str, Callable[..., Any]] = {
+    **SAME,
+    **{name: promoting(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items()},
+    **{name: _reduction(fn) for name, fn in REDUCED.items()},
+    **{name: _on_floats(fn) for name, fn in {"ceil": tf.math.ceil, "floor": tf.floor, "round": tf.round}.items()},
+    "abs": _abs,
+    "negative": _negative,
+    "sign": _sign,
+    "imag": _imag,
+    "trunc": _trunc,
+    "isfinite": _asking(tf.math.is_finite, True),
+    "isinf": _asking(tf.math.is_inf, False),
+    "isnan": _asking(tf.math.is_nan, False),
+    "sum": _accumulation(tf.reduce_sum),
+    "prod": _accumulation(tf.reduce_prod),
+    "all": _question(tf.reduce_all),
+    "any": _question(tf.reduce_any),
+    "argmax": _index_of(tf.argmax),
+    "argmin": _index_of(tf.argmin),
+    "where": _where,
+    "concat": _concat,
+    "stack": _stack,
+    "permute_dims": _permute_dims,
+    "reshape": _reshape,
+    "broadcast_to": lambda x, /, shape: tf.broadcast_to(x, shape),
+    "flip": lambda x, /, *, axis=None: tf.reverse(x, axes_of(axis, len(x.shape), "flip")),
+    "take": _take,
+    "matmul": _matmul,
+    "nonzero": _nonzero,
+    "searchsorted": _searchsorted,
+    **linear.FUNCTIONS,
+    "cast": _cast,
+    "shape": _shape,
+    "scalar": _scalar,
+    "iota": _iota,
+    "_argsort": _argsort,
+    "_sort": _sort,
+    "_cumsum": lambda x, axis: tf.cumsum(x, axis),
+    "_cumprod": lambda x, axis: tf.math.cumprod(x, axis),
+}
+"""The functions of the standard that TensorFlow has, with the signatures of the standard."""
+
+
+class TensorflowNamespace(TensorflowCollectives):
+    """The mixin for array-API namespaces."""
+
+    def array_api(self) -> Mapping[str, Any]:
+        found = {**complete(DT, NATIVE), **fourier.functions()}
+        return {
+            name: fn if name in ABOUT_DTYPES else following(self, name, fn, self._move_result)
+            for name, fn in found.items()
+        }
