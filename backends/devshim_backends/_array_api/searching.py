@@ -61,10 +61,10 @@ def functions(xp: Any) -> dict[str, Callable[..., Any]]:
     def unique_all(x: Any, /) -> UniqueAll:
         flat = xp.reshape(x, (-1,))
         order = xp.argsort(flat)
-        ordered = xp.take(flat, order, axis=0)
         count = xp.shape(flat)[0]
         if not count:
             return UniqueAll(flat, order, xp.reshape(order, xp.shape(x)), order)
+        ordered = xp.take(flat, order, axis=0)
         first = xp.concat([xp.isin(order[:1], order[:1]), xp.not_equal(ordered[1:], ordered[:-1])], axis=0)
         (starts,) = xp.nonzero(first)
         starts = xp.astype(starts, dtypes.get(order), copy=False)

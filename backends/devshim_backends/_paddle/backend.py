@@ -17,6 +17,7 @@ from devshim_backends._paddle.import_hooks import exclude_from_compilers
 from devshim_backends._paddle.models.blocks import PaddleBlocks
 from devshim_backends._paddle.models.extra_state import PaddleExtraState
 from devshim_backends._paddle.models.models import PaddleModels
+from devshim_backends._paddle.namespace import PaddleNamespace
 from devshim_backends._paddle.random import PaddleRandom
 from devshim_backends._paddle.runtime import PaddleRuntime
 from devshim_backends._paddle.scopes import PaddleScopes
@@ -45,6 +46,7 @@ class PaddleBackend(
     PaddleBlocks,
     PaddleGradients,
     PaddleCollectives,
+    PaddleNamespace,
     PaddleDlpack,  # brings PaddleTensors, on which it builds
 ):
     """PaddlePaddle 2.6 and newer: CUDA and ROCm cards as ``gpu``, XPUs, and plug-in devices by their kinds' names."""

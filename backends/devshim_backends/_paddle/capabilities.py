@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "namespace": Gap("planned", "its aliases for the array API are not written yet"),
         "trace_gradient": Gap(
             "upstream",
             "paddle.grad works on eager tensors; compile the function, and differentiate the compiled one",

@@ -257,7 +257,15 @@ class NamespaceTests(Kit):
         """A compiled function can ask for the namespace of its argument, and call its functions."""
         compute, expected = CALLS[call]
         for name, (compiled, _) in self.compilers().items():
-            y = ds.run(compiled(lambda x: compute(ds.namespace(x), x)), self.tensor(device))
+            refused = ""
+            try:
+                y = ds.run(compiled(lambda x: compute(ds.namespace(x), x)), self.tensor(device))
+            except ds.TracingError as error:  # a compiler that has no simulated GPUs says so, whatever it compiles
+                refused = str(error)
+            if refused:
+                assert device is not ds.cpu(), name
+                assert "simulated GPU" in refused, name
+                continue
             assert np.allclose(ds.to_numpy(y), expected(np, numbers()), rtol=1e-5), name
             assert ds.device_of(y) is device
 

@@ -1,0 +1,80 @@
+"""The extensions ``linalg`` and ``fft`` of the array API for PaddlePaddle: aliases, with the standard's results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from devshim_backends._array_api import results
+from devshim_backends._array_api.manipulation import axes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _cholesky(x: Any, /, *, upper: bool = False) -> Any:
+    return paddle.linalg.cholesky(x, upper=upper)
+
+
+def _slogdet(x: Any, /) -> results.SlogdetResult:
+    found = paddle.linalg.slogdet(x)
+    return results.SlogdetResult(found[0], found[1])
+
+
+def _solve(x1: Any, x2: Any, /) -> Any:
+    if len(x2.shape) == 1:
+        return paddle.linalg.solve(x1, x2.unsqueeze(-1)).squeeze(-1)
+    return paddle.linalg.solve(x1, x2)
+
+
+def _svd(x: Any, /, *, full_matrices: bool = True) -> results.SVDResult:
+    return results.SVDResult(*paddle.linalg.svd(x, full_matrices=full_matrices))
+
+
+def _transform(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def transform(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Any:
+        return fn(x, n, axis, norm)
+
+    return transform
+
+
+def _transform_axes(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def transform(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Any:
+        if axes is None:
+            count = len(x.shape)
+            axes = range(count if s is None else count - len(s), count) if s is not None else range(count)
+        return fn(x, None if s is None else list(s), list(axes), norm)
+
+    return transform
+
+
+def _shifted(sign: int) -> Callable[..., Any]:
+    def shift(x: Any, /, *, axes: Any = None) -> Any:
+        which = list(axes_of(axes, len(x.shape), "fftshift"))
+        return paddle.roll(x, [sign * (x.shape[i] // 2) for i in which], which)
+
+    return shift
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "linalg.cholesky": _cholesky,
+    "linalg.det": lambda x, /: paddle.linalg.det(x),
+    "linalg.eig": lambda x, /: results.EigResult(*paddle.linalg.eig(x)),
+    "linalg.eigh": lambda x, /: results.EigResult(*paddle.linalg.eigh(x)),
+    "linalg.eigvals": lambda x, /: paddle.linalg.eigvals(x),
+    "linalg.eigvalsh": lambda x, /: paddle.linalg.eigvalsh(x),
+    "linalg.inv": lambda x, /: paddle.linalg.inv(x),
+    "linalg.qr": lambda x, /, *, mode="reduced": results.QRResult(*paddle.linalg.qr(x, mode)),
+    "linalg.slogdet": _slogdet,
+    "linalg.solve": _solve,
+    "linalg.svd": _svd,
+    **{f"fft.{name}": _transform(getattr(paddle.fft, name)) for name in ("fft", "ifft", "rfft", "irfft")},
+    **{f"fft.{name}": _transform(getattr(paddle.fft, name)) for name in ("hfft", "ihfft")},
+    **{f"fft.{name}": _transform_axes(getattr(paddle.fft, name)) for name in ("fftn", "ifftn", "rfftn", "irfftn")},
+    "fft.fftshift": _shifted(1),
+    "fft.ifftshift": _shifted(-1),
+    "fft.fftfreq": lambda n, /, *, d=1.0, dtype="float32": paddle.cast(paddle.fft.fftfreq(n, d, "float64"), dtype),
+    "fft.rfftfreq": lambda n, /, *, d=1.0, dtype="float32": paddle.cast(paddle.fft.rfftfreq(n, d, "float64"), dtype),
+}
+"""The functions by their names in the standard."""

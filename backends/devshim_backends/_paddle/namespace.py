@@ -1,0 +1,296 @@
+"""The array-API namespace of PaddlePaddle: aliases of its functions, which compute where their arguments are.
+
+Kernels that a plug-in device lacks fall back to the host, and may leave their result there: it is moved back.
+Paddle's functions take tensors of one dtype, and some silently accept axes that do not exist: both are checked here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from devshim.contract.namespaces import ABOUT_DTYPES
+from devshim.errors import ArgumentError
+from devshim_backends._array_api.dtypes import Dtypes
+from devshim_backends._array_api.elementwise import promoting
+from devshim_backends._array_api.following import following
+from devshim_backends._array_api.manipulation import axes_of, axis_of
+from devshim_backends._array_api.table import complete
+from devshim_backends._paddle import linear
+from devshim_backends._paddle.creation import DTYPE_NAMES, PADDLE_DTYPES
+from devshim_backends._paddle.tensors import PaddleTensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_SYMBOLS = {str(dtype).rpartition(".")[2].lower(): name for dtype, name in DTYPE_NAMES.items()}
+
+
+def _name_of(x: Any) -> str:
+    """Return the name of a dtype; those of tensors in a compiled function are of another class."""
+    return DTYPE_NAMES.get(x.dtype) or _SYMBOLS[str(x.dtype).rpartition(".")[2].lower()]
+
+
+DT = Dtypes(
+    PADDLE_DTYPES, _name_of, lambda cls: issubclass(cls, paddle.Tensor) or hasattr(cls, "stop_gradient"), "int64"
+)
+
+_WIDE = {"bool": "int32", "int8": "int32", "int16": "int32", "uint8": "int32"}
+"""Dtypes for which many functions have no kernel -> the dtype in which these compute instead."""
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    name = DT.name(dtype)
+    if DT.is_kind(x, "complex floating") and not DT.isdtype(name, "complex floating"):
+        x = paddle.real(x)
+    return paddle.cast(x, name) if _name_of(x) != name else paddle.assign(x)
+
+
+def _scalar(value: Any, dtype: Any, x: Any) -> Any:
+    return paddle.full([], value, DT.name(dtype))
+
+
+def _iota(count: int, x: Any) -> Any:
+    return paddle.arange(count, dtype="int64")
+
+
+def _widened(fn: Callable[..., Any], same: bool = True) -> Callable[..., Any]:
+    """Return a function that computes with small integers in a wider dtype, and casts the result back if ``same``."""
+
+    def compute(*xs: Any) -> Any:
+        name = _name_of(xs[0])
+        if name not in _WIDE:
+            return fn(*xs)
+        found = fn(*(paddle.cast(x, _WIDE[name]) for x in xs))
+        return paddle.cast(found, name) if same else found
+
+    return compute
+
+
+def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a rounding function that leaves integers as they are, as the standard says."""
+    return lambda x, /: paddle.assign(x) if DT.is_kind(x, "integral") else fn(x)
+
+
+def _asking(fn: Callable[..., Any], answer: bool) -> Callable[..., Any]:
+    def ask(x: Any, /) -> Any:
+        if DT.is_kind(x, "complex floating"):
+            parts = fn(paddle.real(x)), fn(paddle.imag(x))
+            return paddle.logical_and(*parts) if answer else paddle.logical_or(*parts)
+        return fn(x) if DT.is_kind(x, "real floating") else paddle.full(x.shape, answer, "bool")
+
+    return ask
+
+
+def _bits(ints: Callable[..., Any], bools: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *xs: (bools if _name_of(xs[0]) == "bool" else ints)(*xs)
+
+
+def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+        axes = list(axes_of(axis, len(x.shape), "a reduction"))
+        return _widened(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
+
+    return reduce
+
+
+def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def reduce(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+        axes, wanted = list(axes_of(axis, len(x.shape), "a reduction")), DT.sum_dtype(x, dtype)
+        x = paddle.cast(x, DT.name(wanted))
+        found = _widened(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
+        return paddle.cast(found, DT.name(wanted))
+
+    return reduce
+
+
+def _question(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+        axes = list(axes_of(axis, len(x.shape), "a reduction"))
+        x = paddle.cast(x, "bool")
+        return fn(x, axis=axes, keepdim=keepdims) if axes else x
+
+    return reduce
+
+
+def _index_of(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def find(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+        count = len(x.shape)
+        x = paddle.cast(x, _WIDE.get(_name_of(x), _name_of(x)))
+        if axis is None:
+            found = fn(paddle.reshape(x, [-1]), axis=0)
+            return paddle.reshape(found, [1] * count if keepdims else [])
+        return fn(x, axis=axis_of(axis, count, "a search"), keepdim=keepdims)
+
+    return find
+
+
+def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
+    def choose(a: Any, b: Any) -> Any:
+        shapes = [tuple(x.shape) for x in (condition, a, b)]
+        if len(set(shapes)) > 1:
+            shape = list(_broadcast_shape(*shapes))
+            return paddle.where(*(paddle.expand(x, shape) for x in (condition, a, b)))
+        return paddle.where(condition, a, b)
+
+    return promoting(DT, _scalar, _cast, lambda a, b: _widened(choose)(a, b))(x1, x2)
+
+
+def _broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    found: tuple[int, ...] = ()
+    for shape in shapes:
+        found = tuple(paddle.broadcast_shape(list(found), list(shape)))
+    return found
+
+
+def _same_dtype(arrays: Any) -> list[Any]:
+    name = DT.result_name(*arrays)
+    return [x if _name_of(x) == name else paddle.cast(x, name) for x in arrays]
+
+
+def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
+    xs = _same_dtype(list(arrays))
+    if axis is None:
+        xs, axis = [paddle.reshape(x, [-1]) for x in xs], 0
+    where = axis_of(axis, len(xs[0].shape), "concat")
+    return _widened(lambda *ts: paddle.concat(list(ts), where))(*xs)
+
+
+def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
+    return _widened(lambda *ts: paddle.stack(list(ts), axis))(*_same_dtype(list(arrays)))
+
+
+def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
+    order = list(axes_of(tuple(axes), len(x.shape), "permute_dims"))
+    return paddle.transpose(x, order) if order else x
+
+
+def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
+    found = paddle.reshape(x, [shape] if isinstance(shape, int) else list(shape))
+    return paddle.assign(found) if copy else found
+
+
+def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
+    where = axis_of(0 if axis is None else axis, len(x.shape), "take")
+    indices = paddle.where(indices < 0, indices + x.shape[where], indices)
+    return _widened(lambda t: paddle.index_select(t, indices, where))(x)
+
+
+def _matmul(x1: Any, x2: Any, /) -> Any:
+    first, second = _same_dtype([x1, x2])
+    kept = _name_of(first)
+    if DT.isdtype(kept, "integral"):
+        return _integer_matmul(first, second, kept)
+    return paddle.matmul(first, second)
+
+
+def _integer_matmul(first: Any, second: Any, kept: str) -> Any:
+    """Return a product of integers, for which PaddlePaddle has no kernel on the CPU (3.3): in sums of products."""
+    first, second = paddle.cast(first, "int64"), paddle.cast(second, "int64")
+    vectors = len(first.shape) == 1, len(second.shape) == 1
+    first = first.unsqueeze(0) if vectors[0] else first
+    second = second.unsqueeze(1) if vectors[1] else second
+    found = (first.unsqueeze(-1) * second.unsqueeze(-3)).sum(-2)
+    found = found.squeeze(-1) if vectors[1] else found
+    found = found.squeeze(-1 if vectors[1] else -2) if vectors[0] else found
+    return paddle.cast(found, kept)
+
+
+def _nonzero(x: Any, /) -> tuple[Any, ...]:
+    if not len(x.shape):
+        msg = "nonzero was given a tensor without dimensions"
+        raise ArgumentError(msg, "reshape it first: xp.reshape(x, (1,))")
+    found = paddle.nonzero(paddle.cast(x, "bool"))
+    return tuple(found[:, i] for i in range(len(x.shape)))
+
+
+def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
+    x1, x2 = _same_dtype([x1 if sorter is None else paddle.index_select(x1, sorter), x2])
+    return paddle.searchsorted(x1, x2, right=side == "right")
+
+
+def _argsort(x: Any, axis: int) -> Any:
+    return _widened(lambda t: paddle.argsort(t, axis=axis, stable=True), same=False)(x)
+
+
+SAME = {
+    **{name: getattr(paddle, name) for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh")},
+    **{name: getattr(paddle, name) for name in ("exp", "expm1", "log", "log10", "log1p", "log2", "sin", "sinh")},
+    **{name: getattr(paddle, name) for name in ("sqrt", "tan", "tanh", "conj", "imag", "logical_not")},
+    "bitwise_invert": _bits(paddle.bitwise_not, paddle.logical_not),
+    **{name: _widened(getattr(paddle, name)) for name in ("abs", "sign")},
+    **{name: _on_floats(getattr(paddle, name)) for name in ("ceil", "floor", "round", "trunc")},
+    "negative": _widened(paddle.neg),
+    "real": lambda x, /: paddle.real(x) if DT.is_kind(x, "complex floating") else paddle.assign(x),
+}
+"""Functions of one tensor."""
+
+PROMOTED = {
+    **{name: _widened(getattr(paddle, name)) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
+    **{name: _widened(getattr(paddle, name)) for name in ("floor_divide", "remainder", "pow")},
+    **{name: _widened(getattr(paddle, name), same=False) for name in ("less_than", "less_equal", "greater_equal")},
+    "less": _widened(paddle.less_than, same=False),
+    "greater": _widened(paddle.greater_than, same=False),
+    "equal": _widened(paddle.equal, same=False),
+    "not_equal": _widened(paddle.not_equal, same=False),
+    **{name: getattr(paddle, name) for name in ("atan2", "divide", "logical_and", "logical_or", "logical_xor")},
+    **{name: getattr(paddle, name) for name in ("nextafter", "copysign") if hasattr(paddle, name)},
+    "bitwise_and": _bits(paddle.bitwise_and, paddle.logical_and),
+    "bitwise_or": _bits(paddle.bitwise_or, paddle.logical_or),
+    "bitwise_xor": _bits(paddle.bitwise_xor, paddle.logical_xor),
+    "bitwise_left_shift": getattr(paddle, "bitwise_left_shift", None),
+    "bitwise_right_shift": getattr(paddle, "bitwise_right_shift", None),
+}
+"""Functions of two tensors, which get tensors of one dtype."""
+PROMOTED.pop("less_than")
+
+NATIVE: dict[str, Callable[..., Any]] = {
+    **SAME,
+    **linear.FUNCTIONS,
+    **{name: promoting(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items() if fn is not None},
+    **{name: _reduction(getattr(paddle, name)) for name in ("max", "min", "mean")},
+    **{name: _accumulation(getattr(paddle, name)) for name in ("sum", "prod")},
+    **{name: _question(getattr(paddle, name)) for name in ("all", "any")},
+    **{name: _index_of(getattr(paddle, name)) for name in ("argmax", "argmin")},
+    "isfinite": _asking(paddle.isfinite, True),
+    "isinf": _asking(paddle.isinf, False),
+    "isnan": _asking(paddle.isnan, False),
+    "where": _where,
+    "concat": _concat,
+    "stack": _stack,
+    "permute_dims": _permute_dims,
+    "reshape": _reshape,
+    "broadcast_to": lambda x, /, shape: _widened(lambda t: paddle.expand(t, list(shape)))(x),
+    "flip": lambda x, /, *, axis=None: _widened(lambda t: paddle.flip(t, axes_of(axis, len(x.shape), "flip")))(x),
+    "take": _take,
+    "matmul": _matmul,
+    "nonzero": _nonzero,
+    "searchsorted": _searchsorted,
+    "cast": _cast,
+    "shape": lambda x: tuple(x.shape),
+    "scalar": _scalar,
+    "iota": _iota,
+    "_argsort": _argsort,
+    "_sort": lambda x, axis: _widened(lambda t: paddle.sort(t, axis=axis))(x),
+    "_cumsum": lambda x, axis: _widened(lambda t: paddle.cumsum(t, axis))(x),
+    "_cumprod": lambda x, axis: _widened(lambda t: paddle.cumprod(t, axis))(x),
+}
+"""The functions of the standard that PaddlePaddle has, with the signatures of the standard."""
+
+
+class PaddleNamespace(PaddleTensors):
+    """The mixin for array-API namespaces."""
+
+    def array_api(self) -> Mapping[str, Any]:
+        found = complete(DT, NATIVE)
+        return {
+            name: fn if name in ABOUT_DTYPES else following(self, name, fn, self._to_first)
+            for name, fn in found.items()
+        }
+
+    def _to_first(self, result: Any, first: Any) -> Any:
+        """Return a result on the device of the first argument."""
+        if not self.is_tensor(type(result)) or self.device_of(result) is self.device_of(first):
+            return result
+        return self.copy_to(result, self.device_of(first))
