@@ -16,7 +16,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     array API        namespace
     gradients        value_and_grad stop_gradient
     default device   on set_device run same_device require_same_device
-    several devices  split gather broadcast replicate all_reduce_ parallel
+    several devices  split gather broadcast replicate all_reduce_ parallel data_parallel
     placement        Placement placement_of
     checkpoints      save load
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
@@ -106,6 +106,7 @@ __all__ = [
     "convert",
     "copy",
     "cpu",
+    "data_parallel",
     "describe",
     "device",
     "device_count",

@@ -16,7 +16,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     array API        namespace
     gradients        value_and_grad stop_gradient
     default device   on set_device run same_device require_same_device
-    several devices  split gather broadcast replicate all_reduce_ parallel
+    several devices  split gather broadcast replicate all_reduce_ parallel data_parallel
     placement        Placement placement_of
     checkpoints      save load
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
@@ -39,6 +39,7 @@ from devshim import random as random
 from devshim.checkpoints.api import load as load
 from devshim.checkpoints.api import save as save
 from devshim.collectives.all_reduce import all_reduce_ as all_reduce_
+from devshim.collectives.data_parallel import data_parallel as data_parallel
 from devshim.collectives.parallel import parallel as parallel
 from devshim.collectives.split import broadcast as broadcast
 from devshim.collectives.split import gather as gather
@@ -179,6 +180,7 @@ __all__ = [
     "convert",
     "copy",
     "cpu",
+    "data_parallel",
     "describe",
     "device",
     "device_count",

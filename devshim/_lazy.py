@@ -22,6 +22,7 @@ HOMES = {
     "devshim.transfers.explain": "explain",
     "devshim.trees.not_moved": "NotMovedWarning",
     "devshim.collectives.parallel": "parallel",
+    "devshim.collectives.data_parallel": "data_parallel",
     "devshim.runtime.queries": "describe device_count devices require try_all_gpus try_gpu",
     "devshim.collectives.all_reduce": "all_reduce_",
     "devshim.checkpoints.api": "load save",

@@ -6,7 +6,9 @@ here: `differentiate` raises `UnsupportedError` with the gap that the backend de
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from devshim.contract import capabilities
@@ -57,6 +59,29 @@ class GradientBackend:
     def is_scalar(self, x: Any) -> bool:
         """Return True if a tensor is a scalar. Default: if it has no axes."""
         return self.shape(x) == ()  # type: ignore[attr-defined, no-any-return]  # the backend's own
+
+    # ------------------------------------------------------------------ several devices
+    def autograd_crosses_threads(self) -> bool:
+        """Return False if this thread records gradients, and autograd would not see what other threads compute."""
+        return True
+
+    def weighted_sum(self, xs: Sequence[Any], weights: Sequence[float]) -> Any:
+        """Return the sum of tensors of one device, times their weights, in their own dtype; gradients flow.
+
+        Default: the operators of Python. Called in the scope of the device.
+        """
+        terms = [x if weight == 1 else x * weight for x, weight in zip(xs, weights, strict=True)]
+        return reduce(operator.add, terms)
+
+    def link_parameters(self, model: Any, replica: Any, move: Callable[[Any], Any]) -> None:
+        """Make a replica compute with ``move(parameter)`` of each parameter of the model, so that gradients flow.
+
+        Args:
+            model: A model.
+            replica: A clone of it on another device, used for one call only.
+            move: Copies a tensor to that device; gradients flow.
+        """
+        raise capabilities.unsupported(self, "data_parallel_models")  # type: ignore[arg-type]  # as below
 
     def _no_gradients(self) -> Exception:
         return capabilities.unsupported(self, "value_and_grad")  # type: ignore[arg-type]  # only Backend derives from this

@@ -12,6 +12,7 @@ from devshim.testing.behaviours.copy import CopyTests
 from devshim.testing.behaviours.creation import CreationTests
 from devshim.testing.behaviours.creation_arguments import CreationArgumentTests
 from devshim.testing.behaviours.creation_like import LikeTests
+from devshim.testing.behaviours.data_parallel import DataParallelTests
 from devshim.testing.behaviours.default_dtypes import DefaultDtypeTests
 from devshim.testing.behaviours.devices import DeviceTests
 from devshim.testing.behaviours.dtypes import DtypeTests
@@ -90,6 +91,7 @@ class Conformance(
     ModelGradientTests,
     TrainingTests,
     CollectiveTests,
+    DataParallelTests,
     LedgerTests,
     GuardTests,
     CheckpointTests,

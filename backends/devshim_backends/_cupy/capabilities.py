@@ -31,6 +31,7 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         "simulate": Gap("never", _NO_SIMULATION),
         "simulate_memory": Gap("never", _NO_SIMULATION),
         "simulate_limit": Gap("never", _NO_SIMULATION),
+        "data_parallel_models": Gap("never", "CuPy has no models"),
         "models": Gap("never", "CuPy has no models"),
     }
 )

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax._src.core import trace_state_clean
 
 from devshim_backends._jax.models.nnx import JaxNnx, clone_in_trace
 from devshim_backends._jax.tensors import wide
@@ -59,6 +60,13 @@ class JaxGradients(JaxNnx):
 
     def stop_gradient(self, x: Tensor) -> Tensor:
         return jax.lax.stop_gradient(x)
+
+    def autograd_crosses_threads(self) -> bool:
+        return bool(trace_state_clean())
+
+    def weighted_sum(self, xs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+        with wide(xs[0].dtype):
+            return super().weighted_sum(xs, weights)
 
     def trainable(self, model: Any) -> list[Leaf]:
         leaves = [leaf for leaf in self.leaves(model) if leaf.kind == "parameter"]

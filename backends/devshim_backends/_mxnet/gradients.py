@@ -15,10 +15,11 @@ from mxnet.base import MXNetError
 
 from devshim.contract import capabilities
 from devshim_backends._mxnet.creation import MxnetCreation
+from devshim_backends._mxnet.models.traversal import parameters_of
 from devshim_backends._mxnet.native import numpy_shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from devshim.contract.backend import Tensor
     from devshim.contract.gradients import Call
@@ -64,6 +65,16 @@ class MxnetGradients(MxnetCreation):
     def trainable(self, model: Any) -> list[Leaf]:
         leaves = [leaf for leaf in self.leaves(model) if leaf.kind == "parameter"]
         return [leaf for leaf in leaves if getattr(leaf.owner, "grad_req", "null") != "null"]
+
+    def link_parameters(self, model: Any, replica: Any, move: Callable[[Tensor], Tensor]) -> None:
+        if not mx.autograd.is_recording():
+            return
+        moved: dict[int, Tensor] = {}
+        for (_, parameter), (_, target) in zip(parameters_of(model), parameters_of(replica), strict=True):
+            if parameter._data is not None and parameter.grad_req != "null":
+                if id(parameter) not in moved:
+                    moved[id(parameter)] = move(parameter.data())
+                target._data = [moved[id(parameter)]]
 
     def is_scalar(self, x: Tensor) -> bool:
         shape = self.shape(x)

@@ -23,6 +23,7 @@ GAPS: Mapping[str, Gap] = {
     "empty_cache": Gap("never", "NumPy has no memory cache"),
     "memory_policy": Gap("never", "NumPy allocates memory as it needs it, and has no GPUs"),
     "visible_devices": Gap("never", "NumPy has no GPUs to hide; ds.simulate sets the number of simulated GPUs"),
+    "data_parallel_models": Gap("never", "NumPy has no models"),
     "models": Gap("never", "NumPy has no models"),
 }
 

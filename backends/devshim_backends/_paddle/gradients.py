@@ -17,7 +17,7 @@ from devshim_backends._paddle.tensors import PaddleTensors
 from devshim_backends._paddle.thread_safety import GRAD_LOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from devshim.contract.backend import Tensor
     from devshim.contract.gradients import Call
@@ -49,6 +49,20 @@ class PaddleGradients(PaddleTensors):
 
     def trainable(self, model: Any) -> list[Leaf]:
         return [leaf for leaf in self.leaves(model) if leaf.kind == "parameter" and not leaf.owner.stop_gradient]
+
+    def link_parameters(self, model: Any, replica: Any, move: Callable[[Tensor], Tensor]) -> None:
+        if not paddle.is_grad_enabled():
+            return
+        moved: dict[int, Tensor] = {}
+        layers = zip(model.sublayers(include_self=True), replica.sublayers(include_self=True), strict=True)
+        for layer, target in layers:
+            for name, parameter in layer._parameters.items():
+                if parameter is not None:
+                    if id(parameter) not in moved:
+                        moved[id(parameter)] = move(parameter)
+                    target._parameters[name] = moved[id(parameter)]
+            if hasattr(layer, "_all_weights"):  # a recurrent layer computes with this list of its parameters
+                target._all_weights = [moved[id(each)] for each in layer._all_weights]
 
 
 def _variable(x: Tensor, nested: bool) -> Tensor:

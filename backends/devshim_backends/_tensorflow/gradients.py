@@ -10,8 +10,10 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from tensorflow.python.eager import record
 
 from devshim_backends._keras.traversal import is_variable
+from devshim_backends._tensorflow.models.align_devices import allow_mixed_devices
 from devshim_backends._tensorflow.models.traversal import is_layer, native
 from devshim_backends._tensorflow.tensors import TensorflowTensors
 
@@ -36,7 +38,8 @@ class TensorflowGradients(TensorflowTensors):
             for source in sources:
                 tape.watch(source)
             value, tensors = call(variables, list(models))
-        grads = tape.gradient(value, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        with allow_mixed_devices():  # a scope is open, and parts of the function may have run on other devices
+            grads = tape.gradient(value, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         # The gradient of an embedding is a list of rows (tf.IndexedSlices).
         return value, tensors, [tf.convert_to_tensor(grad) for grad in grads]
 
@@ -50,6 +53,9 @@ class TensorflowGradients(TensorflowTensors):
             return leaves
         known = {id(native(each)) for each in model.trainable_variables}  # parts of a model of Keras may be frozen
         return [leaf for leaf in leaves if id(leaf.owner) in known]
+
+    def autograd_crosses_threads(self) -> bool:
+        return not record.could_possibly_record()  # True without any open tape
 
     def _identity(self, x: Tensor) -> Tensor:
         with self._device_scope(x):

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from devshim.errors import UnsupportedError
+from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.tensors import TorchTensors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from devshim.contract.backend import Tensor
     from devshim.contract.gradients import Call
@@ -51,6 +53,25 @@ class TorchGradients(TorchTensors):
 
     def trainable(self, model: Any) -> list[Leaf]:
         return [leaf for leaf in self.leaves(model) if leaf.kind == "parameter" and leaf.owner.requires_grad]
+
+    def link_parameters(self, model: Any, replica: Any, move: Callable[[Tensor], Tensor]) -> None:
+        if is_model_or_optimizer(type(model)) or isinstance(model, torch.jit.ScriptModule):
+            msg = "PyTorch's adapter cannot link replicas of models of Keras, or of compiled TorchScript, to the model"
+            raise UnsupportedError(
+                msg, "let the function compute gradients: ds.data_parallel(ds.value_and_grad(f), devices)"
+            )
+        if not torch.is_grad_enabled():
+            return
+        moved: dict[int, Tensor] = {}
+        replicas = dict(replica.named_modules(remove_duplicate=False))
+        for path, module in model.named_modules(remove_duplicate=False):
+            own = replicas[path]._parameters
+            for name, parameter in module._parameters.items():
+                if own.get(name) is not None:  # a shared module is seen under each of its names
+                    if id(parameter) not in moved:
+                        moved[id(parameter)] = move(parameter)
+                    del own[name]
+                    setattr(replicas[path], name, moved[id(parameter)])  # recurrent layers notice this
 
 
 def _variable(x: Tensor, nested: bool) -> Tensor:

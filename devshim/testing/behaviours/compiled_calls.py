@@ -114,6 +114,7 @@ ANSWERS: dict[str, Callable[[Around], Compiled]] = {
     "broadcast": lambda a: lambda x: ds.broadcast(x + x, [a.device, a.device])[1],
     "convert": lambda a: lambda x: ds.convert(x + x, a.backend, a.device),
     "copy": lambda a: lambda x: ds.copy(x + x, a.device),
+    "data_parallel": lambda a: lambda x: ds.data_parallel(lambda p, t: p * t, [a.device])(x, x),
     "device_of": _if(lambda a, x: ds.device_of(x) is a.device),
     "dtype_of": _if(lambda a, x: ds.dtype_of(x) == "float32"),
     "gather": lambda a: lambda x: ds.gather([x, x], a.device),
@@ -220,6 +221,7 @@ VALUES = frozenset({"BackendInfo", "DeviceInfo", "Fault", "MemoryInfo", "Placeme
 
 NEEDS = {
     **dict.fromkeys(("MetricLog.append", "MetricLog.flush", "all_reduce_", "gather", "split"), "several"),
+    "data_parallel": "data_parallel",
     **dict.fromkeys(("copy a model", "place a model", "place a model and its optimizer", "replicate"), "models"),
     **dict.fromkeys(("load", "save", "save a model"), "checkpoints"),
     "guard": "guard",

@@ -70,6 +70,7 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
     "gather": lambda x, d: ds.gather([x, x], d),
     "all_reduce_": lambda x, d: ds.all_reduce_([ds.copy(x, d), ds.copy(x, d)]),
     "parallel": lambda x, d: ds.parallel([lambda t: t], [x]),
+    "data_parallel": lambda x, d: ds.data_parallel(lambda p, t: t, [d])(x, x),
     "placement_of": lambda x, d: ds.placement_of([x]),
     "same_device": lambda x, d: ds.same_device(x, x),
     "require_same_device": lambda x, d: ds.require_same_device(x=x),
@@ -85,6 +86,7 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
 }
 NEEDS = {
     **dict.fromkeys(("split", "gather", "all_reduce_", "MetricLog", "asarray_list"), "several"),
+    "data_parallel": "data_parallel",
     **dict.fromkeys(("save", "load", "load_into"), "checkpoints"),
     "empty_cache": "empty_cache",
 }

@@ -144,6 +144,9 @@ class TestMxnet(Conformance):
         """Return an array of the interface that Gluon currently expects: 1.9 starts with the older one."""
         return x if ds.framework("mxnet").util.is_np_array() else x.as_nd_ndarray()
 
+    def model_input(self, x: Any) -> Any:
+        return self.interface(x)
+
 
 def chain(*layers: Any) -> Any:
     """Return a chain of layers, initialized on the host."""

@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 import devshim as ds
 from devshim.testing import Conformance
+
+pytestmark = pytest.mark.filterwarnings("ignore:When training, we now always track")  # of BatchNorm, in threads
 
 
 class TestPaddle(Conformance):

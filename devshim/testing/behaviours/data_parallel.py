@@ -1,0 +1,217 @@
+"""Tests of `data_parallel`, with functions and with models."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import feature, hook
+
+if TYPE_CHECKING:
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
+
+W = np.array([[1.0], [-2.0], [0.5]], np.float32)
+
+
+def batch_of(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return inputs and targets of so many rows."""
+    rng = np.random.default_rng(rows)
+    return rng.normal(size=(rows, 3)).astype(np.float32), rng.normal(size=(rows, 1)).astype(np.float32)
+
+
+def by_hand(x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the mean squared error and its gradient."""
+    error = x @ W - y
+    return float((error**2).mean()), 2 * x.T @ error / len(x)
+
+
+def _first(y: Tensor) -> Tensor:
+    """Return the first number of a tensor, of shape (1, 1)."""
+    return y[0:1, 0:1]
+
+
+class DataParallelTests(Kit):
+    """One function on parts of a batch, on several devices."""
+
+    @pytest.fixture
+    def places(self, device: Device) -> list[Device]:
+        """Three devices, of which one may occur twice."""
+        return [device, ds.cpu(), device]
+
+    def mean_error(self, params: Any, batch: Any) -> Tensor:
+        """Return the mean squared error of a linear layer."""
+        error = self.matmul(batch["x"], params["w"]) - batch["y"]
+        rows = self.adapter.shape(error)[0]
+        weights = ds.from_numpy(np.full((1, rows), 1 / rows, np.float32), ds.device_of(batch["x"]))
+        return self.matmul(weights, error * error)[0, 0]
+
+    def given(self, rows: int, device: Device | str) -> tuple[Any, Any]:
+        """Return params and a batch."""
+        x, y = batch_of(rows)
+        return {"w": ds.from_numpy(W, device)}, {"x": ds.from_numpy(x), "y": ds.from_numpy(y)}
+
+    def nearly(self, x: Tensor, expected: Any) -> bool:
+        """Return True if a tensor has nearly these numbers."""
+        return np.allclose(ds.to_numpy(x), expected, rtol=1e-4, atol=1e-6)
+
+    # ------------------------------------------------------------------ functions
+    @feature("data_parallel")
+    @pytest.mark.parametrize("rows", [7, 6, 2, 1])
+    @pytest.mark.parametrize("default", ["cpu", "other"])
+    def test_a_mean_over_parts_is_the_mean_of_the_batch(
+        self, places: list[Device], other_device: Device, rows: int, default: str
+    ) -> None:
+        """Uneven parts are weighted by their rows; the result is on the device of the params."""
+        params, batch = self.given(rows, places[0])
+        with ds.on(other_device if default == "other" else "cpu"):
+            loss = ds.data_parallel(self.mean_error, places)(params, batch)
+        assert ds.device_of(loss) is places[0]
+        assert self.nearly(loss, by_hand(*batch_of(rows))[0])
+        alone = ds.data_parallel(self.mean_error, places[:1])(params, batch)
+        assert self.nearly(alone, by_hand(*batch_of(rows))[0])
+
+    @feature("data_parallel", "value_and_grad")
+    @pytest.mark.parametrize("rows", [7, 2])
+    def test_gradients_of_all_parts_are_reduced(self, places: list[Device], rows: int) -> None:
+        """`value_and_grad` runs on each part, and the gradients are those of the whole batch."""
+        params, batch = self.given(rows, places[0])
+        expected, slope = by_hand(*batch_of(rows))
+        step = ds.data_parallel(ds.value_and_grad(self.mean_error), places)
+        for _ in range(2):
+            value, grads = step(params, batch)
+            assert self.nearly(value, expected)
+            assert self.nearly(grads["w"], slope)
+            assert ds.device_of(grads["w"]) is places[0]
+            assert ds.device_of(params["w"]) is places[0]
+
+    @feature("data_parallel", "value_and_grad")
+    def test_gradients_flow_through_data_parallel(self, places: list[Device]) -> None:
+        """`value_and_grad` of a data-parallel function gives the same gradients."""
+        params, batch = self.given(7, places[0])
+        value, grads = ds.value_and_grad(ds.data_parallel(self.mean_error, places))(params, batch)
+        expected, slope = by_hand(*batch_of(7))
+        assert self.nearly(value, expected)
+        assert self.nearly(grads["w"], slope)
+        assert ds.device_of(grads["w"]) is places[0]
+
+    @feature("data_parallel")
+    def test_results_are_summed_or_averaged_in_any_tree(self, places: list[Device]) -> None:
+        """Tensors and floats are reduced, equal values stay, and others are refused with their key path."""
+        params, batch = self.given(7, places[0])
+
+        def fn(params: Any, part: Any) -> Any:
+            rows = self.adapter.shape(part["x"])[0]
+            count = ds.full((2,), rows, dtype="float32", device=ds.device_of(part["x"]))
+            return {"rows": [count, float(rows)], "name": "n", "int": ds.asarray([rows], dtype="int32")}
+
+        found = ds.data_parallel(fn, places, op="sum")(params, batch)
+        assert self.nearly(found["rows"][0], [7, 7])
+        assert (found["rows"][1], found["name"]) == (7.0, "n")
+        assert ds.to_numpy(found["int"]).tolist() == [7]
+        with pytest.raises(ds.ArgumentError, match="int32") as caught:
+            ds.data_parallel(fn, places)(params, batch)
+        assert "['int']" in caught.value.problem
+        with pytest.raises(ds.ArgumentError, match="part 1"):
+            ds.data_parallel(lambda p, b: self.adapter.shape(b["x"])[0], places)(params, batch)
+
+    @feature("data_parallel")
+    def test_the_parts_run_at_the_same_time(self, places: list[Device]) -> None:
+        """Each device has a thread; an error is raised once all have ended, and names its device."""
+        meet = threading.Barrier(3, timeout=30)
+        params, batch = self.given(6, places[0])
+
+        def fn(params: Any, part: Any) -> Any:
+            meet.wait()
+            return self.mean_error(params, part)
+
+        assert self.nearly(ds.data_parallel(fn, places)(params, batch), by_hand(*batch_of(6))[0])
+
+        def failing(params: Any, part: Any) -> Any:
+            msg = "on purpose"
+            raise RuntimeError(msg)
+
+        with pytest.raises(RuntimeError, match=f"on purpose.*{places[0]}"):
+            ds.data_parallel(failing, places)(params, batch)
+
+    @feature("data_parallel")
+    def test_what_cannot_be_split_is_refused(self, places: list[Device], missing_device: Device) -> None:
+        """An empty batch, a batch without tensors, an unknown operation and a missing device have clear errors."""
+        params, batch = self.given(3, places[0])
+        empty = {"x": ds.from_numpy(np.ones((0, 3), np.float32)), "y": ds.from_numpy(np.ones((0, 1), np.float32))}
+        with pytest.raises(ds.ArgumentError, match="0 rows"):
+            ds.data_parallel(self.mean_error, places)(params, empty)
+        with pytest.raises(ds.NotATensorError, match="batch"):
+            ds.data_parallel(self.mean_error, places)(params, 3)
+        with pytest.raises(ds.ArgumentError, match="op"):
+            ds.data_parallel(self.mean_error, places, op="max")  # type: ignore[arg-type]
+        with pytest.raises(ds.ArgumentError):
+            ds.data_parallel(3, places)  # type: ignore[arg-type]
+        with pytest.raises(ds.DeviceNotFoundError):
+            ds.data_parallel(self.mean_error, [places[0], missing_device])(params, batch)
+
+    # ------------------------------------------------------------------ models
+    def model_input(self, x: Tensor) -> Tensor:
+        """Return a tensor as the model of the hook `model` takes it; override for a framework with two interfaces."""
+        return x
+
+    @feature("data_parallel_models", "models", "value_and_grad")
+    @hook("model")
+    @pytest.mark.parametrize("home", ["first", "second", "elsewhere"])
+    def test_a_model_computes_on_all_devices_with_gradients(self, away: tuple[Device, Device], home: str) -> None:
+        """The results are those of each part, on the model's device, and gradients reach the model's parameters."""
+        x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)
+        model, alone = self.model(), self.model()
+        at = {"first": away[0], "second": away[1], "elsewhere": ds.cpu()}[home]
+        ds.place(model, at)
+
+        def both(net: Any, inputs: list[Tensor]) -> Tensor:
+            pieces = [ds.run(_first, self.forward(net, part)) for part in inputs]
+            return ds.run(lambda both: (both[0] + both[1])[0, 0], pieces)
+
+        expected_value, expected = ds.value_and_grad(both)(alone, [ds.from_numpy(x[:3]), ds.from_numpy(x[3:])])
+
+        def loss(net: Any) -> Tensor:
+            y = ds.data_parallel(net, list(away))(self.model_input(ds.from_numpy(x)))
+            assert ds.device_of(y) is at
+            assert self.adapter.shape(y) == (6, 3)
+            return ds.run(lambda y: (y[0:1, 0:1] + y[3:4, 0:1])[0, 0], y)
+
+        for _ in range(2):
+            value, grads = ds.value_and_grad(loss)(model)
+            assert self.nearly(value, ds.to_numpy(expected_value))
+            assert list(grads) == list(expected)
+            for path, grad in grads.items():
+                assert ds.device_of(grad) is at
+                assert np.allclose(ds.to_numpy(grad), ds.to_numpy(expected[path]), rtol=1e-3, atol=1e-4), path
+
+    @feature("models")
+    @hook("model")
+    def test_models_that_cannot_be_linked_are_refused(self) -> None:
+        """Where replicas cannot be linked to the model, the call raises before anything runs."""
+        gap = self.adapter.gaps.get("data_parallel_models")
+        if gap is None:
+            return
+        with pytest.raises(ds.UnsupportedError) as caught:
+            ds.data_parallel(self.model(), ["cpu"])
+        assert gap.reason in caught.value.problem
+
+    @feature("data_parallel", "models", "value_and_grad")
+    @hook("model")
+    def test_models_among_the_params(self, places: list[Device]) -> None:
+        """Each device gets a replica, and the reduced gradients are on the model's device."""
+        model = ds.place(self.model(), places[0])
+        x = ds.from_numpy(np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4))
+
+        def loss(net: Any, part: Tensor) -> Tensor:
+            return ds.run(lambda y: y[0, 0], self.forward(net, part))
+
+        _, grads = ds.data_parallel(ds.value_and_grad(loss), places)(model, x)
+        bias = [path for path in grads if self.adapter.shape(grads[path]) == (3,)][-1]
+        assert self.nearly(grads[bias], [1, 0, 0])
+        assert all(ds.device_of(grad) is places[0] for grad in grads.values())
