@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.devices.device import CPU
 from devshim.errors import CheckpointError, CopyNeededError, DevshimError
-from devshim.transfers import engine
+from devshim.transfers import batch, engine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +94,7 @@ class Arriving:
         for (_, target), group in groups.items():
             failed: list[int] = []
             try:
-                made = engine.move_many(group[0].backend, [each.tensor for each in group], target, False, failed)
+                made = batch.move_many(group[0].backend, [each.tensor for each in group], target, False, failed)
             except DevshimError as error:
                 error.add_leaf(" or ".join(filter(None, [group[i].place for i in failed[:4]])))
                 raise

@@ -14,9 +14,10 @@ from devshim.errors.formatting import article, show, type_name
 from devshim.models import moving
 from devshim.placement.placement import Placement
 from devshim.registry import registry
-from devshim.transfers import decisions
-from devshim.trees import key_paths, multi_map, trees
+from devshim.transfers import engine
+from devshim.trees import key_paths, multi_map
 from devshim.trees.containers import children
+from devshim.trees.flatten import model_backend
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Restore:
                 self._prepare(*obj)
             for cell, x, backend, source in self._tensors:
                 target = self._target_of(cell, backend.device_of(x), not backend.shape(x))
-                multi_map.locate_errors(cell, decisions.reach, backend, target, (x,))
+                multi_map.locate_errors(cell, engine.reach, backend, target, (x,))
                 new.append(self._arriving.read(backend, source, target, brackets(cell)))
             self._arriving.flush()
             arrived = (later.tensor for later in new)
@@ -92,7 +93,7 @@ class Restore:
         if backend is not None:
             self._check_tensor(cell, mine, theirs, backend)
             return mine
-        owner = trees.model_backend(mine)
+        owner = model_backend(mine)
         if owner is not None:
             self._match_object(cell, mine, theirs, owner)
         elif isinstance(theirs, (StoredTensor, StoredObject)) or not _is_plain(theirs):
@@ -168,14 +169,14 @@ class Restore:
     def _result(nodes: list[Any], arrived: Any) -> Any:
         """Return the final value of a leaf of the tree."""
         mine, theirs = nodes
-        if mine is None or trees.model_backend(mine) is not None:
+        if mine is None or model_backend(mine) is not None:
             return mine
         return theirs if registry.backend_for(mine) is None else next(arrived)
 
 
 def _refuse_model(into: Any, stored: Any) -> None:
     """Refuse to fill a tree from the file of a model or optimizer: only the user knows which tensor is which."""
-    if isinstance(stored, StoredObject) and trees.model_backend(into) is None and into is not None:
+    if isinstance(stored, StoredObject) and model_backend(into) is None and into is not None:
         names = ", ".join(show(path) for path in list(stored.leaves)[:3])
         msg = f"the file does not fit `into`: it contains {stored.in_words()}, and `into` is {article(type_name(into))}"
         raise CheckpointError(msg, f"ds.load(path) without `into` returns a dict of its tensors by name: {names}")

@@ -40,7 +40,7 @@ def encoded(tree: Any, done: list[tuple[Any, Any]], cells: dict[int, Cell], refe
 
     Args:
         tree: Any object.
-        done: Its containers, each after those in it (`devshim.trees.trees.iter_leaves`).
+        done: Its containers, each after those in it (`devshim.trees.flatten`).
         cells: The position of each container, by its id, for messages.
         refer: Returns the node of a tensor, model or optimizer, and None for anything else.
 

@@ -21,7 +21,8 @@ from devshim.registry import registry
 from devshim.registry.versions import version_of
 from devshim.tensors import arguments
 from devshim.transfers import batch, engine
-from devshim.trees import key_paths, trees
+from devshim.trees import key_paths
+from devshim.trees.flatten import flatten
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
@@ -66,15 +67,14 @@ class Writer:
 
     def _nodes(self, tree: Any, below: str) -> list[Any]:
         """Return the table of a tree whose tensors' names start with a prefix."""
-        done: list[Any] = []
-        objects: list[Any] = []
-        found = list(trees.iter_leaves(tree, done, objects))  # finds the leaves; raises for a cycle
-        self._bring(((id(x), "tree"), backend, x, brackets(cell)) for cell, x, backend in found)
+        flat = flatten(tree)  # raises for a cycle
+        done = [(node, found) for *_, node, found in flat.containers]
+        self._bring(((id(x), "tree"), backend, x, brackets(cell)) for _, cell, x, backend in flat.leaves)
         cells: dict[int, Cell] = {id(tree): (None, None)}
         for node, (keys, children, _) in reversed(done):  # containers come after their children
             for key, child in zip(keys, children, strict=True):
                 cells.setdefault(id(child), (cells[id(node)], key))
-        owners = {id(obj): backend for _, obj, backend in objects}
+        owners = {id(obj): backend for *_, obj, backend in flat.models}
 
         def refer(value: Any) -> list[Any] | None:
             backend = registry.backend_for(value)

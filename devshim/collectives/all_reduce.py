@@ -20,7 +20,8 @@ from devshim.models import moving
 from devshim.registry import registry, tracing
 from devshim.tensors import value_hints
 from devshim.transfers import engine, explain, observing
-from devshim.trees import multi_map, trees
+from devshim.trees import multi_map
+from devshim.trees.flatten import flatten, model_backend
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def _groups(tensors: list[Any]) -> list[_Group]:
                 raise ArgumentError(
                     msg, "a tensor that occurs twice in one tree must occur in the same two places of every tree"
                 )
-        elif trees.model_backend(nodes[0]) is not None:
+        elif model_backend(nodes[0]) is not None:
             msg = "ds.all_reduce_ takes tensors, and found a model"
             raise NotATensorError(msg, "pass its gradients or weights, in a list or dict")
         return nodes[0]
@@ -244,10 +245,8 @@ def _commit(tensors: list[Any], groups: list[_Group]) -> None:
 
 
 def _replaced(tree: Any, new: dict[int, Any]) -> Any:
-    done: list[Any] = []
-    for _ in trees.iter_leaves(tree, done):
-        pass
-    return trees.rebuild(tree, done, new)
+    flat = flatten(tree)
+    return flat.rebuild({number: new[id(x)] for number, _, x, _ in flat.leaves if id(x) in new})
 
 
 all_reduce_.__module__ = "devshim"

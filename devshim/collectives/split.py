@@ -26,8 +26,8 @@ from devshim.errors.formatting import type_name
 from devshim.registry import argument_hints, registry, tracing
 from devshim.tensors import placing, value_hints
 from devshim.transfers import device_lists, engine, explain
-from devshim.trees import multi_map
-from devshim.trees import trees as trees_module
+from devshim.trees import multi_map, not_moved
+from devshim.trees.flatten import flatten, model_backend
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
@@ -78,18 +78,17 @@ def split(
     targets = device_lists.parse_devices(devices, "split", "tree", tree)
     if uneven not in _UNEVEN:
         raise value_hints.unknown_choice("uneven", uneven, _UNEVEN)
-    done: list[Any] = []
-    objects: list[Any] = []
-    others: list[Any] = []
-    found = list(trees_module.iter_leaves(tree, done, objects, others))
-    if objects:
-        msg = f"ds.split cuts tensors up, and {brackets(objects[0][0]) or 'this'} is a {type_name(objects[0][1])}"
+    flat = flatten(tree)
+    if flat.models:
+        _, cell, model, _ = flat.models[0]
+        msg = f"ds.split cuts tensors up, and {brackets(cell) or 'this'} is a {type_name(model)}"
         raise ArgumentError(msg, "use ds.replicate(model, devices) for models")
-    if not found:
+    if not flat.leaves:
         msg = f"ds.split found no tensor in this {type_name(tree)}"
         raise NotATensorError(msg, "pass a tensor, or a dict or list of them; ds.asarray(...) makes one")
-    arguments.check_devices([backend for _, _, backend in found], targets)
-    trees_module.look_at_others("split", tree, True, others)
+    found = [(cell, x, backend) for _, cell, x, backend in flat.leaves]
+    arguments.check_devices([backend for *_, backend in found], targets)
+    not_moved.check("split", flat)
     axes = [arguments.axis_of(axis, backend.shape(x), cell, "split") for cell, x, backend in found]
     bounds = arguments.split_bounds(arguments.length_of(found, axes), len(targets), uneven)
     if explain.is_open():
@@ -99,10 +98,10 @@ def split(
     try:
         for target, (start, stop) in zip(targets, bounds, strict=True):
             new = {}
-            for (cell, x, backend), along in zip(found, axes, strict=True):
-                if id(x) not in new:
-                    new[id(x)] = multi_map.locate_errors(cell, _part, backend, x, along, start, stop, target)
-            parts.append(trees_module.rebuild(tree, done, new))
+            for (number, cell, x, backend), along in zip(flat.leaves, axes, strict=True):
+                if number not in new:
+                    new[number] = multi_map.locate_errors(cell, _part, backend, x, along, start, stop, target)
+            parts.append(flat.rebuild(new))
     except BaseException:
         parts.clear()  # the traceback would keep the parts, and their memory
         new.clear()
@@ -113,7 +112,7 @@ def split(
 def _explain_split(tree: Any, targets: list[Device], axis: int, bounds: list[tuple[int, int]]) -> None:
     from devshim.trees import explain as explain_module
 
-    backend = next(trees_module.iter_leaves(tree, None, []))[2]
+    backend = flatten(tree).leaves[0][-1]
     sizes = [stop - start for start, stop in bounds]
     names = {"devices": explain_module.listed(backend, targets), "count": str(len(targets)), "sizes": str(sizes)}
     explain_module.about("split", tree, None, axis=str(axis), **names)
@@ -186,7 +185,7 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
 
 def _refuse_variable(node: Any) -> None:
     """Refuse a variable, which contains one tensor but is a model to devshim: the result would be the first part."""
-    owner = trees_module.model_backend(node)
+    owner = model_backend(node)
     if owner is not None and [leaf.path for leaf in owner.leaves(node) if leaf.kind != "gradient"] == [""]:
         msg = f"ds.gather joins tensors, and this is a {type_name(node)}, which holds one"
         raise ArgumentError(msg, "pass the tensor in it: ds.gather([part.value for part in parts], device)")
@@ -208,7 +207,7 @@ def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:
         OutOfMemoryError: A device is full; the copies so far are released.
     """
     targets = device_lists.parse_devices(devices, "broadcast", "tree", tree)
-    arguments.check_devices([backend for _, _, backend in trees_module.iter_leaves(tree, None, [])], targets)
+    arguments.check_devices([backend for *_, backend in flatten(tree).leaves], targets)
     copies: list[T] = []
     try:
         for target in targets:
@@ -238,9 +237,8 @@ def replicate(model: T, devices: Iterable[DeviceLike]) -> list[T]:
     """
     tracing.refuse_where_read("replicate", "make the replicas outside the compiled function")
     targets = device_lists.parse_devices(devices, "replicate", "model", model)
-    objects: list[Any] = []
-    owners = [backend for _, _, backend in trees_module.iter_leaves(model, None, objects)]
-    owners += [backend for _, _, backend in objects]
+    flat = flatten(model)
+    owners = [backend for *_, backend in [*flat.leaves, *flat.models]]
     if not owners:
         msg = f"ds.replicate takes a model, and found neither one nor a tensor in this {type_name(model)}"
         raise NotATensorError(msg, "pass a model of an installed framework, or a tree of tensors")

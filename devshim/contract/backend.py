@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from devshim.contract.capabilities import FEATURES, Gap
 from devshim.contract.defaults import Defaults
@@ -65,7 +65,10 @@ class Backend(Defaults, ABC):
     jit_is_single_device: ClassVar[bool] = False
     """True if a compiled function runs on one device as a whole, so that all its tracers share a device (JAX)."""
     traces_bytecode: ClassVar[bool] = False
-    """True if the compiler reads code instead of running it, and refuses code that is not about tensors (PyTorch)."""
+    """True if the compiler reads code instead of running it, and refuses code that is not about tensors (PyTorch).
+
+    Only `devshim.registry.tracing` asks this.
+    """
     out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = None
     """The class of errors for a full device, which is also the framework's own; None: devshim's class."""
     policies_after_start: ClassVar[tuple[str, ...]] = ()
@@ -218,9 +221,17 @@ class Backend(Defaults, ABC):
         """Return True if side effects of the calling code happen once, now, and not each time the function runs."""
         return self.compiling()
 
-    def as_trace_error(self, error: DevshimError) -> DevshimError:
-        """Wrap the error so that it leaves a compiled function and reaches its caller."""
-        return error
+    def raise_error(
+        self, make: Callable[..., DevshimError], args: tuple[Any, ...], cause: BaseException | None = None
+    ) -> NoReturn:
+        """Raise the error that a function makes; override if a compiler would lose it in a compiled function.
+
+        Args:
+            make: A function of a module.
+            args: Its arguments: text, numbers, `Device` objects, this backend, or tuples of these.
+            cause: The exception that led to the error, if there is one.
+        """
+        raise make(*args) from cause
 
     # ------------------------------------------------------------------ runtime
     @abstractmethod

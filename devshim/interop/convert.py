@@ -35,7 +35,7 @@ from devshim.errors import (
 from devshim.registry import argument_hints, current, discovery, registry
 from devshim.tensors import arguments
 from devshim.transfers import alignment as alignment_module
-from devshim.transfers import decisions, dlpack, engine, observing
+from devshim.transfers import dlpack, engine, observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,11 +116,9 @@ def _convert_checked(
         call = "convert" if source is not target else "copy" if copy else "place"
         active.explain(target, call, there)
     if source is target:
-        if decisions.stays(source, x, there, copy):
-            return x
-        return engine.move_observed(active, source, x, there, False)
+        return engine.place(active, source, x, there, copy)
     if copy is not None and type(copy) is not bool:
-        decisions.refuse_flag(copy)
+        raise messages.bad_flag(copy)
     fast_path = _fast_path(source, target, type(x))
     if fast_path is not None:
         _FAST_PATHS[type(x), backend] = fast_path

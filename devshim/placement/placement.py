@@ -132,7 +132,8 @@ class Placement:
             found = self._at_the_end_of(full) if count or not path else None
             if found is None and count and self._places:
                 return next(iter(self._places.values()))
-        return self[full] if found is None else found
+        found = self[full] if found is None else found
+        return found if found.text else self[full]  # reads the text: see `devshim.devices.device`
 
     def _at_the_end_of(self, path: str) -> Device | None:
         """Return the device of an exact key for the longest matching end of a path."""

@@ -20,7 +20,8 @@ from devshim.errors import ArgumentError, OutOfMemoryError
 from devshim.models.moving import joined
 from devshim.registry import unstarted
 from devshim.transfers import device_lists, engine
-from devshim.trees import key_paths, trees
+from devshim.trees import key_paths
+from devshim.trees.flatten import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from devshim.contract.models import Block
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
+    from devshim.trees.flatten import Leaf
 
 UNLIMITED = 2**62
 
@@ -73,10 +75,9 @@ def plan(
 # ---------------------------------------------------------------------- parts
 def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
     """Return the parts of a tree, in order, and the backends of its tensors and models."""
-    objects: list[Any] = []
-    found = [(cell, x, backend) for cell, x, backend in trees.iter_leaves(obj, None, objects)]
-    parts, backends = _of_tensors(found), [backend for _, _, backend in found]
-    for cell, model, backend in objects:
+    flat = flatten(obj)
+    parts, backends = _of_tensors(flat.leaves), [backend for *_, backend in flat.leaves]
+    for _, cell, model, backend in flat.models:
         parts += _of_object(key_paths.path_text(cell), model, backend)
         backends.append(backend)
     if not parts:
@@ -85,14 +86,14 @@ def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
     return parts, backends
 
 
-def _of_tensors(found: list[tuple[Any, Any, Backend]]) -> list[Part]:
+def _of_tensors(found: list[Leaf]) -> list[Part]:
     """Return the tensors of a tree as parts; those of one container below the top are a block.
 
     A computation that uses a weight also uses the bias beside it.
     """
     parts: list[Part] = []
     blocks: dict[int, Part] = {}
-    for cell, x, backend in found:
+    for _, cell, x, backend in found:
         path = key_paths.path_text(cell)
         leaf = Part(path, {path: (id(x), backend.nbytes(x))}, [])
         container = cell[0]

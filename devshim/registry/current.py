@@ -34,8 +34,6 @@ class _Traced(_local):
 
 
 TRACED = _Traced()
-COMPILERS: list[Backend] = []
-"""Loaded backends whose compiler traces Python and cannot follow a context variable (`Backend.compiling`)."""
 
 _process: str | None = None
 _CHOSEN: ContextVar[tuple[str, ...]] = ContextVar("devshim_backend", default=())
@@ -208,9 +206,8 @@ def default_device() -> Device:
     """Return the device of the innermost `on` or of `set_device`; without either, the environment's, or the CPU."""
     if TRACED.devices:
         return TRACED.devices[-1]
-    for backend in COMPILERS:
-        if backend.traces_bytecode and backend.compiling():
-            tracing.refuse_default_where_read()
+    if tracing.compiler() is not None:
+        tracing.refuse_default_where_read()
     return DEVICE.get() or _device_by_environment() or CPU
 
 
@@ -257,15 +254,3 @@ def problem_of(name: str, value: str) -> str | None:
     except DevshimError as error:
         return error.problem
     return None
-
-
-def _add_compiler(backend: Backend) -> None:
-    """Add a loaded backend that has a compiler to the list of those asked whether they compile the calling code."""
-    from devshim.contract.backend import Backend as Contract
-
-    if type(backend).compiling is not Contract.compiling:
-        # Ask a compiler that reads code first, and no others after it: it cannot read how they find their answers.
-        COMPILERS.insert(0 if backend.traces_bytecode else len(COMPILERS), backend)
-
-
-registry.on_load(_add_compiler)

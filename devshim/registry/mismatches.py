@@ -1,6 +1,6 @@
 """The errors for tensors on different devices: the device of each, and the line that brings them together.
 
-Nothing here is on a fast path: the module is imported when an error is about to be raised.
+Nothing here is on a fast path.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from devshim.errors import DeviceMismatchError
-from devshim.registry import current
+from devshim.registry import current, registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,21 +20,19 @@ _SHOWN = 6
 """The number of tensors that a message names one by one."""
 
 
-def mismatch(
-    located: Mapping[str, Device], call: str, frameworks: Mapping[str, str] | None = None
-) -> DeviceMismatchError:
+def mismatch(call: str, *found: tuple[str, Device, str]) -> DeviceMismatchError:
     """Return the error for arguments on different devices, with each device and the line that fixes it.
 
     Args:
-        located: Each argument's device.
         call: The public call.
-        frameworks: Each argument's framework, if some may be NumPy arrays.
+        *found: The name of each argument, its device, and the name of its framework.
     """
+    located = {name: device for name, device, _ in found}
+    owners = {name: framework for name, _, framework in found}
     best, description = _most(located), listed(located)
-    owners = frameworks or {}
-    there = next((owners[name] for name, device in located.items() if device is best and name in owners), "numpy")
+    there = next(owners[name] for name, device in located.items() if device is best)
     fixes = [
-        f"{name} = {_brought(name, owners.get(name), there, device, best)}"
+        f"{name} = {_brought(name, owners[name], there, device, best)}"
         for name, device in located.items()
         if device is not best
     ]
@@ -85,9 +83,9 @@ def listed(located: Mapping[str, Device]) -> str:
     )
 
 
-def _brought(name: str, framework: str | None, there: str, device: Device, target: Device) -> str:
-    """Return the call that brings an argument to a device; a NumPy array becomes a tensor of the framework there."""
-    if framework != "numpy" or there == "numpy" or device.kind != "cpu":
+def _brought(name: str, framework: str, there: str, device: Device, target: Device) -> str:
+    """Return the call that brings an argument to a device; a plain array becomes a tensor of the framework there."""
+    if not registry.load(framework).has_plain_arrays or there == framework or device.kind != "cpu":
         return f"ds.place({name}, {str(target)!r})"
     if current.chosen() == there:
         return f"ds.from_numpy({name}, {str(target)!r})"

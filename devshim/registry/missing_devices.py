@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend
     from devshim.devices.device import Device
 
-__all__ = ["not_for_numpy", "not_found", "refuse_for_numpy"]
+__all__ = ["not_for_plain_arrays", "not_found", "refuse_plain_array"]
 
 
 def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
     """Return the error for a device that does not exist: how many there are, why, and what to type instead."""
     if backend.has_plain_arrays and current.chosen() != backend.name:
-        return not_for_numpy(device)
+        return not_for_plain_arrays(backend, device)
     count = backend.count(device.kind)
     have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
     if backend.simulated and device.kind == "gpu":
@@ -40,23 +40,23 @@ def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
     return DeviceNotFoundError(f"{device} was asked for, and {backend.title} has {have}: {why}", hint)
 
 
-def refuse_for_numpy(device: Device) -> None:
-    """Raise `DeviceNotFoundError` for a NumPy array that would go to a GPU, unless NumPy is the current framework.
+def refuse_plain_array(backend: Backend, device: Device) -> None:
+    """Raise `DeviceNotFoundError` for an array in host memory that would go to a GPU, if another framework is current.
 
     Simulated GPUs belong to the current framework, which would treat such an array as one in host memory.
     """
-    if current.chosen() != "numpy":
-        raise not_for_numpy(device)
+    if current.chosen() != backend.name:
+        backend.raise_error(not_for_plain_arrays, (backend, device))
 
 
-def not_for_numpy(device: Device) -> DeviceNotFoundError:
-    """Return the error for a NumPy array that would go to a GPU of another framework."""
+def not_for_plain_arrays(backend: Backend, device: Device) -> DeviceNotFoundError:
+    """Return the error for an array in host memory (`Backend.has_plain_arrays`) and a GPU of another framework."""
     name = current.chosen()
     if name is None:
         problem, first = "no framework is chosen", "choose one, such as ds.use('torch'), then call "
     else:
         problem, first = f"the current framework is {TITLES.get(name, name)}", ""
     return DeviceNotFoundError(
-        f"{device} was asked for, and this is a NumPy array: NumPy has no GPUs, and {problem}",
+        f"{device} was asked for, and this is a {backend.title} array: {backend.title} has no GPUs, and {problem}",
         f"{first}ds.from_numpy(x, {str(device)!r}), which makes a tensor of the current framework there",
     )

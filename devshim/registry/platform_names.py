@@ -37,7 +37,7 @@ def _check(name: str, framework: str | None) -> bool:
         if is_of_platform(backend, name):
             return True
         if backend.count("gpu"):
-            raise backend.as_trace_error(_refusal(backend, name))
+            backend.raise_error(_refusal, (backend, name))
     return platforms.family(name) == "cuda"
 
 

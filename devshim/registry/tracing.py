@@ -1,4 +1,4 @@
-"""Refusal of calls that cannot work inside a compiled function, with a hint about what to do outside.
+"""Compilers: which one is reading the calling code, and the refusal of calls that cannot work there.
 
 Requirements this module answers:
 
@@ -9,16 +9,39 @@ Requirements this module answers:
   context variables. With ``fullgraph=True`` the caller gets the same `TracingError`. Without it, the compiler breaks
   the graph at the error, and the call runs eagerly: `refuse_where_read`.
 * An error outside a compiled function is the same error inside: a device that does not exist, or tensors that are not
-  where they should be.
+  where they should be (`Backend.raise_error`).
+* The neutral half asks here whether code is being read; it does not ask the adapters.
 """
 
 from __future__ import annotations
 
+from devshim.errors import TracingError, messages
 from devshim.registry import registry
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
+
+__all__ = ["COMPILERS", "compiler", "refuse", "refuse_default_where_read", "refuse_where_read"]
+
+COMPILERS: list[Backend] = []
+"""The loaded backends whose compiler reads code instead of running it."""
+
+
+def _add_compiler(backend: Backend) -> None:
+    if backend.traces_bytecode:
+        COMPILERS.append(backend)
+
+
+registry.on_load(_add_compiler)
+
+
+def compiler() -> Backend | None:
+    """Return the backend whose compiler is reading the calling code right now, or None."""
+    for backend in COMPILERS:
+        if backend.compiling():
+            return backend
+    return None
 
 
 @registry.constant_under_compile
@@ -31,7 +54,7 @@ def refuse(call: str, instead: str) -> None:
     """
     for backend in registry.loaded():
         if backend.tracing():
-            _raise(backend, call, instead)
+            backend.raise_error(messages.tracing, (backend, call, instead))
 
 
 @registry.constant_under_compile
@@ -40,24 +63,21 @@ def refuse_where_read(call: str, instead: str) -> None:
 
     With other compilers the call works during tracing, or is refused elsewhere.
     """
-    for backend in registry.loaded():
-        if backend.traces_bytecode and backend.tracing():
-            _raise(backend, call, instead)
+    for backend in COMPILERS:
+        if backend.tracing():
+            backend.raise_error(messages.tracing, (backend, call, instead))
 
 
 @registry.constant_under_compile
 def refuse_default_where_read() -> None:
     """Raise `TracingError` if a new tensor's device would depend on an `on` that a code-reading compiler cannot see."""
-    from devshim.errors import TracingError
-
-    for backend in registry.loaded():
-        if backend.traces_bytecode and backend.tracing():
-            problem = f"a function that {backend.title} is compiling cannot know the default device set outside of it"
-            instead = "name the device, for example device=ds.device_of(x), or enter ds.on inside the function"
-            raise backend.as_trace_error(TracingError(problem, instead))
+    for backend in COMPILERS:
+        if backend.tracing():
+            backend.raise_error(_unknown_default, (backend,))
 
 
-def _raise(backend: Backend, call: str, instead: str) -> None:
-    from devshim.errors import messages
-
-    raise backend.as_trace_error(messages.tracing(backend, call, instead))
+def _unknown_default(backend: Backend) -> TracingError:
+    return TracingError(
+        f"a function that {backend.title} is compiling cannot know the default device set outside of it",
+        "name the device, for example device=ds.device_of(x), or enter ds.on inside the function",
+    )

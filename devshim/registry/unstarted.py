@@ -44,6 +44,6 @@ def raise_unstarted(backend: Backend, error: Exception, device: Device) -> None:
     if why is None:
         return
     startup.note(backend.name, "gpu" if device is CPU else device.kind, why)
-    raise (
-        messages.not_started(backend, why) if device is CPU else missing_devices.not_found(backend, device)
-    ) from error
+    if device is CPU:
+        backend.raise_error(messages.not_started, (backend, why), error)
+    backend.raise_error(missing_devices.not_found, (backend, device), error)

@@ -15,10 +15,11 @@ from contextvars import ContextVar
 from devshim.devices import device as device_module
 from devshim.devices import parsing
 from devshim.devices.device import Device
-from devshim.registry import current, registry, traced_errors, unstarted
-from devshim.registry import tracing as tracing_module
+from devshim.registry import current, mismatches, registry, tracing, unstarted
 from devshim.tensors.value_hints import given_by_name
 from devshim.transfers import engine, explain
+from devshim.trees import key_paths
+from devshim.trees.flatten import flatten
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
@@ -78,9 +79,9 @@ class on:
 def enter(device: Device) -> Device:
     """Make a device the default until the matching `leave`; the state of the block is this thread's or task's alone."""
     backend = current.current()  # loads the backend, and with it the compiler to ask
-    tracing = _compiler()
-    if tracing is not None:  # the compiler traces the framework's own scope, and no code of devshim
-        scope = tracing.scope(engine.require(tracing, device))
+    compiler = tracing.compiler()
+    if compiler is not None:  # the compiler traces the framework's own scope, and no context variable
+        scope = compiler.scope(engine.require(compiler, device))
         scope.__enter__()
         current.TRACED.scopes.append(scope)
         current.TRACED.devices.append(device)
@@ -108,14 +109,6 @@ def leave(
         _SAVED.set(saved[:-1])
         current.DEVICE.set(before)
         _leave(depth, kind, error, trace)
-
-
-def _compiler() -> Backend | None:
-    """Return the backend whose compiler is tracing this code and cannot follow devshim's context variables."""
-    for backend in current.COMPILERS:
-        if backend.compiling():
-            return backend
-    return None
 
 
 def _enter(backend: Backend, device: Device, held: bool = False) -> None:
@@ -155,7 +148,7 @@ def set_device(device: DeviceLike) -> None:
     Raises:
         DeviceNotFoundError: The current framework does not have the device; nothing has changed.
     """
-    tracing_module.refuse("set_device", "call it outside, or enter ds.on inside")
+    tracing.refuse("set_device", "call it outside, or enter ds.on inside")
     backend = current.current()
     target = engine.require(backend, parsing.of_argument(device))
     explain.show_call(backend, "set_device", target)
@@ -189,7 +182,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return fn(*args, **kwargs)
     backend, device = where
     explain.show_call(backend, "run", device, args)
-    if _compiler() is not None:
+    if tracing.compiler() is not None:
         current.TRACED.devices.append(device)
         try:
             with backend.scope(device):
@@ -224,18 +217,9 @@ def _labelled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, 
         if backend is not None:
             found.append((name, value, backend))
         elif type(value) not in registry.LEAF_TYPES:
-            _add_leaves(name, value, found)
+            for _, cell, x, owner in flatten(value, into_models=True).leaves:
+                found.append((name + key_paths.brackets(cell), x, owner))
     return found
-
-
-def _add_leaves(name: str, tree: Any, found: list[tuple[str, Tensor, Backend]]) -> None:
-    from devshim.trees import traced, trees
-
-    for path, x, owner in traced.tensors(tree) if traced.compiling() else trees.tensors(tree):
-        label = name
-        for part in path:
-            label += f"[{part!r}]"
-        found.append((label, x, owner))
 
 
 def same_device(*objs: object) -> bool:
@@ -277,13 +261,8 @@ def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backe
     """Return the backend and the device that all tensors share, or raise `DeviceMismatchError`."""
     backend, device = next(iter(located.values()))
     if any(other is not device for _, other in located.values()):
-        if backend.traces_bytecode and backend.compiling():
-            found = [(name, str(where), owner.name) for name, (owner, where) in located.items()]
-            traced_errors.mismatch(backend.name, tuple(found), call)
-        from devshim.registry import mismatches
-
-        frameworks = {name: owner.name for name, (owner, _) in located.items()}
-        raise mismatches.mismatch({name: where for name, (_, where) in located.items()}, call, frameworks)
+        found = [(name, where, owner.name) for name, (owner, where) in located.items()]
+        backend.raise_error(mismatches.mismatch, (call, *found))
     return backend, device
 
 

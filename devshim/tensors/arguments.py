@@ -14,7 +14,7 @@ from devshim.errors import ArgumentError, ConversionError, DeviceNotFoundError
 from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor
 from devshim.registry import current, registry
 from devshim.tensors import default_dtypes, value_hints
-from devshim.transfers import decisions, engine, explain
+from devshim.transfers import engine, explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +57,7 @@ def plan(
 
 def of_model(backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None) -> tuple[Any, Device]:
     """Return the dtype and the device of a tensor that is made like ``x``, unless they are given."""
-    where = backend.device_of(x) if device is None else decisions.reach(backend, parsing.of_argument(device), (x,))
+    where = backend.device_of(x) if device is None else engine.reach(backend, parsing.of_argument(device), (x,))
     if dtype is not None:
         return dtype, where
     name = backend.dtype_name(x)
@@ -203,9 +203,9 @@ def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:
     backend = registry.backend_for(x)
     if backend is not None:
         return backend, x
-    from devshim.trees import trees
+    from devshim.trees.flatten import model_backend
 
-    owner = trees.model_backend(x)
+    owner = model_backend(x)
     leaves = [] if owner is None else [leaf for leaf in owner.leaves(x) if leaf.kind != "gradient"]
     if owner is None or len(leaves) != 1 or leaves[0].path:
         raise not_a_tensor(x, call, is_model=owner is not None)

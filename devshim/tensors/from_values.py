@@ -15,7 +15,7 @@ from devshim.devices.dtypes import DTYPES
 from devshim.errors import ArgumentError, ConversionError, DevshimError, messages
 from devshim.registry import current, registry
 from devshim.tensors import arguments, placing, stacking, value_hints
-from devshim.transfers import decisions, engine, observing
+from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
@@ -75,9 +75,7 @@ def asarray(
         x, copy = _cast(backend, obj, arguments.dtype(backend, dtype), copy)
         if active is not None and active.explain is not None:
             active.explain(backend, "copy" if copy else "place", target)
-        if decisions.stays(backend, x, target, copy):
-            return x
-        return engine.move_observed(active, backend, x, target, False)
+        return engine.place(active, backend, x, target, copy)
     if type(obj) is list or type(obj) is tuple:
         found = stacking.tensors_in(obj, framework=None if owner is None else owner.name)
         if found:

@@ -12,7 +12,7 @@ from devshim.devices import parsing
 from devshim.errors import ArgumentError
 from devshim.registry import current, registry
 from devshim.tensors import arguments, creation, from_values
-from devshim.transfers import decisions, engine
+from devshim.transfers import engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -142,7 +142,7 @@ class _Creation:
         backend = self._backend
         made = x if registry.backend_for(x) is backend else backend.from_dlpack(x)
         where = backend.device_of(made) if device is None else engine.require(backend, parsing.of_argument(device))
-        return made if decisions.stays(backend, made, where, copy) else engine.move(backend, made, where)
+        return made if engine.stays(backend, made, where, copy) else engine.move(backend, made, where)
 
     def frequencies(self, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Return a function of frequencies, such as ``fft.fftfreq``, with a device."""

@@ -20,7 +20,7 @@ from devshim.errors import ArgumentError, ConversionError, UnsupportedError, mes
 from devshim.errors.types import joined
 from devshim.registry import current, registry
 from devshim.tensors import namespace_creation, namespace_info
-from devshim.trees import trees
+from devshim.trees.flatten import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,9 +117,8 @@ _SPACES: dict[str, Namespace] = {}
 
 def _backend_of_tree(x: object) -> Backend:
     """Return the one backend of the tensors in a tree."""
-    objects: list[Any] = []
-    found = dict.fromkeys(backend for _, _, backend in trees.iter_leaves(x, objects=objects))
-    found |= dict.fromkeys(backend for _, _, backend in objects)
+    flat = flatten(x)
+    found = dict.fromkeys([*flat.backends, *(backend for *_, backend in flat.models)])
     if not found:
         raise messages.not_a_tensor(x, "namespace")
     if len(found) > 1:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from devshim.devices import parsing
 from devshim.devices.device import CPU, Device
-from devshim.errors import SimulationError, TracingError
+from devshim.errors import SimulationError, TracingError, messages
 from devshim.placement.placement import Placement
 from devshim.registry import registry
-from devshim.transfers import decisions, engine, explain, observing
+from devshim.transfers import engine, explain, observing
 from devshim.trees import explain as tree_lines
-from devshim.trees import traced, trees
+from devshim.trees import trees
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.parsing import DeviceLike
     from devshim.models.moving import Where
-    from devshim.transfers.observing import Active
 
     T = TypeVar("T")
 
@@ -138,14 +137,12 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     if active is not None and active.explain is not None:
         active.explain(backend, "copy" if copy else "place", target)
     if copy is None:
-        try:  # as `decisions.stays` does, which would cost this call a frame more
+        try:  # `engine.place` asks this, too, but the call would take longer
             if backend.device_of(x) is target:
                 return x
-        except TracingError as error:
-            decisions.refuse_untraceable(backend, error)
-    elif decisions.stays(backend, x, target, copy):
-        return x
-    return _copy(active, backend, x, target, non_blocking)
+        except TracingError:
+            pass  # `engine.place` reports it
+    return engine.place(active, backend, x, target, copy, non_blocking)
 
 
 def copy(x: T, device: DeviceLike) -> T:
@@ -168,30 +165,14 @@ def copy(x: T, device: DeviceLike) -> T:
     active = observing.ACTIVE
     if active is not None and active.explain is not None:
         active.explain(backend, "copy", target)
-    return _copy(active, backend, x, target, False)
-
-
-def _copy(active: Active | None, backend: Backend, x: T, target: Device, non_blocking: bool) -> T:
-    """Copy a tensor, by the adapter's fast path to the host if nothing observes the copy."""
-    copier = backend.fast_paths.host_copy.get(type(x)) if active is None and target.text == "cpu" else None
-    if copier is not None:
-        try:
-            result: T | None = copier(x)
-        except Exception as error:
-            engine.raise_if_full(backend, error, CPU, x)
-            raise
-        if result is not None:
-            return result
-    return engine.move_observed(active, backend, x, target, non_blocking)
+    return engine.place(active, backend, x, target, True)
 
 
 def place_tree(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
-    """Move every tensor of a tree; inside a compiled function, use the plain code that compilers can trace."""
-    if traced.compiling():
-        return traced.place(tree, to, copy, non_blocking)
+    """Move every tensor of a tree."""
     if explain.is_open():
         tree_lines.placing("copy" if copy else "place", tree, trees.everywhere(to))
-    return trees.place_eager(tree, to, copy, non_blocking, call)
+    return trees.place(tree, to, copy, non_blocking, call)
 
 
 def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -244,7 +225,7 @@ def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, cop
 def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool | None) -> tuple[Any, ...]:
     """Return the arguments of `devshim.transfers.engine.make` that copy an array in host memory to a tensor."""
     if copy is not None and type(copy) is not bool:
-        decisions.refuse_flag(copy)
+        raise messages.bad_flag(copy)
     explain.show_call(backend, "from_numpy", target, (array,))
     return engine.from_host(backend, array, target, copy is not False)
 

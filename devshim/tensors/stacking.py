@@ -75,7 +75,7 @@ def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None,
     located = {label: owner.device_of(x) for label, x, owner in found}
     devices = set(located.values())
     if device is None and len(devices) > 1:
-        raise mismatches.mismatch(located, "asarray", {label: owner.name for label, _, owner in found})
+        raise mismatches.mismatch("asarray", *[(label, located[label], owner.name) for label, _, owner in found])
     target = devices.pop() if device is None else engine.require(backend, parsing.of_argument(device))
     stack = _Stack(backend, next(iter(devices)) if len(devices) == 1 else target, dtype, found)
     explain.show_call(backend, "stack", target)

@@ -10,16 +10,53 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from itertools import repeat
+from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from devshim.devices.device import CPU
 from devshim.errors import DevshimError
-from devshim.transfers import decisions, engine
+from devshim.registry import tracing
+from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
+    from devshim.transfers.observing import Active
+
+__all__ = ["TransferBatch", "move_many", "place_leaves"]
+
+
+def place_leaves(
+    leaves: Sequence[tuple[int, Any, Tensor, Backend]],
+    targets: Sequence[Device],
+    copy: bool | None,
+    non_blocking: bool,
+    name: Callable[[Any], str],
+) -> dict[int, Tensor]:
+    """Return the copies of those tensors of a tree that are not where they should be, by number.
+
+    Args:
+        leaves: The number, the place in the tree, the tensor and its backend.
+        targets: The device of each.
+        copy: As for `devshim.place`.
+        non_blocking: As for `devshim.place`.
+        name: Returns the name of a tensor, for an error, from its place.
+    """
+    going = TransferBatch(name)
+    compiled: dict[int, Tensor] = {}
+    is_compiling = tracing.compiler() is not None  # nothing is copied now, so there is nothing to do in one call
+    for (number, place, x, backend), target in zip(leaves, targets, strict=True):
+        if engine.stays(backend, x, target, copy):
+            continue
+        if is_compiling:
+            compiled[number] = engine.move(backend, x, target, non_blocking)
+        else:
+            going.add(number, backend, x, target, place)
+    return compiled if is_compiling else going.copy(non_blocking)
 
 
 class _Group(NamedTuple):
@@ -36,7 +73,7 @@ class _Group(NamedTuple):
 
     def move(self, non_blocking: bool, under_way: list[int]) -> Sequence[Tensor]:
         """Copy the tensors in one call."""
-        return engine.move_many(self.backend, self.xs, self.target, non_blocking, under_way)
+        return move_many(self.backend, self.xs, self.target, non_blocking, under_way)
 
 
 class TransferBatch:
@@ -66,16 +103,11 @@ class TransferBatch:
         group.xs.append(x)
         group.places.append(place)
 
-    def add_all(self, backend: Backend, xs: dict[int, Tensor], target: Device) -> None:
-        """Add tensors of one framework, each under its id; each tensor is its own place."""
-        tensors = list(xs.values())
-        self._groups[id(backend), target] = _Group(backend, target, list(xs), tensors, tensors)
-
     def copy(self, non_blocking: bool = False) -> dict[Any, Tensor]:
         """Move all tensors, and return the results by their keys."""
         for group in self._groups.values():  # report a missing device before anything is copied
             try:
-                decisions.reach(group.backend, group.target, group.xs)
+                engine.reach(group.backend, group.target, group.xs)
             except DevshimError as error:
                 if self._blames or group.backend.has_plain_arrays:
                     error.add_leaf(self._name(group.places[0]))
@@ -98,4 +130,120 @@ class TransferBatch:
         return " or ".join([*names, *(["another"] if len(under_way) > 4 else [])])
 
 
-__all__ = ["TransferBatch"]
+# ---------------------------------------------------------------------- one group
+def move_many(
+    backend: Backend,
+    xs: Sequence[Tensor],
+    target: Device,
+    non_blocking: bool = False,
+    under_way: list[int] | None = None,
+) -> Sequence[Tensor]:
+    """Copy many tensors to a device at once, each checked on arrival; a ledger records each source separately.
+
+    Args:
+        backend: The backend of the tensors.
+        xs: The tensors.
+        target: The device to copy to.
+        non_blocking: As for `move`.
+        under_way: If given, receives the indices of the tensors one of which failed, if a copy fails.
+    """
+    active = observing.ACTIVE
+    engine.require_observed(active, backend, target)
+    recording, record = None, None if active is None else active.record
+    if record is not None and xs and all(engine.sources_now(backend, x) for x in xs):
+        sources = {backend.device_of(x): None for x in xs}
+        if len(sources) > 1:
+            return _by_source(backend, xs, list(sources), target, non_blocking, under_way)
+        recording = record(backend, next(iter(sources)), target, sum(backend.nbytes(x) for x in xs), len(xs))
+    with recording or nullcontext():
+        return _move_many(active, backend, xs, target, non_blocking, under_way)
+
+
+def _move_many(
+    active: Active | None,
+    backend: Backend,
+    xs: Sequence[Tensor],
+    target: Device,
+    non_blocking: bool,
+    under_way: list[int] | None,
+) -> Sequence[Tensor]:
+    """Copy many tensors as `move_many` does, without recording them."""
+    announced = _Announced(active, backend, xs, target)
+    arrived: list[Tensor] = []
+    try:
+        _receive(backend, announced, target, non_blocking, arrived)
+    except BaseException as error:
+        # Those that were taken and had not arrived; if all arrived, the last one, which was on the wrong device.
+        failed = list(range(announced.taken))[len(arrived) :] or [max(announced.taken - 1, 0)]
+        arrived.clear()  # the traceback would keep them and their memory alive
+        if under_way is not None:
+            under_way[:] = failed
+        if isinstance(error, Exception):
+            engine.raise_full(backend, error, target, sum(backend.nbytes(xs[i]) for i in failed))
+        raise
+    return arrived
+
+
+class _Announced:
+    """A sequence of tensors that counts how many were taken; a simulated fault is raised when its tensor is taken."""
+
+    def __init__(self, active: Active | None, backend: Backend, xs: Sequence[Tensor], target: Device) -> None:
+        self._active, self._backend, self._xs, self._target = active, backend, xs, target
+        self.taken = 0
+
+    def __len__(self) -> int:
+        return len(self._xs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._xs[index]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for i, x in enumerate(self._xs):
+            if i == self.taken:  # the first time
+                self.taken += 1
+                if self._active is not None and engine.sources_now(self._backend, x):
+                    engine.fault(self._active, self._backend, x, self._target)
+            yield x
+
+
+def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arrived: list[Tensor]) -> None:
+    """Copy all, and check where each has arrived; one on another device counts as the one that failed."""
+    arrived.extend(backend.copy_many(xs, target, non_blocking))  # keeps those that arrived before one that fails
+    if target is CPU and _are_hosted(backend, arrived):
+        return
+    for i, result in enumerate(arrived):
+        if backend.device_of(result) is not target:
+            del arrived[i:]
+            xs.taken = i + 1
+            engine.raise_misplaced(backend, target, result)
+
+
+def _by_source(
+    backend: Backend,
+    xs: Sequence[Tensor],
+    sources: list[Device],
+    target: Device,
+    non_blocking: bool,
+    under_way: list[int] | None,
+) -> Sequence[Tensor]:
+    moved: list[Tensor] = list(xs)
+    for source in sources:
+        at = [i for i, x in enumerate(xs) if backend.device_of(x) is source]
+        failed: list[int] = []
+        try:
+            results = move_many(backend, [xs[i] for i in at], target, non_blocking, failed)
+        except BaseException:
+            moved.clear()
+            if under_way is not None:
+                under_way[:] = [at[i] for i in failed]
+            raise
+        for i, result in zip(at, results, strict=True):
+            moved[i] = result
+    return moved
+
+
+def _are_hosted(backend: Backend, xs: Sequence[Tensor]) -> bool:
+    """Return True if a fast check shows that all tensors are in host memory."""
+    return bool(backend.fast_paths.host_flag) and not any(
+        map(is_not, map(attrgetter(backend.fast_paths.host_flag), xs), repeat(True))
+    )

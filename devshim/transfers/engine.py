@@ -10,9 +10,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from itertools import repeat
-from operator import attrgetter, is_not
+from contextlib import AbstractContextManager, ExitStack
 
 from devshim.devices.device import CPU, Device
 from devshim.errors import DevshimError, TracingError, messages
@@ -21,7 +19,7 @@ from devshim.transfers import observing
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, TypeVar
 
     import numpy as np
@@ -32,21 +30,77 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-def require(backend: Backend, device: Device) -> Device:
-    """Return the device if the backend has it, or raise `DeviceNotFoundError`."""
-    _require(observing.ACTIVE, backend, device)
+# ---------------------------------------------------------------------- decisions
+def stays(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> bool:
+    """Return True if ``x`` itself is the result of a placement."""
+    if copy is True:
+        return False
+    if copy is not None and copy is not False:
+        backend.raise_error(messages.bad_flag, (copy,))
+    try:
+        if backend.device_of(x) is target:
+            return True
+    except TracingError as error:
+        if "trace_place" in backend.gaps or "trace_device_of" not in backend.gaps:
+            instead = "place the arguments before the compiled function is called, or its results after"
+            backend.raise_error(messages.tracing, (backend, "place", instead), error)
+        if copy is None:
+            return False  # the framework moves a tensor of unknown device (tf.function)
+        raise
+    if copy is False:
+        reach(backend, target, (x,))
+        backend.raise_error(messages.copy_needed, (backend.device_of(x), target))
+    return False
+
+
+def reach(backend: Backend, device: Device, xs: Sequence[Tensor]) -> Device:
+    """Return a device to which tensors of a backend may be copied, or raise `DeviceNotFoundError`."""
+    require(backend, device)
+    if backend.has_plain_arrays and device is not CPU and any(backend.device_of(x) is CPU for x in xs):
+        missing_devices.refuse_plain_array(backend, device)
     return device
 
 
-def _require(active: Active | None, backend: Backend, device: Device) -> None:
-    if device is not CPU and device.index >= backend.count(device.kind):
-        if backend.traces_bytecode and backend.compiling():
-            from devshim.registry import traced_errors
+def require(backend: Backend, device: Device) -> Device:
+    """Return the device if the backend has it, or raise `DeviceNotFoundError`."""
+    require_observed(observing.ACTIVE, backend, device)
+    return device
 
-            traced_errors.not_found(backend.name, device.text)
-        raise missing_devices.not_found(backend, device)
+
+def require_observed(active: Active | None, backend: Backend, device: Device) -> None:
+    """Check a device as `require` does, for a caller that has read `observing.ACTIVE` already."""
+    if device is not CPU and device.index >= backend.count(device.kind):
+        backend.raise_error(missing_devices.not_found, (backend, device))
     if active is not None and active.fault is not None:
         active.fault(backend, None, device, "a call that names it")
+
+
+# ---------------------------------------------------------------------- one tensor
+def place(
+    active: Active | None, backend: Backend, x: T, target: Device, copy: bool | None, non_blocking: bool = False
+) -> T:
+    """Return a tensor itself, or a copy of it, on a device; by the fast path to the host if nothing observes the copy.
+
+    Args:
+        active: `devshim.transfers.observing.ACTIVE`, which the caller has read.
+        backend: The tensor's backend.
+        x: The tensor.
+        target: The device.
+        copy: As for `devshim.place`.
+        non_blocking: As for `devshim.place`.
+    """
+    if stays(backend, x, target, copy):
+        return x
+    copier = backend.fast_paths.host_copy.get(type(x)) if active is None and target.text == "cpu" else None
+    if copier is not None:
+        try:
+            result: T | None = copier(x)
+        except Exception as error:
+            raise_full(backend, error, CPU, backend.nbytes(x))
+            raise
+        if result is not None:
+            return result
+    return move_observed(active, backend, x, target, non_blocking)
 
 
 def move(backend: Backend, x: T, target: Device, non_blocking: bool = False) -> T:
@@ -57,15 +111,16 @@ def move(backend: Backend, x: T, target: Device, non_blocking: bool = False) -> 
 def move_observed(active: Active | None, backend: Backend, x: T, target: Device, non_blocking: bool) -> T:
     """Copy one tensor as `move` does, for a caller that has read `observing.ACTIVE` already."""
     if target is not CPU or active is not None:  # a copy to the host that nothing observes needs no check
-        _require(active, backend, target)
-    if active is not None and _is_copied_now(backend, x):
-        with _recording(active, backend, x, target):
-            _fault(active, backend, x, target)
+        require_observed(active, backend, target)
+    sources = () if active is None else sources_now(backend, x)
+    if active is not None and sources:
+        with _recording(active, backend, sources, target):
+            fault(active, backend, x, target)
             return move_observed(None, backend, x, target, non_blocking)
     try:
         result: T = backend.copy_to(x, target, non_blocking)
     except Exception as error:
-        raise_if_full(backend, error, target, x)
+        raise_full(backend, error, target, backend.nbytes(x))
         raise
     if target is CPU and backend.fast_paths.host_flag and getattr(result, backend.fast_paths.host_flag) is True:
         return result
@@ -74,151 +129,37 @@ def move_observed(active: Active | None, backend: Backend, x: T, target: Device,
     return result
 
 
-def _is_copied_now(backend: Backend, x: Tensor) -> bool:
-    """Return True if this call makes a copy; in a compiled function, the framework makes it each time that runs."""
+def sources_now(backend: Backend, x: Tensor) -> Sequence[tuple[Device, int]]:
+    """Return each device that a copy of a tensor reads from, with the bytes.
+
+    Returns nothing in a compiled function: this call makes no copy, and the framework makes one each time that runs.
+    """
     if backend.compiling():
-        return False
+        return ()
     try:
-        backend.sources(x)
+        return backend.sources(x)
     except TracingError:
-        return False
-    return True
+        return ()
 
 
-def _recording(active: Active, backend: Backend, x: Tensor, target: Device) -> AbstractContextManager[object]:
+def _recording(
+    active: Active, backend: Backend, sources: Sequence[tuple[Device, int]], target: Device
+) -> AbstractContextManager[object]:
     """Return the observers' context for the copy of a tensor: one context for each device that the bytes come from."""
     record, entered = active.record, ExitStack()
-    sources = () if record is None else backend.sources(x)
-    for each in [record and record(backend, source, target, nbytes, 1) for source, nbytes in sources]:
+    for each in [record(backend, source, target, nbytes, 1) for source, nbytes in sources] if record else ():
         if each is not None:
             entered.enter_context(each)
     return entered
 
 
-def _fault(active: Active, backend: Backend, x: Tensor, target: Device) -> None:
+def fault(active: Active, backend: Backend, x: Tensor, target: Device) -> None:
     """Trigger a simulated fault of the copy of a tensor."""
     if active.fault is not None:
         active.fault(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
 
 
-def move_many(
-    backend: Backend,
-    xs: Sequence[Tensor],
-    target: Device,
-    non_blocking: bool = False,
-    under_way: list[int] | None = None,
-) -> Sequence[Tensor]:
-    """Copy many tensors to a device at once, each checked on arrival; a ledger records each source separately.
-
-    Args:
-        backend: The backend of the tensors.
-        xs: The tensors.
-        target: The device to copy to.
-        non_blocking: As for `move`.
-        under_way: If given, receives the indices of the tensors one of which failed, if a copy fails.
-    """
-    active = observing.ACTIVE
-    _require(active, backend, target)
-    recording, record = None, None if active is None else active.record
-    if record is not None and xs and all(_is_copied_now(backend, x) for x in xs):
-        sources = {backend.device_of(x): None for x in xs}
-        if len(sources) > 1:
-            return _by_source(backend, xs, list(sources), target, non_blocking, under_way)
-        recording = record(backend, next(iter(sources)), target, sum(backend.nbytes(x) for x in xs), len(xs))
-    with recording or nullcontext():
-        return _move_many(active, backend, xs, target, non_blocking, under_way)
-
-
-def _move_many(
-    active: Active | None,
-    backend: Backend,
-    xs: Sequence[Tensor],
-    target: Device,
-    non_blocking: bool,
-    under_way: list[int] | None,
-) -> Sequence[Tensor]:
-    """Copy many tensors as `move_many` does, without recording them."""
-    announced = _Announced(active, backend, xs, target)
-    arrived: list[Tensor] = []
-    try:
-        _receive(backend, announced, target, non_blocking, arrived)
-    except BaseException as error:
-        # Those that were taken and had not arrived; if all arrived, the last one, which was on the wrong device.
-        failed = list(range(announced.taken))[len(arrived) :] or [max(announced.taken - 1, 0)]
-        arrived.clear()  # the traceback would keep them and their memory alive
-        if under_way is not None:
-            under_way[:] = failed
-        if isinstance(error, Exception):
-            raise_full(backend, error, target, sum(backend.nbytes(xs[i]) for i in failed))
-        raise
-    return arrived
-
-
-class _Announced:
-    """A sequence of tensors that counts how many were taken; a simulated fault is raised when its tensor is taken."""
-
-    def __init__(self, active: Active | None, backend: Backend, xs: Sequence[Tensor], target: Device) -> None:
-        self._active, self._backend, self._xs, self._target = active, backend, xs, target
-        self.taken = 0
-
-    def __len__(self) -> int:
-        return len(self._xs)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._xs[index]
-
-    def __iter__(self) -> Iterator[Tensor]:
-        for i, x in enumerate(self._xs):
-            if i == self.taken:  # the first time
-                self.taken += 1
-                if self._active is not None and _is_copied_now(self._backend, x):
-                    _fault(self._active, self._backend, x, self._target)
-            yield x
-
-
-def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arrived: list[Tensor]) -> None:
-    """Copy all, and check where each has arrived; one on another device counts as the one that failed."""
-    arrived.extend(backend.copy_many(xs, target, non_blocking))  # keeps those that arrived before one that fails
-    if target is CPU and are_hosted(backend, arrived):
-        return
-    for i, result in enumerate(arrived):
-        if backend.device_of(result) is not target:
-            del arrived[i:]
-            xs.taken = i + 1
-            raise_misplaced(backend, target, result)
-
-
-def are_hosted(backend: Backend, xs: Sequence[Tensor]) -> bool:
-    """Return True if a fast check shows that all tensors are in host memory."""
-    return bool(backend.fast_paths.host_flag) and not any(
-        map(is_not, map(attrgetter(backend.fast_paths.host_flag), xs), repeat(True))
-    )
-
-
-def _by_source(
-    backend: Backend,
-    xs: Sequence[Tensor],
-    sources: list[Device],
-    target: Device,
-    non_blocking: bool,
-    under_way: list[int] | None,
-) -> Sequence[Tensor]:
-    moved: list[Tensor] = list(xs)
-    for source in sources:
-        at = [i for i, x in enumerate(xs) if backend.device_of(x) is source]
-        failed: list[int] = []
-        try:
-            results = move_many(backend, [xs[i] for i in at], target, non_blocking, failed)
-        except BaseException:
-            moved.clear()
-            if under_way is not None:
-                under_way[:] = [at[i] for i in failed]
-            raise
-        for i, result in zip(at, results, strict=True):
-            moved[i] = result
-    return moved
-
-
+# ---------------------------------------------------------------------- new tensors
 def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
     """Copy a tensor's values into NumPy memory, or with ``copy=False`` make an array over the tensor's memory."""
     if backend.compiling():
@@ -230,15 +171,16 @@ def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
     active = observing.ACTIVE
     if active is None:
         return backend.to_numpy(x, copy)
-    _fault(active, backend, x, CPU)
-    with _recording(active, backend, x, CPU) if copy else nullcontext():
+    fault(active, backend, x, CPU)
+    sources = backend.sources(x) if copy and active.record is not None else ()
+    with _recording(active, backend, sources, CPU):
         return backend.to_numpy(x, copy)
 
 
 def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -> tuple[Any, ...]:
     """Return the arguments with which `make` copies NumPy memory into a tensor, or shares it (``copy=False``)."""
     active = observing.ACTIVE
-    _require(active, backend, target)
+    require_observed(active, backend, target)
     if not copy:
         from devshim.transfers import alignment
 
@@ -270,7 +212,7 @@ def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[...
 
 def raise_misplaced(backend: Backend, asked: Device, result: Tensor) -> None:
     """Raise `PlacementError` for a result that is not on the requested device."""
-    raise messages.misplaced(backend, asked, backend.device_of(result))
+    backend.raise_error(messages.misplaced, (backend, asked, backend.device_of(result)))
 
 
 def _asked(backend: Backend, args: tuple[object, ...]) -> int | None:
@@ -281,11 +223,6 @@ def _asked(backend: Backend, args: tuple[object, ...]) -> int | None:
     return None if shape is None else prod(shape) * backend.nbytes(backend.zeros((1,), args[-2], CPU))
 
 
-def raise_if_full(backend: Backend, error: Exception, device: Device, x: Tensor) -> None:
-    """Raise devshim's error for a full device, if that is why the copy of a tensor failed."""
-    raise_full(backend, error, device, backend.nbytes(x))
-
-
 def raise_full(backend: Backend, error: Exception, device: Device, nbytes: int | None) -> None:
     """Raise devshim's error for a full device or one that cannot start; an error of devshim already says it."""
     from devshim.registry import unstarted
@@ -293,5 +230,5 @@ def raise_full(backend: Backend, error: Exception, device: Device, nbytes: int |
     if isinstance(error, DevshimError):
         return
     if backend.is_out_of_memory(error):
-        raise messages.out_of_memory(backend, device, nbytes) from error
+        backend.raise_error(messages.out_of_memory, (backend, device, nbytes), error)
     unstarted.raise_unstarted(backend, error, device)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import ArgumentError
 from devshim.transfers import explain
-from devshim.trees import key_paths, trees
+from devshim.trees import key_paths
+from devshim.trees.flatten import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,13 +35,12 @@ def placing(call: str, tree: Any, where: Where) -> None:
         tree: A tree of tensors, models and optimizers.
         where: The device of a leaf, as for `devshim.models.moving.ModelMove`.
     """
-    objects: list[Any] = []
-    found = list(trees.iter_leaves(tree, None, objects))
-    for cell, x, backend in found[:LINES]:
+    flat = flatten(tree)
+    for _, cell, x, backend in flat.leaves[:LINES]:
         device = where(key_paths.path_text(cell), "", not backend.shape(x))
         explain.show_call(backend, call, device, x=_named("x", cell))
-    _show_rest(len(found), "tensors")
-    for cell, obj, backend in objects:
+    _show_rest(len(flat.leaves), "tensors")
+    for _, cell, obj, backend in flat.models:
         _place_object(call, key_paths.path_text(cell), cell, obj, backend, where)
 
 
@@ -84,12 +84,11 @@ def about(call: str, tree: Any, device: Device | None = None, **names: str) -> N
 
     A model's line is that of ``call`` followed by ``_model``, an optimizer's by ``_optimizer``, if the backend has one.
     """
-    objects: list[Any] = []
-    found = list(trees.iter_leaves(tree, None, objects))
-    for cell, _, backend in found[:LINES]:
+    flat = flatten(tree)
+    for _, cell, _, backend in flat.leaves[:LINES]:
         explain.show_call(backend, call, device, **{"x": _named("x", cell), **names})
-    _show_rest(len(found), "tensors")
-    for cell, obj, backend in objects:
+    _show_rest(len(flat.leaves), "tensors")
+    for _, cell, obj, backend in flat.models:
         kind = _kind(backend.leaves(obj))
         name = f"{call}_{kind}" if f"{call}_{kind}" in backend.snippets else call
         explain.show_call(backend, name, device, **{"x": _named(kind, cell), **names})
@@ -97,15 +96,15 @@ def about(call: str, tree: Any, device: Device | None = None, **names: str) -> N
 
 def filing(call: str, tree: Any, path: Any, device: Device | None = None) -> None:
     """Show the lines for `save` or `load` of a tree: one for its tensors together, and one for each model."""
-    objects: list[Any] = []
+    flat = flatten(tree)
     first: dict[Backend, Device] = {}
-    for _, x, backend in trees.iter_leaves(tree, None, objects):
+    for *_, x, backend in flat.leaves:
         if backend not in first:
             first[backend] = device if device is not None else backend.device_of(x)
     named = {"path": repr(str(path))}
     for backend, target in first.items():
         explain.show_call(backend, call, target, **{"x": "tensors", **named})
-    for cell, obj, backend in objects:
+    for _, cell, obj, backend in flat.models:
         kind = _kind(backend.leaves(obj))
         explain.show_call(backend, f"{call}_{kind}", None, **{"x": _named(kind, cell), **named})
 

@@ -3,7 +3,7 @@
 Requirements this module answers:
 
 * Trees of different structure are refused before anything is done: the message gives the key path and the tree.
-* Containers are those of `devshim.trees.trees`, rebuilt as in the first tree; depth is unlimited.
+* Containers are those of `devshim.trees.containers`, rebuilt as in the first tree; depth is unlimited.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from devshim.errors import ArgumentError, DevshimError
 from devshim.errors.formatting import article, described, show, type_name
 from devshim.registry import registry
-from devshim.trees import trees as trees_module
 from devshim.trees.containers import children
+from devshim.trees.flatten import model_backend
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def is_leaf(node: Any) -> bool:
     """Return True for a tensor, a model or optimizer, or a plain value; other leaves have no children either."""
     if type(node) in registry.LEAF_TYPES or registry.backend_for(node) is not None:
         return True
-    return trees_module.model_backend(node) is not None
+    return model_backend(node) is not None
 
 
 def _aligned(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unlike: Unlike) -> list[Any]:

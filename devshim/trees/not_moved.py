@@ -20,14 +20,17 @@ from typing import TYPE_CHECKING, Any
 from devshim.errors import NotATensorError
 from devshim.errors.formatting import show, type_name
 from devshim.registry import registry as registry_module
+from devshim.registry import tracing
 from devshim.trees import key_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from devshim.devices.device import Device
+    from devshim.trees.flatten import Flattened
     from devshim.trees.key_paths import Cell
 
-__all__ = ["NotMovedWarning", "refuse", "warn"]
+__all__ = ["NotMovedWarning", "check", "refuse"]
 
 _CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 """Objects that are not inspected: their contents are not data of the tree."""
@@ -40,7 +43,25 @@ class NotMovedWarning(UserWarning):
     """A warning: an object in a tree holds tensors that did not move, because devshim does not know its class."""
 
 
-def warn(call: str, others: Iterable[tuple[Cell, Any]]) -> None:
+def check(call: str, flat: Flattened, device: Device | None = None) -> None:
+    """Refuse a tree that is only an object of another kind; warn about such objects in a tree.
+
+    None is an empty tree, so that optional values can be placed as they are.
+
+    Raises:
+        NotATensorError: The object is all that was given.
+    """
+    compiler = tracing.compiler()
+    if flat.tree is None or flat.leaves or flat.models or flat.containers:
+        if compiler is None:  # otherwise the warning would come once, while the function is compiled
+            _warn_of(call, flat.others)
+    elif compiler is None:
+        raise refuse(call, flat.tree, device)
+    else:
+        compiler.raise_error(_refuse_class, (call, type(flat.tree).__name__))
+
+
+def _warn_of(call: str, others: Iterable[tuple[Cell, Any]]) -> None:
     """Warn about each object among the leaves of a tree that holds tensors, once for each type."""
     for cell, leaf in others:
         cls = type(leaf)
@@ -79,6 +100,14 @@ def refuse(call: str, x: object, device: object = None) -> NotATensorError:
     return NotATensorError(
         f"ds.{call} takes a tensor, a tree of tensors, a model or an optimizer, and was given {what}: {found}",
         _instead(call, x, "device" if device is None else repr(str(device))),
+    )
+
+
+def _refuse_class(call: str, name: str) -> NotATensorError:
+    """Return the error of `refuse` for a call in a compiled function, which knows the name of the object's class."""
+    return NotATensorError(
+        f"ds.{call} takes a tensor, a tree of tensors, a model or an optimizer, and was given an object of type {name}",
+        "pass a tensor, or a dict or list of them; ds.asarray(x) makes one of a number",
     )
 
 

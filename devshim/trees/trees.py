@@ -1,166 +1,95 @@
-"""Trees: find the tensors in nested containers, and rebuild the containers around the moved ones.
+"""Trees: move the tensors in nested containers, and rebuild the containers around them.
 
 Requirements this module answers:
 
-* Containers are those of `devshim.trees.containers`.
-* Nothing is left half-moved: all tensors are found first, then moved, then the containers are rebuilt. The given tree
-  is never changed.
-* A container in which nothing moved stays the same object. A tensor or container that occurs in two places is moved
-  once, and occurs in both again.
-* Order is kept: a dict's keys stay in their insertion order.
+* A training loop places every batch, and most batches are on the target already. So a plain tree is first checked
+  without recording paths or how to rebuild it, which is half the cost (`all_on_target`).
+* Nothing is left half-moved: all tensors are found first, then moved, then the containers are rebuilt.
+* What is not in a tensor, a model or a container that devshim knows is refused, or reported by a warning.
+* The same code serves compiled functions; see `devshim.trees.flatten` and `devshim.registry.tracing`.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from collections import OrderedDict, defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from devshim.contract import capabilities
-from devshim.devices.device import Device
-from devshim.errors import ArgumentError
-from devshim.registry import registry
-from devshim.transfers import batch, decisions, observing
+from devshim.devices.device import CPU, Device
+from devshim.errors import DevshimError
+from devshim.registry import registry, tracing
+from devshim.transfers import batch, observing
 from devshim.trees import not_moved
-from devshim.trees.containers import children
-from devshim.trees.fast_check import all_on_target, moving
-from devshim.trees.key_paths import brackets, key_path, path_text
+from devshim.trees.flatten import flatten
+from devshim.trees.key_paths import brackets, path_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
-    from devshim.contract.backend import Backend, Tensor
+    from devshim.contract.backend import Tensor
     from devshim.models.moving import Where
-    from devshim.trees.containers import Flat
-    from devshim.trees.key_paths import Cell, Path
-
+    from devshim.trees.flatten import Flattened
 
 T = TypeVar("T")
 
-OUTSIDE = "place models and optimizers before the compiled function is called"
+_PLAIN = frozenset({dict, list, tuple, OrderedDict, defaultdict})
+"""The containers whose children are what Python says they are; a pytree registry may see other ones in other types."""
 
 
-def iter_leaves(
-    tree: Any,
-    done: list[tuple[Any, Flat]] | None = None,
-    objects: list[tuple[Cell, Any, Backend]] | None = None,
-    others: list[tuple[Cell, Any]] | None = None,
-) -> Iterator[tuple[Cell, Tensor, Backend]]:
-    """Yield every tensor of a tree with its cell and its backend; skip other leaves.
+def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
+    """Move every tensor of a tree: `devshim.place` of anything but a single tensor.
 
-    Args:
-        tree: Anything.
-        done: Receives every container with its children, each after the containers in it.
-        objects: Receives the models and optimizers with their cells; without it, the tensors in them are yielded.
-        others: Receives all other objects with their cells, except numbers, text and None.
-
-    Raises:
-        ArgumentError: The tree contains itself.
-        UnsupportedError: A leaf is a model or optimizer, and its backend declares that it cannot move those.
-
-    A container that occurs in several places is visited once. Depth is unlimited, because no recursion is used.
+    All tensors are found first, then moved together, and then the containers are rebuilt.
     """
-    above: set[int] = set()
-    seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is reused
-    stack: list[tuple[Any, Flat, Cell | None, Iterator[tuple[object, Any]]]] = []
-    stack.append((None, ([], [], list), None, iter([(None, tree)])))
-    while stack:
-        node, flat, cell, items = stack[-1]
-        for key, child in items:
-            if type(child) in registry.LEAF_TYPES:
-                continue
-            backend = registry.backend_for(child)
-            if backend is not None:
-                yield (cell, key), child, backend
-            elif id(child) in above:
-                raise ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
-            elif id(child) not in seen:
-                seen[id(child)] = child
-                owner = model_backend(child)
-                if owner is not None:
-                    if objects is None:
-                        for leaf in owner.leaves(child):
-                            yield ((cell, key), leaf.path), leaf.read(), owner
-                    else:
-                        objects.append(((cell, key), child, owner))
-                    continue
-                below = children(child)
-                if below is not None:
-                    above.add(id(child))
-                    stack.append((child, below, (cell, key), zip(below[0], below[1], strict=True)))
-                    break
-                if others is not None:
-                    others.append(((cell, key), child))
-        else:
-            stack.pop()
-            above.discard(id(node))
-            if done is not None and stack:
-                done.append((node, flat))
-
-
-def model_backend(node: Any) -> Backend | None:
-    """Return the backend of a model or optimizer, or None for anything else."""
-    if isinstance(node, (dict, list, tuple)):
-        return None
-    owner = registry.backend_of_type(type(node))
-    if owner is None or not owner.is_model(type(node)):
-        return None
-    if "models" in owner.gaps:
-        raise capabilities.unsupported(owner, "models")
-    return owner
-
-
-def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
-    """Yield every tensor of a tree with its path and its backend, like `iter_leaves`."""
-    for cell, x, backend in iter_leaves(tree):
-        yield key_path(cell), x, backend
-
-
-def place_eager(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
-    """Move every tensor of a tree, outside compiled functions: `devshim.place` of anything but a single tensor."""
-    plain = None
+    one = to if isinstance(to, Device) else None
+    if one is not None and (copy is None or copy is False) and tracing.compiler() is None and all_on_target(tree, one):
+        return tree
+    flat = flatten(tree)
+    not_moved.check(call, flat, one)
     if isinstance(to, Device):
-        there = all_on_target(tree, to) if copy is None or copy is False else False
-        if there:
-            return tree
-        plain = None if there is None else moving(tree, to, copy)
-    if plain is not None:
-        return _place_plain(tree, plain, to, non_blocking)
-    done: list[tuple[Any, Flat]] = []
-    objects: list[tuple[Cell, Any, Backend]] = []
-    others: list[tuple[Cell, Any]] = []
-    going = batch.TransferBatch(brackets)
-    one: Device | None = to if isinstance(to, Device) else None
-    where = everywhere(to)
-    x = None
-    for cell, x, backend in iter_leaves(tree, done, objects, others):
-        target = one or where(path_text(cell), "", not backend.shape(x))
-        if not decisions.stays(backend, x, target, copy):
-            going.add(id(x), backend, x, target, cell)
-    if others or (x is None and not done):
-        look_at_others(call, tree, bool(done or objects or x is not None), others, one)
+        targets = [to] * len(flat.leaves)
+    else:
+        targets = [to(path_text(cell), "", not backend.shape(x)) for _, cell, x, backend in flat.leaves]
     new: dict[int, Any] = {}
-    with _moved_with(objects, where, copy) as clones:
-        new.update(clones)
-        new.update(going.copy(non_blocking))
-    return rebuild(tree, done, new)
+    move_models = _prepare_models(flat, everywhere(to), copy, new) if flat.models else None
+    new.update(batch.place_leaves(flat.leaves, targets, copy, non_blocking, brackets))
+    if move_models is not None:
+        move_models()
+    placed: T = flat.rebuild(new)
+    return placed
 
 
-def _place_plain(tree: T, plain: Any, to: Any, non_blocking: bool) -> T:
-    """Move the tensors of a plain tree (`devshim.trees.fast_check.moving`), and rebuild it."""
-    nodes, found = plain
-    going = batch.TransferBatch(partial(_brackets_of, tree))
-    for backend, xs in found.items():
-        going.add_all(backend, xs, to)
-    new = going.copy(non_blocking)
-    done = [(node, flat) for node in reversed(nodes) if (flat := children(node)) is not None]
-    return rebuild(tree, done, new)
+def all_on_target(tree: Any, target: Device) -> bool:
+    """Return True if every tensor of a plain tree is on a device already.
 
-
-def _brackets_of(tree: Any, x: Tensor) -> str:
-    """Return the keys that lead to a tensor of a tree, as Python writes them."""
-    return next((brackets(cell) for cell, each, _ in iter_leaves(tree) if each is x), "")
+    Returns False if that is not so or only the slow path can tell, for which there are few cases: tensors that cannot
+    be located, models, other containers, and a container that occurs in the tree twice (perhaps a cycle).
+    """
+    if type(tree) not in _PLAIN:
+        return False
+    tensors, atoms, on_host = registry.TENSORS, registry.LEAF_TYPES, target is CPU
+    seen = {id(tree)}
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        for child in tuple(node if isinstance(node, (list, tuple)) else node.values()):
+            cls = type(child)
+            backend = tensors.get(cls)
+            if backend is not None:
+                if on_host and backend.fast_paths.host_flag and getattr(child, backend.fast_paths.host_flag) is True:
+                    continue
+                try:
+                    if backend.device_of(child) is not target:
+                        return False
+                except DevshimError:
+                    return False
+            elif cls in _PLAIN and id(child) not in seen:
+                seen.add(id(child))
+                stack.append(child)
+            elif cls not in atoms:
+                return False
+    return True
 
 
 def everywhere(to: Device | Where) -> Where:
@@ -168,61 +97,36 @@ def everywhere(to: Device | Where) -> Where:
     return (lambda *_: to) if isinstance(to, Device) else to
 
 
-def look_at_others(
-    call: str, tree: Any, is_tree: bool, others: list[tuple[Cell, Any]], device: Device | None = None
-) -> None:
-    """Refuse an object that is not a tensor, model or container; warn about such objects in a tree.
+def _prepare_models(flat: Flattened, where: Where, copy: bool | None, new: dict[int, Any]) -> Callable[[], None]:
+    """Copy what moves of the models and optimizers of a tree, and return a function that replaces all of it.
 
-    None is an empty tree, so that optional values can be placed as they are.
-
-    Raises:
-        NotATensorError: The object is all that was given.
+    Args:
+        flat: The tree.
+        where: The device of a leaf.
+        copy: As for `devshim.place`; True: clones are moved instead.
+        new: Receives the clones.
     """
-    if is_tree or tree is None:
-        if others:
-            not_moved.warn(call, others)
-        return
-    raise not_moved.refuse(call, tree, device)
-
-
-def rebuild(tree: T, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> T:
-    """Return the tree with the new objects in it; the same object if it contains none of them."""
-    for node, (_, old, rebuild) in done if new else ():
-        for child in old:  # a plain loop, no `is`: torch.compile traces a generator only once and cannot compare tuples
-            if id(child) in new:
-                new[id(node)] = rebuild([new.get(id(each), each) for each in old])
-                break
-    found: T = new.get(id(tree), tree)
-    return found
-
-
-@contextmanager
-def _moved_with(objects: list[tuple[Cell, Any, Backend]], where: Where, copy: bool | None) -> Iterator[dict[int, Any]]:
-    """Move the models and optimizers of a tree, or clones of them, together with what the block moves: all or none."""
-    clones: dict[int, Any] = {}
-    if not objects:
-        yield clones
-        return
     from devshim.models import moving
-    from devshim.registry import tracing
 
-    tracing.refuse("place", OUTSIDE)
+    tracing.refuse("place", "place models and optimizers before the compiled function is called")
     begun = time.perf_counter()
-    if copy:
-        for backend in dict.fromkeys(backend for _, _, backend in objects):
-            its = [obj for _, obj, owner in objects if owner is backend]
-            clones.update(zip(map(id, its), backend.clones(its), strict=True))
-    found = [(path_text(cell), clones.get(id(each), each), backend) for cell, each, backend in objects]
+    for backend in dict.fromkeys(backend for *_, backend in flat.models) if copy else ():
+        its = {number: model for number, _, model, owner in flat.models if owner is backend}
+        new.update(zip(its, backend.clones(list(its.values())), strict=True))
+    found = [(path_text(cell), new.get(number, model), backend) for number, cell, model, backend in flat.models]
     move = moving.ModelMove(found, where)
     move.prepare(None if copy else copy)
-    yield clones
-    active = observing.ACTIVE
-    stayed = move.staying() if copy and active is not None and active.record is not None else []
-    move.commit()
-    if stayed:
-        from devshim.transfers import observers
 
-        observers.cloned(stayed, begun)
+    def commit() -> None:
+        active = observing.ACTIVE
+        stayed = move.staying() if copy and active is not None and active.record is not None else []
+        move.commit()
+        if stayed:
+            from devshim.transfers import observers
+
+            observers.cloned(stayed, begun)
+
+    return commit
 
 
 def _itself(x: Tensor) -> Tensor:
@@ -232,16 +136,14 @@ def _itself(x: Tensor) -> Tensor:
 def placement_of(tree: Any) -> dict[str, Device]:
     """Return the device of every tensor of a tree, by path: parameters and buffers of models, state of optimizers."""
     from devshim.models.moving import joined
-    from devshim.registry import tracing
     from devshim.simulation.removed_gpus import device_even_if_removed
 
-    done: list[Any] = []
-    objects: list[tuple[Cell, Any, Backend]] = []
-    found: dict[str, Device] = {}
-    for cell, x, backend in iter_leaves(tree, done, objects):
-        found[path_text(cell)] = device_even_if_removed(backend, partial(_itself, x))
-    look_at_others("placement_of", tree, bool(done or objects or found), [])
-    for cell, obj, backend in objects:
+    flat = flatten(tree)
+    not_moved.check("placement_of", flat._replace(others=[]))
+    found = {
+        path_text(cell): device_even_if_removed(backend, partial(_itself, x)) for _, cell, x, backend in flat.leaves
+    }
+    for _, cell, obj, backend in flat.models:
         prefix = path_text(cell)
         tracing.refuse_where_read("placement_of", "ask of models outside the compiled function")
         for leaf in backend.leaves(obj):

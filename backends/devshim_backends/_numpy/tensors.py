@@ -31,7 +31,7 @@ class NumpyTensors(Backend):
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if device is not CPU and self.name == "numpy" and type(x) is not SimulatedArray:
-            missing_devices.refuse_for_numpy(device)
+            missing_devices.refuse_plain_array(self, device)
         return self.to_device(np.array(_host_view(x), copy=True, subok=True), device)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:

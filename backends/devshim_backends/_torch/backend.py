@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from devshim.registry import import_hooks
+from devshim_backends._torch import trace_errors
 from devshim_backends._torch.capabilities import GAPS, LIMITS
 from devshim_backends._torch.collectives import TorchCollectives
 from devshim_backends._torch.containers import TorchContainers
@@ -58,4 +59,5 @@ class TorchBackend(
     snippets: ClassVar[Mapping[str, str]] = SNIPPETS
 
     def __init__(self) -> None:
+        trace_errors.note_adapter(self)
         import_hooks.behind("keras", lambda: keras_dispatch.install(self))

@@ -13,8 +13,6 @@ Requirements this module answers:
 from __future__ import annotations
 
 import sys
-from functools import cache
-from os.path import dirname
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +21,18 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from devshim.contract.backend import Backend
-from devshim.errors import messages
 from devshim.monitoring import instrumentation
 from devshim_backends._torch.devices import device_module, native
+from devshim_backends._torch.trace_errors import as_constant, keep_untraced, raise_traced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from typing import NoReturn
 
     from devshim.devices.device import Device
     from devshim.errors import DevshimError
 
-_DEVSHIM_FOLDER = dirname(dirname(messages.__file__))
 _constructors_unpatched = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
 
 
@@ -50,45 +49,6 @@ def patch_constructors() -> None:
 patch_constructors._dynamo_marked_constant = True  # type: ignore[attr-defined]  # traced: see `devices.accelerator_count`
 
 
-@cache
-def _trace_error_class(kind: type[DevshimError]) -> type[DevshimError]:
-    """Return a subclass of an error's class that dynamo also recognises as its own error for code it cannot trace.
-
-    Any other error that is raised while dynamo traces becomes an ``InternalTorchDynamoError``, or is lost, because
-    dynamo cannot trace the construction of an exception whose class has an ``__init__`` (2.10 to 2.13). With
-    ``fullgraph=True``, dynamo passes its own error on unchanged; without it, the error causes a graph break.
-    """
-    from torch._dynamo.exc import Unsupported
-
-    class Untraceable(kind, Unsupported):  # type: ignore[misc, valid-type]  # both bases are unknown to mypy here
-        def __init__(self, problem: str, hint: str | None = None) -> None:
-            kind.__init__(self, problem, hint)
-            message = str(self)
-            Unsupported.__init__(self, message)
-            self.args = (message,)
-
-        def __reduce__(self) -> tuple[object, ...]:
-            return (kind, (self.problem, self.hint))
-
-    Untraceable.__name__ = Untraceable.__qualname__ = kind.__name__
-    Untraceable.__module__ = kind.__module__
-    return Untraceable
-
-
-def skip_traced_frames() -> None:
-    """Make dynamo skip the devshim frames that it is tracing, and what they call.
-
-    After devshim's error, dynamo breaks the graph and calls the outermost of these functions. Without this, it would
-    then trace the functions inside it, and find threads and files again.
-    """
-    frame = sys._getframe()
-    while frame is not None:
-        code = getattr(frame.f_locals.get("self"), "f_code", None)  # "self" is an InstructionTranslator
-        if isinstance(code, CodeType) and code.co_filename.startswith(_DEVSHIM_FOLDER):
-            _skip(code)
-        frame = frame.f_back  # type: ignore[assignment]
-
-
 def skip_methods(cls: type) -> None:
     """Make dynamo skip the methods of a class that report reads; at a call of one it breaks the graph.
 
@@ -97,16 +57,10 @@ def skip_methods(cls: type) -> None:
     for method in list(vars(cls).values()):  # a copy, because another thread may patch the class meanwhile
         code = getattr(method, "__code__", None)
         if isinstance(code, CodeType) and code.co_filename == instrumentation.__file__:
-            _skip(code)
+            keep_untraced(code)
 
 
 _is_jit_tracing = torch._C._is_tracing  # what `torch.jit.is_tracing` calls; only inside TorchScript does it differ
-
-
-def _skip(code: CodeType) -> None:
-    dynamo = torch._C._dynamo.eval_frame
-    skip = dynamo._FrameAction.SKIP
-    dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(skip, skip))
 
 
 class TorchScopes(Backend):
@@ -134,11 +88,12 @@ class TorchScopes(Backend):
             return True
         return bool(torch.compiler._is_compiling_flag or _is_jit_tracing())
 
-    def as_trace_error(self, error: DevshimError) -> DevshimError:
-        if torch._guards.TracingContext.try_get() is None:
-            return error
-        skip_traced_frames()
-        return _trace_error_class(type(error))(error.problem, error.hint)  # type: ignore[arg-type]
+    def raise_error(
+        self, make: Callable[..., DevshimError], args: tuple[Any, ...], cause: BaseException | None = None
+    ) -> NoReturn:
+        if cause is not None and not torch.compiler.is_compiling():
+            raise make(*args) from cause
+        raise_traced(make, as_constant(args))
 
 
 class _AcceleratorScope:

@@ -16,7 +16,6 @@ PURE = {
     "monitoring/ledger.py",  # filters of a log
     "registry/argument_hints.py",
     "registry/current.py",  # the check of DEVSHIM_DEVICE for `devshim doctor`
-    "registry/traced_errors.py",  # the text of a Device
 }
 """The files that read a device without a call that uses it: the name of a platform is not refused there."""
 

@@ -12,7 +12,7 @@ import pytest
 import devshim as ds
 from devshim.contract.fast_paths import FastPaths
 from devshim.errors.messages import tracing
-from devshim.trees import fast_check, trees
+from devshim.trees import trees
 
 GPU = ds.gpu(1)
 Pair = namedtuple("Pair", "left right")
@@ -139,24 +139,23 @@ def test_what_may_be_a_model_or_a_container_is_never_settled_at_a_glance() -> No
     class Model:
         pass
 
-    assert not fast_check.all_on_target([Model()], ds.cpu())
-    assert not fast_check.all_on_target(Model(), ds.cpu())
-    assert fast_check.all_on_target([1, "a", None, 2.5], GPU)
+    assert not trees.all_on_target([Model()], ds.cpu())
+    assert not trees.all_on_target(Model(), ds.cpu())
+    assert trees.all_on_target([1, "a", None, 2.5], GPU)
 
 
-def test_what_is_not_plain_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first check shows that, and the second would find nothing more."""
+def test_a_tree_is_flattened_at_most_once(monkeypatch: pytest.MonkeyPatch) -> None:
     here, away = ds.ones(2, device=GPU), ds.ones(2)
     looked: list[object] = []
-    own = trees.moving
-    monkeypatch.setattr(trees, "moving", lambda tree, *rest: looked.append(tree) or own(tree, *rest))
-    shared = [here]
-    for tree in ([here, Pair(away, 1)], Pair(away, 1), OrderedDict(a=Pair(here, 1)), [shared, shared, away]):
-        ds.place(tree, GPU)
+    own = trees.flatten
+    monkeypatch.setattr(trees, "flatten", lambda tree: looked.append(tree) or own(tree))
+    ds.place([here, {"x": here}], GPU)
     assert looked == []
-    plain = [here, {"x": away}]
-    ds.place(plain, GPU)
-    assert looked == [plain]
+    shared = [here]
+    moving = [[here, Pair(away, 1)], Pair(away, 1), OrderedDict(a=Pair(here, 1)), [shared, shared, away], [here, away]]
+    for tree in moving:
+        ds.place(tree, GPU)
+    assert all(one is other for one, other in zip(looked, moving, strict=True))
 
 
 def a_tree(draw: random.Random, here: Any, away: Any, depth: int = 0) -> Any:
@@ -173,7 +172,7 @@ def test_a_glance_says_what_a_closer_look_says(seed: int, monkeypatch: pytest.Mo
     """It never returns the tree if a tensor must move, and always recognises a plain tree in which none must."""
     here, away = ds.ones(2, device=GPU), ds.ones(2)
     tree = [a_tree(random.Random(seed), here, away)]  # a number alone is refused
-    glance = fast_check.all_on_target(tree, GPU)
+    glance = trees.all_on_target(tree, GPU)
     placed = ds.place(tree, GPU)
     monkeypatch.setattr(trees, "all_on_target", lambda *_: False)
     looked = ds.place(tree, GPU)
