@@ -246,7 +246,9 @@ def _commit(tensors: list[Any], groups: list[_Group]) -> None:
 
 def _replaced(tree: Any, new: dict[int, Any]) -> Any:
     flat = flatten(tree)
-    return flat.rebuild({number: new[id(x)] for number, _, x, _ in flat.leaves if id(x) in new})
+    return flat.rebuild(
+        {number: new[id(x)] for number, x in zip(flat.numbers, flat.tensors, strict=True) if id(x) in new}
+    )
 
 
 all_reduce_.__module__ = "devshim"

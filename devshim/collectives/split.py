@@ -83,11 +83,12 @@ def split(
         _, cell, model, _ = flat.models[0]
         msg = f"ds.split cuts tensors up, and {brackets(cell) or 'this'} is a {type_name(model)}"
         raise ArgumentError(msg, "use ds.replicate(model, devices) for models")
-    if not flat.leaves:
+    if not flat.tensors:
         msg = f"ds.split found no tensor in this {type_name(tree)}"
         raise NotATensorError(msg, "pass a tensor, or a dict or list of them; ds.asarray(...) makes one")
-    found = [(cell, x, backend) for _, cell, x, backend in flat.leaves]
-    arguments.check_devices([backend for *_, backend in found], targets)
+    leaves = flat.leaves
+    found = [(cell, x, backend) for _, cell, x, backend in leaves]
+    arguments.check_devices(flat.backends, targets)
     not_moved.check("split", flat)
     axes = [arguments.axis_of(axis, backend.shape(x), cell, "split") for cell, x, backend in found]
     bounds = arguments.split_bounds(arguments.length_of(found, axes), len(targets), uneven)
@@ -98,7 +99,7 @@ def split(
     try:
         for target, (start, stop) in zip(targets, bounds, strict=True):
             new = {}
-            for (number, cell, x, backend), along in zip(flat.leaves, axes, strict=True):
+            for (number, cell, x, backend), along in zip(leaves, axes, strict=True):
                 if number not in new:
                     new[number] = multi_map.locate_errors(cell, _part, backend, x, along, start, stop, target)
             parts.append(flat.rebuild(new))
@@ -112,7 +113,7 @@ def split(
 def _explain_split(tree: Any, targets: list[Device], axis: int, bounds: list[tuple[int, int]]) -> None:
     from devshim.trees import explain as explain_module
 
-    backend = flatten(tree).leaves[0][-1]
+    backend = flatten(tree).backends[0]
     sizes = [stop - start for start, stop in bounds]
     names = {"devices": explain_module.listed(backend, targets), "count": str(len(targets)), "sizes": str(sizes)}
     explain_module.about("split", tree, None, axis=str(axis), **names)
@@ -207,7 +208,7 @@ def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:
         OutOfMemoryError: A device is full; the copies so far are released.
     """
     targets = device_lists.parse_devices(devices, "broadcast", "tree", tree)
-    arguments.check_devices([backend for *_, backend in flatten(tree).leaves], targets)
+    arguments.check_devices(flatten(tree).backends, targets)
     copies: list[T] = []
     try:
         for target in targets:
@@ -238,7 +239,7 @@ def replicate(model: T, devices: Iterable[DeviceLike]) -> list[T]:
     tracing.refuse_where_read("replicate", "make the replicas outside the compiled function")
     targets = device_lists.parse_devices(devices, "replicate", "model", model)
     flat = flatten(model)
-    owners = [backend for *_, backend in [*flat.leaves, *flat.models]]
+    owners = [*flat.backends, *(backend for *_, backend in flat.models)]
     if not owners:
         msg = f"ds.replicate takes a model, and found neither one nor a tensor in this {type_name(model)}"
         raise NotATensorError(msg, "pass a model of an installed framework, or a tree of tensors")

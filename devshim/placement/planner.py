@@ -76,7 +76,7 @@ def plan(
 def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
     """Return the parts of a tree, in order, and the backends of its tensors and models."""
     flat = flatten(obj)
-    parts, backends = _of_tensors(flat.leaves), [backend for *_, backend in flat.leaves]
+    parts, backends = _of_tensors(flat.leaves), list(flat.backends)
     for _, cell, model, backend in flat.models:
         parts += _of_object(key_paths.path_text(cell), model, backend)
         backends.append(backend)

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devshim.devices.device import CPU
 from devshim.errors import DevshimError
-from devshim.registry import tracing
 from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
@@ -31,31 +30,30 @@ __all__ = ["TransferBatch", "move_many", "place_leaves"]
 
 
 def place_leaves(
-    leaves: Sequence[tuple[int, Any, Tensor, Backend]],
-    targets: Sequence[Device],
+    leaves: Iterable[tuple[int, Tensor, Backend, Device]],
     copy: bool | None,
     non_blocking: bool,
-    name: Callable[[Any], str],
+    is_compiling: bool,
+    name: Callable[[int], str],
 ) -> dict[int, Tensor]:
     """Return the copies of those tensors of a tree that are not where they should be, by number.
 
     Args:
-        leaves: The number, the place in the tree, the tensor and its backend.
-        targets: The device of each.
+        leaves: The number of each tensor, the tensor, its backend, and where it should be.
         copy: As for `devshim.place`.
         non_blocking: As for `devshim.place`.
-        name: Returns the name of a tensor, for an error, from its place.
+        is_compiling: True: nothing is copied now, so there is nothing to do in one call.
+        name: Returns the name of the i-th tensor, for an error.
     """
     going = TransferBatch(name)
     compiled: dict[int, Tensor] = {}
-    is_compiling = tracing.compiler() is not None  # nothing is copied now, so there is nothing to do in one call
-    for (number, place, x, backend), target in zip(leaves, targets, strict=True):
-        if engine.stays(backend, x, target, copy):
+    for i, (number, x, backend, target) in enumerate(leaves):
+        if copy is not True and engine.stays(backend, x, target, copy):
             continue
         if is_compiling:
             compiled[number] = engine.move(backend, x, target, non_blocking)
         else:
-            going.add(number, backend, x, target, place)
+            going.add(number, backend, x, target, i)
     return compiled if is_compiling else going.copy(non_blocking)
 
 
@@ -87,7 +85,7 @@ class TransferBatch:
     def __init__(self, name: Callable[[Any], str], blames: bool = False) -> None:
         self._name = name
         self._blames = blames
-        self._groups: dict[tuple[int, Device], _Group] = {}
+        self._groups: list[_Group] = []
         self._known: set[Hashable] = set()
 
     def add(self, key: Hashable, backend: Backend, x: Tensor, target: Device, place: Any) -> None:
@@ -95,17 +93,19 @@ class TransferBatch:
         if key in self._known:
             return
         self._known.add(key)
-        which = (id(backend), target)
-        group = self._groups.get(which)
-        if group is None:
-            group = self._groups[which] = _Group(backend, target, [], [], [])
+        for group in self._groups:  # there are few
+            if group.backend is backend and group.target is target:
+                break
+        else:
+            group = _Group(backend, target, [], [], [])
+            self._groups.append(group)
         group.keys.append(key)
         group.xs.append(x)
         group.places.append(place)
 
     def copy(self, non_blocking: bool = False) -> dict[Any, Tensor]:
         """Move all tensors, and return the results by their keys."""
-        for group in self._groups.values():  # report a missing device before anything is copied
+        for group in self._groups:  # report a missing device before anything is copied
             try:
                 engine.reach(group.backend, group.target, group.xs)
             except DevshimError as error:
@@ -113,7 +113,7 @@ class TransferBatch:
                     error.add_leaf(self._name(group.places[0]))
                 raise
         moved: dict[Any, Tensor] = {}
-        for group in self._groups.values():
+        for group in self._groups:
             under_way = list(range(len(group.xs)))
             try:
                 moved.update(zip(group.keys, group.move(non_blocking, under_way), strict=True))

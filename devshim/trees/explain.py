@@ -39,7 +39,7 @@ def placing(call: str, tree: Any, where: Where) -> None:
     for _, cell, x, backend in flat.leaves[:LINES]:
         device = where(key_paths.path_text(cell), "", not backend.shape(x))
         explain.show_call(backend, call, device, x=_named("x", cell))
-    _show_rest(len(flat.leaves), "tensors")
+    _show_rest(len(flat.tensors), "tensors")
     for _, cell, obj, backend in flat.models:
         _place_object(call, key_paths.path_text(cell), cell, obj, backend, where)
 
@@ -87,7 +87,7 @@ def about(call: str, tree: Any, device: Device | None = None, **names: str) -> N
     flat = flatten(tree)
     for _, cell, _, backend in flat.leaves[:LINES]:
         explain.show_call(backend, call, device, **{"x": _named("x", cell), **names})
-    _show_rest(len(flat.leaves), "tensors")
+    _show_rest(len(flat.tensors), "tensors")
     for _, cell, obj, backend in flat.models:
         kind = _kind(backend.leaves(obj))
         name = f"{call}_{kind}" if f"{call}_{kind}" in backend.snippets else call
@@ -98,7 +98,7 @@ def filing(call: str, tree: Any, path: Any, device: Device | None = None) -> Non
     """Show the lines for `save` or `load` of a tree: one for its tensors together, and one for each model."""
     flat = flatten(tree)
     first: dict[Backend, Device] = {}
-    for *_, x, backend in flat.leaves:
+    for x, backend in zip(flat.tensors, flat.backends, strict=True):
         if backend not in first:
             first[backend] = device if device is not None else backend.device_of(x)
     named = {"path": repr(str(path))}

@@ -13,7 +13,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from devshim.contract import capabilities
 from devshim.errors import ArgumentError
@@ -32,19 +32,79 @@ if TYPE_CHECKING:
 
 __all__ = ["Flattened", "flatten", "model_backend"]
 
+_FEW = 8
+"""Up to so many children of a container, it is not worth looking whether all are tensors of one type."""
 
-class Flattened(NamedTuple):
-    """A tree as lists; leaves are in the order of the tree."""
 
-    tree: Any
-    leaves: list[Leaf]
-    """Every tensor; one that occurs twice in a container or in two, once for each place."""
-    models: list[Leaf]
-    """The models and optimizers, each once."""
-    others: list[tuple[Cell, Any]]
-    """All other leaves, each once, except numbers, text and None."""
-    containers: list[tuple[int, Sequence[int], Any, Flat]]
-    """The number of each container, those of its children, the container, and its children; inner ones first."""
+class Flattened:
+    """A tree as lists, in the order of the tree.
+
+    The tensors are in one list, and what is known about them is in others of the same length: an object for each tensor
+    would be work for the garbage collector.
+    """
+
+    __slots__ = (
+        "backends",
+        "compiler",
+        "containers",
+        "keys",
+        "models",
+        "numbers",
+        "others",
+        "parents",
+        "tensors",
+        "tree",
+    )
+
+    def __init__(self, tree: Any, compiler: Backend | None) -> None:
+        self.tree = tree
+        self.compiler = compiler
+        """The backend whose compiler is reading the calling code, or None."""
+        self.tensors: list[Any] = []
+        """Every tensor; one that occurs in several places, once for each."""
+        self.numbers: list[int] = []
+        self.backends: list[Backend] = []
+        self.parents: list[Cell | None] = []
+        """The cell of the container that each tensor is in."""
+        self.keys: list[object] = []
+        self.models: list[Leaf] = []
+        """The models and optimizers, each once."""
+        self.others: list[tuple[Cell, Any]] = []
+        """All other leaves, each once, except numbers, text and None."""
+        self.containers: list[tuple[int, Sequence[int], Any, Flat]] = []
+        """The number of each container, those of its children, the container, and its children; inner ones first."""
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """The tensors, each with its number, its cell and its backend."""
+        cells = zip(self.parents, self.keys, strict=True)
+        return list(zip(self.numbers, cells, self.tensors, self.backends, strict=True))
+
+    def cell(self, i: int) -> Cell:
+        """Return the cell of a tensor."""
+        return self.parents[i], self.keys[i]
+
+    def add_all(self, numbers: Sequence[int], cell: Cell, found: Flat) -> bool:
+        """Add the children of a container if all are tensors of one type; return False otherwise."""
+        keys, xs, _ = found
+        kinds = list(dict.fromkeys(map(type, xs)))
+        backend = registry.TENSORS.get(kinds[0]) if len(kinds) == 1 else None
+        if backend is None:
+            return False
+        self.numbers.extend(numbers)
+        self.parents.extend([cell] * len(xs))
+        self.keys.extend(keys)
+        self.tensors.extend(xs)
+        self.backends.extend([backend] * len(xs))
+        return True
+
+    def add(self, number: int, parent: Cell | None, key: object, x: Any, backend: Backend) -> None:
+        """Add a tensor."""
+        self.numbers.append(number)
+        self.parents.append(parent)
+        self.keys.append(key)
+        self.tensors.append(x)
+        self.backends.append(backend)
 
     def rebuild(self, new: dict[int, Any]) -> Any:
         """Return the tree with new objects, given by the numbers of those that they replace; itself if there are none.
@@ -73,8 +133,8 @@ def flatten(tree: Any, *, into_models: bool = False) -> Flattened:
         ArgumentError: The tree contains itself.
         UnsupportedError: A leaf is a model or optimizer, and its backend declares that it cannot move those.
     """
-    flat = Flattened(tree, [], [], [], [])
     compiler = tracing.compiler()
+    flat = Flattened(tree, compiler)
     count = 0  # in a compiled function: the numbers used so far
     above: set[int] = set()
     seen: set[int] = set()  # the lists of children keep all objects alive, so that no id is reused
@@ -86,18 +146,22 @@ def flatten(tree: Any, *, into_models: bool = False) -> Flattened:
                 continue
             backend = registry.backend_for(child)
             if backend is not None:
-                flat.leaves.append((each, (cell, key), child, backend))
+                flat.add(each, cell, key, child, backend)
                 continue
+            if each in above:
+                raise ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
             if each in seen:
-                _refuse_cycle(each in above)
                 continue
             seen.add(each)
             below = _children_of(child, each, (cell, key), flat, compiler, into_models)
             if below is not None:
                 count += len(below[1])
-                inner = range(count - len(below[1]) + 1, count + 1) if compiler else [id(part) for part in below[1]]
+                inner = range(count - len(below[1]) + 1, count + 1) if compiler else list(map(id, below[1]))
                 above.add(each)
-                stack.append((each, inner, child, below, (cell, key), zip(below[0], below[1], inner, strict=True)))
+                items = zip(below[0], below[1], inner, strict=True)
+                if len(inner) > _FEW and flat.add_all(inner, (cell, key), below):
+                    items = iter(())
+                stack.append((each, inner, child, below, (cell, key), items))
                 break
         else:
             stack.pop()
@@ -107,11 +171,6 @@ def flatten(tree: Any, *, into_models: bool = False) -> Flattened:
     return flat
 
 
-def _refuse_cycle(is_cycle: bool) -> None:
-    if is_cycle:
-        raise ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
-
-
 def _children_of(
     node: Any, number: int, cell: Cell, flat: Flattened, compiler: Backend | None, into_models: bool
 ) -> Flat | None:
@@ -119,7 +178,8 @@ def _children_of(
     owner = model_backend(node)
     if owner is not None:
         if into_models:
-            flat.leaves.extend([(-1, (cell, leaf.path), leaf.read(), owner) for leaf in owner.leaves(node)])
+            for leaf in owner.leaves(node):
+                flat.add(-1, cell, leaf.path, leaf.read(), owner)
         else:
             flat.models.append((number, cell, node, owner))
         return None

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from devshim.errors import NotATensorError
 from devshim.errors.formatting import show, type_name
 from devshim.registry import registry as registry_module
-from devshim.registry import tracing
 from devshim.trees import key_paths
 
 if TYPE_CHECKING:
@@ -51,9 +50,9 @@ def check(call: str, flat: Flattened, device: Device | None = None) -> None:
     Raises:
         NotATensorError: The object is all that was given.
     """
-    compiler = tracing.compiler()
-    if flat.tree is None or flat.leaves or flat.models or flat.containers:
-        if compiler is None:  # otherwise the warning would come once, while the function is compiled
+    compiler = flat.compiler
+    if flat.containers or flat.tensors or flat.models or flat.tree is None:
+        if flat.others and compiler is None:  # otherwise the warning would come once, while the function is compiled
             _warn_of(call, flat.others)
     elif compiler is None:
         raise refuse(call, flat.tree, device)

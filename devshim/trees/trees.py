@@ -48,12 +48,14 @@ def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, ca
     flat = flatten(tree)
     not_moved.check(call, flat, one)
     if isinstance(to, Device):
-        targets = [to] * len(flat.leaves)
+        targets = [to] * len(flat.tensors)
     else:
         targets = [to(path_text(cell), "", not backend.shape(x)) for _, cell, x, backend in flat.leaves]
     new: dict[int, Any] = {}
     move_models = _prepare_models(flat, everywhere(to), copy, new) if flat.models else None
-    new.update(batch.place_leaves(flat.leaves, targets, copy, non_blocking, brackets))
+    leaves = zip(flat.numbers, flat.tensors, flat.backends, targets, strict=True)
+    compiled = flat.compiler is not None
+    new.update(batch.place_leaves(leaves, copy, non_blocking, compiled, lambda i: brackets(flat.cell(i))))
     if move_models is not None:
         move_models()
     placed: T = flat.rebuild(new)
@@ -139,7 +141,8 @@ def placement_of(tree: Any) -> dict[str, Device]:
     from devshim.simulation.removed_gpus import device_even_if_removed
 
     flat = flatten(tree)
-    not_moved.check("placement_of", flat._replace(others=[]))
+    flat.others.clear()  # nothing moves
+    not_moved.check("placement_of", flat)
     found = {
         path_text(cell): device_even_if_removed(backend, partial(_itself, x)) for _, cell, x, backend in flat.leaves
     }
