@@ -34,6 +34,8 @@ __all__ = ["Flattened", "flatten", "model_backend"]
 
 _FEW = 8
 """Up to so many children of a container, it is not worth looking whether all are tensors of one type."""
+_DEEPEST = 200
+"""The depth from which a tree in a compiled function counts as one that contains itself."""
 
 
 class Flattened:
@@ -149,7 +151,9 @@ def flatten(tree: Any, *, into_models: bool = False) -> Flattened:
                 flat.add(each, cell, key, child, backend)
                 continue
             if each in above:
-                raise ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
+                raise _cycle()
+            if compiler and len(stack) > _DEEPEST:  # here an object has another number each time
+                compiler.raise_error(_cycle, ())
             if each in seen:
                 continue
             seen.add(each)
@@ -169,6 +173,10 @@ def flatten(tree: Any, *, into_models: bool = False) -> Flattened:
             if stack:
                 flat.containers.append((number, numbers, node, found))
     return flat
+
+
+def _cycle() -> ArgumentError:
+    return ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
 
 
 def _children_of(

@@ -139,3 +139,11 @@ def test_a_tree_with_a_model_moves_at_a_graph_break():
     assert tree["model"] is model
     assert ds.placement_of(tree).devices == {ds.gpu(1)}
     assert sum(record.bytes for record in log.records) == 2 * 4 + 4 * 4 + 2 * 4
+
+
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_a_tree_that_contains_itself_is_refused(fullgraph):
+    tree = [torch.ones(2)]
+    tree.append(tree)
+    fn = torch.compile(lambda tree: ds.place(tree, "gpu:1"), fullgraph=fullgraph, backend="eager")
+    assert error_of(fn, tree)[0] == error_of(ds.place, tree, "gpu:1")[0]
