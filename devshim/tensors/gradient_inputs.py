@@ -11,7 +11,8 @@ from devshim.errors import ArgumentError, NotATensorError, messages
 from devshim.errors.formatting import article, described, type_name
 from devshim.registry import current, registry
 from devshim.transfers import engine
-from devshim.trees import multi_map, trees
+from devshim.trees import multi_map
+from devshim.trees.flatten import flatten, model_backend
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Inputs:
                 msg, "make it a tensor: ds.asarray(1.0); or pass it in an argument that is not in argnums"
             )
         else:
-            model_owner = trees.model_backend(node)
+            model_owner = model_backend(node)
             if model_owner is not None:
                 self._serve(model_owner, position, cell)
                 self._add_model(model_owner, node)
@@ -121,17 +122,17 @@ class Inputs:
         def call(variables: list[Tensor], models: list[Any]) -> tuple[Tensor, list[Tensor]]:
             value, aux = fn(self._replaced(args, iter(variables), iter(models)))
             _require_scalar(backend, value)
-            done: list[Any] = []
-            found = [x for _, x, owner in trees.iter_leaves(aux, done, []) if owner is backend]
-            kept.extend((aux, done, found))
-            return value, found
+            flat = flatten(aux)
+            found = [leaf for leaf in flat.leaves if leaf[-1] is backend]
+            kept.extend((flat, found))
+            return value, [x for _, _, x, _ in found]
 
         with _computing_on(backend, devices):
             value, tensors, grads = backend.differentiate(call, self.xs, self.parameters, self.models)
-        aux, done, old = kept
-        new = {id(x): y for x, y in zip(old, tensors, strict=True) if x is not y}
+        flat, old = kept
+        new = {number: y for (number, _, x, _), y in zip(old, tensors, strict=True) if x is not y}
         placed = [_at_home(backend, grad, device) for grad, device in zip(grads, devices, strict=True)]
-        return value, trees.rebuild(aux, done, new), self._gradients(args, placed)
+        return value, flat.rebuild(new), self._gradients(args, placed)
 
     def _replaced(self, args: tuple[Any, ...], variables: Iterator[Any], models: Iterator[Any]) -> list[Any]:
         """Return the arguments with variables for the tensors, and the models to call."""
@@ -139,7 +140,7 @@ class Inputs:
         def visit(_: Cell, node: Any) -> Any:
             if registry.backend_for(node) is not None:
                 return next(variables)
-            return node if trees.model_backend(node) is None else next(models)
+            return node if model_backend(node) is None else next(models)
 
         given = list(args)
         for position in self.positions:
@@ -153,7 +154,7 @@ class Inputs:
         def visit(_: Cell, node: Any) -> Any:
             if registry.backend_for(node) is not None:
                 return next(of_tensors)
-            if trees.model_backend(node) is None:
+            if model_backend(node) is None:
                 return node
             found = {path: next(of_parameters) for path in next(paths)}
             return found[""] if list(found) == [""] else found  # a single variable

@@ -19,7 +19,7 @@ from devshim.errors.formatting import article, described, type_name
 from devshim.registry import argument_hints, registry, tracing
 from devshim.tensors import arguments
 from devshim.tensors.gradient_inputs import OUTSIDE, Inputs
-from devshim.trees import trees
+from devshim.trees.flatten import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -128,16 +128,16 @@ def stop_gradient(x: T) -> T:
     backend = registry.backend_for(x)
     if backend is not None:
         return backend.stop_gradient(x)  # type: ignore[no-any-return]  # as it was given
-    done: list[Any] = []
-    objects: list[Any] = []
-    new = {id(each): owner.stop_gradient(each) for _, each, owner in trees.iter_leaves(x, done, objects)}
-    if objects:
-        msg = f"ds.stop_gradient takes tensors, and found {article(type_name(objects[0][1]))}"
+    flat = flatten(x)
+    if flat.models:
+        msg = f"ds.stop_gradient takes tensors, and found {article(type_name(flat.models[0][2]))}"
         raise ArgumentError(msg, "stop the gradient of its results")
-    if not new and not done:
+    if not flat.containers:
         msg = f"ds.stop_gradient takes a tensor or a tree of tensors, and was given {described(x)}"
         raise NotATensorError(msg, "ds.asarray(...) makes a tensor")
-    return trees.rebuild(x, done, new)
+    new = {number: owner.stop_gradient(each) for number, _, each, owner in flat.leaves}
+    stopped: T = flat.rebuild(new)
+    return stopped
 
 
 for _public in (stop_gradient, value_and_grad):
