@@ -146,6 +146,7 @@ def test_what_may_be_a_model_or_a_container_is_never_settled_at_a_glance() -> No
 
 def test_a_tree_is_flattened_at_most_once(monkeypatch: pytest.MonkeyPatch) -> None:
     here, away = ds.ones(2, device=GPU), ds.ones(2)
+    assert ds.same_device(here, here)  # from here on the type is known
     looked: list[object] = []
     own = trees.flatten
     monkeypatch.setattr(trees, "flatten", lambda tree: looked.append(tree) or own(tree))
