@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.tensors import arguments, placing
 from devshim.transfers import batch as batches
-from devshim.transfers import decisions, engine
-from devshim.trees import not_moved, trees
+from devshim.transfers import engine
+from devshim.trees import not_moved
+from devshim.trees.flatten import flatten
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
@@ -34,15 +35,14 @@ def send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
         backend: The current backend.
         device: The target.
     """
-    done: list[Any] = []
-    others: list[Any] = []
-    found = {id(x): (x, owner, cell) for cell, x, owner in trees.iter_leaves(batch, done, [], others)}
-    not_moved.warn("prefetch", others)
+    flat = flatten(batch)
+    found = {number: (x, owner, cell) for number, cell, x, owner in flat.leaves}
+    not_moved.warn("prefetch", flat.others)
     found = {key: row for key, row in found.items() if not _is_text(row[0], row[1])}
     arrays = {key: x for key, (x, owner, _) in found.items() if owner.name == "numpy" and backend is not owner}
     groups: dict[Backend, list[Any]] = {}
     for key, (x, owner, cell) in found.items():
-        if key not in arrays and not decisions.stays(owner, x, device, None):
+        if key not in arrays and not engine.stays(owner, x, device, None):
             groups.setdefault(owner, []).append((key, owner.pin(x, device), cell))
     new: dict[int, Any] = {}
     arrived: Arrived = []
@@ -56,7 +56,7 @@ def send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
                 copies.update(_from_arrays(backend, arrays, device))
         new.update(copies)
         arrived.append((use, list(copies.values())))
-    return trees.rebuild(batch, done, new), arrived
+    return flat.rebuild(new), arrived
 
 
 def _copy(owner: Backend, leaves: list[Any], device: Device) -> dict[int, Tensor]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from devshim.trees.flatten import Flattened
     from devshim.trees.key_paths import Cell
 
-__all__ = ["NotMovedWarning", "check", "refuse"]
+__all__ = ["NotMovedWarning", "check", "refuse", "warn"]
 
 _CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 """Objects that are not inspected: their contents are not data of the tree."""
@@ -53,14 +53,14 @@ def check(call: str, flat: Flattened, device: Device | None = None) -> None:
     compiler = flat.compiler
     if flat.containers or flat.tensors or flat.models or flat.tree is None:
         if flat.others and compiler is None:  # otherwise the warning would come once, while the function is compiled
-            _warn_of(call, flat.others)
+            warn(call, flat.others)
     elif compiler is None:
         raise refuse(call, flat.tree, device)
     else:
         compiler.raise_error(_refuse_class, (call, type(flat.tree).__name__))
 
 
-def _warn_of(call: str, others: Iterable[tuple[Cell, Any]]) -> None:
+def warn(call: str, others: Iterable[tuple[Cell, Any]]) -> None:
     """Warn about each object among the leaves of a tree that holds tensors, once for each type."""
     for cell, leaf in others:
         cls = type(leaf)
