@@ -23,7 +23,8 @@ from devshim.registry import argument_hints, registry, tracing
 from devshim.runtime import scopes
 from devshim.tensors import placing, value_hints
 from devshim.transfers import device_lists, engine
-from devshim.trees import multi_map, trees
+from devshim.trees import multi_map
+from devshim.trees.flatten import flatten, model_backend
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def data_parallel(
     if op not in _OPS:
         raise value_hints.unknown_choice("op", op, _OPS)
     targets = device_lists.parse_devices(devices, "data_parallel", "fn", fn)
-    owner = trees.model_backend(fn)
+    owner = model_backend(fn)
     if owner is not None:
         return _of_model(owner, fn, targets, axis)
 
@@ -116,22 +117,22 @@ def _bound(fn: Callable[..., T], params: Any) -> Callable[[Any], T]:
 
 def _rows(batch: Any, axis: int) -> int:
     """Return the length of the first tensor of a batch along the axis."""
-    for cell, x, backend in trees.iter_leaves(batch, None, []):
-        shape = backend.shape(x)
-        return shape[arguments.axis_of(axis, shape, cell, "data_parallel")]
+    flat = flatten(batch)
+    if flat.tensors:
+        shape = flat.backends[0].shape(flat.tensors[0])
+        return shape[arguments.axis_of(axis, shape, flat.cell(0), "data_parallel")]
     msg = f"ds.data_parallel found no tensor in the batch, a {type_name(batch)}"
     raise NotATensorError(msg, "pass a tensor, or a dict or list of them, as the second argument")
 
 
 def _copies(params: Any, devices: Sequence[Device]) -> list[Any]:
     """Return the params on each device: replicas of models, and tensors through which gradients flow."""
-    objects: list[Any] = []
-    found = list(trees.iter_leaves(params, None, objects))
-    if objects:
+    flat = flatten(params)
+    if flat.models:
         return split.broadcast(params, devices)
-    if not found:
+    if not flat.tensors:
         return [params for _ in devices]
-    arguments.check_devices([backend for _, _, backend in found], devices)
+    arguments.check_devices(flat.backends, devices)
     return [placing.place_tree(params, device, None, False, "data_parallel") for device in devices]
 
 
