@@ -1,6 +1,8 @@
-"""Random tensors, drawn on the device that they are asked for: ``ds.random``.
+"""Random tensors, on the device that they are asked for: ``ds.random``.
 
-The framework draws the numbers: equal seeds give equal draws on one framework, not across frameworks.
+The framework draws the numbers on the device: equal seeds give equal draws on one framework, not across frameworks.
+After ``ds.random.seed(n, portable=True)``, and from a ``Generator(n, portable=True)``, the numbers are the same to the
+bit on every framework and device.
 
 >>> import devshim as ds
 >>> ds.use("numpy")
@@ -9,9 +11,10 @@ The framework draws the numbers: equal seeds give equal draws on one framework, 
 (2, 3)
 """
 
-from devshim.tensors.random import normal, seed, uniform
+from devshim.tensors.generators import Generator, seed
+from devshim.tensors.random import bernoulli, normal, permutation, randint, uniform
 
-__all__ = ["normal", "seed", "uniform"]
+__all__ = ["Generator", "bernoulli", "normal", "permutation", "randint", "seed", "uniform"]
 
 
 def __dir__() -> list[str]:

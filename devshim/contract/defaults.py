@@ -138,16 +138,60 @@ class Defaults(
         return made if dtype is None else self.cast(made, dtype)
 
     # ------------------------------------------------------------------ random tensors
-    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+    def uniform(
+        self,
+        low: float,
+        high: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
         """Return values drawn from ``[low, high)``; without ``dtype`` of the framework's default float.
+
+        ``seed`` is that of this draw alone, of 64 bits: equal seeds give equal values, and the framework's generators
+        are neither used nor changed. None: draw from the framework's own generator of the device.
 
         Default: NumPy draws them on the host.
         """
-        return self._place_array(self._drawing().uniform(low, high, shape), dtype, device)
+        return self._place_array(self._drawing(seed).uniform(low, high, shape), dtype, device)
 
-    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        """Return values drawn from a normal distribution. Default: NumPy draws them on the host."""
-        return self._place_array(self._drawing().normal(loc, scale, shape), dtype, device)
+    def normal(
+        self,
+        loc: float,
+        scale: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
+        """Return values drawn from a normal distribution; ``seed`` as for `uniform`. Default: as for `uniform`."""
+        return self._place_array(self._drawing(seed).normal(loc, scale, shape), dtype, device)
+
+    def randint(
+        self, low: int, high: int, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        """Return integers drawn from ``[low, high)``, which are at most 2**53 values; ``seed`` as for `uniform`.
+
+        Without ``dtype``, of the framework's default integer. Default: NumPy draws them on the host.
+        """
+        return self._place_array(self._drawing(seed).integers(low, high, shape), dtype, device)
+
+    def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
+        """Return the integers below ``n`` in random order; ``seed`` as for `uniform`, ``dtype`` as for `randint`.
+
+        Default: NumPy draws them on the host.
+        """
+        return self._place_array(self._drawing(seed).permutation(n), dtype, device)
+
+    def bernoulli(
+        self, p: float, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        """Return True with probability ``p``, in bool without ``dtype``; ``seed`` as for `uniform`.
+
+        Default: NumPy draws them on the host.
+        """
+        return self._place_array(self._drawing(seed).random(shape) < p, dtype, device)
 
     def seed(self, value: int) -> None:
         """Restart the framework's own generators on every device; the same seed gives the same draws.
@@ -158,10 +202,12 @@ class Defaults(
 
         self._generator = np.random.default_rng(value)
 
-    def _drawing(self) -> Any:
-        if self._generator is None:
-            import numpy as np
+    def _drawing(self, seed: int | None = None) -> Any:
+        import numpy as np
 
+        if seed is not None:
+            return np.random.default_rng(seed)
+        if self._generator is None:
             self._generator = np.random.default_rng()
         return self._generator
 

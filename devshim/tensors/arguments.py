@@ -115,13 +115,14 @@ def dtype(backend: Backend, value: object) -> Any:
     """
     if value is None or backend.is_dtype(value):
         return value
-    name = value if isinstance(value, str) else _numpy_name(value)
+    name = value if isinstance(value, str) else numpy_name(value)
     if name not in DTYPES:
         raise value_hints.no_dtype(value, tuple(DTYPES), backend.title)
     return backend.dtype(name)
 
 
-def _numpy_name(value: object) -> str | None:
+def numpy_name(value: object) -> str | None:
+    """Return the name of a dtype of NumPy, given as a dtype or a class of numbers; None for anything else."""
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return np.dtype(value).name
     return None
@@ -192,7 +193,8 @@ def integer(name: str, value: Any) -> int:
         raise bad_argument(name, value, "an int", value_hints.int_hint(name, value)) from error
 
 
-__all__ = ["dtype", "finite", "integer", "number", "numpy_array", "plan", "planned", "real", "shape", "steps"]
+__all__ = ["dtype", "finite", "integer", "number", "numpy_array", "numpy_name", "of_model", "plan", "planned"]
+__all__ += ["real", "shape", "steps", "target", "tensor_of"]
 
 
 def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:

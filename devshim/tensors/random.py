@@ -1,16 +1,13 @@
-"""The functions of `devshim.random`; that module contains only these names."""
+"""The functions of `devshim.random`; that module contains only public names."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from devshim._lazy import keep_source
-from devshim.devices.device import CPU
-from devshim.errors import messages
-from devshim.errors.messages import bad_argument
-from devshim.registry import current, tracing, unstarted
-from devshim.tensors import arguments, value_hints
-from devshim.transfers import engine, explain
+from devshim.tensors import draws, generators, value_hints
+from devshim.tensors.draws import Result
+from devshim.transfers import engine
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
     from devshim.devices.parsing import DeviceLike
     from devshim.tensors.arguments import Shape
 
-__all__ = ["normal", "seed", "uniform"]
+__all__ = ["bernoulli", "normal", "permutation", "randint", "uniform"]
 
 
 def uniform(
@@ -40,15 +37,20 @@ def uniform(
         dtype: A floating dtype; without it, the default float.
         device: The device that draws; without it, the device of `on`, or the CPU.
         like: A tensor whose framework, dtype and device the result has; ``dtype`` and ``device`` take precedence.
+
+    Raises:
+        ArgumentError: A bound or the dtype makes no sense.
+        DeviceNotFoundError: The framework does not have the device.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.random.uniform(-1, 1, size=(2, 3), dtype="float32").shape
+        (2, 3)
     """
     if _more:
         raise value_hints.too_many("random.uniform", 3, (low, high, size, *_more))
-    if value_hints.is_shape(low):
-        raise value_hints.no_bound("uniform", "low", low)
-    bounds = arguments.finite("low", low), arguments.finite("high", high)
-    if not bounds[0] <= bounds[1]:
-        raise bad_argument("high", high, f"at least low ({low})", f"exchange them: ds.random.uniform({high}, {low})")
-    return engine.make(*_draw("uniform", bounds, size, dtype, device, like))
+    return engine.make(*draws.uniform(low, high, size, Result(dtype, device, like, generators.source())))
 
 
 def normal(
@@ -68,57 +70,114 @@ def normal(
         size: The shape, an int or a tuple of ints; None for a single 0-d value.
         dtype: A floating dtype; without it, the default float.
         device: The device that draws; without it, the device of `on`, or the CPU.
-        like: A tensor whose framework, dtype and device the result has; ``dtype`` and ``device`` take precedence.
+        like: As for `uniform`.
+
+    Raises:
+        ArgumentError: The deviation or the dtype makes no sense.
+        DeviceNotFoundError: The framework does not have the device.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.random.normal(0, 0.01, size=(784, 10)).shape
+        (784, 10)
     """
     if _more:
         raise value_hints.too_many("random.normal", 3, (loc, scale, size, *_more))
-    if value_hints.is_shape(loc):
-        raise value_hints.no_bound("normal", "loc", loc)
-    parameters = arguments.real("loc", loc), arguments.real("scale", scale)
-    if not parameters[1] >= 0:
-        raise bad_argument(
-            "scale", scale, "a number that is not negative", "a standard deviation is 0 or more: write scale=1.0"
-        )
-    return engine.make(*_draw("normal", parameters, size, dtype, device, like))
+    return engine.make(*draws.normal(loc, scale, size, Result(dtype, device, like, generators.source())))
 
 
-def _draw(
-    call: str,
-    parameters: tuple[float, float],
-    size: Shape | None,
-    dtype: object,
-    device: DeviceLike | None,
-    like: Tensor | None,
-) -> tuple[Any, ...]:
-    """Return the arguments of `engine.make` for a draw."""
-    if dtype is None and like is not None:
-        backend, model = arguments.tensor_of(like, f"random.{call}(like=...)")
-        dtype = backend.dtype_name(model)
-    name = getattr(dtype, "name", dtype)
-    if isinstance(name, str) and not name.startswith(("float", "bfloat")):
-        raise messages.not_a_float_dtype(dtype)
-    shape = () if size is None else arguments.shape(size)
-    return arguments.plan(call, (*parameters, shape), dtype, device, like)
-
-
-def seed(n: int) -> None:
-    """Restart the current framework's generators on every device.
+def randint(
+    low: int,
+    high: int | None = None,
+    size: Shape | None = None,
+    *_more: NoReturn,
+    dtype: object = None,
+    device: DeviceLike | None = None,
+    like: Tensor | None = None,
+) -> Tensor:
+    """Return integers drawn uniformly from ``[low, high)``, or from ``[0, low)`` if only one bound is given.
 
     Args:
-        n: The seed, from 0 to 2**32 - 1.
+        low: The smallest value.
+        high: The bound, which is excluded; greater than ``low``, by at most 2**53.
+        size: The shape, an int or a tuple of ints; None for a single 0-d value.
+        dtype: An integer dtype that can represent the values; without it, the default integer.
+        device: The device that draws; without it, the device of `on`, or the CPU.
+        like: As for `uniform`.
 
-    The framework's own draws restart too, not only devshim's draws.
+    Raises:
+        ArgumentError: A bound makes no sense, or the dtype cannot represent the values.
+        DeviceNotFoundError: The framework does not have the device.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> rolls = ds.random.randint(1, 7, size=100)
+        >>> bool(rolls.min() >= 1 and rolls.max() <= 6)
+        True
     """
-    tracing.refuse("random.seed", "seed outside: here it would be done once, while the function is compiled")
-    value = arguments.integer("n", n)
-    if not 0 <= value < 2**32:
-        raise bad_argument("n", n, "between 0 and 2**32 - 1", f"ds.random.seed({value % 2**32})")
-    backend = current.current()
-    explain.show_call(backend, "seed", None, (value,))
-    unstarted.ask(backend, CPU, lambda _: backend.seed(value))
+    if _more:
+        raise value_hints.too_many("random.randint", 3, (low, high, size, *_more))
+    return engine.make(*draws.randint(low, high, size, Result(dtype, device, like, generators.source())))
 
 
-value_hints.given_by_name(normal)
-value_hints.given_by_name(uniform)
-for _public in (normal, seed, uniform):
+def permutation(
+    n: int, *, dtype: object = None, device: DeviceLike | None = None, like: Tensor | None = None
+) -> Tensor:
+    """Return the integers from 0 to ``n - 1`` in random order, as a tensor with one axis.
+
+    Args:
+        n: How many integers.
+        dtype: An integer dtype that can represent them; without it, the default integer.
+        device: The device that draws; without it, the device of `on`, or the CPU.
+        like: As for `uniform`.
+
+    Raises:
+        ArgumentError: ``n`` is not a length, or the dtype cannot represent the values.
+        DeviceNotFoundError: The framework does not have the device.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> sorted(ds.random.permutation(4).tolist())
+        [0, 1, 2, 3]
+    """
+    return engine.make(*draws.permutation(n, Result(dtype, device, like, generators.source())))
+
+
+def bernoulli(
+    p: float = 0.5,
+    size: Shape | None = None,
+    *_more: NoReturn,
+    dtype: object = None,
+    device: DeviceLike | None = None,
+    like: Tensor | None = None,
+) -> Tensor:
+    """Return values that are True, or 1, with a given probability.
+
+    Args:
+        p: The probability, from 0 to 1.
+        size: The shape, an int or a tuple of ints; None for a single 0-d value.
+        dtype: Any dtype; without it, bool.
+        device: The device that draws; without it, the device of `on`, or the CPU.
+        like: As for `uniform`.
+
+    Raises:
+        ArgumentError: ``p`` is not a probability.
+        DeviceNotFoundError: The framework does not have the device.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.random.bernoulli(1.0, size=3).tolist()
+        [True, True, True]
+    """
+    if _more:
+        raise value_hints.too_many("random.bernoulli", 2, (p, size, *_more))
+    return engine.make(*draws.bernoulli(p, size, Result(dtype, device, like, generators.source())))
+
+
+for _public in (bernoulli, normal, permutation, randint, uniform):
+    value_hints.given_by_name(_public)
     keep_source(_public).__module__ = "devshim.random"

@@ -18,6 +18,7 @@ from devshim.testing.behaviours.devices import DeviceTests
 from devshim.testing.behaviours.dtypes import DtypeTests
 from devshim.testing.behaviours.errors import ErrorTests
 from devshim.testing.behaviours.explain import ExplainTests
+from devshim.testing.behaviours.generators import GeneratorTests
 from devshim.testing.behaviours.global_state import GlobalStateTests
 from devshim.testing.behaviours.gradient_refusals import GradientRefusalTests
 from devshim.testing.behaviours.gradients import GradientTests
@@ -32,6 +33,7 @@ from devshim.testing.behaviours.namespaces import NamespaceTests
 from devshim.testing.behaviours.numpy_arrays import NumpyArrayTests
 from devshim.testing.behaviours.observers_in_threads import ThreadedObserverTests
 from devshim.testing.behaviours.place import PlaceTests
+from devshim.testing.behaviours.portable_draws import PortableDrawTests
 from devshim.testing.behaviours.prefetching import PrefetchTests
 from devshim.testing.behaviours.random import RandomTests
 from devshim.testing.behaviours.refused_allocations import RefusedAllocationTests
@@ -61,6 +63,8 @@ class Conformance(
     DefaultDtypeTests,
     LikeTests,
     RandomTests,
+    GeneratorTests,
+    PortableDrawTests,
     NumpyArrayTests,
     DtypeTests,
     GradientTests,

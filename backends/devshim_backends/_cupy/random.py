@@ -6,6 +6,7 @@ Requirements this module answers:
   that exist. Creating one on a GPU that is not used yet would take half a gigabyte there, so that GPU's generator is
   seeded when devshim first draws from it.
 * CuPy draws float32 and float64; narrower numbers are drawn as float32 and rounded.
+* CuPy's integers and permutations are limited to 32 bits, so they are computed from 64-bit floats.
 * The interval is ``[low, high)``: a number that was rounded to ``high`` is replaced with ``low``.
 """
 
@@ -30,16 +31,48 @@ _SEED: dict[str, int] = {}
 class CupyRandom(CupyTensors):
     """The mixin for random arrays."""
 
-    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+    def uniform(
+        self,
+        low: float,
+        high: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
         with current_device(device):
-            _seed_generator(device)
-            drawn = _round(_draw(device, "uniform", low, high, shape, dtype), dtype)
+            drawn = _round(_draw(device, seed, "uniform", low, high, shape, dtype), dtype)
             return library(device).where(drawn >= high, drawn.dtype.type(low), drawn) if low < high else drawn
 
-    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+    def normal(
+        self,
+        loc: float,
+        scale: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
         with current_device(device):
-            _seed_generator(device)
-            return _round(_draw(device, "normal", loc, scale, shape, dtype), dtype)
+            return _round(_draw(device, seed, "normal", loc, scale, shape, dtype), dtype)
+
+    def randint(
+        self, low: int, high: int, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        with current_device(device):
+            drawn = _draw(device, seed, "uniform", 0, 1, shape, np.dtype(np.float64))
+            return _round((drawn * float(high - low)).astype(np.int64) + low, dtype)
+
+    def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
+        with current_device(device):
+            drawn = _draw(device, seed, "uniform", 0, 1, (n,), np.dtype(np.float64))
+            return _round(library(device).argsort(drawn), dtype)
+
+    def bernoulli(
+        self, p: float, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        with current_device(device):
+            return _round(_draw(device, seed, "uniform", 0, 1, shape, np.dtype(np.float64)) < p, dtype)
 
     def seed(self, value: int) -> None:
         _SEED["gpu"] = value
@@ -56,8 +89,15 @@ def _seed_generator(device: Device) -> None:
         cupy.random.seed(seed)
 
 
-def _draw(device: Device, function: str, a: float, b: float, shape: tuple[int, ...], dtype: Any | None) -> Tensor:
-    draw = getattr(library(device).random, function)
+def _draw(
+    device: Device, seed: int | None, function: str, a: float, b: float, shape: tuple[int, ...], dtype: Any | None
+) -> Tensor:
+    if seed is None:
+        _seed_generator(device)
+        source = library(device).random
+    else:
+        source = library(device).random.RandomState(seed % 2**32)
+    draw = getattr(source, function)
     if device is CPU:
         return np.asarray(draw(a, b, shape))
     return draw(a, b, shape, dtype=np.float64 if dtype is None or dtype == np.float64 else np.float32)

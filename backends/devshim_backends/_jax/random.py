@@ -20,7 +20,7 @@ from jax._src.core import trace_state_clean
 from devshim.contract.backend import Backend
 from devshim.devices.device import KINDS
 from devshim.errors import messages
-from devshim_backends._jax.creation import JaxCreation
+from devshim_backends._jax.creation import JaxCreation, check_fits
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
@@ -43,6 +43,23 @@ def _normal(key: Any, loc: Any, scale: Any, shape: tuple[int, ...], dtype: np.dt
     return jax.random.normal(jax.random.wrap_key_data(key, impl=_KEY_IMPLEMENTATION), shape, dtype) * scale + loc
 
 
+@partial(jax.jit, static_argnums=(3, 4, 5))
+def _randint(key: Any, low: Any, high: Any, shape: tuple[int, ...], drawn: np.dtype, dtype: np.dtype) -> Tensor:
+    typed = jax.random.wrap_key_data(key, impl=_KEY_IMPLEMENTATION)
+    return jax.random.randint(typed, shape, low, high, drawn).astype(dtype)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _permutation(key: Any, n: int, dtype: np.dtype) -> Tensor:
+    return jax.random.permutation(jax.random.wrap_key_data(key, impl=_KEY_IMPLEMENTATION), n).astype(dtype)
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _bernoulli(key: Any, p: Any, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    x = jax.random.uniform(jax.random.wrap_key_data(key, impl=_KEY_IMPLEMENTATION), shape, np.float64)
+    return (x < p).astype(dtype)
+
+
 class JaxRandom(JaxCreation, Backend):
     """The mixin for random arrays."""
 
@@ -51,37 +68,91 @@ class JaxRandom(JaxCreation, Backend):
         self._seed = int.from_bytes(os.urandom(8), "little")
         self._draw_counts: dict[Device, int] = {}
 
-    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+    def uniform(
+        self,
+        low: float,
+        high: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
         wanted = self._drawing_dtype(dtype, jnp.floating)
 
         def draw() -> Tensor:
-            key = self._next_key(device)
+            key = self._next_key(device, seed)
             return _uniform(key, wanted.type(low), wanted.type(high), shape, wanted, low not in (0, high))
 
         return self.create_on(device, draw, wanted)
 
-    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+    def normal(
+        self,
+        loc: float,
+        scale: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
         wanted = self._drawing_dtype(dtype, jnp.inexact)
 
         def draw() -> Tensor:
-            return _normal(self._next_key(device), wanted.type(loc), wanted.type(scale), shape, wanted)
+            return _normal(self._next_key(device, seed), wanted.type(loc), wanted.type(scale), shape, wanted)
 
         return self.create_on(device, draw, wanted)
 
-    def _drawing_dtype(self, dtype: Any | None, kind: Any) -> np.dtype:
-        """Return the dtype of random numbers, which must be of a kind, or raise inside a compiled function."""
+    def randint(
+        self, low: int, high: int, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        self._refuse_compiled()
+        wanted = np.dtype(jnp.result_type(int) if dtype is None else dtype)
+        check_fits(low, wanted)
+        check_fits(high - 1, wanted)
+        narrow = low >= -(2**31) and high < 2**31
+        drawn = np.dtype(np.int32 if narrow else np.int64)
+
+        def draw() -> Tensor:
+            return _randint(self._next_key(device, seed), drawn.type(low), drawn.type(high), shape, drawn, wanted)
+
+        return self.create_on(device, draw, wanted if narrow else drawn)
+
+    def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
+        self._refuse_compiled()
+        wanted = np.dtype(jnp.result_type(int) if dtype is None else dtype)
+        return self.create_on(device, lambda: _permutation(self._next_key(device, seed), n, wanted), wanted)
+
+    def bernoulli(
+        self, p: float, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        self._refuse_compiled()
+        wanted = np.dtype(bool if dtype is None else dtype)
+
+        def draw() -> Tensor:
+            return _bernoulli(self._next_key(device, seed), np.float64(p), shape, wanted)
+
+        return self.create_on(device, draw, np.dtype(np.float64))
+
+    def _refuse_compiled(self) -> None:
+        """Raise inside a compiled function, which would repeat the same random numbers."""
         if not trace_state_clean() and self.compiling():
             raise messages.tracing(
                 self,
                 "random",
                 "pass a key in and use jax.random, because the compiled function would repeat the same values",
             )
+
+    def _drawing_dtype(self, dtype: Any | None, kind: Any) -> np.dtype:
+        """Return the dtype of random numbers, which must be of a kind, or raise inside a compiled function."""
+        self._refuse_compiled()
         wanted: np.dtype = np.dtype(jnp.result_type(float) if dtype is None else dtype)
         if not jnp.issubdtype(wanted, kind):
             raise messages.not_a_float_dtype(wanted.name)
         return wanted
 
-    def _next_key(self, device: Device) -> np.ndarray:
+    def _next_key(self, device: Device, seed: int | None) -> np.ndarray:
+        """Return the key of a draw: that of its seed, or the next one of the device."""
+        if seed is not None:
+            return np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32)
         with self._lock:
             count = self._draw_counts.get(device, 0)
             self._draw_counts[device] = count + 1

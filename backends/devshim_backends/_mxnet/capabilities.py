@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
+        "generator": Gap(
+            "upstream",
+            "MXNet has one generator for each device, whose state cannot be read or replaced, and operators take no "
+            "other; ds.random.Generator(seed, portable=True) works",
+        ),
         "namespace": Gap("planned", "its aliases for the array API are not written yet"),
         "higher_order": Gap(
             "upstream",

@@ -1,14 +1,20 @@
 """Random arrays on a device, and one seed for all devices.
 
 MXNet has one generator per device; ``mx.random.seed`` without a device restarts all of them, including those of devices
-that have not been used yet (seen in 1.9.1 and 2.0.0b1).
+that have not been used yet (seen in 1.9.1 and 2.0.0b1). It has no generators that a program can make: a ``seed`` for
+one draw is the gap ``generator``.
+
+``mx.np.random.randint`` of 2.0.0b1 takes bounds of 32 bits, so integers are computed from floats of 53 bits, and a
+permutation is the order of such floats.
 """
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
+import numpy as np
 
 from devshim_backends._mxnet.creation import MxnetCreation
 from devshim_backends._mxnet.native import numpy_shapes
@@ -17,19 +23,61 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
+_UNSTABLE = {"stable": False} if "stable" in signature(mx.np.argsort).parameters else {}
+"""The argument with which MXNet 2.0 does not warn that it sorts with quicksort; 1.9 has no such argument."""
+
 
 class MxnetRandom(MxnetCreation):
     """The mixin for random arrays."""
 
-    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+    def uniform(
+        self,
+        low: float,
+        high: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
         with numpy_shapes():
             x = mx.np.random.uniform(low, high, shape, **self.options(dtype, device))
             return self.round_to(x, dtype)
 
-    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+    def normal(
+        self,
+        loc: float,
+        scale: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
         with numpy_shapes():
             x = mx.np.random.normal(loc, scale, shape, **self.options(dtype, device))
             return self.round_to(x, dtype)
+
+    def randint(
+        self, low: int, high: int, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        with numpy_shapes():
+            steps = mx.np.floor(self._fractions(shape, device) * float(high - low)).astype("int64")
+            return self._finish(steps + low, dtype)
+
+    def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
+        with numpy_shapes():
+            return self._finish(mx.np.argsort(self._fractions((n,), device), **_UNSTABLE), dtype)
+
+    def bernoulli(
+        self, p: float, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        with numpy_shapes():
+            return self._finish(self._fractions(shape, device) < p, dtype)
+
+    def _fractions(self, shape: tuple[int, ...], device: Device) -> Tensor:
+        return mx.np.random.uniform(0, 1, shape, **self.options(np.dtype(np.float64), device))
+
+    def _finish(self, x: Tensor, dtype: Any | None) -> Tensor:
+        return x if dtype is None else self.cast(x, dtype)
 
     def seed(self, value: int) -> None:
         mx.random.seed(value)

@@ -14,11 +14,45 @@ from devshim_backends._numpy.tensors import NumpyTensors
 class NumpyRandom(NumpyTensors):
     """The mixin for random arrays. NumPy's global generator draws them, so both libraries' `seed` restarts it."""
 
-    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self.to_device(np.asarray(np.random.uniform(low, high, shape), dtype), device)
+    def uniform(
+        self,
+        low: float,
+        high: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
+        return self.to_device(np.asarray(_source(seed).uniform(low, high, shape), dtype), device)
 
-    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self.to_device(np.asarray(np.random.normal(loc, scale, shape), dtype), device)
+    def normal(
+        self,
+        loc: float,
+        scale: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
+        return self.to_device(np.asarray(_source(seed).normal(loc, scale, shape), dtype), device)
+
+    def randint(
+        self, low: int, high: int, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        return self.to_device(np.asarray(_source(seed).randint(low, high, shape, np.int64), dtype), device)
+
+    def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
+        return self.to_device(np.asarray(_source(seed).permutation(n), dtype or np.int64), device)
+
+    def bernoulli(
+        self, p: float, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        return self.to_device(np.asarray(_source(seed).random_sample(shape) < p, dtype), device)
 
     def seed(self, value: int) -> None:
         np.random.seed(value)
+
+
+def _source(seed: int | None) -> Any:
+    """Return NumPy's global generator, or a new one for one draw; both have the methods of `RandomState`."""
+    return np.random if seed is None else np.random.RandomState(np.random.PCG64(seed))

@@ -7,6 +7,8 @@ Requirements that this module meets:
   values are limited to the largest 16-bit number below it before they are rounded.
 * ``paddle.seed`` restarts a plug-in's generators only while one of its devices is the process-wide one (3.3); here it
   always does.
+* Paddle's operators for integers take no seed and bounds of 32 bits (3.3), so integers are computed from floats of 53
+  bits, and a permutation is the order of such floats.
 """
 
 from __future__ import annotations
@@ -33,32 +35,92 @@ _DEVICE_GENERATOR = 0
 class PaddleRandom(Backend):
     """The mixin for random tensors."""
 
-    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+    def uniform(
+        self,
+        low: float,
+        high: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
         require_dynamic(self, "random.uniform")
         name, wide = _choose_dtype(dtype or paddle.get_default_dtype(), "uniform")
-        place = self.to_native(device)
-        made = _copy_to_place(
-            _C_ops.uniform(list(shape), wide, float(low), float(high), _DEVICE_GENERATOR, place), place
-        )
+        made = self._fractions(shape, device, seed, wide, low, high)
         if PADDLE_DTYPES[name] is wide:
             return made
         with self.scope(device):
             return paddle.clip(made, max=max(float(low), _largest_below(high, name))).astype(PADDLE_DTYPES[name])
 
-    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+    def normal(
+        self,
+        loc: float,
+        scale: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
         require_dynamic(self, "random.normal")
         name, wide = _choose_dtype(dtype or paddle.get_default_dtype(), "normal")
         place = self.to_native(device)
         made = _copy_to_place(
-            _C_ops.gaussian(list(shape), float(loc), float(scale), _DEVICE_GENERATOR, wide, place), place
+            _C_ops.gaussian(list(shape), float(loc), float(scale), _seed_of_operator(seed), wide, place), place
         )
         return made if PADDLE_DTYPES[name] is wide else self.cast(made, PADDLE_DTYPES[name])
+
+    def randint(
+        self, low: int, high: int, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        require_dynamic(self, "random.randint")
+        fractions = self._fractions(shape, device, seed)
+        with self.scope(device):
+            steps = paddle.floor(fractions * float(high - low)).astype("int64")
+            return self._finish(steps + low, dtype, device)
+
+    def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
+        require_dynamic(self, "random.permutation")
+        fractions = self._fractions((n,), device, seed)
+        with self.scope(device):
+            order = paddle.argsort(fractions) if n else fractions.astype("int64")
+            return self._finish(order, dtype, device)
+
+    def bernoulli(
+        self, p: float, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        require_dynamic(self, "random.bernoulli")
+        fractions = self._fractions(shape, device, seed)
+        with self.scope(device):
+            return self._finish(fractions < float(p), dtype, device)
+
+    def _fractions(
+        self,
+        shape: tuple[int, ...],
+        device: Device,
+        seed: int | None,
+        dtype: Any = PADDLE_DTYPES["float64"],
+        low: float = 0.0,
+        high: float = 1.0,
+    ) -> Tensor:
+        """Return uniform floats, drawn on a device."""
+        place = self.to_native(device)
+        seed = _seed_of_operator(seed)
+        return _copy_to_place(_C_ops.uniform(list(shape), dtype, float(low), float(high), seed, place), place)
+
+    def _finish(self, x: Tensor, dtype: Any | None, device: Device) -> Tensor:
+        """Return numbers in the requested dtype, on the device that they were drawn on."""
+        return _copy_to_place(x if dtype is None else x.astype(dtype), self.to_native(device))
 
     def seed(self, value: int) -> None:
         paddle.seed(value)
         for name in core.get_all_custom_device_type() or ():
             for index in range(core.get_custom_device_count(name)):
                 core.default_custom_device_generator(core.CustomPlace(name, index)).manual_seed(value)
+
+
+def _seed_of_operator(seed: int | None) -> int:
+    """Return the seed that one operator draws with, of 31 bits and not 0; 0 means the device's own generator."""
+    return _DEVICE_GENERATOR if seed is None else seed % (2**31 - 1) + 1
 
 
 def _copy_to_place(made: Tensor, place: Any) -> Tensor:

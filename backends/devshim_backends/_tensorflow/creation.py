@@ -85,7 +85,7 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         integers = all(isinstance(value, int) for value in (start, stop, step))
-        computed, default = (tf.int64, _default_integer(start, stop)) if integers else (tf.float64, tf.float32)
+        computed, default = (tf.int64, default_integer(start, stop)) if integers else (tf.float64, tf.float32)
         end = max(start, stop) if step > 0 else min(start, stop)  # tf.range refuses a stop on the wrong side
         return self.create(device, lambda: tf.cast(tf.range(start, end, step, computed), dtype or default))
 
@@ -147,9 +147,10 @@ def _default_dtype(values: Any) -> Any | None:
     except ValueError:  # rows have unequal lengths: TensorFlow's own error is clearer
         return None
     if array.dtype.kind in "iu":
-        return _default_integer(array.min(initial=0), array.max(initial=0))
+        return default_integer(array.min(initial=0), array.max(initial=0))
     return {"b": tf.bool, "f": tf.float32, "c": tf.complex128}.get(array.dtype.kind)
 
 
-def _default_integer(*values: Any) -> Any:
+def default_integer(*values: Any) -> Any:
+    """Return TensorFlow's default integer dtype, int32, or int64 if a value does not fit it."""
     return tf.int32 if all(-(2**31) <= value < 2**31 for value in values) else tf.int64

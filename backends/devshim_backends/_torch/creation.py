@@ -57,6 +57,8 @@ class TorchCreation(Backend):
         return isinstance(value, torch.dtype)
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
+        if type(values) is list and values and type(values[0]) is np.ndarray:
+            values = np.asarray(values)  # PyTorch warns that it reads such lists slowly
         try:
             return torch.tensor(values, dtype=dtype, device=native(device))
         except TypeError:  # NumPy's floats in a list, and an integer dtype (2.13): NumPy and the others cast them

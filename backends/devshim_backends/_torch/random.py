@@ -24,17 +24,58 @@ if TYPE_CHECKING:
 class TorchRandom(Backend):
     """Mixin for random numbers."""
 
-    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        x = torch.empty(shape, dtype=dtype, device=native(device)).uniform_(low, high)
+    def uniform(
+        self,
+        low: float,
+        high: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
+        x = torch.empty(shape, dtype=dtype, device=native(device)).uniform_(low, high, **_source(seed, device))
         if low >= high or (x.is_cuda and not torch.compiler.is_compiling() and _stays_below(low, high, x.dtype)):
             return x
         return x.masked_fill_(x >= high, low)
 
-    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=native(device)).normal_(loc, scale)
+    def normal(
+        self,
+        loc: float,
+        scale: float,
+        shape: tuple[int, ...],
+        dtype: Any | None,
+        device: Device,
+        seed: int | None = None,
+    ) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=native(device)).normal_(loc, scale, **_source(seed, device))
+
+    def randint(
+        self, low: int, high: int, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        x = torch.randint(low, high, shape, dtype=torch.int64, device=native(device), **_source(seed, device))
+        return x if dtype is None else x.to(dtype)
+
+    def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
+        x = torch.randperm(n, dtype=torch.int64, device=native(device), **_source(seed, device))
+        return x if dtype is None else x.to(dtype)
+
+    def bernoulli(
+        self, p: float, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        x = torch.empty(shape, dtype=torch.bool, device=native(device)).bernoulli_(p, **_source(seed, device))
+        return x if dtype is None else x.to(dtype)
 
     def seed(self, value: int) -> None:
         torch.manual_seed(value)
+
+
+def _source(seed: int | None, device: Device) -> dict[str, Any]:
+    """Return the argument with a new generator for one draw; without a seed, none: the device's own generator draws."""
+    if seed is None:
+        return {}
+    generator = torch.Generator(device=native(device))
+    generator.manual_seed(seed)
+    return {"generator": generator}
 
 
 @lru_cache(maxsize=256)

@@ -20,7 +20,7 @@ SNIPPETS = (
     *("empty", "arange", "linspace", "eye", "uniform", "normal", "seed", "on", "set_device", "run", "synchronize"),
     *("memory", "empty_cache", "convert", "try_gpu", "dtype", "devices", "describe", "memory_policy"),
     *("memory_fraction", "split", "gather", "all_reduce", "save", "load", "metric_append", "metric_flush", "stack"),
-    "dtype_of",
+    *("bernoulli", "dtype_of", "permutation", "randint"),
 )
 """The calls for which a backend has a native line."""
 MODEL_LINES = (
@@ -33,6 +33,7 @@ REFUSALS: dict[str, Callable[[], object]] = {
     "simulate": lambda: ds.simulate(gpus=2),
     "simulate_memory": lambda: ds.simulate(gpus=2, memory="1GiB"),
     "memory_policy": lambda: ds.memory_policy("grow"),
+    "generator": lambda: ds.random.Generator(0),
     "namespace": lambda: ds.namespace(),
     **{
         name: (lambda name=name: ds.zeros(2, dtype=next(d for d, f in FEATURE_OF.items() if f == name)))  # type: ignore[misc]

@@ -33,6 +33,10 @@ class Around:
     optimizer: Any = None
     log: Any = field(default_factory=ds.MetricLog)
     kept: list[Any] = field(default_factory=list)
+    generator: Any = None
+
+    def __post_init__(self) -> None:
+        self.generator = ds.random.Generator(0, self.device, portable=True)
 
 
 def _do(call: Callable[[Around], object]) -> Callable[[Around], Compiled]:
@@ -155,6 +159,10 @@ MADE: dict[str, Callable[[Around, Any], Any]] = {
 
 DRAWN: dict[str, Callable[[Around, Any], Any]] = {
     "random.normal": lambda a, x: ds.random.normal(size=(3, 4), dtype="float32", device=a.device),
+    "random.bernoulli": lambda a, x: ds.random.bernoulli(0.5, (30, 40), device=a.device),
+    "random.permutation": lambda a, x: ds.random.permutation(50, device=a.device),
+    "random.Generator.normal": lambda a, x: a.generator.normal(size=(3, 4)),
+    "random.randint": lambda a, x: ds.random.randint(2**40, size=(3, 4), dtype="int64", device=a.device),
     "random.uniform": lambda a, x: ds.random.uniform(size=(3, 4), dtype="float32", device=a.device),
 }
 """Calls that draw random numbers, which must be different each time the function runs."""
@@ -193,6 +201,7 @@ PROCESS: dict[str, Callable[[Around], Compiled]] = {
     "memory_policy": _do(lambda a: ds.memory_policy("grow")),
     "prefetch": _do(lambda a: list(ds.prefetch([a.array], a.device))),
     "timer": _in(lambda a: ds.timer(a.device)),
+    "random.Generator": _do(lambda a: ds.random.Generator(0, portable=True)),
     "random.seed": _do(lambda a: ds.random.seed(1)),
     "set_default_dtype": _do(lambda a: ds.set_default_dtype(None)),
     "set_device": _sets,

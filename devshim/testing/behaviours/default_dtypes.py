@@ -29,6 +29,7 @@ FLOATS: dict[str, Callable[..., Tensor]] = {
     "asarray of nothing": lambda **kw: ds.asarray([], **kw),
     "uniform": lambda **kw: ds.random.uniform(size=3, **kw),
     "normal": lambda **kw: ds.random.normal(size=3, **kw),
+    "uniform of a generator": lambda **kw: ds.random.Generator(0, **kw, portable=True).uniform(size=3),
 }
 """Calls that make floats."""
 
@@ -37,6 +38,8 @@ INTEGERS: dict[str, Callable[..., Tensor]] = {
     "arange": lambda **kw: ds.arange(3, **kw),
     "asarray": lambda **kw: ds.asarray([[1, 2], (3, 4)], **kw),
     "asarray of a number": lambda **kw: ds.asarray(7, **kw),
+    "randint": lambda **kw: ds.random.randint(9, size=3, **kw),
+    "permutation": lambda **kw: ds.random.permutation(5, **kw),
 }
 """Calls that make integers."""
 
@@ -119,7 +122,8 @@ class DefaultDtypeTests(Kit):
     def test_booleans_stay_bool(self, device: Device) -> None:
         """No default applies to booleans."""
         ds.set_default_dtype("float32")
-        for x in (ds.asarray([True, False], device=device), ds.full(2, True, device=device)):
+        drawn = ds.random.bernoulli(0.5, 3, device=device)
+        for x in (ds.asarray([True, False], device=device), ds.full(2, True, device=device), drawn):
             assert ds.dtype_of(x) == "bool"
 
     @feature("create", "complex")

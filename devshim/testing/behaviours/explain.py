@@ -52,6 +52,11 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
     "zeros_like": lambda x, d: ds.zeros_like(x, device=d),
     "uniform": lambda x, d: ds.random.uniform(size=2, device=d),
     "normal": lambda x, d: ds.random.normal(size=2, device=d),
+    "randint": lambda x, d: ds.random.randint(1, 7, 3, device=d),
+    "permutation": lambda x, d: ds.random.permutation(4, device=d),
+    "bernoulli": lambda x, d: ds.random.bernoulli(0.5, 3, device=d),
+    "Generator": lambda x, d: ds.random.Generator(0, d).randint(9, size=3),
+    "portable Generator": lambda x, d: ds.random.Generator(0, d, portable=True).normal(size=3),
     "seed": lambda x, d: ds.random.seed(1),
     "on": lambda x, d: _enter_scope(d),
     "set_device": lambda x, d: ds.set_device(d),
@@ -89,6 +94,7 @@ NEEDS = {
     "data_parallel": "data_parallel",
     **dict.fromkeys(("save", "load", "load_into"), "checkpoints"),
     "empty_cache": "empty_cache",
+    "Generator": "generator",
 }
 """The feature that a call needs: if it is a declared gap, the call is refused."""
 

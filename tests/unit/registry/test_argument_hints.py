@@ -426,7 +426,7 @@ def test_a_number_of_devices_gives_as_many(number: int) -> None:
 
 
 def test_what_is_given_by_place_to_be_refused_is_not_in_the_signature() -> None:
-    assert list(inspect.signature(ds.ones).parameters) == ["shape", "dtype", "device"]
+    assert list(inspect.signature(ds.ones).parameters) == ["shape", "dtype", "device", "like"]
     for fn in (ds.ones, ds.zeros, ds.empty, ds.full, ds.random.uniform, ds.random.normal, ds.require_same_device):
         kinds = {each.kind for each in inspect.signature(fn).parameters.values()}
         assert inspect.Parameter.VAR_POSITIONAL not in kinds

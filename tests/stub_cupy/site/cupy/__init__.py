@@ -87,7 +87,20 @@ def _function(name: str) -> Any:
 
 
 for _name in (
-    *("empty", "zeros", "ones", "full", "arange", "linspace", "eye", "concatenate", "stack", "where", "maximum"),
+    *(
+        "empty",
+        "zeros",
+        "ones",
+        "full",
+        "arange",
+        "linspace",
+        "eye",
+        "concatenate",
+        "stack",
+        "where",
+        "maximum",
+        "argsort",
+    ),
     *("minimum", "add", "divide", "matmul", "sum", "tanh", "array_split", "nonzero", "isnan"),
 ):
     globals()[_name] = _function(_name)

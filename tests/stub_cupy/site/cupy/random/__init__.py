@@ -15,18 +15,29 @@ def seed(seed: int | None = None) -> None:
     get_random_state().seed(seed)
 
 
-def _draw(function: str, a: float, b: float, size: Any, dtype: Any) -> Any:
+def _draw(source: np.random.RandomState, function: str, a: float, b: float, size: Any, dtype: Any) -> Any:
     if np.dtype(dtype).char not in "fd":
         raise TypeError("cupy.random only supports float32 and float64")
-    return to_array(np.asarray(getattr(get_random_state(), function)(a, b, size), dtype=dtype))
+    return to_array(np.asarray(getattr(source, function)(a, b, size), dtype=dtype))
 
 
 def uniform(low: float = 0.0, high: float = 1.0, size: Any = None, dtype: Any = float) -> Any:
-    return _draw("uniform", low, high, size, dtype)
+    return _draw(get_random_state(), "uniform", low, high, size, dtype)
 
 
 def normal(loc: float = 0.0, scale: float = 1.0, size: Any = None, dtype: Any = float) -> Any:
-    return _draw("normal", loc, scale, size, dtype)
+    return _draw(get_random_state(), "normal", loc, scale, size, dtype)
 
 
-__all__ = ["_generator", "normal", "seed", "uniform"]
+class RandomState:
+    def __init__(self, seed: int | None = None) -> None:
+        self._source = np.random.RandomState(seed)
+
+    def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None, dtype: Any = float) -> Any:
+        return _draw(self._source, "uniform", low, high, size, dtype)
+
+    def normal(self, loc: float = 0.0, scale: float = 1.0, size: Any = None, dtype: Any = float) -> Any:
+        return _draw(self._source, "normal", loc, scale, size, dtype)
+
+
+__all__ = ["RandomState", "_generator", "normal", "seed", "uniform"]
