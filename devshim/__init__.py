@@ -17,6 +17,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     gradients        value_and_grad stop_gradient
     default device   on set_device run same_device require_same_device
     several devices  split gather broadcast replicate all_reduce_ parallel data_parallel
+    leaves           leaves assign
     placement        Placement placement_of
     checkpoints      save load
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
@@ -101,6 +102,7 @@ __all__ = [
     "all_reduce_",
     "arange",
     "asarray",
+    "assign",
     "backends",
     "broadcast",
     "convert",
@@ -126,6 +128,7 @@ __all__ = [
     "gpu",
     "guard",
     "is_out_of_memory",
+    "leaves",
     "linspace",
     "load",
     "local_gpu",

@@ -17,6 +17,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     gradients        value_and_grad stop_gradient
     default device   on set_device run same_device require_same_device
     several devices  split gather broadcast replicate all_reduce_ parallel data_parallel
+    leaves           leaves assign
     placement        Placement placement_of
     checkpoints      save load
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
@@ -75,6 +76,8 @@ from devshim.errors import TracingError as TracingError
 from devshim.errors import TransferError as TransferError
 from devshim.errors import UnsupportedError as UnsupportedError
 from devshim.interop.convert import convert as convert
+from devshim.interop.leaf_values import assign as assign
+from devshim.interop.leaf_values import leaves as leaves
 from devshim.monitoring.guard import TransferWarning as TransferWarning
 from devshim.monitoring.guard import guard as guard
 from devshim.monitoring.ledger import Transfer as Transfer
@@ -175,6 +178,7 @@ __all__ = [
     "all_reduce_",
     "arange",
     "asarray",
+    "assign",
     "backends",
     "broadcast",
     "convert",
@@ -200,6 +204,7 @@ __all__ = [
     "gpu",
     "guard",
     "is_out_of_memory",
+    "leaves",
     "linspace",
     "load",
     "local_gpu",

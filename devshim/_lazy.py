@@ -27,6 +27,7 @@ HOMES = {
     "devshim.collectives.all_reduce": "all_reduce_",
     "devshim.checkpoints.api": "load save",
     "devshim.interop.convert": "convert",
+    "devshim.interop.leaf_values": "assign leaves",
     "devshim.tensors.creation": ("arange empty empty_like eye full full_like linspace ones ones_like zeros zeros_like"),
     "devshim.monitoring.guard": "TransferWarning guard",
     "devshim.devices.info": "BackendInfo DeviceInfo MemoryInfo",

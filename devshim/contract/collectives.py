@@ -93,6 +93,10 @@ class CollectiveBackend:
         """Return True if `assign` can overwrite ``x``; otherwise `all_reduce_` replaces it in the list it was given."""
         return not self.immutable  # type: ignore[attr-defined]  # the backend's own
 
+    def is_variable(self, x: Any) -> bool:
+        """Return True if `assign` can overwrite ``x`` although the framework's tensors are immutable."""
+        return False
+
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         """Capture this thread's state, such as gradient recording; the result makes a context for another thread."""
         return nullcontext

@@ -24,6 +24,7 @@ from devshim.testing.behaviours.gradient_refusals import GradientRefusalTests
 from devshim.testing.behaviours.gradients import GradientTests
 from devshim.testing.behaviours.guard import GuardTests
 from devshim.testing.behaviours.interrupts import InterruptTests
+from devshim.testing.behaviours.leaf_values import LeafValueTests
 from devshim.testing.behaviours.ledger import LedgerTests
 from devshim.testing.behaviours.missing_devices import MissingDeviceTests
 from devshim.testing.behaviours.mixed_devices import MixedDeviceTests
@@ -96,6 +97,7 @@ class Conformance(
     TrainingTests,
     CollectiveTests,
     DataParallelTests,
+    LeafValueTests,
     LedgerTests,
     GuardTests,
     CheckpointTests,

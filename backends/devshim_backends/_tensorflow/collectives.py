@@ -125,5 +125,11 @@ class TensorflowCollectives(TensorflowTensors):
         entered: AbstractContextManager[object] = tf.device(self.to_native(self.device_of(x)))
         return entered
 
+    def is_variable(self, x: Tensor) -> bool:
+        return isinstance(x, tf.Variable)
+
+    def assign(self, x: Tensor, value: Tensor) -> None:
+        x.assign(value)
+
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         return nullcontext  # a tape records only the operators of its own thread

@@ -193,10 +193,12 @@ EFFECTS: dict[str, tuple[Callable[[Around], Compiled], Callable[[Around], Any]]]
 """Calls with a side effect each time the function runs, and how to observe it."""
 
 PROCESS: dict[str, Callable[[Around], Compiled]] = {
+    "assign": lambda a: lambda x: ds.assign([x + 0], {"0": x})[0],
     "empty_cache": _do(lambda a: ds.empty_cache()),
     "explain": _in(lambda a: ds.explain()),
     "guard": _in(lambda a: ds.guard("log")),
     "is_out_of_memory": _do(lambda a: ds.is_out_of_memory(MemoryError())),
+    "leaves": lambda a: lambda x: ds.leaves([x + x])["0"],
     "memory": _do(lambda a: ds.memory(a.device)),
     "memory_policy": _do(lambda a: ds.memory_policy("grow")),
     "prefetch": _do(lambda a: list(ds.prefetch([a.array], a.device))),

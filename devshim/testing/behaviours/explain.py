@@ -77,6 +77,7 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
     "parallel": lambda x, d: ds.parallel([lambda t: t], [x]),
     "data_parallel": lambda x, d: ds.data_parallel(lambda p, t: t, [d])(x, x),
     "placement_of": lambda x, d: ds.placement_of([x]),
+    "assign": lambda x, d: ds.assign([ds.copy(x, d)], {"0": x}),
     "same_device": lambda x, d: ds.same_device(x, x),
     "require_same_device": lambda x, d: ds.require_same_device(x=x),
     "devices": lambda x, d: ds.devices(),
@@ -90,7 +91,7 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
     "load_into": lambda x, d: ds.load(_save(x, d), into={"x": x}),
 }
 NEEDS = {
-    **dict.fromkeys(("split", "gather", "all_reduce_", "MetricLog", "asarray_list"), "several"),
+    **dict.fromkeys(("split", "gather", "all_reduce_", "MetricLog", "asarray_list", "assign"), "several"),
     "data_parallel": "data_parallel",
     **dict.fromkeys(("save", "load", "load_into"), "checkpoints"),
     "empty_cache": "empty_cache",
@@ -117,6 +118,7 @@ WITHOUT = {
     "set_default_dtype": "the lines of the calls after it show their dtype",
     "namespace": "it returns functions of the framework",
     "shrink_batch": "it calls the function it is given",
+    "leaves": "it reads what the framework's own accessors return",
     "is_out_of_memory": "it reads an error, and calls nothing of a framework",
     **dict.fromkeys(("value_and_grad", "stop_gradient"), "they concern a function's results, not where these are"),
     "memory_policy": "it is refused once a framework has started; tested for each framework in a fresh process",

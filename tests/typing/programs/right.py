@@ -91,6 +91,8 @@ def main() -> None:
     assert_type(ds.shrink_batch(train, 64), tuple[float, int])
     assert_type(ds.shrink_batch(train, 64, grow=True, limit=512), tuple[float, int])
     assert_type(ds.local_gpu(), ds.Device)
+    assert_type(ds.leaves([train]), dict[str, Any])
+    assert_type(ds.assign([1.0], {}), list[float])
     for each in ds.prefetch([{"x": 1}], "cpu", depth=3):
         assert_type(each, dict[str, int])
     with ds.timer("cpu") as timer:
