@@ -13,11 +13,16 @@ import pytest
 (ROOT,) = [folder for folder in Path(__file__).parents if (folder / "docs" / "api.md").is_file()]
 RUNNER = ROOT / "tests" / "pages" / "page.py"
 PAGE: dict[str, Any] = runpy.run_path(str(RUNNER))
-OF_ONE = {"docs/models.md": ["torch"], "docs/models-keras.md": ["tensorflow", "torch", "jax"]} | {
+DIFFERENTIATING = ["torch", "tensorflow", "mxnet", "paddle", "jax"]
+OF_ONE = {
+    "docs/models.md": ["torch"],
+    "docs/gradients.md": DIFFERENTIATING,
+    "docs/models-keras.md": ["tensorflow", "torch", "jax"],
+} | {
     f"docs/frameworks/{name}.md": [name] for name in ("torch", "tensorflow", "mxnet", "paddle", "jax", "cupy", "numpy")
 }
-"""Pages about the functions of one framework, or about Keras, which shows with three frameworks what models.md shows.
-"""
+"""Pages about the functions of one framework, about Keras, which shows with three frameworks what models.md shows, or
+about gradients, which NumPy does not have."""
 
 
 def pages() -> list[str]:

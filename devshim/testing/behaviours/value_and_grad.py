@@ -95,6 +95,7 @@ class ValueAndGradTests(Kit):
         assert float(ds.to_numpy(value).reshape(())) == pytest.approx(V * V)
         assert ds.device_of(value) is device
         assert list(grads) == ["w", "b"]
+        assert {type(grad) for grad in grads.values()} == {type(x)}
         assert self.right(grads.values(), device)
         assert self.close(params["w"], W, device), "the parameters have changed"
 
