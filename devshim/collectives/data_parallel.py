@@ -23,7 +23,7 @@ from devshim.registry import argument_hints, registry, tracing
 from devshim.runtime import scopes
 from devshim.tensors import placing, value_hints
 from devshim.transfers import device_lists, engine
-from devshim.trees import multi_map
+from devshim.trees import multi_map, trees
 from devshim.trees.flatten import flatten, model_backend
 from devshim.trees.key_paths import brackets
 
@@ -133,7 +133,7 @@ def _copies(params: Any, devices: Sequence[Device]) -> list[Any]:
     if not flat.tensors:
         return [params for _ in devices]
     arguments.check_devices(flat.backends, devices)
-    return [placing.place_tree(params, device, None, False, "data_parallel") for device in devices]
+    return [trees.place(params, device, None, False, "data_parallel") for device in devices]
 
 
 def _run(fns: list[Callable[[Any], Any]], inputs: list[Any]) -> list[Any]:
@@ -203,7 +203,7 @@ def _unpacked(model: Callable[..., Any]) -> Callable[[Any], Any]:
 
 def _linked(owner: Backend, model: Any, device: Device) -> Any:
     """Return a replica of a model on a device, through whose parameters gradients flow to the model's."""
-    replica = placing.place_tree(model, device, True, False, "data_parallel")
+    replica = trees.place(model, device, True, False, "data_parallel")
     owner.link_parameters(model, replica, lambda x: engine.move(owner, x, device))
     return replica
 

@@ -24,9 +24,10 @@ from devshim.devices import parsing
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
 from devshim.registry import argument_hints, registry, tracing
-from devshim.tensors import placing, value_hints
+from devshim.tensors import value_hints
 from devshim.transfers import device_lists, engine, explain
 from devshim.trees import multi_map, not_moved
+from devshim.trees import trees as trees_module
 from devshim.trees.flatten import flatten, model_backend
 from devshim.trees.key_paths import brackets
 
@@ -212,7 +213,7 @@ def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:
     copies: list[T] = []
     try:
         for target in targets:
-            copies.append(placing.place_tree(tree, target, True, False, "broadcast"))
+            copies.append(trees_module.place(tree, target, True, False, "broadcast"))
     except BaseException:
         copies.clear()
         raise

@@ -12,7 +12,6 @@ from devshim.errors import SimulationError, TracingError, messages
 from devshim.placement.placement import Placement
 from devshim.registry import registry
 from devshim.transfers import engine, explain, observing
-from devshim.trees import explain as tree_lines
 from devshim.trees import trees
 
 TYPE_CHECKING: bool = False
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.parsing import DeviceLike
-    from devshim.models.moving import Where
 
     T = TypeVar("T")
 
@@ -123,7 +121,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     if type(device) is Device:
         target = device
     elif isinstance(device, Placement):
-        return place_tree(x, device.of_leaf, copy, non_blocking)
+        return trees.place(x, device.of_leaf, copy, non_blocking)
     else:
         target = parsing.of_call("place", x, device)
     active = observing.ACTIVE
@@ -133,7 +131,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
             return x
     backend = _TENSORS.get(type(x)) or registry.backend_for(x)
     if backend is None:
-        return place_tree(x, target, copy, non_blocking)
+        return trees.place(x, target, copy, non_blocking)
     if active is not None and active.explain is not None:
         active.explain(backend, "copy" if copy else "place", target)
     if copy is None:
@@ -161,18 +159,11 @@ def copy(x: T, device: DeviceLike) -> T:
     target = device if type(device) is Device and device.text else parsing.of_call("copy", x, device)
     backend = _TENSORS.get(type(x)) or registry.backend_for(x)
     if backend is None:
-        return place_tree(x, target, True, False, "copy")
+        return trees.place(x, target, True, False, "copy")
     active = observing.ACTIVE
     if active is not None and active.explain is not None:
         active.explain(backend, "copy", target)
     return engine.place(active, backend, x, target, True)
-
-
-def place_tree(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
-    """Move every tensor of a tree."""
-    if explain.is_open():
-        tree_lines.placing("copy" if copy else "place", tree, trees.everywhere(to))
-    return trees.place(tree, to, copy, non_blocking, call)
 
 
 def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:

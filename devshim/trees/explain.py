@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from devshim.contract.models import Leaf
     from devshim.devices.device import Device
     from devshim.models.moving import Where
+    from devshim.transfers.observing import Explain
+    from devshim.trees.flatten import Flattened
 
 LINES = 8
 """The number of tensors of one tree that get a line each."""
@@ -27,24 +29,24 @@ _HELD = ("parameter", "buffer")
 """The kinds of leaves that a model has and an optimizer does not have."""
 
 
-def placing(call: str, tree: Any, where: Where) -> None:
+def placing(show: Explain, call: str, flat: Flattened, where: Where) -> None:
     """Show the lines for a placement (``call`` is ``"place"`` or ``"copy"``) of a tree.
 
     Args:
+        show: `devshim.transfers.observing.Active.explain`, which the caller has read.
         call: The call whose line a tensor gets.
-        tree: A tree of tensors, models and optimizers.
+        flat: A tree of tensors, models and optimizers.
         where: The device of a leaf, as for `devshim.models.moving.ModelMove`.
     """
-    flat = flatten(tree)
     for _, cell, x, backend in flat.leaves[:LINES]:
         device = where(key_paths.path_text(cell), "", not backend.shape(x))
-        explain.show_call(backend, call, device, x=_named("x", cell))
+        show(backend, call, device, x=_named("x", cell))
     _show_rest(len(flat.tensors), "tensors")
     for _, cell, obj, backend in flat.models:
-        _place_object(call, key_paths.path_text(cell), cell, obj, backend, where)
+        _place_object(show, call, key_paths.path_text(cell), cell, obj, backend, where)
 
 
-def _place_object(call: str, prefix: str, cell: Any, obj: Any, backend: Backend, where: Where) -> None:
+def _place_object(show: Explain, call: str, prefix: str, cell: Any, obj: Any, backend: Backend, where: Where) -> None:
     """Show the placement of a model or optimizer; for a model over several devices, show each parameter."""
     leaves = [leaf for leaf in backend.leaves(obj) if leaf.kind != "gradient"]
     held = [leaf for leaf in leaves if leaf.kind in _HELD]
@@ -53,11 +55,11 @@ def _place_object(call: str, prefix: str, cell: Any, obj: Any, backend: Backend,
     targets = {leaf.path: _target(where, prefix, leaf, backend) for leaf in held or leaves}
     if len(set(targets.values())) > 1 and kind == "model":
         for path, device in list(targets.items())[:LINES]:
-            explain.show_call(backend, "place_parameter", device, x=name, path=repr(path))
+            show(backend, "place_parameter", device, x=name, path=repr(path))
         _show_rest(len(targets), "parameters")
         return
     device = next(iter(targets.values())) if targets else where(prefix, "")
-    explain.show_call(backend, f"{call}_{kind}", device, x=name)
+    show(backend, f"{call}_{kind}", device, x=name)
 
 
 def _target(where: Where, prefix: str, leaf: Leaf, backend: Backend) -> Device:

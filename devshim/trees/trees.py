@@ -20,6 +20,7 @@ from devshim.devices.device import CPU, Device
 from devshim.errors import DevshimError
 from devshim.registry import registry, tracing
 from devshim.transfers import batch, observing
+from devshim.trees import explain as lines
 from devshim.trees import not_moved
 from devshim.trees.flatten import flatten
 from devshim.trees.key_paths import brackets, path_text
@@ -43,10 +44,15 @@ def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, ca
     All tensors are found first, then moved together, and then the containers are rebuilt.
     """
     one = to if isinstance(to, Device) else None
-    if one is not None and (copy is None or copy is False) and tracing.compiler() is None and all_on_target(tree, one):
+    active = observing.ACTIVE
+    show = None if active is None else active.explain
+    is_quick = one is not None and (copy is None or copy is False) and show is None and tracing.compiler() is None
+    if is_quick and all_on_target(tree, to):
         return tree
     flat = flatten(tree)
     not_moved.check(call, flat, one)
+    if show is not None and flat.compiler is None:
+        lines.placing(show, "copy" if copy else "place", flat, everywhere(to))
     if isinstance(to, Device):
         targets = [to] * len(flat.tensors)
     else:
@@ -62,7 +68,7 @@ def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, ca
     return placed
 
 
-def all_on_target(tree: Any, target: Device) -> bool:
+def all_on_target(tree: Any, target: Any) -> bool:
     """Return True if every tensor of a plain tree is on a device already.
 
     Returns False if that is not so or only the slow path can tell, for which there are few cases: tensors that cannot

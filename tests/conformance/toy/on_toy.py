@@ -260,10 +260,10 @@ def run_does_not_look(patch: Patch, adapter: Any) -> None:
 
 @defect
 def trees_are_always_rebuilt(patch: Patch, adapter: Any) -> None:
-    from devshim.tensors import placing
+    from devshim.trees import trees
 
-    proper = placing.place_tree
-    patch.setattr(placing, "place_tree", lambda *args: {**found} if type(found := proper(*args)) is dict else found)
+    proper = trees.place
+    patch.setattr(trees, "place", lambda *args: {**found} if type(found := proper(*args)) is dict else found)
 
 
 @defect
