@@ -195,6 +195,47 @@ def refused():
     return False
 
 
+def host(*numbers):
+    """Return int64 numbers on the CPU, as NumPy and TensorFlow's NumPy functions make them."""
+    with ds.on("cpu"):
+        return tf.constant(numbers, dtype=tf.int64)
+
+
+READ_ON_HOST = {
+    "reshape": lambda x: tf.reshape(x, host(2, 8)),
+    "broadcast": lambda x: tf.broadcast_to(x[:1], host(4, 4)),
+    "transpose": lambda x: tf.transpose(x, host(1, 0)),
+    "tile": lambda x: tf.tile(x, host(2, 1)),
+    "sum": lambda x: tf.reduce_sum(x, host(0)),
+    "any": lambda x: tf.reduce_any(x > 1.5, host(0, 1)),
+    "reverse": lambda x: tf.reverse(x, host(1)),
+    "roll": lambda x: tf.roll(x, host(1), host(0)),
+    "pad": lambda x: tf.pad(x, tf.reshape(host(1, 1, 0, 0), (2, 2))),
+    "mirrored": lambda x: tf.pad(x, tf.reshape(host(1, 1, 0, 0), (2, 2)), "REFLECT"),
+    "split": lambda x: tf.split(x, host(1, 3), 0)[1],
+    "slice": lambda x: tf.slice(x, host(0, 1), host(2, 2)),
+    "strided slice": lambda x: tf.strided_slice(x, host(0, 0), host(2, 2), host(1, 1)),
+    "scatter": lambda x: tf.scatter_nd(ds.place(tf.reshape(host(3, 2, 1, 0), (4, 1)), ds.device_of(x)), x, host(4, 4)),
+    "a gradient": lambda x: grad_of_sum(x),
+}
+
+
+def grad_of_sum(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(tf.transpose(x, host(1, 0)) ** 2, host(0))
+    return tape.gradient(y, x)
+
+
+@pytest.mark.parametrize("name", READ_ON_HOST)
+def test_shapes_and_axes_on_the_cpu_are_accepted(name):
+    """The kernels for real GPUs read them from host memory, whether they are int32 or int64."""
+    x = matrix("cpu")
+    result = READ_ON_HOST[name](ds.place(x, "gpu:1"))
+    assert ds.device_of(result) is ds.gpu(1)
+    np.testing.assert_array_equal(ds.to_numpy(result), ds.to_numpy(READ_ON_HOST[name](x)))
+
+
 def test_every_thread_refuses_mixed_devices():
     """TensorFlow's device policy belongs to each thread."""
     assert refused()

@@ -6,6 +6,7 @@ operator again, and runs it if a real GPU would:
 
 * 0-d tensors, and int32 tensors, which TensorFlow natively keeps on the host, may be on the host beside tensors on a
   GPU. int32 tensors that devshim did not place may also be on another GPU.
+* An operator's shapes, axes and bounds may be on the host in int64, too: the GPU kernels read them there.
 * The same applies to the zeros that a tape fills in, and to the array in ``x + array``, for which TensorFlow chooses a
   device without regard to ``x``.
 * In a GPU's scope an operator runs there on tensors that are all on the host, as documented for `ds.on`.
@@ -43,6 +44,18 @@ __all__ = ["run_refused_operator", "set_policy"]
 _HOST_DTYPES = frozenset({tf.int32, tf.string})
 """Dtypes that TensorFlow natively keeps on the host, also in a GPU's scope."""
 _HANDLES = frozenset({tf.resource, tf.variant})
+_HOST_INPUTS = {
+    **dict.fromkeys(("Reshape", "BroadcastTo", "Transpose", "ConjugateTranspose", "Tile", "ExpandDims"), (1,)),
+    **dict.fromkeys(("Sum", "Prod", "Mean", "Max", "Min", "All", "Any", "EuclideanNorm", "ReverseV2"), (1,)),
+    **dict.fromkeys(("Pad", "PadV2", "MirrorPad", "MirrorPadGrad", "SplitV"), (1,)),
+    **dict.fromkeys(("Slice", "Roll"), (1, 2)),
+    **dict.fromkeys(("StridedSlice", "ResourceStridedSliceAssign", "TensorStridedSliceUpdate"), (1, 2, 3)),
+    "StridedSliceGrad": (0, 1, 2, 3),
+    **dict.fromkeys(("Fill", "Empty", "RandomUniform", "RandomStandardNormal", "TruncatedNormal"), (0,)),
+    **dict.fromkeys(("ScatterNd", "UnsortedSegmentSum"), (2,)),
+    **dict.fromkeys(("BroadcastArgs", "BroadcastGradientArgs", "ConcatOffset"), (0, 1)),
+}
+"""Operator -> the inputs that its kernels for GPUs read from host memory (``HostMemory`` in TensorFlow's sources)."""
 
 
 def run_refused_operator(backend: TensorflowLocations, op: str, inputs: Sequence[Any], run: RunOn, error: Any) -> Any:
@@ -104,8 +117,11 @@ def _common_device(backend: TensorflowLocations, op: str, inputs: Sequence[Any])
     """Return the one device on which an operator may run."""
     scope = backend.device_named(context.context().device_name or "")
     placed = [(x, _device_of(backend, x)) for x in _tensors(inputs)]
+    on_host = _HOST_INPUTS.get(op, ())
     located = {
-        number: device for number, (x, device) in enumerate(placed) if device is not CPU or not _may_stay_on_host(x)
+        number: device
+        for number, (x, device) in enumerate(placed)
+        if device is not CPU or not (number in on_host or _may_stay_on_host(x))
     }
     firm = {number: device for number, device in located.items() if not _is_hosted(placed[number][0])}
     if firm or scope is not None:
