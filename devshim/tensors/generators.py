@@ -92,7 +92,7 @@ class Generator:
         self._seed = _checked(seed, 64, "ds.random.Generator")
         _check_flag(portable, "ds.random.Generator")
         self.portable = portable
-        self.device = None if device is None else parsing.device(device)
+        self.device = None if device is None else parsing.of_argument(device)
         self._draws = 0
         self._lock = threading.Lock()
         if self.device is not None:
