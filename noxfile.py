@@ -362,6 +362,7 @@ def docs(session: nox.Session) -> None:
     session.run("python", CONVERSIONS, "--check", "docs/conversions.json", "docs/conversions.md")
     session.run("python", NATIVE_LINES, "--check", "docs/native-lines.json", "docs/from-your-framework.md")
     session.run("python", "-m", "devshim.certify.page", "--check", "docs/certified", "docs/real-cards.md")
+    session.run("python", "tests/array_api/page.py", "--check", "docs/array-api.json", "docs/array-api.md")
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 
 
@@ -496,6 +497,21 @@ def cupy(session: nox.Session) -> None:
     on_host = [*plugin, kit, "--devshim-gpus=0", f"--devshim-results={RESULTS}/cupy-0.json"]
     on_stub = [STUB, *plugin, "tests/stub_cupy/test_kit.py", "-m", "gpu and not fresh"]
     pytests(session, [on_host, on_stub, STUB_TESTS])
+
+
+@nox.session(name="array-api", python=DEFAULT, default=False)
+@nox.parametrize("name", list(FRAMEWORKS), ids=list(FRAMEWORKS))
+def array_api(session: nox.Session, name: str) -> None:
+    """Check every function of the array API on one framework, and write docs/array-api.md.
+
+    The suite array-api-tests is not on PyPI, so tests/array_api has a checker of its own, whose reference is
+    array-api-strict.
+    """
+    install_framework(session, name, "test", "array-api")
+    result = Path(session.create_tmp()).resolve() / f"{name}.json"
+    session.run("python", "tests/array_api", name, str(result))
+    page = ("docs/array-api.json", "docs/array-api.md")
+    session.run("python", "tests/array_api/page.py", "--write", *page, str(result))
 
 
 @nox.session(python=False, default=False)

@@ -14,6 +14,7 @@ from cases import ALL
 from checker import Checker
 
 import devshim as ds
+from devshim.registry.discovery import TITLES
 from devshim.registry.versions import version_of
 
 
@@ -31,7 +32,7 @@ def main(name: str, *results: str) -> None:
     backend = "mxnet" if name.startswith("mxnet") else name
     ds.use(backend)
     ds.simulate(gpus=2)
-    found: dict[str, Any] = {"backend": backend, "version": version_of(backend)}
+    found: dict[str, Any] = {"name": name, "title": TITLES[backend], "version": version_of(backend)}
     for device in ("cpu", "gpu:1"):
         checker = Checker(ds.namespace(), backend, device)
         found[device] = {call: checker.check(call) for call in ALL}

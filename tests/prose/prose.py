@@ -16,7 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").is_file())
-LEFT_OUT = ("CHANGELOG.md", "docs/mutants", "docs/support.md", "docs/conversions.md", "tests/prose/")
+LEFT_OUT = (
+    "CHANGELOG.md",
+    "docs/mutants",
+    "docs/support.md",
+    "docs/conversions.md",
+    "docs/array-api.md",
+    "tests/prose/",
+)
 FRAMEWORKS = "NumPy|PyTorch|TensorFlow|MXNet|Paddle|PaddlePaddle|JAX|CuPy|Keras|Python|CUDA|devshim|NVIDIA|Gluon"
 
 PATTERNS: Mapping[str, str] = {

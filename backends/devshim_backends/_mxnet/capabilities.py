@@ -53,6 +53,10 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
+        "namespace": (
+            "no Fourier transforms, and nothing that needs complex numbers; in a block that 1.9 hybridizes, only "
+            "functions that need neither the shape nor the dtype of their arguments"
+        ),
         "models": (
             "every optimizer that MXNet registers is supported; SGLD draws its noise from the generator of its device; "
             "DCASGD with momentum fails in MXNet 1.9.1, with or without devshim; parameters on several devices at once "
