@@ -24,6 +24,7 @@ from devshim.simulation.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Literal
 
     from devshim.simulation.memory import Fault
     from devshim.simulation.simulate import Simulation
@@ -42,10 +43,14 @@ class SimulatedGpus(list[Device]):
         self._first: Simulation | None = None
 
     def __call__(
-        self, gpus: int = 2, memory: str | int | None = None, faults: Fault | Sequence[Fault] = ()
+        self,
+        gpus: int = 2,
+        memory: str | int | None = None,
+        faults: Fault | Sequence[Fault] = (),
+        like: Literal["cuda", "mps", "xpu"] = "cuda",
     ) -> SimulatedGpus:
         """Simulate another number of GPUs, with the arguments of `devshim.simulate`; return this list."""
-        handle = simulate(gpus, memory, faults=faults)
+        handle = simulate(gpus, memory, faults=faults, like=like)
         self._first = self._first or handle
         self[:] = [Device("gpu", i) for i in range(handle.gpus)]
         return self
@@ -118,7 +123,7 @@ def _split(names: str) -> list[str]:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark, and refuse unknown names of backends."""
     config.addinivalue_line(
-        "markers", f"{_GPUS}(gpus=2, memory=None, faults=()): run the test with simulated GPUs (devshim)"
+        "markers", f"{_GPUS}(gpus=2, memory=None, faults=(), like='cuda'): run the test with simulated GPUs (devshim)"
     )
     try:
         for name in _named_backends(config):

@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 __all__ = ["ProgramCommand", "begin"]
 
-_WITH_VALUE = {"--gpus", "--memory", "--backend", "-b"}
+_WITH_VALUE = {"--gpus", "--memory", "--like", "--backend", "-b"}
 
 
 def begin(words: list[str]) -> int:

@@ -139,6 +139,10 @@ def run(
         str | None,
         typer.Option("--memory", metavar="SIZE", help="Memory of each GPU, such as 4GiB; default: no limit."),
     ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option("--like", metavar="PLATFORM", help="The platform to imitate: cuda (default), mps or xpu."),
+    ] = None,
     backend: BackendOption = None,
 ) -> None:
     """Run a Python program with simulated GPUs, as 'python SCRIPT', 'python -m MODULE' or 'python -c CODE' would.
@@ -151,7 +155,7 @@ def run(
         raise typer.BadParameter(msg)
     from devshim.cli import run as running
 
-    running.main(gpus, memory, backend, context.args)
+    running.main(gpus, memory, backend, context.args, like)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import devshim as ds
 from devshim.cli._console import size
+from devshim.devices import platforms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,32 +27,38 @@ CARDS = 2
 _STARTUP = Path(__file__).parent / "_startup"
 
 
-def main(gpus: int | None, memory: str | None, backend: str | None, program: Sequence[str]) -> NoReturn:
+def main(
+    gpus: int | None, memory: str | None, backend: str | None, program: Sequence[str], like: str | None = None
+) -> NoReturn:
     """Print that GPUs are simulated, and become the program."""
     environment = dict(os.environ)
-    cards: Any = gpus if gpus is not None else environment.get("DEVSHIM_SIMULATE_GPUS") or CARDS
+    platform: Any = like or environment.get("DEVSHIM_SIMULATE_LIKE") or "cuda"
+    most = platforms.LIKE.get(platform, CARDS)
+    cards: Any = gpus if gpus is not None else environment.get("DEVSHIM_SIMULATE_GPUS") or min(CARDS, most)
     memory = memory or environment.get("DEVSHIM_SIMULATE_MEMORY") or None
     if backend is not None:
         ds.use(backend)  # refuses an unknown name, and a framework that is not installed
         environment["DEVSHIM_BACKEND"] = backend
-    handle = ds.simulate(cards, memory)  # refuses invalid values, and what the backend declares as a gap
+    handle = ds.simulate(cards, memory, like=platform)  # refuses invalid values, and what the backend declares as a gap
     environment["DEVSHIM_SIMULATE_GPUS"] = str(handle.gpus)
+    environment["DEVSHIM_SIMULATE_LIKE"] = handle.like
     if handle.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ""  # simulated GPUs are never shown beside real ones
     if handle.memory is not None:
         environment["DEVSHIM_SIMULATE_MEMORY"] = str(handle.memory)
     path = [str(_STARTUP), *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(path)
-    print(f"devshim: {_description(handle.gpus, handle.memory)}", file=sys.stderr, flush=True)
+    print(f"devshim: {_description(handle.gpus, handle.memory, handle.like)}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *_flags(), *program], environment)
 
 
-def _description(gpus: int, memory: int | None) -> str:
+def _description(gpus: int, memory: int | None, like: str) -> str:
     if not gpus:
         return "no GPUs are simulated"
     each = "" if memory is None else f" of {size(memory)}"
-    cards = f"{gpus} simulated GPU{'' if gpus == 1 else 's'}{each}"
+    named = "" if like == "cuda" else f" like {like}"
+    cards = f"{gpus} simulated GPU{'' if gpus == 1 else 's'}{named}{each}"
     return f"{cards}: real data, computed on the CPU; real GPUs are hidden"
 
 

@@ -7,7 +7,10 @@ platform for ``gpu``. `devshim.registry.platform_names` refuses that name where 
 
 from __future__ import annotations
 
-__all__ = ["DTYPE_REASONS", "LIKE", "dtypes_lacking", "family", "maker", "name_in"]
+from devshim.errors import ArgumentError
+from devshim.errors.formatting import show
+
+__all__ = ["DTYPE_REASONS", "LIKE", "dtypes_lacking", "family", "maker", "name_in", "read_like"]
 
 _FAMILIES = {
     **dict.fromkeys(("cuda", "rocm", "hip"), "cuda"),
@@ -52,6 +55,22 @@ def name_in(text: str) -> str | None:
     """Return the name of a platform in the text of a device, such as ``"mps"`` in ``"mps:0"``; None without one."""
     lower = text.lower()
     return next((name for name in _FAMILIES if name in lower), None)
+
+
+def read_like(like: object, gpus: int, name: str = "like") -> str:
+    """Return the platform that simulated GPUs imitate; ``name`` is its name in an error.
+
+    Raises:
+        ArgumentError: It is not one of `LIKE`, or machines of this platform have fewer than ``gpus`` GPUs.
+    """
+    if not isinstance(like, str) or like not in LIKE:
+        accepted = ", ".join(map(repr, LIKE))
+        msg = f"{name} is {show(like)}, and it must be one of {accepted}"
+        raise ArgumentError(msg, "ds.simulate(1, like='mps')" if name == "like" else f"set {name}=mps")
+    if gpus > LIKE[like]:
+        msg = f"{gpus} GPUs like {like!r} were asked for, and a machine of that platform has {LIKE[like]}"
+        raise ArgumentError(msg, f"ds.simulate({LIKE[like]}, like={like!r}), or DEVSHIM_SIMULATE_GPUS={LIKE[like]}")
+    return like
 
 
 def maker(platform: str) -> str:

@@ -239,7 +239,7 @@ for _public in (backends, framework, use, using):
 
 def problem_of(name: str, value: str) -> str | None:
     """Return what is wrong with the value of an environment variable that devshim reads, or None."""
-    from devshim.devices import amounts
+    from devshim.devices import amounts, platforms
     from devshim.errors import DevshimError
 
     try:
@@ -249,6 +249,8 @@ def problem_of(name: str, value: str) -> str | None:
             parsing.device(value)
         elif name == "DEVSHIM_SIMULATE_GPUS":
             amounts.read_count(value, name)
+        elif name == "DEVSHIM_SIMULATE_LIKE":
+            platforms.read_like(value, 1, name)
         else:
             amounts.read_memory(value, name)
     except DevshimError as error:

@@ -20,6 +20,7 @@ KNOWN = {
     "DEVSHIM_DEVICE": "the default device of new tensors, such as gpu:1",
     "DEVSHIM_SIMULATE_GPUS": "how many GPUs to simulate, 0 to 64",
     "DEVSHIM_SIMULATE_MEMORY": "the memory of each, such as 4GiB; read where GPUs are simulated by the variable above",
+    "DEVSHIM_SIMULATE_LIKE": "the platform that they imitate: cuda, mps or xpu; read with the variables above",
 }
 """All variables: name -> its meaning."""
 

@@ -10,13 +10,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from devshim.devices import platforms
-from devshim.errors import BackendError, DeviceNotFoundError
+from devshim.errors import BackendError, ConversionError, DeviceNotFoundError, messages
 from devshim.registry import current, registry
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
+    from devshim.devices.device import Device
 
-__all__ = ["check", "is_of_platform", "platform_of"]
+__all__ = ["check", "dtype_error", "is_of_platform", "platform_of"]
 
 
 def check(name: str, x: object, framework: str | None) -> bool:
@@ -59,6 +60,11 @@ def platform_of(backend: Backend) -> str:
 def is_of_platform(backend: Backend, name: str) -> bool:
     """Return True if a platform's name, or its family, is that of a backend's GPUs."""
     return platforms.family(platform_of(backend)) == platforms.family(name)
+
+
+def dtype_error(backend: Backend, device: Device, dtype: str) -> ConversionError:
+    """Return the error for a dtype that a backend's GPU cannot hold."""
+    return messages.dtype_lacking(device, dtype, platform_of(backend))
 
 
 def _refusal(backend: Backend, name: str) -> DeviceNotFoundError:

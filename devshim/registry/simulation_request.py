@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from devshim.simulation.faults import Fault
 
-    Request: TypeAlias = tuple[int, int | None, tuple[Fault, ...]]
-    """The number of GPUs, the bytes of each (None: no limit), and their faults."""
+    Request: TypeAlias = tuple[int, int | None, tuple[Fault, ...], str]
+    """The number of GPUs, the bytes of each (None: no limit), their faults, and the platform that they imitate."""
 
 __all__ = ["current", "simulated_gpus"]
 
@@ -28,9 +28,14 @@ def current() -> Request:
         return given
     gpus = environ.get("DEVSHIM_SIMULATE_GPUS")
     if not gpus:
-        return (0, None, ())
+        return (0, None, (), "cuda")
     memory = environ.get("DEVSHIM_SIMULATE_MEMORY") or None
-    return (read_count(gpus, "DEVSHIM_SIMULATE_GPUS"), read_limit(memory, "DEVSHIM_SIMULATE_MEMORY"), ())
+    count, like = read_count(gpus, "DEVSHIM_SIMULATE_GPUS"), environ.get("DEVSHIM_SIMULATE_LIKE") or "cuda"
+    if like != "cuda":
+        from devshim.devices.platforms import read_like
+
+        read_like(like, count, "DEVSHIM_SIMULATE_LIKE")
+    return (count, read_limit(memory, "DEVSHIM_SIMULATE_MEMORY"), (), like)
 
 
 def simulated_gpus() -> int:

@@ -38,6 +38,8 @@ from devshim.errors import OutOfMemoryError, messages
 from devshim.simulation.faults import EVENTS, Fault
 
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from devshim.contract.backend import Backend
 
 __all__ = ["EVENTS", "ROUND", "Fault", "SimulatedDevice", "SimulatedDevices"]
@@ -70,6 +72,7 @@ class SimulatedDevice:
         limit: Its memory in bytes, or None for no limit.
         vanished: True if a fault has made it vanish.
         removed_at: The line that removed it, as ``file:line``; None while it is shown.
+        group: All simulated GPUs of the framework.
     """
 
     def __init__(self, device: Device, error_class: type[OutOfMemoryError]) -> None:
@@ -77,6 +80,7 @@ class SimulatedDevice:
         self.limit: int | None = None
         self.vanished: bool = False
         self.removed_at: str | None = None
+        self.group: SimulatedDevices
         self._error_class = error_class
         self._used = 0
         self._peak = 0
@@ -229,16 +233,30 @@ class SimulatedDevices:
 
     Args:
         error_class: The error for a full GPU; it derives from the error of the framework and `OutOfMemoryError`.
+
+    Attributes:
+        like: The platform that the GPUs imitate.
+        dtypes_lacking: The names of the dtypes that they refuse.
     """
 
     def __init__(self, error_class: type[OutOfMemoryError] = OutOfMemoryError) -> None:
         self._error_class = error_class
         self._gpus: list[SimulatedDevice] = []
+        self.like: str = "cuda"
+        self.dtypes_lacking: frozenset[str] = frozenset()
+
+    def refuse_dtype(self, device: Device, dtype: str) -> NoReturn:
+        """Raise the error for a tensor of a dtype in `dtypes_lacking` that is on a GPU, or would be.
+
+        Adapters call this where they count a new tensor.
+        """
+        raise messages.dtype_lacking(device, dtype, self.like)
 
     def begin(self, gpus: int, memory: int | None, faults: Iterable[Fault] = ()) -> None:
         """Restart with ``gpus`` GPUs; GPUs that existed before stay, and so do the tensors on them."""
         while len(self._gpus) < gpus:
             self._gpus.append(self.new(Device("gpu", len(self._gpus))))
+            self._gpus[-1].group = self
         for gpu in self._gpus:
             gpu.begin(memory, faults)
 

@@ -11,7 +11,9 @@ from _thread import RLock
 from sys import modules
 
 from devshim.contract import capabilities
+from devshim.devices import parsing, platforms
 from devshim.devices.amounts import is_size, read_count, read_limit
+from devshim.devices.platforms import read_like
 from devshim.errors import ArgumentError, SimulationError, UnsupportedError
 from devshim.errors.formatting import show
 from devshim.registry import argument_hints, discovery, import_hooks, registry, simulation_request, tracing
@@ -21,6 +23,7 @@ from devshim.transfers import observing
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Literal
 
     from devshim.contract.backend import Backend
     from devshim.registry.simulation_request import Request
@@ -38,12 +41,14 @@ class Simulation:
         gpus: The number of simulated GPUs requested.
         memory: The bytes of each, or None for no limit.
         faults: The faults on them.
+        like: The platform that they imitate.
     """
 
     def __init__(self, request: Request, before: Request) -> None:
         self.gpus: int = request[0]
         self.memory: int | None = request[1]
         self.faults: tuple[Fault, ...] = request[2]
+        self.like: str = request[3]
         self._before = before
 
     def __enter__(self) -> Simulation:
@@ -53,23 +58,31 @@ class Simulation:
         _switch(*self._before)
 
     def __repr__(self) -> str:
-        return f"<{_description(self.gpus, self.memory, self.faults)}>"
+        return f"<{_description(self.gpus, self.memory, self.faults, self.like)}>"
 
 
-def _description(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> str:
-    cards = f"{gpus} simulated GPU{'' if gpus == 1 else 's'}"
+def _description(gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str) -> str:
+    cards = f"{gpus} simulated GPU{'' if gpus == 1 else 's'}{'' if like == 'cuda' else f' like {like!r}'}"
     size = "" if memory is None else f" of {memory:,} bytes"
     failing = f" with {len(faults)} fault{'' if len(faults) == 1 else 's'}" if faults else ""
     return f"{cards}{size}{failing}"
 
 
-def simulate(gpus: int = 2, memory: str | int | None = None, *, faults: Fault | Sequence[Fault] = ()) -> Simulation:
+def simulate(
+    gpus: int = 2,
+    memory: str | int | None = None,
+    *,
+    faults: Fault | Sequence[Fault] = (),
+    like: Literal["cuda", "mps", "xpu"] = "cuda",
+) -> Simulation:
     """Show simulated GPUs, in every framework that supports it, on a machine that has none.
 
     Args:
         gpus: The number of GPUs, 0 to 64; 0 switches them off.
         memory: The memory of each, in bytes or as text such as ``"4GiB"``; None for no limit.
         faults: Failures on them, for tests of error handling: a `Fault` or several.
+        like: The platform that they imitate. ``"mps"`` is the GPU of a Mac: there is one, and it refuses float64 and
+            complex128, in the words of PyTorch. ``"xpu"`` is an Intel Arc GPU, which refuses these dtypes too.
 
     Returns:
         A handle that restores the earlier state if it is used as a ``with`` block; otherwise it can be dropped.
@@ -77,17 +90,19 @@ def simulate(gpus: int = 2, memory: str | int | None = None, *, faults: Fault | 
     Raises:
         SimulationError: A framework has already started its devices, or sees real GPUs; nothing has changed.
         UnsupportedError: The current framework declares that it cannot simulate.
-        ArgumentError: ``gpus``, ``memory`` or ``faults`` is invalid.
+        ArgumentError: ``gpus``, ``memory``, ``faults`` or ``like`` is invalid.
 
     A simulated GPU stores real data, has its own label, and computes on the CPU.  To request the same from the
-    environment, set ``DEVSHIM_SIMULATE_GPUS=2`` and ``DEVSHIM_SIMULATE_MEMORY=4GiB``; for a whole program, use
-    ``devshim run --gpus 2 script.py``.  The logger ``devshim`` logs each framework that shows simulated GPUs.
+    environment, set ``DEVSHIM_SIMULATE_GPUS=1``, ``DEVSHIM_SIMULATE_MEMORY=4GiB`` and ``DEVSHIM_SIMULATE_LIKE=mps``.
+    For a whole program, use ``devshim run --gpus 2 script.py``.  The logger ``devshim`` logs each framework that shows
+    simulated GPUs.
     """
     tracing.refuse("simulate", "call it at the top of the program")
     if isinstance(gpus, str) and gpus[-1:] in ("b", "B") and is_size(gpus):
         raise argument_hints.swapped_simulate(gpus, memory)
     before = simulation_request.current()
-    request = (read_count(gpus), read_limit(memory), _read_faults(faults))
+    count = read_count(gpus)
+    request = (count, read_limit(memory), _read_faults(faults), like if like == "cuda" else read_like(like, count))
     _switch(*request)
     return Simulation(request, before)
 
@@ -109,13 +124,13 @@ def apply_request(backend: Backend) -> None:
         backend.simulation_refused = error.problem
 
 
-def _switch(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
+def _switch(gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str) -> None:
     """Set the process's request on all frameworks or on none; only one thread at a time does this."""
     with _SWITCHING:
-        _switch_all(gpus, memory, faults)
+        _switch_all(gpus, memory, faults, like)
 
 
-def _switch_all(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
+def _switch_all(gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str) -> None:
     name = current_module.chosen()
     if gpus and name is not None:
         _refuse_gap(name, memory)
@@ -126,7 +141,8 @@ def _switch_all(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> Non
     try:
         for backend in concerned:
             was = (backend.simulated, *before[1:])
-            if (backend.simulated_or_removed or gpus) and _offer(backend, (gpus, memory, faults), backend.name == name):
+            request = (gpus, memory, faults, like)
+            if (backend.simulated_or_removed or gpus) and _offer(backend, request, backend.name == name):
                 changed.append((backend, was))
     except BaseException:
         for backend, was in reversed(changed):
@@ -134,7 +150,7 @@ def _switch_all(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> Non
         for backend, reason in refused:
             backend.simulation_refused = reason
         raise
-    simulation_request.asked = (gpus, memory, faults)
+    simulation_request.asked = (gpus, memory, faults, like)
     _watch_copies(bool(faults))
     for each in discovery.BUILTIN:
         # A framework imported later, by any import statement, gets its GPUs before it starts.
@@ -161,25 +177,37 @@ def _offer(backend: Backend, request: Request, current: bool) -> bool:
     return True
 
 
-def _apply(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
+def _apply(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str) -> None:
     from devshim.errors import messages
 
     if "simulate" in backend.gaps:
         raise capabilities.unsupported(backend, "simulate")
     if gpus and not backend.simulated and (real := backend.count("gpu")):
         raise messages.real_gpus_present(backend, real)
-    _set(backend, gpus, memory, faults)
+    _set(backend, gpus, memory, faults, like)
 
 
-def _set(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
+def _set(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str) -> None:
     """Switch a backend, and log that to the logger "devshim" if the program has imported `logging`."""
     from devshim.simulation import removed_gpus
 
     removed_gpus.switch(backend, gpus, memory, faults)
+    _imitate(backend, like if gpus else "cuda")
     logging = modules.get("logging")
     if logging is not None:
-        state = f"{_description(gpus, memory, faults)}, computed on the CPU" if gpus else "no more simulated GPUs"
+        state = f"{_description(gpus, memory, faults, like)}, computed on the CPU" if gpus else "no more simulated GPUs"
         logging.getLogger("devshim").info("%s shows %s", backend.title, state)
+
+
+def _imitate(backend: Backend, like: str) -> None:
+    """Give a backend the names and the dtypes of a platform; without simulated GPUs, those of its own GPUs."""
+    backend.simulated_like = like
+    platform = like if backend.simulated else backend.platform("gpu")
+    backend.dtypes_lacking = platforms.dtypes_lacking(platform, simulated=bool(backend.simulated))
+    if backend.simulated_devices is not None:
+        backend.simulated_devices.dtypes_lacking = backend.dtypes_lacking if backend.simulated else frozenset()
+        backend.simulated_devices.like = like
+    parsing.forget_platforms()
 
 
 def _refuse_gap(name: str, memory: int | None) -> None:

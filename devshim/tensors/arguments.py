@@ -69,6 +69,8 @@ def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...]
     if wanted is None:
         wanted = default_dtypes.chosen(call, args)
     native = dtype(backend, wanted)
+    if backend.dtypes_lacking and where is not CPU and native is not None:
+        engine.require_dtype(backend, where, backend.dtype_name(backend.zeros((0,), native, CPU)))
     explain.show_call(backend, call, where, args, wanted)
     return (backend, where, None, getattr(backend, call), *args, native, where)
 

@@ -34,6 +34,7 @@ from devshim.testing.behaviours.namespaces import NamespaceTests
 from devshim.testing.behaviours.numpy_arrays import NumpyArrayTests
 from devshim.testing.behaviours.observers_in_threads import ThreadedObserverTests
 from devshim.testing.behaviours.place import PlaceTests
+from devshim.testing.behaviours.platforms import PlatformTests
 from devshim.testing.behaviours.portable_draws import PortableDrawTests
 from devshim.testing.behaviours.prefetching import PrefetchTests
 from devshim.testing.behaviours.random import RandomTests
@@ -57,6 +58,7 @@ __all__ = ["Conformance"]
 class Conformance(
     DeviceTests,
     MissingDeviceTests,
+    PlatformTests,
     PlaceTests,
     CopyTests,
     CreationTests,

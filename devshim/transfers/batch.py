@@ -149,6 +149,8 @@ def move_many(
     """
     active = observing.ACTIVE
     engine.require_observed(active, backend, target)
+    if backend.dtypes_lacking:
+        _require_dtypes(backend, xs, target, under_way)
     recording, record = None, None if active is None else active.record
     if record is not None and xs and all(engine.sources_now(backend, x) for x in xs):
         sources = {backend.device_of(x): None for x in xs}
@@ -157,6 +159,17 @@ def move_many(
         recording = record(backend, next(iter(sources)), target, sum(backend.nbytes(x) for x in xs), len(xs))
     with recording or nullcontext():
         return _move_many(active, backend, xs, target, non_blocking, under_way)
+
+
+def _require_dtypes(backend: Backend, xs: Sequence[Tensor], target: Device, under_way: list[int] | None) -> None:
+    """Refuse tensors of a dtype that the device cannot hold, before any is copied."""
+    for i, x in enumerate(xs):
+        try:
+            engine.require_dtype(backend, target, backend.dtype_name(x))
+        except DevshimError:
+            if under_way is not None:
+                under_way[:] = [i]
+            raise
 
 
 def _move_many(

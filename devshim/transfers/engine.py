@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 from devshim.devices.device import CPU, Device
 from devshim.errors import DevshimError, TracingError, messages
-from devshim.registry import missing_devices
+from devshim.registry import missing_devices, platform_names
 from devshim.transfers import observing
 
 TYPE_CHECKING: bool = False
@@ -75,6 +75,12 @@ def require_observed(active: Active | None, backend: Backend, device: Device) ->
         active.fault(backend, None, device, "a call that names it")
 
 
+def require_dtype(backend: Backend, device: Device, dtype: str) -> None:
+    """Raise `ConversionError` for a dtype that a device cannot hold, such as float64 on the GPU of a Mac."""
+    if device is not CPU and device.kind == "gpu" and dtype in backend.dtypes_lacking:
+        backend.raise_error(platform_names.dtype_error, (backend, device, dtype))
+
+
 # ---------------------------------------------------------------------- one tensor
 def place(
     active: Active | None, backend: Backend, x: T, target: Device, copy: bool | None, non_blocking: bool = False
@@ -112,6 +118,8 @@ def move_observed(active: Active | None, backend: Backend, x: T, target: Device,
     """Copy one tensor as `move` does, for a caller that has read `observing.ACTIVE` already."""
     if target is not CPU or active is not None:  # a copy to the host that nothing observes needs no check
         require_observed(active, backend, target)
+    if backend.dtypes_lacking:
+        require_dtype(backend, target, backend.dtype_name(x))
     sources = () if active is None else sources_now(backend, x)
     if active is not None and sources:
         with _recording(active, backend, sources, target):
@@ -181,6 +189,8 @@ def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -
     """Return the arguments with which `make` copies NumPy memory into a tensor, or shares it (``copy=False``)."""
     active = observing.ACTIVE
     require_observed(active, backend, target)
+    if backend.dtypes_lacking:
+        require_dtype(backend, target, array.dtype.name)
     if not copy:
         from devshim.transfers import alignment
 

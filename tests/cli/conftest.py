@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Clear the environment's settings, and end what a command simulated in this process."""
-    for name in ("DEVSHIM_BACKEND", "DEVSHIM_SIMULATE_GPUS", "DEVSHIM_SIMULATE_MEMORY", "FORCE_COLOR", "COLUMNS"):
+    for name in (
+        "DEVSHIM_BACKEND",
+        "DEVSHIM_SIMULATE_GPUS",
+        "DEVSHIM_SIMULATE_MEMORY",
+        "DEVSHIM_SIMULATE_LIKE",
+        "FORCE_COLOR",
+        "COLUMNS",
+    ):
         monkeypatch.delenv(name, raising=False)
     yield
     simulate.simulate(0)

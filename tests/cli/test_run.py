@@ -109,6 +109,24 @@ def test_the_cards_are_those_asked_for(run: Run, options: list[str], variables: 
     assert done.stderr.startswith(f"devshim: {reported.split()[0]} simulated GPU")
 
 
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [(["--like", "mps"], {}), (["--gpus=1"], {"DEVSHIM_SIMULATE_LIKE": "mps"})],
+)
+def test_the_gpus_are_like_those_of_a_platform(run: Run, options: list[str], variables: dict[str, str]) -> None:
+    """A Mac has one GPU, so that is how many there are unless the program asks for another number."""
+    code = "import devshim as ds; ds.use('numpy'); print(ds.devices('mps'), ds.describe('gpu').platform)"
+    done = run("run", *options, "-c", code, **variables)
+    assert done.stdout == "[Device('gpu', 0)] mps\n", done.stderr
+    assert done.stderr.startswith("devshim: 1 simulated GPU like mps")
+
+
+def test_two_gpus_of_a_mac_are_refused(run: Run) -> None:
+    done = run("run", "--gpus", "2", "--like", "mps", "-c", "print(1)")
+    assert done.returncode != 0
+    assert "a machine of that platform has 1" in done.stderr
+
+
 def test_the_backend_is_the_current_one(run: Run) -> None:
     done = run("run", "--backend", "numpy", "-c", "import devshim as ds; print(ds.framework().__name__, ds.gpu(1))")
     assert done.stdout == "numpy gpu:1\n"

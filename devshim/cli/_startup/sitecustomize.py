@@ -24,7 +24,8 @@ def simulate() -> None:
         return
     import devshim as ds
 
-    ds.simulate(int(os.environ["DEVSHIM_SIMULATE_GPUS"]), os.environ.get("DEVSHIM_SIMULATE_MEMORY") or None)
+    memory, like = os.environ.get("DEVSHIM_SIMULATE_MEMORY") or None, os.environ.get("DEVSHIM_SIMULATE_LIKE") or "cuda"
+    ds.simulate(int(os.environ["DEVSHIM_SIMULATE_GPUS"]), memory, like=like)  # type: ignore[arg-type]
 
 
 def make_way() -> None:

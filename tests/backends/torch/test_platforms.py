@@ -204,3 +204,82 @@ else:
 """,
         tmp_path,
     )
+
+
+# ---------------------------------------------------------------- a simulated Mac
+@pytest.fixture
+def simulated_mac(backend):
+    with ds.simulate(1, like="mps"):
+        yield ds.gpu().native()
+
+
+WIDE = {
+    "zeros": lambda gpu: torch.zeros(2, dtype=torch.float64, device=gpu),
+    "tensor": lambda gpu: torch.tensor([1.5], dtype=torch.float64, device=gpu),
+    "as_tensor": lambda gpu: torch.as_tensor([1.5], dtype=torch.float64).to(gpu),
+    "double": lambda gpu: torch.ones(2, device=gpu).double(),
+    "to": lambda gpu: torch.ones(2, device=gpu).to(torch.float64),
+    "type": lambda gpu: torch.ones(2, device=gpu).type(torch.float64),
+    "sum": lambda gpu: torch.ones(2, device=gpu).sum(dtype=torch.float64),
+    "new_zeros": lambda gpu: torch.ones(2, device=gpu).new_zeros(2, dtype=torch.float64),
+    "randn": lambda gpu: torch.randn(2, dtype=torch.float64, device=gpu),
+    "linspace": lambda gpu: torch.linspace(0, 1, 3, dtype=torch.float64, device=gpu),
+    "default": lambda gpu: _with_default(torch.float64, lambda: torch.zeros(2, device=gpu)),
+    "a module": lambda gpu: torch.nn.Linear(2, 2).double().to(gpu),
+    "a module there": lambda gpu: torch.nn.Linear(2, 2, device=gpu).double(),
+    "a module made there": lambda gpu: torch.nn.Linear(2, 2, device=gpu, dtype=torch.float64),
+    "complex128": lambda gpu: torch.zeros(2, dtype=torch.complex128, device=gpu),
+    "placing a module": lambda gpu: ds.place(torch.nn.Linear(2, 2).double(), "gpu"),
+}
+
+
+def _with_default(dtype, make):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        return make()
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("call", WIDE)
+def test_a_simulated_mac_refuses_float64_with_the_error_of_mps(simulated_mac, call):
+    words = (
+        "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64. Please use float32"
+    )
+    words = "Trying to convert ComplexDouble to the MPS backend" if call == "complex128" else words
+    with pytest.raises(TypeError, match=words):
+        WIDE[call](simulated_mac)
+
+
+def test_a_model_with_one_float64_parameter_is_not_moved(simulated_mac):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).double())
+    with pytest.raises(ds.ConversionError, match=r"at the leaf 1\.weight"):
+        ds.place(model, "mps")
+    assert ds.placement_of(model).devices == {ds.cpu()}
+    ds.place(model.float(), "mps")
+    assert ds.placement_of(model).devices == {ds.gpu()}
+
+
+def test_host_scalars_may_be_float64(simulated_mac):
+    """On MPS, too, a number on the host takes part in an operator, whose result is float32."""
+    x = torch.ones(2, device=simulated_mac) * torch.tensor(2.0, dtype=torch.float64)
+    assert x.dtype is torch.float32
+    assert x.tolist() == [2, 2]
+
+
+def test_lines_for_a_simulated_mac(simulated_mac):
+    with ds.explain(file=None) as lines:
+        ds.place(torch.ones(2), "mps")
+        ds.synchronize("mps")
+    assert lines == ['x.to("mps")', "torch.mps.synchronize()"]
+    with ds.simulate(2, like="xpu"), ds.explain(file=None) as lines:
+        ds.place(torch.ones(2), "xpu:1")
+    assert lines == ['x.to("xpu:1")']
+
+
+def test_a_compiled_function_refuses_float64(simulated_mac):
+    fn = torch.compile(lambda x: ds.place(x, "mps"), backend="eager", fullgraph=True)
+    assert ds.device_of(fn(torch.ones(2))) is ds.gpu()
+    with pytest.raises(ds.ConversionError, match="the MPS framework doesn't support float64"):
+        fn(torch.ones(2, dtype=torch.float64))

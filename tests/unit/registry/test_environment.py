@@ -38,7 +38,7 @@ def test_an_unknown_variable_names_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEVSHIM_COLOUR", "1")
     assert list(environment.unread()) == [
         "the environment variable DEVSHIM_COLOUR has no effect: devshim reads DEVSHIM_BACKEND, DEVSHIM_DEVICE, "
-        "DEVSHIM_SIMULATE_GPUS, DEVSHIM_SIMULATE_MEMORY"
+        "DEVSHIM_SIMULATE_GPUS, DEVSHIM_SIMULATE_MEMORY, DEVSHIM_SIMULATE_LIKE"
     ]
 
 
@@ -52,6 +52,7 @@ def test_other_programs_variables_and_right_ones_say_nothing(monkeypatch: pytest
         "DEVSHIM_BACKEND": "numpy",
         "DEVSHIM_SIMULATE_GPUS": "2",
         "DEVSHIM_SIMULATE_MEMORY": "4GiB",
+        "DEVSHIM_SIMULATE_LIKE": "mps",
     }.items():
         monkeypatch.setenv(name, value)
     assert list(environment.unread()) == []
@@ -185,6 +186,8 @@ def test_no_variable_of_the_tests_is_unread() -> None:
         ("DEVSHIM_SIMULATE_GPUS", "4GiB", "'4GiB'"),
         ("DEVSHIM_SIMULATE_MEMORY", "4GiB", None),
         ("DEVSHIM_SIMULATE_MEMORY", "junk", "'junk'"),
+        ("DEVSHIM_SIMULATE_LIKE", "mps", None),
+        ("DEVSHIM_SIMULATE_LIKE", "apple", "'apple'"),
     ],
 )
 def test_what_is_wrong_with_a_value_is_one_sentence(name: str, value: str, problem: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -244,3 +245,56 @@ def test_what_one_framework_refuses_leaves_all_as_they_were(fake: Any) -> None:
     assert ds.memory("gpu:1").total == 2**20
     with pytest.raises(ds.OutOfMemoryError):
         ds.zeros(2**20, device="gpu:1")
+
+
+# ---------------------------------------------------------------- GPUs of another platform
+def test_gpus_like_a_platform_are_restored_to_cuda() -> None:
+    ds.use("numpy")
+    with ds.simulate(1, like="mps") as handle:
+        assert handle.like == "mps"
+        assert repr(handle) == "<1 simulated GPU like 'mps'>"
+        assert ds.describe("mps").platform == "mps"
+    with ds.simulate(1) as handle:
+        assert handle.like == ds.describe("gpu").platform == "cuda"
+
+
+@pytest.mark.parametrize("like", ["apple", "MPS", "", None, 1, ["mps"]])
+def test_unknown_platforms_are_refused(like: Any) -> None:
+    ds.use("numpy")
+    with pytest.raises(ds.ArgumentError, match="it must be one of 'cuda', 'mps', 'xpu'"):
+        ds.simulate(1, like=like)
+    assert ds.device_count() == 0
+
+
+def test_a_mac_has_one_gpu(python: Callable[..., str]) -> None:
+    ds.use("numpy")
+    with pytest.raises(ds.ArgumentError, match=r"2 GPUs like 'mps' were asked for, .* has 1"):
+        ds.simulate(like="mps")
+    assert ds.simulate(4, like="xpu").gpus == 4
+    failed = python(
+        "import devshim as ds; ds.use('numpy'); ds.device_count()",
+        fails=True,
+        DEVSHIM_SIMULATE_GPUS="2",
+        DEVSHIM_SIMULATE_LIKE="mps",
+    )
+    assert "has 1" in failed
+
+
+def test_fewer_visible_gpus_keep_their_platform() -> None:
+    ds.use("numpy")
+    with ds.simulate(3, like="xpu"):
+        ds.set_visible_devices([0, 1])
+        assert ds.device_count("xpu") == 2
+        ds.set_visible_devices(None)
+
+
+def test_tensors_from_before_keep_their_dtype() -> None:
+    """The GPU refuses new float64 tensors, and those from before can be read and moved away."""
+    ds.use("numpy")
+    with ds.simulate(1):
+        x = ds.ones(3, dtype="float64", device="gpu")
+        with ds.simulate(1, like="mps"):
+            assert ds.to_numpy(x).tolist() == ds.place(x, "cpu").tolist() == [1, 1, 1]
+            with pytest.raises(ds.ConversionError):
+                x + x
+        assert (x + x).dtype == "float64"

@@ -116,6 +116,7 @@ def count_arrays(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
 
 
 def _count_array(x: Any, gpus: list[tuple[Any, SimulatedDevice]], shared: Mapping[Any, _Buffer]) -> None:
+    _require_dtype(x, gpus)
     size = part_bytes(x)
     new_buffers: list[_Buffer] = []
     with _lock:
@@ -132,6 +133,14 @@ def _count_array(x: Any, gpus: list[tuple[Any, SimulatedDevice]], shared: Mappin
         _add(x, [*shared.values(), *new_buffers])
 
 
+def _require_dtype(x: Any, gpus: list[tuple[Any, SimulatedDevice]]) -> None:
+    """Refuse an array of a dtype that the GPUs cannot hold, and free it."""
+    (_, gpu), name = gpus[0], str(x.dtype)
+    if name in gpu.group.dtypes_lacking:
+        x.delete()
+        gpu.group.refuse_dtype(gpu.device, name)
+
+
 def count_unshared(xs: Iterable[Any], native: Any) -> None:
     """Count arrays that were moved to a device, each as a whole and in memory of its own.
 
@@ -140,6 +149,9 @@ def count_unshared(xs: Iterable[Any], native: Any) -> None:
         DeviceFailedError: As for `count_arrays`.
     """
     gpu = _simulated[native]
+    xs = list(xs)
+    for x in xs:
+        _require_dtype(x, [(native, gpu)])
     with _lock:
         _drop_dead()
         for x in xs:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import mxnet as mx
+import numpy as np
 
 from devshim_backends._mxnet.native import device_code, is_recording
 from devshim_backends._mxnet.simulation import storage
@@ -112,7 +113,7 @@ def _count_existing(shown: int) -> None:
     """Count the arrays that Python has, and their gradients, on the visible simulated GPUs."""
     for x in gc.get_objects():
         if isinstance(x, mx.nd.NDArray) and getattr(x, "handle", None) and device_code(x) >> 32 <= shown:
-            count_array(x)
+            count_array(x, exists=True)
             # reading the gradient creates an array, and counts it
             if _chunk_of(x.handle.value) is not None and (gradient := x.grad) is not None:
                 track_chunks([gradient.handle])
@@ -124,10 +125,15 @@ def _chunk_of(handle: int) -> _Chunk | None:
     return None if reference is None or reference() is None else reference.chunk
 
 
-def count_array(x: Any) -> None:
+def count_array(x: Any, exists: bool = False) -> None:
     """Count an array that has just been made, if it is on a simulated GPU.
 
+    Args:
+        x: The array.
+        exists: True if it was made before the simulation, which then accepts its dtype.
+
     Raises:
+        ConversionError: The GPU imitates one that cannot hold the dtype.
         OutOfMemoryError: It does not fit there.
         DeviceFailedError: The GPU has vanished.
         SimulationError: The GPU was removed.
@@ -141,6 +147,8 @@ def count_array(x: Any) -> None:
     assert devices is not None
     address, gpu = storage.chunk(handle), devices[index]
     gpu.require_shown()  # also for a view, which takes no memory
+    if devices.dtypes_lacking and not exists and (name := np.dtype(x.dtype).name) in devices.dtypes_lacking:
+        devices.refuse_dtype(gpu.device, name)
     if address not in _chunks:
         _reclaim(gpu, storage.nbytes(address))
     with _lock:

@@ -45,6 +45,8 @@ class SimulatedArray(np.ndarray):
         gpu = getattr(origin, "_gpu", None)
         if gpu is not None:
             self._gpu = gpu
+            if self.dtype.name in SIMULATED.dtypes_lacking:
+                SIMULATED.refuse_dtype(gpu, self.dtype.name)
             if self.flags.owndata:  # a method in C such as copy() or astype() made it; a view is not counted
                 SIMULATED[gpu.index].track(self, self.nbytes)
 
@@ -176,6 +178,8 @@ def _ufunc_outputs(results: Any, out: Any, gpu: Device) -> Any:
 
 def label_array(array: np.ndarray, gpu: Device) -> SimulatedArray:
     """Label an array with a device. Its memory counts there while it exists; a view's memory is not counted twice."""
+    if array.dtype.name in SIMULATED.dtypes_lacking:
+        SIMULATED.refuse_dtype(gpu, array.dtype.name)
     base = array
     while isinstance(base.base, np.ndarray):
         base = base.base

@@ -28,7 +28,7 @@ from devshim.devices.device import CPU
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation import removed_gpus, workarounds
 from devshim_backends._paddle.simulation.device_rules import COPIES, Rule, device_or_none, tensors_in
-from devshim_backends._paddle.simulation.memory import take_failure
+from devshim_backends._paddle.simulation.memory import SIMULATED, take_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,14 +140,25 @@ def _report_failures(function: Function) -> Function:
             removed_gpus.refuse_removed((*args, *kwargs.values()))
         try:
             # Paddle 2.6 takes an empty dictionary for unknown keyword arguments.
-            return function(*args, **kwargs) if kwargs else function(*args)
+            result = function(*args, **kwargs) if kwargs else function(*args)
         except Exception as error:
             failure = take_failure()
             if failure is None:
                 raise
             raise failure from error
+        if SIMULATED.dtypes_lacking:
+            _refuse_dtypes(args[:1] if result is None else (result,))  # `Tensor.__init__` returns None
+        return result
 
     return call
+
+
+def _refuse_dtypes(values: tuple[Any, ...]) -> None:
+    """Raise for a tensor of a dtype that its simulated GPU cannot hold."""
+    for x in tensors_in(values):
+        device, name = device_or_none(x), str(x.dtype).removeprefix("paddle.")
+        if name in SIMULATED.dtypes_lacking and device is not None and device is not CPU:
+            SIMULATED.refuse_dtype(device, name)
 
 
 def _check_devices(name: str, function: Function) -> Function:

@@ -97,6 +97,8 @@ def count_tensor(tensor: Any, gpu: TensorflowSimulatedDevice, known: bool = Fals
     """
     if (LOCAL.is_intermediate() and not last) or LOCAL.is_counting() or tensor._datatype_enum() in UNCOUNTED:
         return
+    if gpu.group.dtypes_lacking and tensor.dtype.name in gpu.group.dtypes_lacking:
+        gpu.group.refuse_dtype(gpu.device, tensor.dtype.name)
     with LOCAL.counting:
         start, end = _address_range(tensor)
         if start == end:

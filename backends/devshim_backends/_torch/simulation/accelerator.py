@@ -30,8 +30,14 @@ def _stats(index: int) -> dict[str, Any]:
 
 def _capability(index: int) -> dict[str, Any]:
     require_simulated(index)
+    from devshim_backends._torch.simulation.memory import SIMULATED
+
     names = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
-    return {"supported_dtypes": {getattr(torch, name) for name in (*names, "complex64", "complex128")}}
+    return {
+        "supported_dtypes": {
+            getattr(torch, name) for name in (*names, "complex64", "complex128") if name not in SIMULATED.dtypes_lacking
+        }
+    }
 
 
 HOOKS: Mapping[str, Callable[..., Any]] = {

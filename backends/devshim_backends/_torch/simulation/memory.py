@@ -20,8 +20,11 @@ def adopt(tensor: Any, index: int) -> Any:
 
     Raises:
         OutOfMemoryError: The GPU does not have that much free memory.
+        ConversionError: It imitates a GPU without the tensor's dtype; a TypeError, like the error of MPS.
         NotImplementedError: The tensor has no plain block of memory.
     """
+    if SIMULATED.dtypes_lacking:
+        require_dtype(tensor, index)
     try:
         storage = tensor.untyped_storage()
     except (RuntimeError, NotImplementedError) as error:
@@ -33,3 +36,10 @@ def adopt(tensor: Any, index: int) -> Any:
         SIMULATED[index].track(storage, nbytes)  # PyTorch keeps this object as long as the storage
     relabelled = relabel(tensor, CODES[index])
     return keep_lazy_bits(relabelled, tensor) if tensor.is_conj() or tensor.is_neg() else relabelled
+
+
+def require_dtype(tensor: Any, index: int) -> None:
+    """Raise for a tensor of a dtype that a GPU cannot hold, such as float64 on one like MPS."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name in SIMULATED.dtypes_lacking:
+        SIMULATED.refuse_dtype(SIMULATED[index].device, name)
