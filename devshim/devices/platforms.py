@@ -7,10 +7,11 @@ platform for ``gpu``. `devshim.registry.platform_names` refuses that name where 
 
 from __future__ import annotations
 
-from devshim.errors import ArgumentError
+from devshim.devices.device import Device
+from devshim.errors import ArgumentError, ConversionError
 from devshim.errors.formatting import show
 
-__all__ = ["DTYPE_REASONS", "LIKE", "dtypes_lacking", "family", "maker", "name_in", "read_like"]
+__all__ = ["DTYPE_REASONS", "LIKE", "dtype_lacking", "dtypes_lacking", "family", "maker", "name_in", "read_like"]
 
 _FAMILIES = {
     **dict.fromkeys(("cuda", "rocm", "hip"), "cuda"),
@@ -77,6 +78,16 @@ def maker(platform: str) -> str:
     """Return a GPU's maker and platform as words, such as ``"an Apple GPU (platform mps)"``."""
     words = _MAKERS.get(platform) or _MAKERS.get(family(platform))
     return f"a GPU of the platform {platform}" if words is None else words.format(platform)
+
+
+def dtype_lacking(device: Device, dtype: str, platform: str) -> ConversionError:
+    """Return the error for a dtype that the GPUs of a platform cannot hold, in the words of PyTorch."""
+    words = DTYPE_REASONS[family(platform)][dtype]
+    narrow = {"float64": "float32", "complex128": "complex64"}.get(dtype, "float32")
+    return ConversionError(
+        f"{device} cannot hold {dtype}: {words}",
+        f"make it {narrow} first, for example ds.asarray(x, dtype={narrow!r}), or leave it on the CPU",
+    )
 
 
 def dtypes_lacking(platform: str, *, simulated: bool = False) -> frozenset[str]:

@@ -109,18 +109,6 @@ def no_dtype(backend: Backend, name: str, instead: str = "float32") -> Conversio
     )
 
 
-def dtype_lacking(device: Device, dtype: str, platform: str) -> ConversionError:
-    """Return the error for a dtype that the GPUs of a platform cannot hold, in the words of PyTorch."""
-    from devshim.devices import platforms
-
-    words = platforms.DTYPE_REASONS[platforms.family(platform)][dtype]
-    narrow = {"float64": "float32", "complex128": "complex64"}.get(dtype, "float32")
-    return ConversionError(
-        f"{device} cannot hold {dtype}: {words}",
-        f"make it {narrow} first, for example ds.asarray(x, dtype={narrow!r}), or leave it on the CPU",
-    )
-
-
 def masked() -> ConversionError:
     """Return the error for an array whose mask would be lost."""
     return ConversionError(

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from devshim.devices import platforms
-from devshim.errors import BackendError, ConversionError, DeviceNotFoundError, messages
+from devshim.errors import BackendError, ConversionError, DeviceNotFoundError
 from devshim.registry import current, registry
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def is_of_platform(backend: Backend, name: str) -> bool:
 
 def dtype_error(backend: Backend, device: Device, dtype: str) -> ConversionError:
     """Return the error for a dtype that a backend's GPU cannot hold."""
-    return messages.dtype_lacking(device, dtype, platform_of(backend))
+    return platforms.dtype_lacking(device, dtype, platform_of(backend))
 
 
 def _refusal(backend: Backend, name: str) -> DeviceNotFoundError:

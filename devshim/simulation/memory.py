@@ -32,6 +32,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from devshim.devices import platforms
 from devshim.devices.device import CPU, Device
 from devshim.devices.info import MemoryInfo
 from devshim.errors import OutOfMemoryError, messages
@@ -250,7 +251,7 @@ class SimulatedDevices:
 
         Adapters call this where they count a new tensor.
         """
-        raise messages.dtype_lacking(device, dtype, self.like)
+        raise platforms.dtype_lacking(device, dtype, self.like)
 
     def begin(self, gpus: int, memory: int | None, faults: Iterable[Fault] = ()) -> None:
         """Restart with ``gpus`` GPUs; GPUs that existed before stay, and so do the tensors on them."""
