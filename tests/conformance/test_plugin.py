@@ -100,7 +100,7 @@ def test_real_cards_are_tested_on_demand_alone(mine: Any, run_kit: Any) -> None:
 
 @pytest.mark.parametrize("cards", ["1", "2"])
 def test_real_cards_are_tested_as_simulated_ones_are(run_kit: Any, cards: str) -> None:
-    done = run_kit("-m", "gpu", "-rs", f"{TOY / 'on_toy.py'}::TestHealthy", TOYFRAME_CARDS=cards)
+    done = run_kit("-m", "gpu", "-rsf", f"{TOY / 'on_toy.py'}::TestHealthy", TOYFRAME_CARDS=cards)
     assert done.returncode == 0, done.stdout[-3000:]
     assert int(done.stdout.rpartition(" passed")[0].split()[-1]) > 300
     assert ("this machine has one GPU" in done.stdout) is (cards == "1")

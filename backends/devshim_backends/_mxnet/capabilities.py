@@ -20,7 +20,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "MXNet has one generator for each device, whose state cannot be read or replaced, and operators take no "
             "other; ds.random.Generator(seed, portable=True) works",
         ),
-        "namespace": Gap("planned", "its aliases for the array API are not written yet"),
         "higher_order": Gap(
             "upstream",
             "mx.autograd differentiates only with respect to arrays that no operator made, and most of its operators "

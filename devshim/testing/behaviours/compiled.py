@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import devshim as ds
@@ -119,6 +120,17 @@ class CompiledTests(Kit):
         y = self.compiled(SCOPES[how](device))(self.tensor(device))
         assert self.same_numbers(y, 2 * numbers())
         assert ds.device_of(ds.zeros(1)) is ds.cpu()
+
+    @feature("trace_gradient", "value_and_grad", "trace_run")
+    def test_value_and_grad(self, device: Device) -> None:
+        """`value_and_grad` inside a compiled function gives the gradient; inside `run`, on its argument's device."""
+        both = ds.value_and_grad(lambda x: (x * x * x)[1, 2])
+        value, gradient = self.compiled(lambda x: ds.run(both, x))(self.tensor(device))
+        expected = np.zeros((3, 4))
+        expected[1, 2] = 3 * numbers()[1, 2] ** 2
+        assert {ds.device_of(value), ds.device_of(gradient)} == {device}
+        assert self.same_numbers(value, numbers()[1, 2] ** 3)
+        assert self.same_numbers(gradient, expected)
 
     @feature("trace_place")
     @pytest.mark.parametrize("how", ["place", "copy", "a tree"])

@@ -28,7 +28,7 @@ def test_one_path_for_two_tensors_is_refused() -> None:
         ds.leaves({"a.b": np.zeros(1), "a": {"b": np.zeros(1)}})
 
 
-@pytest.mark.parametrize("obj", [3, "text", object()], ids=repr)
+@pytest.mark.parametrize("obj", [3, "text", object()], ids=["a number", "text", "an object"])
 def test_what_has_no_leaves(obj: Any) -> None:
     for call in (lambda: ds.leaves(obj), lambda: ds.assign(obj, {})):
         with pytest.raises(ds.NotATensorError):
