@@ -38,6 +38,11 @@ def mixed(one: Card, other: Card) -> RuntimeError:
 NEVER = Gap("never", "toyframe is a toy and has none")
 
 
+def _generator(seed: int | None) -> np.random.Generator:
+    """Return the framework's generator, or one for a single draw."""
+    return toyframe.GENERATOR[0] if seed is None else np.random.default_rng(seed)
+
+
 class ToyBackend(Backend):
     name = "toyframe"
     title = "Toyframe"
@@ -160,13 +165,18 @@ class ToyBackend(Backend):
         return self._new(np.eye(n_rows, n_cols, k, self._float(dtype)), device)
 
     # ------------------------------------------------------------------ random numbers
-    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self._new(np.asarray(toyframe.GENERATOR[0].uniform(low, high, shape), self._float(dtype)), device)
+    def uniform(
+        self, low: float, high: float, shape: Any, dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        return self._new(np.asarray(_generator(seed).uniform(low, high, shape), self._float(dtype)), device)
 
-    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self._new(np.asarray(toyframe.GENERATOR[0].normal(loc, scale, shape), self._float(dtype)), device)
+    def normal(
+        self, loc: float, scale: float, shape: Any, dtype: Any | None, device: Device, seed: int | None = None
+    ) -> Tensor:
+        return self._new(np.asarray(_generator(seed).normal(loc, scale, shape), self._float(dtype)), device)
 
     def seed(self, value: int) -> None:
+        super().seed(value)
         toyframe.GENERATOR[0] = np.random.default_rng(value)
 
     # ------------------------------------------------------------------ scopes, runtime
