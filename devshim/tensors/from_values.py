@@ -154,6 +154,8 @@ def _cast(backend: Backend, x: Tensor, wanted: Any, copy: bool | None) -> tuple[
     if wanted is None:
         return x, copy
     cast = backend.cast(x, wanted)
+    if backend.dtypes_lacking:
+        engine.require_dtype(backend, backend.device_of(cast), backend.dtype_name(cast))
     if backend.dtype_name(cast) == backend.dtype_name(x):
         return x, copy
     if copy is False:

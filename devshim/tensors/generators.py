@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
     from devshim.tensors.arguments import Shape
 
@@ -91,8 +92,8 @@ class Generator:
         tracing.refuse("random.Generator", _OUTSIDE)
         self._seed = _checked(seed, 64, "ds.random.Generator")
         _check_flag(portable, "ds.random.Generator")
-        self.portable = portable
-        self.device = None if device is None else parsing.of_argument(device)
+        self.portable: bool = portable
+        self.device: Device | None = None if device is None else parsing.of_argument(device)
         self._draws = 0
         self._lock = threading.Lock()
         if self.device is not None:

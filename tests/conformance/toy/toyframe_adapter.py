@@ -20,7 +20,8 @@ from devshim.errors import messages
 LINES = (
     "device_count device_of place copy to_numpy from_numpy asarray zeros ones full empty arange linspace eye uniform "
     "normal seed on set_device run synchronize memory empty_cache convert try_gpu devices describe memory_policy "
-    "memory_fraction split gather all_reduce save load metric_append metric_flush stack"
+    "memory_fraction split gather all_reduce save load metric_append metric_flush stack dtype dtype_of "
+    "randint permutation bernoulli"
 )
 
 

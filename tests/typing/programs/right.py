@@ -121,7 +121,7 @@ def main() -> None:
     assert_type(ds.namespace(ds.zeros(2)), Any)
     assert_type(ds.value_and_grad(train)(64), tuple[Any, Any])
     assert_type(ds.data_parallel(train, ["gpu:0", "gpu:1"], op="sum")(1, 2), Any)
-    assert_type(ds.stop_gradient({"w": Array()}), dict[str, Array])
+    assert_type(ds.stop_gradient({"w": Array(3)}), dict[str, Array])
     assert_type(ds.__version__, str)
     with ds.on("gpu:1") as device, ds.using("my_framework"), ds.guard("error", device_to_host="allow"):
         assert_type(device, ds.Device)
