@@ -21,6 +21,7 @@ def test_ctrl_c_while_the_loop_waits(python: Callable[..., str]) -> None:
         import os, signal, threading, time
         import devshim as ds
         ds.use("numpy")
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
         def loader():
             yield ds.zeros(1)
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
