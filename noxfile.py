@@ -257,6 +257,14 @@ def downstream(session: nox.Session) -> None:
 
 
 @nox.session(python=DEFAULT, default=False)
+@nox.parametrize("name", ["torch", "jax", "tensorflow"], ids=["torch", "jax", "tensorflow"])
+def ports(session: nox.Session, name: str) -> None:
+    """Run POT and TensorLy with the device code of devshim, on NumPy and another framework: examples/ports."""
+    install_framework(session, name, "test", "ports")
+    session.run("pytest", "-q", "tests/ports", *session.posargs)
+
+
+@nox.session(python=DEFAULT, default=False)
 def coverage(session: nox.Session) -> None:
     """Measure and record the lines and branches of the neutral half that unit tests and the NumPy kit run.
 

@@ -1,0 +1,86 @@
+"""Give the backends of POT (Python Optimal Transport) the device code of devshim.
+
+POT passes ``type_as=x`` to every function that makes an array, and each of its backends writes by hand how an array
+gets the dtype and the device of ``x``. `install` replaces these functions by one class for all backends::
+
+    import examples.ports.pot_devices as pot_devices
+    pot_devices.install()
+    plan = ot.sinkhorn(ot.unif(20, type_as=x), ot.unif(30, type_as=x), ot.dist(x, y), reg=1)  # on the device of x
+
+The solvers of POT stay as they are, and compute where their arguments are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ot.backend
+
+import devshim as ds
+
+REPLACED: dict[str, tuple[str, ...]] = {
+    "conversion": ("_to_numpy", "_from_numpy"),
+    "creation": ("zeros", "ones", "full", "eye", "arange", "linspace"),
+    "random numbers": ("seed", "rand", "randn"),
+    "queries": ("dtype_device", "assert_same_dtype_device", "device_type", "bitsize"),
+}
+"""The methods of a backend of POT that `DeviceMixin` replaces, by subject."""
+
+
+class DeviceMixin:
+    """The device code of every backend of POT."""
+
+    __name__: str
+
+    def _to_numpy(self, a: Any) -> Any:
+        return ds.to_numpy(a)
+
+    def _from_numpy(self, a: Any, type_as: Any = None) -> Any:
+        return ds.asarray(a, like=type_as)
+
+    def zeros(self, shape: Any, type_as: Any = None) -> Any:
+        return ds.zeros(shape, like=type_as)
+
+    def ones(self, shape: Any, type_as: Any = None) -> Any:
+        return ds.ones(shape, like=type_as)
+
+    def full(self, shape: Any, fill_value: Any, type_as: Any = None) -> Any:
+        return ds.full(shape, fill_value, like=type_as)
+
+    def eye(self, N: int, M: int | None = None, type_as: Any = None) -> Any:  # as POT names them
+        return ds.eye(N, M, like=type_as)
+
+    def arange(self, stop: Any, start: Any = 0, step: Any = 1, type_as: Any = None) -> Any:
+        return ds.arange(start, stop, step, like=type_as)
+
+    def linspace(self, start: Any, stop: Any, num: int, type_as: Any = None) -> Any:
+        return ds.linspace(start, stop, num, like=type_as)
+
+    def seed(self, seed: int | None = None) -> None:
+        if seed is not None:  # POT's constructors pass None; the generators of devshim are seeded already
+            ds.random.seed(seed)
+
+    def rand(self, *size: int, type_as: Any = None) -> Any:
+        return ds.random.uniform(size=size, like=type_as)
+
+    def randn(self, *size: int, type_as: Any = None) -> Any:
+        return ds.random.normal(size=size, like=type_as)
+
+    def dtype_device(self, a: Any) -> tuple[str, ds.Device]:
+        return ds.dtype_of(a), ds.device_of(a)
+
+    def assert_same_dtype_device(self, a: Any, b: Any) -> None:
+        assert self.dtype_device(a) == self.dtype_device(b)
+
+    def device_type(self, type_as: Any) -> str:
+        return ds.device_of(type_as).kind.upper()
+
+    def bitsize(self, type_as: Any) -> int:
+        return 8 * int(ds.to_numpy(ds.zeros((), like=type_as)).itemsize)
+
+
+def install() -> None:
+    """Let every backend of POT that is installed make arrays with devshim."""
+    for backend in ot.backend.get_available_backend_implementations():
+        ported = type(backend.__name__, (DeviceMixin, backend), {})
+        ot.backend._BACKENDS[backend.__name__] = ported()
