@@ -36,7 +36,6 @@ VARIABLES = (
 """The variables with the number of this process among those of its machine; the first one that is set applies."""
 
 
-@registry.constant_under_compile
 def local_gpu() -> Device:
     """Return the GPU of this process among the processes that a launcher started on this machine.
 
@@ -57,6 +56,13 @@ def local_gpu() -> Device:
     >>> ds.local_gpu()
     Device('cpu')
     """
+    index = _index()
+    return CPU if index is None else Device("gpu", index)
+
+
+@registry.constant_under_compile
+def _index() -> int | None:
+    """Return the number of the GPU of this process, or None without GPUs."""
     backend = current.current()
     count = backend.count("gpu")
     name, rank = _rank()
@@ -67,7 +73,7 @@ def local_gpu() -> Device:
         hint = f"start at most {count} processes on this machine, or share GPUs with ds.gpu({rank} % {count})"
         raise DeviceNotFoundError(problem, hint)
     explain.show_call(backend, "try_gpu", Device("gpu", rank))
-    return Device("gpu", rank) if count else CPU
+    return rank if count else None
 
 
 def _rank() -> tuple[str, int]:

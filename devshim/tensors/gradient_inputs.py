@@ -33,7 +33,7 @@ class Inputs:
     """The differentiated arguments of one call: their tensors, and the trainable parameters of their models."""
 
     def __init__(self, args: tuple[Any, ...], positions: list[int]) -> None:
-        self.positions = [_position(each, len(args)) for each in positions]
+        self.positions: list[int] = [_position(each, len(args)) for each in positions]
         self.xs: list[Tensor] = []
         self.models: list[Any] = []
         self.parameters: list[Leaf] = []

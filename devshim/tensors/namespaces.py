@@ -38,7 +38,7 @@ CONSTANTS: Mapping[str, float | None] = {
 }
 """The standard's constants."""
 
-EXTENSIONS = {"linalg": LINALG, "fft": FFT}
+EXTENSIONS: dict[str, tuple[str, ...]] = {"linalg": LINALG, "fft": FFT}
 """The standard's extensions: name -> the names of the functions."""
 
 NAMES = frozenset((*FUNCTIONS, *CREATION, *DTYPES, *CONSTANTS, *EXTENSIONS))

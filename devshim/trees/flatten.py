@@ -60,7 +60,7 @@ class Flattened:
 
     def __init__(self, tree: Any, compiler: Backend | None) -> None:
         self.tree = tree
-        self.compiler = compiler
+        self.compiler: Backend | None = compiler
         """The backend whose compiler is reading the calling code, or None."""
         self.tensors: list[Any] = []
         """Every tensor; one that occurs in several places, once for each."""

@@ -60,6 +60,7 @@ def test_the_metadata_is_what_pyproject_promises(wheel: zipfile.ZipFile) -> None
     assert set(metadata.get_all("Provides-Extra", [])) == EXTRAS
     plain = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert {line.partition(">")[0] for line in plain} == {
+        "array-api-compat",
         "numpy",
         "nvidia-ml-py",
         "optree",

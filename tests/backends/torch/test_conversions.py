@@ -139,7 +139,8 @@ def test_complex_numbers_that_are_not_aligned_are_copied(lazy):
     a = at_offset(np.arange(35).reshape(5, 7) * (1 + 2j), 8)
     x = LAZY[lazy](torch.from_numpy(a))
     values = LAZY[lazy](torch.from_numpy(at_offset(a, 0))).clone().resolve_conj().resolve_neg()
-    for made in (ds.convert(x, "torch", copy=True), ds.convert(x, copy=True)):
+    copies = ds.copy(x, "cpu"), ds.place(x, "cpu", copy=True), ds.copy([x], "cpu")[0]
+    for made in (ds.convert(x, "torch", copy=True), ds.convert(x, copy=True), *copies):
         assert made.data_ptr() % 16 == 0
         assert torch.equal(made + made, values + values)
     assert np.array_equal(ds.to_numpy(x), values.numpy())
