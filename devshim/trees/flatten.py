@@ -59,7 +59,7 @@ class Flattened:
     )
 
     def __init__(self, tree: Any, compiler: Backend | None) -> None:
-        self.tree = tree
+        self.tree: Any = tree
         self.compiler: Backend | None = compiler
         """The backend whose compiler is reading the calling code, or None."""
         self.tensors: list[Any] = []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import devshim as ds
@@ -100,3 +103,18 @@ def test_an_index_is_not_a_size():
     fn = torch.compile(lambda x, i: ds.place(x, i), fullgraph=True, backend="eager")
     for i in (0, 1, 0, 1):
         assert devices_of(fn(torch.ones(2), i)) == {f"gpu:{i}"}
+
+
+def test_a_cast_compiles_in_a_scope_of_another_gpu():
+    """In a process that has not compiled before, in which the scope has replaced ``Tensor.to``."""
+    code = """if True:
+        import devshim as ds, torch
+        ds.use("torch")
+        ds.simulate(gpus=2)
+        with ds.on("gpu:1"):
+            ds.zeros(1)
+            cast = torch.compile(lambda x: x.to(torch.float64), fullgraph=True, backend="eager")
+            assert cast(torch.ones(3)).dtype is torch.float64
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -47,5 +47,6 @@ def patch() -> None:
         install(torch, name, _fill_in_index(getattr(torch, name), moves=False))
     to = _fill_in_index(torch._C.TensorBase.to, moves=True)
     install(torch.Tensor, "to", to)
+    install(torch.Tensor, "_devshim_to", torch._C.TensorBase.to)  # dynamo traces only C methods that the class has
     # The parameters of lazy modules accept only listed operators, and recognise `to` only by the object itself.
     install(UninitializedTensorMixin, "_allowed_methods", [*UninitializedTensorMixin._allowed_methods, to])
