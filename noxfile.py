@@ -29,6 +29,7 @@ TESTS = Path("tests/backends")
 EXAMPLES = "tests/examples"
 RESULTS = Path("build/results")
 TOURS = Path("build/tours")
+DEFAULTS = "tests/multi_framework/defaults.py"
 CONVERSIONS = "tests/multi_framework/conversions"
 NATIVE_LINES = "tests/multi_framework/native_lines"
 BENCH = Path("build/bench")
@@ -368,6 +369,7 @@ def docs(session: nox.Session) -> None:
     install(session, *group("docs", "test"), ".")
     session.run("python", "-m", "devshim.testing.table", "--check", "docs/support.json", "docs/support.md")
     session.run("python", CONVERSIONS, "--check", "docs/conversions.json", "docs/conversions.md")
+    session.run("python", DEFAULTS, "--check", "docs/defaults.json", "docs/defaults.md")
     session.run("python", NATIVE_LINES, "--check", "docs/native-lines.json", "docs/from-your-framework.md")
     session.run("python", "-m", "devshim.certify.page", "--check", "docs/certified", "docs/real-cards.md")
     session.run("python", "tests/array_api/page.py", "--check", "docs/array-api.json", "docs/array-api.md")

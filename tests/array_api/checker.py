@@ -164,6 +164,8 @@ class Checker:
             if ds.device_of(got) is not self.device:
                 return f"on {ds.device_of(got)}"
             dtype, right = ds.dtype_of(got), str(to_numpy(wanted).dtype)
+            if dtype != right:
+                self._dtype(right)  # the framework may lack the dtype of the result
             if dtype != right and not self._is_default(name, dtype, right):
                 return f"dtype {dtype} instead of {right}"
             got = self._numpy(got)

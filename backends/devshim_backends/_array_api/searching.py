@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devshim_backends._array_api.manipulation import axis_of
@@ -59,11 +60,15 @@ def functions(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.logical_not(found) if invert else found
 
     def unique_all(x: Any, /) -> UniqueAll:
-        flat = xp.reshape(x, (-1,))
-        order = xp.argsort(flat)
-        count = xp.shape(flat)[0]
+        if dtypes.is_kind(x, "bool"):
+            found = unique_all(xp.astype(x, dtypes.own["int32"]))
+            return found._replace(values=xp.astype(found.values, dtypes.own["bool"]))
+        count = prod(xp.shape(x))
+        flat = xp.reshape(x, (count,))
         if not count:
-            return UniqueAll(flat, order, xp.reshape(order, xp.shape(x)), order)
+            none = xp.iota(0, x)
+            return UniqueAll(flat, none, xp.reshape(none, xp.shape(x)), none)
+        order = xp.argsort(flat)
         ordered = xp.take(flat, order, axis=0)
         first = xp.concat([xp.isin(order[:1], order[:1]), xp.not_equal(ordered[1:], ordered[:-1])], axis=0)
         (starts,) = xp.nonzero(first)

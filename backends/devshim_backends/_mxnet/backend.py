@@ -11,6 +11,7 @@ from devshim_backends._mxnet.gradients import MxnetGradients
 from devshim_backends._mxnet.models.blocks import MxnetBlocks
 from devshim_backends._mxnet.models.extra_state import MxnetExtraState
 from devshim_backends._mxnet.models.models import MxnetModels
+from devshim_backends._mxnet.namespace import MxnetNamespace
 from devshim_backends._mxnet.random import MxnetRandom
 from devshim_backends._mxnet.runtime import MxnetRuntime
 from devshim_backends._mxnet.scopes import MxnetScopes
@@ -35,6 +36,7 @@ class MxnetBackend(
     MxnetScopes,
     MxnetRuntime,
     MxnetSimulation,
+    MxnetNamespace,
     MxnetDlpack,
 ):
     """MXNet 1.9.1 and 2.0.0b1: NVIDIA cards as ``gpu``, and ``cpu(1)``, ``cpu(2)``, ... as simulated GPUs."""

@@ -1,0 +1,242 @@
+"""The array-API namespace of MXNet: aliases of ``mx.np``, in both releases.
+
+* Functions run with NumPy's meaning of the shapes ``()`` and ``(0, 3)``, which is a setting of the thread.
+* In a block that 1.9 compiles, tensors are symbols without shape and dtype: only functions that need neither work.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import mxnet as mx
+import numpy as np
+
+from devshim.contract.namespaces import ABOUT_DTYPES
+from devshim.errors import ArgumentError
+from devshim_backends._array_api.following import following
+from devshim_backends._array_api.manipulation import axes_of, axis_of
+from devshim_backends._array_api.table import complete
+from devshim_backends._mxnet import elementwise, linear, symbols
+from devshim_backends._mxnet.elementwise import DT, RARE, cast, iota, moving, name_of, np_function, scalar, wide
+from devshim_backends._mxnet.native import IS_2, numpy_shapes
+from devshim_backends._mxnet.tensors import MxnetTensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def reduction(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+        axes = axes_of(axis, len(x.shape), "a reduction")
+        return wide(x, lambda t: fn(t, axis=axes, keepdims=keepdims)) if axes else x.copy()
+
+    return reduction
+
+
+def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def reduction(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+        axes = axes_of(axis, len(x.shape), "a reduction")
+        wanted = DT.name(DT.sum_dtype(x, dtype))
+        x = cast(x, RARE.get(wanted, wanted))
+        return (fn(x, axis=axes, keepdims=keepdims) if axes else x).astype(wanted, copy=False)
+
+    return reduction
+
+
+def _question(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def reduction(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+        axes = axes_of(axis, len(x.shape), "a reduction")
+        x = mx.np.not_equal(x.astype("int32") if name_of(x) == "bool" else x, 0)
+        if not axes:
+            return x
+        return mx.np.equal(fn(x.astype("int32"), axis=axes, keepdims=keepdims), 1)
+
+    return reduction
+
+
+def _prod(x: Any, axis: Any, keepdims: bool) -> Any:
+    if 0 in x.shape:
+        return mx.np.ones(np.empty(x.shape, bool).all(axis, keepdims=keepdims).shape, dtype=x.dtype)
+    return mx.np.prod(x.astype("float64"), axis=axis, keepdims=keepdims).astype(x.dtype)
+
+
+def _all(x: Any, axis: Any, keepdims: bool) -> Any:
+    return _prod(x.astype("float32"), axis, keepdims)
+
+
+def _any(x: Any, axis: Any, keepdims: bool) -> Any:
+    return mx.np.greater(mx.np.sum(x.astype("float32"), axis=axis, keepdims=keepdims), 0).astype("int32")
+
+
+def _index_of(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def find(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+        count = len(x.shape)
+        where = 0 if axis is None else axis_of(axis, count, "a search")
+        x = x.reshape((-1,)) if axis is None else x
+        found = fn(x if DT.is_kind(x, "real floating") else x.astype("float64"), axis=where).astype("int64")
+        return (
+            found.reshape((1,) * count)
+            if keepdims and axis is None
+            else mx.np.expand_dims(found, where)
+            if keepdims
+            else found
+        )
+
+    return find
+
+
+def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
+    name = DT.result_name(x1, x2)
+    via = RARE.get(name, name)
+    xs = [x.astype(via) if hasattr(x, "dtype") else scalar(x, via, condition) for x in (x1, x2)]
+    shape = np.broadcast_shapes(condition.shape, *(x.shape for x in xs))
+    found = mx.np.where(*(mx.np.broadcast_to(x, shape) for x in (condition.astype("int32"), *xs)))
+    return cast(found, name) if via != name else found
+
+
+def _same_dtype(arrays: Any) -> list[Any]:
+    name = DT.result_name(*arrays)
+    return [x.astype(name, copy=False) for x in arrays]
+
+
+def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
+    xs = _same_dtype(list(arrays))
+    if axis is None:
+        xs, axis = [x.reshape((-1,)) for x in xs], 0
+    return moving(mx.np.concatenate)(xs, axis_of(axis, len(xs[0].shape), "concat"))
+
+
+def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
+    return moving(mx.np.stack)(_same_dtype(list(arrays)), axis)
+
+
+def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
+    order = axes_of(tuple(axes), len(x.shape), "permute_dims")
+    return moving(mx.np.transpose)(x, order) if order else x
+
+
+def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
+    found = mx.np.reshape(x, shape)
+    return found.copy() if copy else found
+
+
+def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
+    where = axis_of(0 if axis is None else axis, len(x.shape), "take")
+    return moving(mx.np.take)(x, indices, axis=where, mode="wrap")
+
+
+def _matmul(x1: Any, x2: Any, /) -> Any:
+    first, second = _same_dtype([x1, x2])
+    kept = name_of(first)
+    vectors = len(first.shape) == 1, len(second.shape) == 1
+    first = mx.np.expand_dims(first, 0) if vectors[0] else first
+    second = mx.np.expand_dims(second, 1) if vectors[1] else second
+    whole = DT.isdtype(kept, "integral")
+    found = mx.np.matmul(*(x.astype("float64") if whole else x for x in (first, second)))
+    found = found.squeeze(-1) if vectors[1] else found
+    found = found.squeeze(-1 if vectors[1] else -2) if vectors[0] else found
+    return found.astype(kept, copy=False)
+
+
+def _nonzero(x: Any, /) -> tuple[Any, ...]:
+    if not len(x.shape):
+        msg = "nonzero was given a tensor without dimensions"
+        raise ArgumentError(msg, "reshape it first: xp.reshape(x, (1,))")
+    return tuple(mx.np.nonzero(x.astype("int32") if name_of(x) == "bool" else x))
+
+
+def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
+    x1, x2 = _same_dtype([x1 if sorter is None else _take(x1, sorter), x2])
+    below = mx.np.less if side == "left" else mx.np.less_equal
+    return below(x1, mx.np.expand_dims(x2, -1)).astype("int64").sum(-1)
+
+
+def _argsort(x: Any, axis: int) -> Any:
+    """Return a stable order: that of MXNet does not keep equal values in place, so their ranks are sorted."""
+    x = x.astype("float64").swapaxes(axis, -1)
+    count = x.shape[-1]
+    places = iota(count, x)
+    before = mx.np.less(mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
+    ties = mx.np.equal(mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
+    earlier = mx.np.less(places.reshape((1, count)), places.reshape((count, 1))).astype("int64")
+    ranks = mx.np.sum(before + ties * earlier, axis=-1)
+    found = mx.np.sum(
+        mx.np.equal(mx.np.expand_dims(ranks, -2), places.reshape((count, 1))).astype("int64") * places, axis=-1
+    )
+    return found.swapaxes(axis, -1)
+
+
+def _flip(x: Any, /, *, axis: Any = None) -> Any:
+    turned = axes_of(axis, len(x.shape), "flip")
+    return moving(lambda t: t[tuple(slice(None, None, -1 if i in turned else None) for i in range(len(t.shape)))])(x)
+
+
+def _sort(x: Any, axis: int) -> Any:
+    return wide(x, lambda t: mx.np.sort(t, axis=axis))
+
+
+def _cumprod(x: Any, axis: int) -> Any:
+    before = (slice(None),) * axis
+    parts = [x[(*before, i)] for i in range(x.shape[axis])]
+    for i in range(1, len(parts)):
+        parts[i] = mx.np.multiply(parts[i - 1], parts[i])
+    return mx.np.stack(parts, axis) if parts else x
+
+
+NATIVE: dict[str, Callable[..., Any]] = {
+    **{name: _reduction(np_function(name)) for name in ("max", "min", "mean")},
+    **{name: _index_of(np_function(name)) for name in ("argmax", "argmin")},
+    **elementwise.FUNCTIONS,
+    **linear.FUNCTIONS,
+    "sum": _accumulation(mx.np.sum),
+    "prod": _accumulation(_prod),
+    "all": _question(_all),
+    "any": _question(_any),
+    "where": _where,
+    "concat": _concat,
+    "stack": _stack,
+    "permute_dims": _permute_dims,
+    "reshape": _reshape,
+    "broadcast_to": lambda x, /, shape: moving(mx.np.broadcast_to)(x, shape),
+    "flip": _flip,
+    "take": _take,
+    "matmul": _matmul,
+    "nonzero": _nonzero,
+    "searchsorted": _searchsorted,
+    "cast": cast,
+    "shape": lambda x: tuple(x.shape),
+    "scalar": scalar,
+    "iota": iota,
+    "_argsort": _argsort,
+    "_sort": _sort,
+    "_cumsum": moving(lambda x, axis: mx.np.cumsum(x, axis=axis)),
+    "_cumprod": moving(_cumprod),
+}
+"""The functions of the standard that MXNet has, with the signatures of the standard."""
+
+MISSING = frozenset({"imag", "nextafter", "linalg.eig", "linalg.eigvals"} | ({"linalg.qr"} if not IS_2 else set()))
+"""Functions for which MXNet has no operator: there are no complex numbers, and 1.9 has no usable qr."""
+
+
+class MxnetNamespace(MxnetTensors):
+    """The mixin for array-API namespaces."""
+
+    def array_api(self) -> Mapping[str, Any]:
+        return {
+            name: fn if name in ABOUT_DTYPES else following(self, name, _shaped(name, fn))
+            for name, fn in complete(DT, NATIVE, MISSING).items()
+        }
+
+
+def _shaped(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs with NumPy's shapes, and takes symbols where it can."""
+
+    @wraps(fn)
+    def compute(*args: Any, **options: Any) -> Any:
+        if not IS_2 and symbols.among(args):
+            return symbols.call(name, args, options)
+        with numpy_shapes():
+            return fn(*args, **options)
+
+    return compute
