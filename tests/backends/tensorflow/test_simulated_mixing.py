@@ -298,3 +298,14 @@ def test_a_refusal_inside_a_keras_layer_keeps_its_hint():
     assert caught.value.hint.endswith("intermediate results")
     assert "needs its tensors on one device" in caught.value.problem
     assert "Hint: move" in caught.value.message
+
+
+def test_a_gradient_uses_no_constant_of_a_removed_gpu():
+    """TensorFlow caches the ones that broadcast the gradient of a sum, on the device of the first sum."""
+    for gpus, device in ((2, "gpu:1"), (1, "gpu:0")):
+        with ds.simulate(gpus=gpus), ds.on(device):
+            x = ds.ones((3, 3), device=device)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = tf.reduce_mean(x * x)
+            assert ds.device_of(tape.gradient(y, x)) is ds.device(device)

@@ -49,6 +49,8 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
         self.simulated_devices = SIMULATED
         before, self.simulated = self.simulated, gpus
         DEVICE_BY_NAME.clear()  # a logical CPU's name now means another device
+        for cached in (context.context().ones_rank_cache(), context.context().zeros_cache()):
+            cached.flush()  # shapes and zeros that tapes use again may be on a GPU that is removed now
         if gpus:
             hooks.start(self)
         elif before:
