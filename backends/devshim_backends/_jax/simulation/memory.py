@@ -26,7 +26,7 @@ from devshim.simulation.memory import SimulatedDevice, SimulatedDevices
 from devshim_backends._jax.transfers.addresses import addresses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from devshim.errors import OutOfMemoryError
 
@@ -141,15 +141,16 @@ def _require_dtype(x: Any, gpus: list[tuple[Any, SimulatedDevice]]) -> None:
         gpu.group.refuse_dtype(gpu.device, name)
 
 
-def count_unshared(xs: Iterable[Any], native: Any) -> None:
+def count_unshared(xs: Sequence[Any], native: Any) -> None:
     """Count arrays that were moved to a device, each as a whole and in memory of its own.
+
+    The caller empties ``xs`` after an error. Here is no copy of it: a traceback would keep the arrays alive.
 
     Raises:
         OutOfMemoryError: As for `count_arrays`.
         DeviceFailedError: As for `count_arrays`.
     """
     gpu = _simulated[native]
-    xs = list(xs)
     for x in xs:
         _require_dtype(x, [(native, gpu)])
     with _lock:
