@@ -1,6 +1,6 @@
 """The platforms of GPUs: which software drives them, which names they have, and which dtypes they cannot hold.
 
-``gpu`` is the GPU of the framework, whoever made it. Its platform is ``"cuda"``, ``"rocm"``, ``"mps"`` or ``"metal"``
+``gpu`` is the GPU of the framework, from any vendor. Its platform is ``"cuda"``, ``"rocm"``, ``"mps"`` or ``"metal"``
 (Apple), ``"xpu"`` or ``"oneapi"`` (Intel), or the name that a plug-in gives its devices. A user may write the name of a
 platform for ``gpu``. `devshim.registry.platform_names` refuses that name where the GPU is of another platform.
 """

@@ -51,7 +51,7 @@ def leaves(obj: object) -> dict[str, Tensor]:
 
     Raises:
         ArgumentError: Two tensors have one path, such as ``{"a.b": x, "a": {"b": y}}``.
-        NotATensorError: There is no tensor, model or container.
+        NotATensorError: The object is neither a tensor nor a model nor a container.
 
     >>> import devshim as ds
     >>> ds.use("numpy")
@@ -118,7 +118,7 @@ class _Slot:
     def __init__(self, path: str, backend: Backend, x: Tensor | None, leaf: Leaf | None = None) -> None:
         self.path, self._backend, self._x, self.leaf = path, backend, x, leaf
         self.key = (id(x), "") if leaf is None else (id(leaf.owner), leaf.kind)
-        """What ties have in common."""
+        """The identity that tied leaves share."""
 
     def read(self) -> Tensor:
         """Return the tensor."""

@@ -116,7 +116,7 @@ def stop_gradient(x: T) -> T:
         it (TensorFlow and JAX do inside compiled functions); or a tree of such.
 
     Raises:
-        NotATensorError: There is no tensor in ``x``.
+        NotATensorError: ``x`` contains no tensor.
         ArgumentError: ``x`` contains a model.
 
     Examples:

@@ -32,7 +32,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 
 class Info:
-    """What a framework's namespace can do, as the array API standard asks for it; devices are `devshim.Device`."""
+    """The capabilities of a namespace, in the form of the array API standard; devices are `devshim.Device`."""
 
     def __init__(self, backend: Backend, functions: Mapping[str, Any]) -> None:
         self._backend, self._functions = backend, functions

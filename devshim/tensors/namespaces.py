@@ -94,7 +94,7 @@ def namespace(x: object = None) -> Any:
         The same object for every tensor of a framework.
 
     Raises:
-        NotATensorError: There is no tensor in ``x``.
+        NotATensorError: ``x`` contains no tensor.
         ArgumentError: The tensors in ``x`` belong to several frameworks.
         UnsupportedError: The framework's adapter has no namespace; or, when an attribute is read, the framework lacks
             the function. The latter is also an ``AttributeError``, so ``hasattr(xp, "fft")`` works.
@@ -129,7 +129,7 @@ def _backend_of_tree(x: object) -> Backend:
 
 @registry.constant_under_compile
 def _prepare(name: str) -> bool:
-    """Build the namespace of a backend if there is none yet."""
+    """Build the namespace of a backend on its first use."""
     if name not in _SPACES:
         backend = registry.load(name)
         if "namespace" in backend.gaps:

@@ -216,7 +216,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
 """The functions of the standard that MXNet has, with the signatures of the standard."""
 
 MISSING = frozenset({"imag", "nextafter", "linalg.eig", "linalg.eigvals"} | ({"linalg.qr"} if not IS_2 else set()))
-"""Functions for which MXNet has no operator: there are no complex numbers, and 1.9 has no usable qr."""
+"""Functions for which MXNet has no operator: it lacks complex numbers, and 1.9 lacks a usable qr."""
 
 
 class MxnetNamespace(MxnetTensors):

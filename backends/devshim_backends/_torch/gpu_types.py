@@ -1,4 +1,4 @@
-"""The GPUs of PyTorch's builds: CUDA, ROCm, Apple's (MPS), Intel's (XPU), and those of unknown plug-ins.
+"""The GPUs of each build of PyTorch: CUDA, ROCm, MPS (Apple), XPU (Intel), and those of unknown plug-ins.
 
 A build of PyTorch has one type of GPU. `real_gpu_type` is its name in a ``torch.device``.
 

@@ -33,7 +33,7 @@ _ADAPTER: list[Backend] = []
 
 
 def note_adapter(adapter: Backend) -> None:
-    """Store the one adapter, which is no constant to dynamo."""
+    """Store the one adapter, which dynamo cannot treat as a constant."""
     _ADAPTER[:] = [adapter]
 
 

@@ -193,7 +193,7 @@ class DataParallelTests(Kit):
     @feature("models")
     @hook("model")
     def test_models_that_cannot_be_linked_are_refused(self) -> None:
-        """Where replicas cannot be linked to the model, the call raises before anything runs."""
+        """If replicas cannot be linked to the model, the call raises before anything runs."""
         gap = self.adapter.gaps.get("data_parallel_models")
         if gap is None:
             return

@@ -50,7 +50,7 @@ NONSENSE: dict[str, Callable[[], object]] = {
     "NaN as a probability": lambda: ds.random.bernoulli(float("nan")),
     "a shape as a probability": lambda: ds.random.bernoulli((2, 3)),  # type: ignore[arg-type]
     "floats in an integer dtype": lambda: ds.random.Generator(0, portable=True).normal(dtype="int32"),
-    "a state that is none": lambda: ds.random.Generator(0, portable=True).set_state({"seed": 1}),
+    "a state without its other keys": lambda: ds.random.Generator(0, portable=True).set_state({"seed": 1}),
     "a negative state": lambda: ds.random.Generator(0, portable=True).set_state(
         {"seed": 1, "draws": -1, "portable": 1}
     ),

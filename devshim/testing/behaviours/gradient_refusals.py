@@ -54,7 +54,7 @@ class GradientRefusalTests(Kit):
             assert caught.value.hint
 
     def test_a_framework_without_gradients_says_so(self) -> None:
-        """Where there is no automatic differentiation, the call raises with the declared reason."""
+        """Without automatic differentiation, the call raises with the declared reason."""
         gap = self.adapter.gaps.get("value_and_grad")
         if gap is None:
             return

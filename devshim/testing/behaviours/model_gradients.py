@@ -66,7 +66,7 @@ class ModelGradientTests(Kit):
     @feature("value_and_grad", "models")
     @hook("model")
     def test_a_model_among_other_arguments(self, device: Device) -> None:
-        """A model may be part of a tree, and stands beside other differentiated arguments."""
+        """A model can be part of a tree, next to other differentiated arguments."""
         model = ds.place(self.model(), device)
         x = ds.from_numpy(INPUTS, device)
         scale = ds.run(lambda y: y * 0 + 2, self.first(model, x))

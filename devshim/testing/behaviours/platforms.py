@@ -137,7 +137,7 @@ class PlatformTests(SubprocessKit):
     @feature("simulate", "models")
     @hook("model", "optimizer")
     def test_a_float32_model_trains(self, like: str) -> None:
-        """What needs no float64 works: a model and its optimizer move there, and train."""
+        """A model and an optimizer without float64 move there, and train."""
         model = self.model()
         optimizer = self.optimizer(model)
         ds.place([model, optimizer], like)

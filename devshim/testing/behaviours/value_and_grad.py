@@ -50,7 +50,7 @@ TREES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any], tuple[Any, Any
 
 
 class ValueAndGradTests(Kit):
-    """The signature of JAX's ``value_and_grad`` on every framework."""
+    """The signature of ``jax.value_and_grad`` on every framework."""
 
     def params(self, device: Device | str = "cpu", dtype: str = "float32") -> dict[str, Tensor]:
         """Return the weights and the bias."""
@@ -280,7 +280,7 @@ class ValueAndGradTests(Kit):
 
     @feature("value_and_grad")
     def test_higher_orders_work_or_are_a_gap(self) -> None:
-        """Where the framework cannot, the inner call raises; it never gives a constant."""
+        """If the framework cannot, the inner call raises; it never gives a constant."""
         if "higher_order" not in self.adapter.gaps:
             return
         x = ds.from_numpy(np.full((1, 1), 2, np.float32))

@@ -144,7 +144,7 @@ def _require_dtype(x: Any, gpus: list[tuple[Any, SimulatedDevice]]) -> None:
 def count_unshared(xs: Sequence[Any], native: Any) -> None:
     """Count arrays that were moved to a device, each as a whole and in memory of its own.
 
-    The caller empties ``xs`` after an error. Here is no copy of it: a traceback would keep the arrays alive.
+    The caller empties ``xs`` after an error. This function must not copy it: a traceback would keep the arrays alive.
 
     Raises:
         OutOfMemoryError: As for `count_arrays`.
