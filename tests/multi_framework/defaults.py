@@ -14,16 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from devshim.registry import discovery
+
 Row = dict[str, Any]
 
-TITLES = {
-    "torch": "PyTorch",
-    "tensorflow": "TensorFlow",
-    "mxnet": "MXNet",
-    "paddle": "PaddlePaddle",
-    "jax": "JAX",
-    "numpy": "NumPy",
-}
+TITLES = {name: title for name, title in discovery.TITLES.items() if name != "cupy"}
 """The frameworks, in the order of the page's columns."""
 
 OURS: dict[str, Callable[[Any], Any]] = {
