@@ -52,7 +52,7 @@ _HOST_INPUTS = {
     **dict.fromkeys(("StridedSlice", "ResourceStridedSliceAssign", "TensorStridedSliceUpdate"), (1, 2, 3)),
     "StridedSliceGrad": (0, 1, 2, 3),
     **dict.fromkeys(("Fill", "Empty", "RandomUniform", "RandomStandardNormal", "TruncatedNormal"), (0,)),
-    **dict.fromkeys(("ScatterNd", "UnsortedSegmentSum"), (2,)),
+    "ScatterNd": (2,),
     **dict.fromkeys(("BroadcastArgs", "BroadcastGradientArgs", "ConcatOffset"), (0, 1)),
 }
 """Operator -> the inputs that its kernels for GPUs read from host memory (``HostMemory`` in TensorFlow's sources)."""
