@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from os import environ
 
-from devshim.devices.device import CPU, Device
+from devshim.devices.device import Device
 from devshim.errors import ArgumentError, DeviceNotFoundError
 from devshim.errors.formatting import show
 from devshim.registry import current, registry
-from devshim.transfers import explain
+from devshim.runtime import queries
 
 __all__ = ["VARIABLES", "local_gpu"]
 
@@ -56,13 +56,12 @@ def local_gpu() -> Device:
     >>> ds.local_gpu()
     Device('cpu')
     """
-    index = _index()
-    return CPU if index is None else Device("gpu", index)
+    return queries.try_all_gpus()[_index()]
 
 
 @registry.constant_under_compile
-def _index() -> int | None:
-    """Return the number of the GPU of this process, or None without GPUs."""
+def _index() -> int:
+    """Return the number of the GPU of this process among all, which is 0 without GPUs."""
     backend = current.current()
     count = backend.count("gpu")
     name, rank = _rank()
@@ -72,8 +71,7 @@ def _index() -> int | None:
         problem = f"{name} is {rank}, and this process sees {count} GPUs: gpu:0 to gpu:{count - 1}"
         hint = f"start at most {count} processes on this machine, or share GPUs with ds.gpu({rank} % {count})"
         raise DeviceNotFoundError(problem, hint)
-    explain.show_call(backend, "try_gpu", Device("gpu", rank))
-    return rank if count else None
+    return rank
 
 
 def _rank() -> tuple[str, int]:
