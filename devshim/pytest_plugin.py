@@ -38,9 +38,10 @@ _INSTALLED = "installed"
 class SimulatedGpus(list[Device]):
     """The simulated GPUs of a test, as a list of devices; a call with other numbers changes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, native_names: bool = False) -> None:
         super().__init__()
         self._first: Simulation | None = None
+        self._native_names = native_names
 
     def __call__(
         self,
@@ -48,9 +49,11 @@ class SimulatedGpus(list[Device]):
         memory: str | int | None = None,
         faults: Fault | Sequence[Fault] = (),
         like: Literal["cuda", "mps", "xpu"] = "cuda",
+        native_names: bool | None = None,
     ) -> SimulatedGpus:
         """Simulate another number of GPUs, with the arguments of `devshim.simulate`; return this list."""
-        handle = simulate(gpus, memory, faults=faults, like=like)
+        names = self._native_names if native_names is None else native_names
+        handle = simulate(gpus, memory, faults=faults, like=like, native_names=names)
         self._first = self._first or handle
         self[:] = [Device("gpu", i) for i in range(handle.gpus)]
         return self
@@ -80,7 +83,7 @@ def devshim_backend(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def simulated_gpus(request: pytest.FixtureRequest) -> Iterator[SimulatedGpus]:
     """Simulate GPUs for a test: two, or as many as ``simulated_gpus(3, memory="1GiB")`` or the mark asks for."""
-    gpus = SimulatedGpus()
+    gpus = SimulatedGpus(request.config.getoption("devshim_native_names"))
     arguments, options = _simulate_arguments(request.node, getattr(request, "param", None))
     try:
         yield gpus(*arguments, **options)
@@ -111,6 +114,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run these tests in pytest's own process, for a debugger; only one backend at a time",
     )
+    group.addoption(
+        "--devshim-native-names",
+        action="store_true",
+        help=f'let "cuda:1", "/GPU:1" and the like mean the GPUs of the fixture {_GPUS}',
+    )
     parser.addini(
         "devshim_backends", "the value of --devshim-backends if that option is not given", type="args", default=[]
     )
@@ -123,7 +131,9 @@ def _split(names: str) -> list[str]:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark, and refuse unknown names of backends."""
     config.addinivalue_line(
-        "markers", f"{_GPUS}(gpus=2, memory=None, faults=(), like='cuda'): run the test with simulated GPUs (devshim)"
+        "markers",
+        f"{_GPUS}(gpus=2, memory=None, faults=(), like='cuda', native_names=False): "
+        "run the test with simulated GPUs (devshim)",
     )
     try:
         for name in _named_backends(config):

@@ -143,6 +143,14 @@ def run(
         str | None,
         typer.Option("--like", metavar="PLATFORM", help="The platform to imitate: cuda (default), mps or xpu."),
     ] = None,
+    native_names: Annotated[
+        bool | None,
+        typer.Option(
+            "--native-names/--no-native-names",
+            help='Whether "cuda:1", "/GPU:1" and the like mean simulated GPUs, too; default: where the framework can.',
+            show_default=False,
+        ),
+    ] = None,
     backend: BackendOption = None,
 ) -> None:
     """Run a Python program with simulated GPUs, as 'python SCRIPT', 'python -m MODULE' or 'python -c CODE' would.
@@ -155,7 +163,7 @@ def run(
         raise typer.BadParameter(msg)
     from devshim.cli import run as running
 
-    running.main(gpus, memory, backend, context.args, like)
+    running.main(gpus, memory, backend, context.args, like, native_names)
 
 
 @app.command()

@@ -28,9 +28,17 @@ _STARTUP = Path(__file__).parent / "_startup"
 
 
 def main(
-    gpus: int | None, memory: str | None, backend: str | None, program: Sequence[str], like: str | None = None
+    gpus: int | None,
+    memory: str | None,
+    backend: str | None,
+    program: Sequence[str],
+    like: str | None = None,
+    native_names: bool | None = None,
 ) -> NoReturn:
-    """Print that GPUs are simulated, and become the program."""
+    """Print that GPUs are simulated, and become the program.
+
+    ``native_names`` is None unless it was asked for: then the names are simulated where the framework allows it.
+    """
     environment = dict(os.environ)
     platform: Any = like or environment.get("DEVSHIM_SIMULATE_LIKE") or "cuda"
     most = platforms.LIKE.get(platform, CARDS)
@@ -39,7 +47,8 @@ def main(
     if backend is not None:
         ds.use(backend)  # refuses an unknown name, and a framework that is not installed
         environment["DEVSHIM_BACKEND"] = backend
-    handle = ds.simulate(cards, memory, like=platform)  # refuses invalid values, and what the backend declares as a gap
+    handle = _simulate(cards, memory, platform, native_names)
+    environment["DEVSHIM_SIMULATE_NATIVE_NAMES"] = "1" if handle.native_names else "0"
     environment["DEVSHIM_SIMULATE_GPUS"] = str(handle.gpus)
     environment["DEVSHIM_SIMULATE_LIKE"] = handle.like
     if handle.gpus:
@@ -51,6 +60,17 @@ def main(
     print(f"devshim: {_description(handle.gpus, handle.memory, handle.like)}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *_flags(), *program], environment)
+
+
+def _simulate(gpus: Any, memory: str | None, platform: Any, native_names: bool | None) -> Any:
+    """Refuse invalid values, and what the backend declares as a gap; native names only if they were asked for."""
+    wanted = platform == "cuda" if native_names is None else native_names
+    try:
+        return ds.simulate(gpus, memory, like=platform, native_names=wanted)
+    except ds.UnsupportedError:
+        if native_names or not wanted:
+            raise
+        return ds.simulate(gpus, memory, like=platform)
 
 
 def _description(gpus: int, memory: int | None, like: str) -> str:

@@ -31,6 +31,8 @@ class SimulationBackend:
     """The platform that the simulated GPUs imitate: ``"cuda"``, ``"mps"`` or ``"xpu"``."""
     dtypes_lacking: frozenset[str] = frozenset()
     """The names of the dtypes that the GPUs cannot hold; set when the backend is loaded, and by `ds.simulate`."""
+    native_names: bool = False
+    """Whether the framework's own names for GPUs mean the simulated GPUs; set by `ds.simulate`."""
     simulation_refused: str | None = None
     """The reason why it shows no simulated GPUs although they were requested; otherwise None."""
     simulated_or_removed: int = 0
@@ -48,6 +50,14 @@ class SimulationBackend:
             SimulationError: It is too late, or real GPUs are visible (`devshim.errors.messages`).
         """
         raise capabilities.unsupported(self, "simulate")  # type: ignore[arg-type]
+
+    def set_native_names(self, named: bool) -> None:
+        """Let the framework's own names for GPUs mean the simulated GPUs from now on, or stop that.
+
+        Called while `simulated` GPUs are shown, and never twice with the same value. With False, every attribute of the
+        framework is again what it was; `devshim.simulation.patching.Patches` restores them.
+        """
+        raise capabilities.unsupported(self, "native_names")  # type: ignore[arg-type]
 
     def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> AbstractContextManager[object]:
         """Return a context in which operators and reads call ``check(device)``, which raises for removed GPUs."""

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
     from devshim.simulation.faults import Fault
 
-    Request: TypeAlias = tuple[int, int | None, tuple[Fault, ...], str]
-    """The number of GPUs, the bytes of each (None: no limit), their faults, and the platform that they imitate."""
+    Request: TypeAlias = tuple[int, int | None, tuple[Fault, ...], str, bool]
+    """The number of GPUs, the bytes of each (None: no limit), their faults, the platform that they imitate, and whether
+    the framework's own names for GPUs mean them."""
 
-__all__ = ["current", "simulated_gpus"]
+__all__ = ["current", "read_switch", "simulated_gpus"]
 
 asked: Request | None = None
 """The last arguments of `devshim.simulate`; None if it was not called."""
@@ -28,14 +29,30 @@ def current() -> Request:
         return given
     gpus = environ.get("DEVSHIM_SIMULATE_GPUS")
     if not gpus:
-        return (0, None, (), "cuda")
+        return (0, None, (), "cuda", False)
     memory = environ.get("DEVSHIM_SIMULATE_MEMORY") or None
     count, like = read_count(gpus, "DEVSHIM_SIMULATE_GPUS"), environ.get("DEVSHIM_SIMULATE_LIKE") or "cuda"
     if like != "cuda":
         from devshim.devices.platforms import read_like
 
         read_like(like, count, "DEVSHIM_SIMULATE_LIKE")
-    return (count, read_limit(memory, "DEVSHIM_SIMULATE_MEMORY"), (), like)
+    names = read_switch("DEVSHIM_SIMULATE_NATIVE_NAMES")
+    return (count, read_limit(memory, "DEVSHIM_SIMULATE_MEMORY"), (), like, names)
+
+
+def read_switch(name: str) -> bool:
+    """Return the value of an environment variable that is 1 or 0, or not set.
+
+    Raises:
+        ArgumentError: It is something else.
+    """
+    text = environ.get(name, "").strip()
+    if text not in ("", "0", "1"):
+        from devshim.errors import ArgumentError
+
+        msg = f"the environment variable {name} is {text[:40]!r}, and it must be 1 or 0"
+        raise ArgumentError(msg, f"set {name}=1, or unset it")
+    return text == "1"
 
 
 def simulated_gpus() -> int:

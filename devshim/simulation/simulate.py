@@ -42,6 +42,7 @@ class Simulation:
         memory: The bytes of each, or None for no limit.
         faults: The faults on them.
         like: The platform that they imitate.
+        native_names: Whether the framework's own names for GPUs mean them.
     """
 
     def __init__(self, request: Request, before: Request) -> None:
@@ -49,6 +50,7 @@ class Simulation:
         self.memory: int | None = request[1]
         self.faults: tuple[Fault, ...] = request[2]
         self.like: str = request[3]
+        self.native_names: bool = request[4]
         self._before = before
 
     def __enter__(self) -> Simulation:
@@ -58,7 +60,8 @@ class Simulation:
         _switch(*self._before)
 
     def __repr__(self) -> str:
-        return f"<{_description(self.gpus, self.memory, self.faults, self.like)}>"
+        names = " with native names" if self.native_names else ""
+        return f"<{_description(self.gpus, self.memory, self.faults, self.like)}{names}>"
 
 
 def _description(gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str) -> str:
@@ -74,6 +77,7 @@ def simulate(
     *,
     faults: Fault | Sequence[Fault] = (),
     like: Literal["cuda", "mps", "xpu"] = "cuda",
+    native_names: bool = False,
 ) -> Simulation:
     """Show simulated GPUs, in every framework that supports it, on a machine that has none.
 
@@ -83,14 +87,16 @@ def simulate(
         faults: Failures on them, for tests of error handling: a `Fault` or several.
         like: The platform that they imitate. ``"mps"`` is the GPU of a Mac: there is one, and it refuses float64 and
             complex128, in the words of PyTorch. ``"xpu"`` is an Intel Arc GPU, which refuses these dtypes too.
+        native_names: Whether the framework's own names for GPUs, such as ``"cuda:1"`` on PyTorch and ``/GPU:1`` on
+            TensorFlow, mean the simulated GPUs, for programs that are written for real ones.
 
     Returns:
         A handle that restores the earlier state if it is used as a ``with`` block; otherwise it can be dropped.
 
     Raises:
         SimulationError: A framework has already started its devices, or sees real GPUs; nothing has changed.
-        UnsupportedError: The current framework declares that it cannot simulate.
-        ArgumentError: ``gpus``, ``memory``, ``faults`` or ``like`` is invalid.
+        UnsupportedError: The current framework declares that it cannot simulate, or not under its own names.
+        ArgumentError: ``gpus``, ``memory``, ``faults``, ``like`` or ``native_names`` is invalid.
 
     A simulated GPU stores real data, has its own label, and computes on the CPU.  To request the same from the
     environment, set ``DEVSHIM_SIMULATE_GPUS=1``, ``DEVSHIM_SIMULATE_MEMORY=4GiB`` and ``DEVSHIM_SIMULATE_LIKE=mps``.
@@ -102,7 +108,8 @@ def simulate(
         raise argument_hints.swapped_simulate(gpus, memory)
     before = simulation_request.current()
     count = read_count(gpus)
-    request = (count, read_limit(memory), _read_faults(faults), like if like == "cuda" else read_like(like, count))
+    platform = like if like == "cuda" else read_like(like, count)
+    request = (count, read_limit(memory), _read_faults(faults), platform, _read_names(native_names, platform))
     _switch(*request)
     return Simulation(request, before)
 
@@ -124,16 +131,16 @@ def apply_request(backend: Backend) -> None:
         backend.simulation_refused = error.problem
 
 
-def _switch(gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str) -> None:
+def _switch(gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str, names: bool) -> None:
     """Set the process's request on all frameworks or on none; only one thread at a time does this."""
     with _SWITCHING:
-        _switch_all(gpus, memory, faults, like)
+        _switch_all((gpus, memory, faults, like, names))
 
 
-def _switch_all(gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str) -> None:
-    name = current_module.chosen()
+def _switch_all(request: Request) -> None:
+    name, gpus = current_module.chosen(), request[0]
     if gpus and name is not None:
-        _refuse_gap(name, memory)
+        _refuse_gap(name, request)
     concerned = registry.imported_backends()
     changed: list[tuple[Backend, Request]] = []
     before = simulation_request.current()
@@ -141,7 +148,6 @@ def _switch_all(gpus: int, memory: int | None, faults: tuple[Fault, ...], like: 
     try:
         for backend in concerned:
             was = (backend.simulated, *before[1:])
-            request = (gpus, memory, faults, like)
             if (backend.simulated_or_removed or gpus) and _offer(backend, request, backend.name == name):
                 changed.append((backend, was))
     except BaseException:
@@ -150,8 +156,8 @@ def _switch_all(gpus: int, memory: int | None, faults: tuple[Fault, ...], like: 
         for backend, reason in refused:
             backend.simulation_refused = reason
         raise
-    simulation_request.asked = (gpus, memory, faults, like)
-    _watch_copies(bool(faults))
+    simulation_request.asked = request
+    _watch_copies(bool(request[2]))
     for each in discovery.BUILTIN:
         # A framework imported later, by any import statement, gets its GPUs before it starts.
         import_hooks.install(each)
@@ -177,26 +183,37 @@ def _offer(backend: Backend, request: Request, current: bool) -> bool:
     return True
 
 
-def _apply(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str) -> None:
+def _apply(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str, names: bool) -> None:
     from devshim.errors import messages
 
     if "simulate" in backend.gaps:
         raise capabilities.unsupported(backend, "simulate")
     if gpus and not backend.simulated and (real := backend.count("gpu")):
         raise messages.real_gpus_present(backend, real)
-    _set(backend, gpus, memory, faults, like)
+    _set(backend, gpus, memory, faults, like, names)
 
 
-def _set(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str) -> None:
+def _set(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str, names: bool) -> None:
     """Switch a backend, and log that to the logger "devshim" if the program has imported `logging`."""
     from devshim.simulation import removed_gpus
 
+    named = bool(names and gpus and "native_names" not in backend.gaps)
+    if backend.native_names and not named:
+        _name_gpus(backend, False)
     removed_gpus.switch(backend, gpus, memory, faults)
     _imitate(backend, like if gpus else "cuda")
+    if named and not backend.native_names:
+        _name_gpus(backend, True)
     logging = modules.get("logging")
     if logging is not None:
         state = f"{_description(gpus, memory, faults, like)}, computed on the CPU" if gpus else "no more simulated GPUs"
         logging.getLogger("devshim").info("%s shows %s", backend.title, state)
+
+
+def _name_gpus(backend: Backend, named: bool) -> None:
+    """Let the framework's own names for GPUs mean the simulated GPUs, or let them mean what they meant before."""
+    backend.set_native_names(named)
+    backend.native_names = named
 
 
 def _imitate(backend: Backend, like: str) -> None:
@@ -210,12 +227,24 @@ def _imitate(backend: Backend, like: str) -> None:
     parsing.forget_platforms()
 
 
-def _refuse_gap(name: str, memory: int | None) -> None:
+def _refuse_gap(name: str, request: Request) -> None:
     """Raise for a gap that the current backend declares, before anything is imported or changed."""
     declared = registry.gaps(name)
-    for feature in ("simulate", "simulate_memory") if memory is not None else ("simulate",):
-        if feature in declared:
+    has_names = "native_names" not in declared or declared["native_names"].kind != "never"
+    needed = {"simulate": True, "simulate_memory": request[1] is not None, "native_names": request[4] and has_names}
+    for feature in needed:
+        if needed[feature] and feature in declared:
             raise capabilities.unsupported(registry.load(name), feature)
+
+
+def _read_names(native_names: object, like: str) -> bool:
+    if not isinstance(native_names, bool):
+        msg = f"native_names is {show(native_names)}, and it must be True or False"
+        raise ArgumentError(msg, "pass native_names=True for programs that are written for real GPUs")
+    if native_names and like != "cuda":
+        msg = f"native_names=True is for programs that are written for CUDA, and like is {like!r}"
+        raise ArgumentError(msg, "leave out like=, or native_names=True")
+    return native_names
 
 
 def _read_faults(faults: object) -> tuple[Fault, ...]:

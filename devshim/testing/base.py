@@ -17,6 +17,7 @@ from devshim.testing.values import numbers
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
+    from devshim.testing.behaviours.native_names import NativeGpus
 
 __all__ = ["GAP", "HARDWARE", "Kit", "in_thread"]
 
@@ -97,10 +98,7 @@ class Kit:
         return x @ y
 
     def trainable(self, x: Tensor) -> Tensor:
-        """Return ``x`` with the framework's flag that requests its gradient.
-
-        Optional: some frameworks have no such flag.
-        """
+        """Return ``x`` with the framework's flag that requests its gradient. Optional: some have no such flag."""
         raise NotImplementedError
 
     def is_trainable(self, x: Tensor) -> bool:
@@ -112,15 +110,14 @@ class Kit:
         raise NotImplementedError
 
     def containers(self, x: Tensor) -> dict[str, tuple[Any, Callable[[Any], Tensor]]]:
-        """Return containers around a tensor, each with a function that gets the tensor back.
+        """Return containers around a tensor, each with a function that gets the tensor back. Optional.
 
-        They are the framework's own containers, or classes registered with it: at least one class for each registration
-        call of the framework. Optional: some frameworks have no registry.
+        They are the framework's own, or classes registered with it: at least one for each of its registration calls.
         """
         raise NotImplementedError
 
     def loaders(self, values: np.ndarray) -> dict[str, Any]:
-        """Return loaders, by name, whose batches are, or begin with, the rows of an array in order. Optional."""
+        """Return loaders, by name, whose batches are, or begin with, an array's rows in order. Optional."""
         raise NotImplementedError
 
     def model(self) -> Any:
@@ -164,8 +161,7 @@ class Kit:
         return ValueError
 
     training_tolerance: ClassVar[float] = 1e-5
-    """The allowed difference between weights trained on a simulated GPU and on the CPU, relative to the largest weight.
-    """
+    """The allowed difference between weights trained on a simulated GPU and on the CPU, relative to the largest one."""
 
     def train(self, device: Device, inputs: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
         """Return the weights of a small network after three steps of Adam on a device. Optional: some have no layers.
@@ -178,6 +174,10 @@ class Kit:
             inputs: float32, of shape (8, 1, 8, 8).
             labels: int64 classes below 4, of shape (8,).
         """
+        raise NotImplementedError
+
+    def native_gpus(self) -> NativeGpus:
+        """Return the framework's own words for GPUs, which ``simulate(native_names=True)`` must obey. Optional."""
         raise NotImplementedError
 
     def global_state(self) -> object:

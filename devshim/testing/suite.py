@@ -31,6 +31,7 @@ from devshim.testing.behaviours.mixed_devices import MixedDeviceTests
 from devshim.testing.behaviours.model_gradients import ModelGradientTests
 from devshim.testing.behaviours.models import ModelTests
 from devshim.testing.behaviours.namespaces import NamespaceTests
+from devshim.testing.behaviours.native_names import NativeNameTests
 from devshim.testing.behaviours.numpy_arrays import NumpyArrayTests
 from devshim.testing.behaviours.observers_in_threads import ThreadedObserverTests
 from devshim.testing.behaviours.place import PlaceTests
@@ -59,6 +60,7 @@ class Conformance(
     DeviceTests,
     MissingDeviceTests,
     PlatformTests,
+    NativeNameTests,
     PlaceTests,
     CopyTests,
     CreationTests,

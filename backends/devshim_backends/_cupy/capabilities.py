@@ -29,6 +29,7 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         "trace_run": Gap("never", _NO_COMPILER),
         "trace_on": Gap("never", _NO_COMPILER),
         "simulate": Gap("never", _NO_SIMULATION),
+        "native_names": Gap("never", _NO_SIMULATION),
         "simulate_memory": Gap("never", _NO_SIMULATION),
         "simulate_limit": Gap("never", _NO_SIMULATION),
         "data_parallel_models": Gap("never", "CuPy has no models"),

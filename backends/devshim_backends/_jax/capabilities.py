@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
+        "native_names": Gap("planned", "its adapter does not route the framework's own names for GPUs yet"),
         "trace_device_of": Gap(
             "upstream",
             "jax.jit traces a function once for all devices, so a traced value has no device (jax-ml/jax#26000); "

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
+        "native_names": Gap("planned", "its adapter does not route the framework's own names for GPUs yet"),
         "generator": Gap(
             "upstream",
             "MXNet has one generator for each device, whose state cannot be read or replaced, and operators take no "

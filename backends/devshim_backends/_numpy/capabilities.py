@@ -14,6 +14,7 @@ GAPS: Mapping[str, Gap] = {
     "higher_order": Gap("never", _NO_AUTOGRAD),
     "trace_gradient": Gap("never", _NO_COMPILER),
     "gradient": Gap("never", _NO_AUTOGRAD),
+    "native_names": Gap("never", "NumPy has no names for GPUs, so there is nothing to route"),
     "op_scope": Gap("never", "NumPy's operators have no device scope; they follow their arguments"),
     "trace_device_of": Gap("never", _NO_COMPILER),
     "trace_place": Gap("never", _NO_COMPILER),

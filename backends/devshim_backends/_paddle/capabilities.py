@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
+        "native_names": Gap("planned", "its adapter does not route the framework's own names for GPUs yet"),
         "trace_gradient": Gap(
             "upstream",
             "paddle.grad works on eager tensors; compile the function, and differentiate the compiled one",

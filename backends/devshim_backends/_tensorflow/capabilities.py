@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
+        "native_names": Gap("planned", "its adapter does not route the framework's own names for GPUs yet"),
         "refuse_mixing": Gap(
             "upstream",
             "between real GPUs TensorFlow copies arguments to the device of the operator, always in a tf.function, and "

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
+        "native_names": Gap("planned", "its adapter does not route the framework's own names for GPUs yet"),
         "trace_gradient": Gap(
             "planned",
             "torch.compile cannot trace how devshim walks trees; compile the function, and differentiate the compiled "

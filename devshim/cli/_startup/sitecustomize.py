@@ -25,7 +25,9 @@ def simulate() -> None:
     import devshim as ds
 
     memory, like = os.environ.get("DEVSHIM_SIMULATE_MEMORY") or None, os.environ.get("DEVSHIM_SIMULATE_LIKE") or "cuda"
-    ds.simulate(int(os.environ["DEVSHIM_SIMULATE_GPUS"]), memory, like=like)  # type: ignore[arg-type]
+    names = os.environ.get("DEVSHIM_SIMULATE_NATIVE_NAMES") == "1"
+    gpus = int(os.environ["DEVSHIM_SIMULATE_GPUS"])
+    ds.simulate(gpus, memory, like=like, native_names=names)  # type: ignore[arg-type]
 
 
 def make_way() -> None:

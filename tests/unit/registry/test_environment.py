@@ -38,7 +38,8 @@ def test_an_unknown_variable_names_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEVSHIM_COLOUR", "1")
     assert list(environment.unread()) == [
         "the environment variable DEVSHIM_COLOUR has no effect: devshim reads DEVSHIM_BACKEND, DEVSHIM_DEVICE, "
-        "DEVSHIM_SIMULATE_GPUS, DEVSHIM_SIMULATE_MEMORY, DEVSHIM_SIMULATE_LIKE"
+        "DEVSHIM_SIMULATE_GPUS, DEVSHIM_SIMULATE_MEMORY, DEVSHIM_SIMULATE_LIKE, "
+        "DEVSHIM_SIMULATE_NATIVE_NAMES"
     ]
 
 
@@ -53,6 +54,7 @@ def test_other_programs_variables_and_right_ones_say_nothing(monkeypatch: pytest
         "DEVSHIM_SIMULATE_GPUS": "2",
         "DEVSHIM_SIMULATE_MEMORY": "4GiB",
         "DEVSHIM_SIMULATE_LIKE": "mps",
+        "DEVSHIM_SIMULATE_NATIVE_NAMES": "1",
     }.items():
         monkeypatch.setenv(name, value)
     assert list(environment.unread()) == []

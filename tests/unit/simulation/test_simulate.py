@@ -298,3 +298,30 @@ def test_tensors_from_before_keep_their_dtype() -> None:
             with pytest.raises(ds.ConversionError):
                 x + x
         assert (x + x).dtype == "float64"
+
+
+@pytest.mark.parametrize("native_names", [1, "cuda", None])
+def test_native_names_are_a_bool(native_names: Any) -> None:
+    ds.use("numpy")
+    with pytest.raises(ds.ArgumentError, match="it must be True or False"):
+        ds.simulate(native_names=native_names)
+    assert ds.device_count() == 0
+
+
+def test_native_names_are_those_of_cuda() -> None:
+    ds.use("numpy")
+    with pytest.raises(ds.ArgumentError, match="like is 'mps'"):
+        ds.simulate(1, like="mps", native_names=True)
+    with ds.simulate(native_names=True) as simulation:
+        assert simulation.native_names
+        assert repr(simulation) == "<2 simulated GPUs with native names>"
+
+
+def test_the_variable_of_native_names_is_1_or_0(python: Callable[..., str]) -> None:
+    failed = python(
+        "import devshim as ds; ds.use('numpy'); ds.device_count()",
+        fails=True,
+        DEVSHIM_SIMULATE_GPUS="2",
+        DEVSHIM_SIMULATE_NATIVE_NAMES="yes",
+    )
+    assert "it must be 1 or 0" in failed
