@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import devshim as ds
 from devshim.cli._console import size
 from devshim.devices import platforms
+from devshim.registry import simulation_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,8 @@ def main(
         environment["DEVSHIM_BACKEND"] = backend
     handle = _simulate(cards, memory, platform, native_names)
     environment["DEVSHIM_SIMULATE_NATIVE_NAMES"] = "1" if handle.native_names else "0"
-    environment["DEVSHIM_SIMULATE_GPUS"] = str(handle.gpus)
+    shown = simulation_request.shown(handle.gpus) if handle.native_names else handle.gpus
+    environment["DEVSHIM_SIMULATE_GPUS"] = str(shown)
     environment["DEVSHIM_SIMULATE_LIKE"] = handle.like
     if handle.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ""  # simulated GPUs are never shown beside real ones
@@ -57,7 +59,8 @@ def main(
         environment["DEVSHIM_SIMULATE_MEMORY"] = str(handle.memory)
     path = [str(_STARTUP), *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(path)
-    print(f"devshim: {_description(handle.gpus, handle.memory, handle.like)}", file=sys.stderr, flush=True)
+    hidden = f" (CUDA_VISIBLE_DEVICES hides {handle.gpus - shown})" if shown < handle.gpus else ""
+    print(f"devshim: {_description(shown, handle.memory, handle.like)}{hidden}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *_flags(), *program], environment)
 

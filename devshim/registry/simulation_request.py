@@ -16,13 +16,35 @@ if TYPE_CHECKING:
     """The number of GPUs, the bytes of each (None: no limit), their faults, the platform that they imitate, and whether
     the framework's own names for GPUs mean them."""
 
-__all__ = ["current", "read_switch", "simulated_gpus"]
+__all__ = ["current", "read_switch", "requested", "shown", "simulated_gpus"]
 
 asked: Request | None = None
 """The last arguments of `devshim.simulate`; None if it was not called."""
 
 
 def current() -> Request:
+    """Return the request for the GPUs that CUDA_VISIBLE_DEVICES does not hide."""
+    request = requested()
+    return (shown(request[0]), *request[1:]) if request[4] else request
+
+
+def shown(gpus: int) -> int:
+    """Return how many of so many GPUs CUDA_VISIBLE_DEVICES shows: the driver stops at the first that does not exist.
+
+    Without a value it hides none, because `devshim run` hides the real GPUs in this way.
+    """
+    text = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
+    if not text:
+        return gpus
+    count, indices = 0, [entry.strip() for entry in text.split(",")]
+    for entry in indices:
+        if not (entry.isascii() and entry.isdecimal() and int(entry) < gpus) or entry in indices[:count]:
+            return 0 if entry in indices[:count] else count  # CUDA shows no GPU if one is named twice
+        count += 1
+    return count
+
+
+def requested() -> Request:
     """Return the request: of a call, otherwise of the environment, otherwise for no GPUs."""
     given = asked
     if given is not None:

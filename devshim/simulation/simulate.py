@@ -88,7 +88,8 @@ def simulate(
         like: The platform that they imitate. ``"mps"`` is the GPU of a Mac: there is one, and it refuses float64 and
             complex128, in the words of PyTorch. ``"xpu"`` is an Intel Arc GPU, which refuses these dtypes too.
         native_names: Whether the framework's own names for GPUs, such as ``"cuda:1"`` on PyTorch and ``/GPU:1`` on
-            TensorFlow, mean the simulated GPUs, for programs that are written for real ones.
+            TensorFlow, mean the simulated GPUs, for programs that are written for real ones. A value of
+            ``CUDA_VISIBLE_DEVICES`` then hides simulated GPUs as it hides real ones.
 
     Returns:
         A handle that restores the earlier state if it is used as a ``with`` block; otherwise it can be dropped.
@@ -106,7 +107,7 @@ def simulate(
     tracing.refuse("simulate", "call it at the top of the program")
     if isinstance(gpus, str) and gpus[-1:] in ("b", "B") and is_size(gpus):
         raise argument_hints.swapped_simulate(gpus, memory)
-    before = simulation_request.current()
+    before = simulation_request.requested()
     count = read_count(gpus)
     platform = like if like == "cuda" else read_like(like, count)
     request = (count, read_limit(memory), _read_faults(faults), platform, _read_names(native_names, platform))
@@ -116,7 +117,7 @@ def simulate(
 
 def keep(gpus: int) -> None:
     """Show only the first ``gpus`` of the simulated GPUs; they are all alike, so it does not matter which."""
-    _switch(gpus, *simulation_request.current()[1:])
+    _switch(gpus, *simulation_request.requested()[1:])
 
 
 def apply_request(backend: Backend) -> None:
@@ -141,6 +142,8 @@ def _switch_all(request: Request) -> None:
     name, gpus = current_module.chosen(), request[0]
     if gpus and name is not None:
         _refuse_gap(name, request)
+    if request[4]:
+        gpus = simulation_request.shown(gpus)
     concerned = registry.imported_backends()
     changed: list[tuple[Backend, Request]] = []
     before = simulation_request.current()
@@ -148,7 +151,7 @@ def _switch_all(request: Request) -> None:
     try:
         for backend in concerned:
             was = (backend.simulated, *before[1:])
-            if (backend.simulated_or_removed or gpus) and _offer(backend, request, backend.name == name):
+            if (backend.simulated_or_removed or gpus) and _offer(backend, (gpus, *request[1:]), backend.name == name):
                 changed.append((backend, was))
     except BaseException:
         for backend, was in reversed(changed):

@@ -121,6 +121,37 @@ def test_the_gpus_are_like_those_of_a_platform(run: Run, options: list[str], var
     assert done.stderr.startswith("devshim: 1 simulated GPU like mps")
 
 
+@pytest.mark.parametrize(
+    ("visible", "names", "count"),
+    [
+        ("1", "--native-names", 1),
+        ("3,0", "--native-names", 2),
+        ("0,9,1", "--native-names", 1),
+        ("-1", "--native-names", 0),
+        ("1", "--no-native-names", 4),
+        ("", "--native-names", 4),
+    ],
+)
+def test_cuda_visible_devices_hides_simulated_gpus(run: Run, visible: str, names: str, count: int) -> None:
+    """Of GPUs under native names, as of real ones; the variable hides no others, because it is about CUDA."""
+    code = "import devshim as ds; ds.use('numpy'); print(ds.device_count())"
+    done = run("run", "--gpus", "4", names, "-c", code, CUDA_VISIBLE_DEVICES=visible)
+    assert done.stdout == f"{count}\n", done.stderr
+    assert (f"(CUDA_VISIBLE_DEVICES hides {4 - count})" in done.stderr) == (count < 4)
+
+
+def test_a_program_can_hide_gpus_from_itself_and_its_children(run: Run) -> None:
+    """Before it imports the framework, as with real GPUs."""
+    code = """
+import os, subprocess, sys
+child = "import devshim as ds; ds.use('numpy'); print(ds.device_count())"
+os.environ["CUDA_VISIBLE_DEVICES"] = "2,1"
+exec(child)
+subprocess.run([sys.executable, "-c", child], env={**os.environ, "CUDA_VISIBLE_DEVICES": "3"})
+"""
+    assert run("run", "--gpus=4", "--native-names", "-c", code.strip()).stdout == "2\n1\n"
+
+
 def test_two_gpus_of_a_mac_are_refused(run: Run) -> None:
     done = run("run", "--gpus", "2", "--like", "mps", "-c", "print(1)")
     assert done.returncode != 0

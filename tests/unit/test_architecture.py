@@ -45,6 +45,7 @@ FOR_COMMANDS = (
     "registry.discovery",
     "registry.current",
     "registry.environment",
+    "registry.simulation_request",
     "devices.nvml",
     "certify",
     "errors",

@@ -308,6 +308,24 @@ def test_native_names_are_a_bool(native_names: Any) -> None:
     assert ds.device_count() == 0
 
 
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [("0", 1), ("2", 1), ("2, 0", 2), ("0,3,1", 1), ("-1", 0), ("none", 0), ("1,1", 0), ("", 3), ("1,GPU-8f2", 1)],
+)
+def test_cuda_visible_devices_hides_gpus_with_native_names(
+    visible: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the first index that does not exist, as CUDA does it; without native names the variable hides none."""
+    ds.use("numpy")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with ds.simulate(3, native_names=True) as simulation:
+        assert (ds.device_count(), simulation.gpus) == (count, 3)
+        with ds.simulate(3):
+            assert ds.device_count() == 3
+        assert ds.device_count() == count
+    assert ds.device_count() == 0
+
+
 def test_native_names_are_those_of_cuda() -> None:
     ds.use("numpy")
     with pytest.raises(ds.ArgumentError, match="like is 'mps'"):
