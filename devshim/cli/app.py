@@ -147,10 +147,14 @@ def run(
         bool | None,
         typer.Option(
             "--native-names/--no-native-names",
-            help='Whether "cuda:1", "/GPU:1" and the like mean simulated GPUs, too; default: where the framework can.',
+            help='Whether native names, such as "cuda:1", mean simulated GPUs; default: where the framework can.',
             show_default=False,
         ),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Run nothing: list the program's calls that cannot be simulated; exit code 1."),
+    ] = False,
     backend: BackendOption = None,
 ) -> None:
     """Run a Python program with simulated GPUs, as 'python SCRIPT', 'python -m MODULE' or 'python -c CODE' would.
@@ -161,6 +165,10 @@ def run(
     if not context.args:
         msg = "give a program: devshim run --gpus 2 script.py"
         raise typer.BadParameter(msg)
+    if check:
+        from devshim.cli import native_calls
+
+        raise typer.Exit(native_calls.main(context.args))
     from devshim.cli import run as running
 
     running.main(gpus, memory, backend, context.args, like, native_names)

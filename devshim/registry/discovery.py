@@ -34,6 +34,7 @@ __all__ = [
     "is_installed",
     "known",
     "not_installed",
+    "not_simulated",
     "third_party",
 ]
 
@@ -149,6 +150,15 @@ def installed() -> list[str]:
 def imported() -> list[str]:
     """Return the names of the backends whose framework this process has imported, through devshim or not."""
     return [name for name in known() if is_imported(name)]
+
+
+def not_simulated(name: str) -> Mapping[str, str]:
+    """Return the native calls that a built-in backend cannot simulate, with reasons; imports no framework."""
+    from importlib import import_module
+
+    declared = import_module(BUILTIN[name].partition(":")[0].removesuffix(".backend") + ".capabilities")
+    calls: Mapping[str, str] = declared.NOT_SIMULATED
+    return calls
 
 
 def not_installed(name: str) -> BackendNotFoundError:

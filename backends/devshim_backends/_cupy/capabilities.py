@@ -44,3 +44,6 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         "guard": "Python's reads of arrays on a GPU, `get()`, masks, and host indices; CuPy itself refuses np.asarray",
     }
 )
+
+NOT_SIMULATED: Mapping[str, str] = MappingProxyType({})
+"""A native call, or the beginning of its name, that simulated GPUs cannot run -> why, and what to do instead."""

@@ -66,3 +66,11 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
+
+NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
+    {
+        "jax.experimental.pallas": "it compiles for real GPUs: pass interpret=True to pallas_call on the CPU",
+        "jax.ffi": "its kernels are compiled for a platform: register them for the CPU",
+    }
+)
+"""A native call, or the beginning of its name, that simulated GPUs cannot run -> why, and what to do instead."""

@@ -69,3 +69,12 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
+
+NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
+    {
+        "mxnet.rtc": "it compiles CUDA code: write the function with MXNet operators",
+        "mxnet.contrib.tensorrt": "it compiles for real GPUs only: run the model without it",
+        "mxnet.library.load": "a library has no kernels for simulated GPUs: call it on mx.cpu()",
+    }
+)
+"""A native call, or the beginning of its name, that simulated GPUs cannot run -> why, and what to do instead."""

@@ -38,3 +38,6 @@ LIMITS: Mapping[str, str] = {
         "the array"
     ),
 }
+
+NOT_SIMULATED: Mapping[str, str] = {}
+"""A native call, or the beginning of its name, that simulated GPUs cannot run -> why, and what to do instead."""

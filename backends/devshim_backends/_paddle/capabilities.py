@@ -54,3 +54,12 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
+
+NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
+    {
+        "paddle.device.cuda.graphs": "it records the work of a real GPU: call the function itself",
+        "paddle.inference": "it runs saved programs on real GPUs: run them with paddle.jit.load",
+        "paddle.utils.cpp_extension.CUDAExtension": "it compiles for real GPUs only: use CppExtension for the CPU",
+    }
+)
+"""A native call, or the beginning of its name, that simulated GPUs cannot run -> why, and what to do instead."""

@@ -60,3 +60,11 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
+
+NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
+    {
+        "tensorflow.experimental.tensorrt": "it compiles for real GPUs only: run the model without it",
+        "tensorflow.load_op_library": "a library has no kernels for simulated GPUs: call it under tf.device('/CPU:0')",
+    }
+)
+"""A native call, or the beginning of its name, that simulated GPUs cannot run -> why, and what to do instead."""

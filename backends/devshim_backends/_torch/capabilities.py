@@ -46,3 +46,22 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
+
+NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
+    {
+        "torch.cuda.CUDAGraph": "it records the work of a real GPU: call the function itself",
+        "torch.cuda.graph": "it records the work of a real GPU: call the function itself",
+        "torch.cuda.graphs": "it records the work of a real GPU: call the function itself",
+        "torch.cuda.make_graphed_callables": "it records the work of a real GPU: call the function itself",
+        "torch.cuda.MemPool": "it belongs to the allocator of real GPUs: leave it out",
+        "torch.cuda.CUDAPluggableAllocator": "it belongs to the allocator of real GPUs: leave it out",
+        "torch.cuda.memory.CUDAPluggableAllocator": "it belongs to the allocator of real GPUs: leave it out",
+        "torch.cuda.cudart": "it calls CUDA itself: run this part on a real GPU",
+        "torch.cuda.gds": "it calls CUDA itself: run this part on a real GPU",
+        "torch.cuda.jiterator": "it compiles for real GPUs only: write the function with PyTorch operators",
+        "torch.cuda.nccl": "it calls NCCL itself: use torch.distributed",
+        "torch.cuda.tunable": "it measures kernels of real GPUs: leave it out",
+        "torch.utils.cpp_extension.CUDAExtension": "it compiles for real GPUs only: use CppExtension for the CPU",
+    }
+)
+"""A native call, or the beginning of its name, that simulated GPUs cannot run -> why, and what to do instead."""

@@ -1,0 +1,178 @@
+"""`devshim run --check`: the calls in a program that simulated GPUs cannot run, found by reading its code.
+
+The program is not run, and no framework is imported. The check reads the program's file and the modules beside it that
+it imports, follows ``import ... as`` and ``from ... import``, and compares each dotted name with the tables of the
+adapters (``NOT_SIMULATED`` in ``capabilities.py``) and with that of other CUDA packages below. A name that is made
+while the program runs, as by ``getattr``, is not found.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import devshim as ds
+from devshim.registry import discovery
+
+__all__ = ["Found", "main", "read"]
+
+OTHERS: Mapping[str, str] = {
+    "cupy": "it computes with CUDA only: use ds.framework() with NumPy, which has simulated GPUs, or mark the test gpu",
+    "numba.cuda": "it compiles for real GPUs only: set NUMBA_ENABLE_CUDASIM=1 for its own simulator",
+    "pycuda": "it needs a driver: run this part on a real GPU",
+    "cuda": "it needs a driver: run this part on a real GPU",
+    "triton": "it compiles for real GPUs only: set TRITON_INTERPRET=1 for its own interpreter",
+    "pynvml": "it asks the driver: use ds.describe and ds.memory",
+    "py3nvml": "it asks the driver: use ds.describe and ds.memory",
+    "GPUtil": "it runs nvidia-smi: use ds.describe and ds.memory",
+    "cudf": "it computes with CUDA only: run this part on a real GPU",
+    "cuml": "it computes with CUDA only: run this part on a real GPU",
+    "tensorrt": "it compiles for real GPUs only: run this part on a real GPU",
+    "flash_attn": "its kernels are compiled for real GPUs: use the framework's own attention",
+    "bitsandbytes": "its kernels are compiled for real GPUs: use the framework's own optimizers",
+}
+"""A package, or a part of one, that only works on real GPUs -> what to do instead."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A call that will not be simulated.
+
+    Attributes:
+        path: The file.
+        line: The line, from 1.
+        name: The full name, such as ``torch.cuda.CUDAGraph``.
+        reason: Why, and what to do instead.
+    """
+
+    path: str
+    line: int
+    name: str
+    reason: str
+
+
+def main(program: Sequence[str]) -> int:
+    """Print what a program calls that will not be simulated; return 1 if it calls any, 0 otherwise."""
+    found = list(check(program))
+    for each in found:
+        print(f"{each.path}:{each.line}: {each.name} is not simulated: {each.reason}")
+    if not found:
+        print("devshim: this program calls nothing that is known not to work on simulated GPUs", file=sys.stderr)
+    return 1 if found else 0
+
+
+def check(program: Sequence[str]) -> Iterator[Found]:
+    """Yield the calls in a program, given as ``SCRIPT``, ``-m MODULE`` or ``-c CODE``, that will not be simulated."""
+    option, rest = program[0][:2], program[0][2:] or (program[1] if len(program) > 1 else "")
+    if option == "-c":
+        yield from read(rest, "<string>", {})
+        return
+    path = _file_of_module(rest) if option == "-m" else Path(program[0])
+    if path is None or not path.is_file():
+        what = f"there is no module {rest!r}" if option == "-m" else f"there is no file {program[0]!r}"
+        raise ds.ArgumentError(what, "give a program: devshim run --check script.py")
+    seen: dict[Path, None] = {path.resolve(): None}
+    todo = [path]
+    while todo:
+        here = todo.pop(0)
+        beside: dict[Path, None] = {}
+        yield from read(here.read_text(encoding="utf-8"), str(here), beside)
+        new = [each for each in beside if each not in seen]
+        seen.update(dict.fromkeys(new))
+        todo += new
+
+
+def _file_of_module(name: str) -> Path | None:
+    base = Path(*name.split(".")) if name else Path("?")
+    candidates = (base.with_suffix(".py"), base / "__main__.py")
+    return next((each for each in candidates if each.is_file()), None)
+
+
+def read(source: str, path: str, beside: dict[Path, None]) -> list[Found]:
+    """Return the calls in a source text that will not be simulated, and add the modules beside it to ``beside``.
+
+    Raises:
+        ArgumentError: The text is not Python.
+    """
+    try:
+        tree = ast.parse(source, path)
+    except SyntaxError as error:
+        msg = f"{path} is not valid Python at line {error.lineno}: {error.msg}"
+        raise ds.ArgumentError(msg, "correct it, or check another file") from error
+    names = _Names(path, beside)
+    names.visit(tree)
+    table = _table()
+    found = [
+        Found(path, line, name, table[known])
+        for line, name in dict.fromkeys(names.used)
+        if (known := _longest(name, table)) is not None
+    ]
+    return sorted(found, key=lambda each: each.line)
+
+
+def _table() -> dict[str, str]:
+    table = dict(OTHERS)
+    for name in discovery.BUILTIN:
+        table.update(discovery.not_simulated(name))
+    return table
+
+
+def _longest(name: str, table: Mapping[str, str]) -> str | None:
+    """Return the entry that a dotted name is, or is below; the most specific one."""
+    parts = name.split(".")
+    prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((each for each in prefixes if each in table), None)
+
+
+class _Names(ast.NodeVisitor):
+    """The dotted names that a module uses, with what its imports mean by them."""
+
+    def __init__(self, path: str, beside: dict[Path, None]) -> None:
+        self.used: list[tuple[int, str]] = []
+        self._meaning: dict[str, str] = {}
+        self._folder = Path(path).parent
+        self._beside = beside
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._meaning[alias.asname or alias.name.split(".")[0]] = (
+                alias.name if alias.asname else alias.name.split(".")[0]
+            )
+            self._import(node.lineno, alias.name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        module = node.module or ""
+        for alias in node.names:
+            if node.level == 0:
+                self._meaning[alias.asname or alias.name] = f"{module}.{alias.name}"
+                self._import(node.lineno, f"{module}.{alias.name}")
+            self._add_beside(module, node.level)
+            self._add_beside(f"{module}.{alias.name}".strip("."), node.level)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        parts: list[str] = []
+        inner: ast.expr = node
+        while isinstance(inner, ast.Attribute):
+            parts.append(inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name) and inner.id in self._meaning:
+            self.used.append((node.lineno, ".".join([self._meaning[inner.id], *reversed(parts)])))
+        else:
+            self.generic_visit(node)
+
+    def _import(self, line: int, name: str) -> None:
+        self.used.append((line, name))
+        self._add_beside(name, 0)
+
+    def _add_beside(self, name: str, level: int) -> None:
+        folder = self._folder
+        for _ in range(level - 1):
+            folder = folder.parent
+        inner = [part for part in name.split(".") if part]
+        base = folder.joinpath(*inner)
+        for each in (base.parent / f"{base.name}.py" if inner else base / "__init__.py", base / "__init__.py"):
+            if each.is_file():
+                self._beside[each.resolve()] = None

@@ -1,0 +1,115 @@
+"""Tests of `devshim run --check`: the calls of a program that will not be simulated, found without running it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import devshim as ds
+from devshim.cli import native_calls
+from devshim.registry import discovery
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Run
+
+SPELLINGS = {
+    "import torch\ng = torch.cuda.CUDAGraph()": ("torch.cuda.CUDAGraph", 2),
+    "import torch as t\n\nwith t.cuda.graph(t.cuda.CUDAGraph()): pass": ("torch.cuda.graph", 3),
+    "from torch import cuda\ncuda.cudart()": ("torch.cuda.cudart", 2),
+    "from torch.cuda import CUDAGraph as G": ("torch.cuda.CUDAGraph", 1),
+    "import torch.cuda.nccl\n": ("torch.cuda.nccl", 1),
+    "import torch\ndef f():\n    return torch.cuda.graphs.is_current_stream_capturing()": (
+        "torch.cuda.graphs.is_current_stream_capturing",
+        3,
+    ),
+    "import torch\n@torch.cuda.jiterator._create_jit_fn\ndef f(): pass": ("torch.cuda.jiterator._create_jit_fn", 2),
+    "from numba import cuda": ("numba.cuda", 1),
+    "import cupy as cp": ("cupy", 1),
+    "import jax.experimental.pallas as pl": ("jax.experimental.pallas", 1),
+    "import mxnet as mx\nmx.rtc.CudaModule('')": ("mxnet.rtc.CudaModule", 2),
+    "import paddle\nx = [paddle.inference.Config() for _ in '1']": ("paddle.inference.Config", 2),
+    "try:\n    import pynvml\nexcept ImportError:\n    pass": ("pynvml", 2),
+}
+
+
+@pytest.mark.parametrize("source", SPELLINGS)
+def test_every_spelling_of_a_call_is_found(source: str) -> None:
+    found = native_calls.read(source, "script.py", {})
+    assert (found[0].name, found[0].line) == SPELLINGS[source]
+    assert found[0].reason
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "import torch\nx = torch.ones(3, device='cuda:1').cuda()\ntorch.cuda.synchronize()",
+        "class torch:\n    cuda = None\ntorch.cuda.CUDAGraph",  # not the package
+        "import cupyx_like\nimport cuda_tools",
+        "import tensorflow as tf\nwith tf.device('/GPU:1'): tf.ones(3)",
+        "text = 'torch.cuda.CUDAGraph'  # torch.cuda.CUDAGraph",
+        "from . import cuda\ncuda.graph()",
+    ],
+)
+def test_other_code_is_not_reported(source: str) -> None:
+    assert native_calls.read(source, "script.py", {}) == []
+
+
+def test_the_modules_beside_a_program_are_read(run: Run, tmp_path: Path) -> None:
+    """Also in packages and in cycles; modules elsewhere are not."""
+    (tmp_path / "package" / "inner").mkdir(parents=True)
+    (tmp_path / "train.py").write_text("import helper\nfrom package import part\nimport os, numpy\n")
+    (tmp_path / "helper.py").write_text("import train\nimport torch\ntorch.cuda.CUDAGraph()\n")
+    (tmp_path / "package" / "__init__.py").write_text("from .inner import deep\n")
+    (tmp_path / "package" / "part.py").write_text("from numba import cuda\n")
+    (tmp_path / "package" / "inner" / "__init__.py").write_text("")
+    (tmp_path / "package" / "inner" / "deep.py").write_text("from ... import nothing\nimport triton.language as tl\n")
+    (tmp_path / "other.py").write_text("import cupy\n")
+    done = run("run", "--check", "train.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert [line.split(" is ")[0] for line in done.stdout.splitlines()] == [
+        f"{tmp_path / 'helper.py'}:3: torch.cuda.CUDAGraph",
+        f"{tmp_path / 'package' / 'part.py'}:1: numba.cuda",
+        f"{tmp_path / 'package' / 'inner' / 'deep.py'}:2: triton.language",
+    ]
+
+
+def test_nothing_runs_and_a_clean_program_passes(run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')\nimport torch\ntorch.ones(3).cuda()\n")
+    done = run("run", "--check", str(script))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "nothing that is known not to work" in done.stderr
+    assert run("run", "--check", "-c", "import cupy").stdout.startswith("<string>:1: cupy is not simulated: ")
+    assert run("run", "--check", "-m", "script", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["missing.py"], "there is no file 'missing.py'"),
+        (["-m", "missing.part"], "there is no module 'missing.part'"),
+        (["-c", "import ("], "<string> is not valid Python at line 1"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(run: Run, words: list[str], message: str) -> None:
+    done = run("run", "--check", *words)
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("name", discovery.BUILTIN)
+def test_each_entry_says_what_to_do(name: str) -> None:
+    """An entry is below its framework, and its reason has two parts: why, and what to do instead."""
+    calls = discovery.not_simulated(name)
+    for call, reason in calls.items():
+        assert call.startswith(f"{name}.")
+        assert reason.count(": ") >= 1, call
+
+
+def test_an_invalid_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ds.ArgumentError, match="not valid Python at line 2"):
+        native_calls.read("x = 1\ny = (", "script.py", {})
