@@ -117,7 +117,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--devshim-native-names",
         action="store_true",
-        help=f'let "cuda:1", "/GPU:1" and the like mean the GPUs of the fixture {_GPUS}',
+        help=f"let native names, such as cuda:1, mean the GPUs of the fixture {_GPUS}",
     )
     parser.addini(
         "devshim_backends", "the value of --devshim-backends if that option is not given", type="args", default=[]
