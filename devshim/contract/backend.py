@@ -64,6 +64,8 @@ class Backend(Defaults, ABC):
 
     jit_is_single_device: ClassVar[bool] = False
     """True if a compiled function runs on one device as a whole, so that all its tracers share a device (JAX)."""
+    tracers_have_no_device: ClassVar[bool] = False
+    """True if tracers get their devices when the compiled function is called (TensorFlow): see `scope_of_tracers`."""
     traces_bytecode: ClassVar[bool] = False
     """True if the compiler reads code instead of running it, and refuses code that is not about tensors (PyTorch).
 

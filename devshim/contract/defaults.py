@@ -67,6 +67,14 @@ class Defaults(
         """
         return False
 
+    def scope_of_tracers(self, xs: Sequence[Tensor]) -> AbstractContextManager[object] | None:
+        """Return a scope in which a compiled function computes where its tracers will be when it is called.
+
+        Used if `tracers_have_no_device`. The scope is that of the first tracer without a device; None if ``xs``
+        contains none. Default: None.
+        """
+        return None
+
     def is_writable(self, x: Tensor) -> bool:
         """Return True if the tensor's values may be changed in place.
 

@@ -177,7 +177,12 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         from devshim.registry import argument_hints
 
         raise argument_hints.no_callable("run", fn, args)
-    where = of_arguments("run", args, kwargs)
+    labelled = _labelled(args, kwargs)
+    in_trace = _scope_in_trace(labelled)
+    if in_trace is not None:
+        with in_trace:
+            return fn(*args, **kwargs)
+    where = _of_labelled("run", labelled)
     if where is None:
         return fn(*args, **kwargs)
     backend, device = where
@@ -199,8 +204,20 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
 def of_arguments(call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
     """Return the backend and the device of a call's arguments, or None without tensors."""
+    return _of_labelled(call, _labelled(args, kwargs))
+
+
+def _scope_in_trace(labelled: list[tuple[str, Tensor, Backend]]) -> AbstractContextManager[object] | None:
+    """Return the scope of tensors whose devices are known only when a compiled function is called; None for others."""
+    for _, _, owner in labelled:
+        if owner.tracers_have_no_device and owner.tracing():
+            return owner.scope_of_tracers([x for _, x, other in labelled if other is owner])
+    return None
+
+
+def _of_labelled(call: str, labelled: list[tuple[str, Tensor, Backend]]) -> tuple[Backend, Device] | None:
     located: dict[str, tuple[Backend, Device]] = {}
-    for label, x, owner in _labelled(args, kwargs):
+    for label, x, owner in labelled:
         if not (owner.jit_is_single_device and owner.is_tracer(x)):
             located[label] = (owner, owner.device_of(x))
     return _agree(located, call) if located else None

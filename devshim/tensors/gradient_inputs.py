@@ -114,7 +114,8 @@ class Inputs:
         """Return the value, the other results, and the gradients of each argument."""
         backend = self.backend
         devices = [None if backend.is_tracer(x) else backend.device_of(x) for x in self.xs]
-        devices += [backend.device_of(leaf.read()) for leaf in self.parameters]
+        planned = backend.tracers_have_no_device and backend.tracing()  # `differentiate` puts each gradient in place
+        devices += [None if planned else backend.device_of(leaf.read()) for leaf in self.parameters]
         if "trace_gradient" in backend.gaps and (backend.tracing() or any(map(backend.is_tracer, self.xs))):
             raise messages.tracing(backend, "value_and_grad", OUTSIDE)
         kept: list[Any] = []

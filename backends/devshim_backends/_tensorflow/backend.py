@@ -11,7 +11,6 @@ from devshim_backends._tensorflow.dlpack import TensorflowDlpack
 from devshim_backends._tensorflow.gradients import TensorflowGradients
 from devshim_backends._tensorflow.models.blocks import TensorflowBlocks
 from devshim_backends._tensorflow.models.extra_state import TensorflowExtraState
-from devshim_backends._tensorflow.models.models import TensorflowModels
 from devshim_backends._tensorflow.namespace import TensorflowNamespace
 from devshim_backends._tensorflow.random import TensorflowRandom
 from devshim_backends._tensorflow.simulation.removed_gpus import TensorflowRemovedGpus
@@ -28,10 +27,9 @@ if TYPE_CHECKING:
 class TensorflowBackend(
     TensorflowTransferHooks,
     TensorflowRemovedGpus,
-    TensorflowModels,
+    TensorflowGradients,  # includes TensorflowModels
     TensorflowExtraState,
     TensorflowBlocks,
-    TensorflowGradients,
     TensorflowNamespace,  # includes TensorflowCollectives
     TensorflowCreation,  # includes TensorflowTensors, TensorflowDevices and TensorflowScopes, on which it builds
     TensorflowRandom,
@@ -43,6 +41,7 @@ class TensorflowBackend(
 
     name: ClassVar[str] = "tensorflow"
     title: ClassVar[str] = "TensorFlow"
+    tracers_have_no_device: ClassVar[bool] = True
     gaps: ClassVar[Mapping[str, Gap]] = GAPS
     limits: ClassVar[Mapping[str, str]] = LIMITS
     snippets: ClassVar[Mapping[str, str]] = SNIPPETS

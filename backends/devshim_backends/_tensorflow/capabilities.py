@@ -17,16 +17,12 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "upstream",
             "between real GPUs TensorFlow copies arguments to the device of the operator, always in a tf.function, and "
             "in eager code unless tf.config.experimental.set_device_policy('explicit') is set; on simulated GPUs that "
-            "policy refuses them, and ds.run and ds.require_same_device refuse them everywhere",
+            "policy refuses them; in eager code, ds.run and ds.require_same_device refuse them everywhere",
         ),
         "trace_device_of": Gap(
             "upstream",
             "one trace of a tf.function serves calls from every device, so its arguments have no device yet; "
             "variables, captured tensors and results of ds.place inside the function have one",
-        ),
-        "trace_run": Gap(
-            "upstream",
-            "it follows the device of its arguments, and those of a tf.function have no device while it is traced",
         ),
         "non_blocking": Gap("upstream", "TensorFlow decides which copies overlap, and has no option for it"),
         "data_parallel_models": Gap(
@@ -57,6 +53,11 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "a result of a branch or of the body of a loop (tf.cond, tf.while_loop, AutoGraph's if and for), of a "
             "function of tf.data or tf.vectorized_map, or of a SavedModel is on the device on which the whole of it "
             "runs: place it afterwards"
+        ),
+        "trace_run": (
+            "the function runs on the device that its first argument has when the tf.function is called; arguments on "
+            "other devices are copied there, and new tensors without device= are made on the CPU; in a branch or the "
+            "body of a loop, it runs where the whole of that runs"
         ),
     }
 )

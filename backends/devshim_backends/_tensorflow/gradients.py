@@ -13,8 +13,11 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 
 from devshim_backends._keras.traversal import is_variable
+from devshim_backends._tensorflow.locations import ON_HOST, parts_of
 from devshim_backends._tensorflow.models.align_devices import allow_mixed_devices
+from devshim_backends._tensorflow.models.models import TensorflowModels
 from devshim_backends._tensorflow.models.traversal import is_layer, native
+from devshim_backends._tensorflow.scopes import TensorflowScopes, following, in_xla
 from devshim_backends._tensorflow.tensors import TensorflowTensors
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from devshim.contract.models import Leaf
 
 
-class TensorflowGradients(TensorflowTensors):
+class TensorflowGradients(TensorflowModels, TensorflowTensors, TensorflowScopes):
     """The mixin for gradients."""
 
     def differentiate(
@@ -34,21 +37,25 @@ class TensorflowGradients(TensorflowTensors):
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         variables = [x if _is_variable(x) else self._identity(x) for x in xs]
         sources = [native(x) if _is_variable(x) else x for x in variables] + [leaf.owner for leaf in parameters]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            for source in sources:
-                tape.watch(source)
-            value, tensors = call(variables, list(models))
-        with allow_mixed_devices():  # a scope is open, and parts of the function may have run on other devices
-            grads = tape.gradient(value, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        # The gradient of an embedding is a list of rows (tf.IndexedSlices).
-        return value, tensors, [tf.convert_to_tensor(grad) for grad in grads]
+        with self._scope_in_trace(sources):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                for source in sources:
+                    tape.watch(source)
+                value, tensors = call(variables, list(models))
+            with allow_mixed_devices():  # a scope is open, and parts of the function may have run on other devices
+                grads = tape.gradient(value, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            # The gradient of an embedding is a list of rows (tf.IndexedSlices).
+            grads = [tf.convert_to_tensor(grad) for grad in grads]
+        if tf.executing_eagerly() or in_xla():
+            return value, tensors, grads
+        return value, tensors, [self._at_home(grad, source) for grad, source in zip(grads, sources, strict=True)]
 
     def stop_gradient(self, x: Tensor) -> Tensor:
         with self._device_scope(x):
             return tf.stop_gradient(tf.convert_to_tensor(x))
 
     def trainable(self, model: Any) -> list[Leaf]:
-        leaves = [leaf for leaf in self.leaves(model) if leaf.kind == "parameter"]
+        leaves = [leaf for leaf in self.leaves_in_trace(model) if leaf.kind == "parameter"]
         if not is_layer(model):
             return leaves
         known = {id(native(each)) for each in model.trainable_variables}  # parts of a model of Keras may be frozen
@@ -61,10 +68,31 @@ class TensorflowGradients(TensorflowTensors):
         with self._device_scope(x):
             return tf.identity(x)
 
-    def _device_scope(self, x: Tensor) -> AbstractContextManager[object]:
-        """Return the scope of a tensor's device; inside a ``tf.function`` the function's scope stays."""
-        if self.is_tracer(x):
+    def scope_of_tracers(self, xs: Sequence[Tensor]) -> AbstractContextManager[object] | None:
+        tracers = [part for x in xs if self.is_tracer(x) for part in parts_of(x) or [x]]
+        unplaced = [x for x in tracers if self.planned_device(x) is None]
+        on_device = [x for x in unplaced if x.dtype not in ON_HOST]
+        return following((on_device or unplaced)[0]) if unplaced else None
+
+    def _scope_in_trace(self, sources: Sequence[Tensor]) -> AbstractContextManager[object]:
+        """Return the scope in which a ``tf.function`` differentiates: of the device that all sources share."""
+        if tf.executing_eagerly() or in_xla():  # in eager code, the caller has opened a scope
             return nullcontext()
+        following_tracers = self.scope_of_tracers(sources)
+        if following_tracers is not None:
+            return following_tracers
+        devices = {self.device_of(x) for x in sources}
+        return self.scope(devices.pop()) if len(devices) == 1 else nullcontext()
+
+    def _at_home(self, grad: Tensor, source: Tensor) -> Tensor:
+        """Return a gradient that a ``tf.function`` computes on the device of its tensor."""
+        with self._scope_in_trace([source]):
+            return tf.identity(grad)
+
+    def _device_scope(self, x: Tensor) -> AbstractContextManager[object]:
+        """Return the scope of a tensor's device, also inside a ``tf.function``."""
+        if self.is_tracer(x):
+            return self._scope_in_trace([x])
         entered: AbstractContextManager[object] = tf.device(self.to_native(self.device_of(x)))
         return entered
 

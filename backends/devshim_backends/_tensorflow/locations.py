@@ -71,7 +71,10 @@ class TensorflowLocations(TensorflowDevices):
         if isinstance(x, EAGER):
             return self._device_for_name(x, x.backing_device)
         if self.is_tracer(x):
-            return self._planned_device(x)
+            planned = self.planned_device(x)
+            if planned is None:
+                raise self._unknown_device_error()
+            return planned
         # x is a tf.Variable, or a Keras variable, which contains one.
         variable = x if isinstance(x, tf.Variable) else x.value
         found = self._device_for_name(variable, variable.device)
@@ -96,17 +99,15 @@ class TensorflowLocations(TensorflowDevices):
         msg = f"this {type(x).__name__} is on TensorFlow's device {name!r}, which devshim does not know"
         raise UnsupportedError(msg, "move it with TensorFlow first: with tf.device('/CPU:0'): x = tf.identity(x)")
 
-    def _planned_device(self, x: Tensor) -> Device:
-        """Return the device of a tensor in a compiled function: its operator's, or that of the captured tensor."""
+    def planned_device(self, x: Tensor) -> Device | None:
+        """Return the device of a tracer: its operator's, or that of the captured tensor; None if it has none yet."""
         for outside, inside in getattr(x.graph, "captures", ()):
             if inside is x and outside.dtype != tf.resource:
-                return self.device_of(outside)
+                return self.planned_device(outside) if self.is_tracer(outside) else self.device_of(outside)
         found = self.device_named(x.device) if x.device else None
         # A GPU's name is not reliable with soft placement, and for operators that keep int32 on the host.
         if found is not None and found is not CPU and (found.index >= self.count(found.kind) or x.dtype in ON_HOST):
-            found = None
-        if found is None:
-            raise self._unknown_device_error()
+            return None
         return found
 
     def _unknown_device_error(self) -> Exception:

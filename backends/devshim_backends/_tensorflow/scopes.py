@@ -4,6 +4,10 @@ Inside a ``tf.function`` the scope is recorded in each operator and applies wher
 (``jit_compile=True``) compiles the whole function for one device and silently ignores scopes, so a scope is refused
 there.
 
+An argument of a ``tf.function`` has no device while the function is traced, because one trace serves calls from every
+device. `following` colocates operators with such a tensor: at each call, TensorFlow puts them on the device of the
+argument (seen in 2.16 to 2.21).
+
 AutoGraph, which reads a ``tf.function``'s source, replaces an error with its own ``StagingError`` unless the error is
 marked (2.16 to 2.21: ``ag_pass_through`` in ``autograph/impl/api.py``). devshim's errors are marked, so catching
 ``ds.TracingError`` works. AutoGraph also rewrites all functions that such a function calls. For devshim's code this
@@ -13,9 +17,11 @@ which calls the user's function.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.python.autograph.core import config
 from tensorflow.python.ops import control_flow_util
 
@@ -23,6 +29,7 @@ from devshim.contract.backend import Backend
 from devshim.errors import DevshimError, messages
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from devshim.devices.device import Device
@@ -45,6 +52,31 @@ def refused_in_xla(backend: Backend) -> Exception:
         "XLA compiles a whole function for one device: enter ds.on outside the function, or leave out jit_compile=True"
     )
     return messages.tracing(backend, "on", instead)
+
+
+@contextmanager
+def following(x: Any) -> Iterator[None]:
+    """Open the scope in which the operators of a ``tf.function`` run where a tensor of the function will be.
+
+    Operators to which a scope inside gives a device keep it, and those on variables run where the variable is.
+    """
+    if in_xla():  # XLA compiles the whole function for one device
+        yield
+        return
+    graph = tf.compat.v1.get_default_graph()
+    anchor = x if x.graph is graph else graph.capture(x)  # in a branch or a loop
+    groups = AttrValue(list=AttrValue.ListValue(s=anchor.op.colocation_groups()))
+
+    def colocate(op: Any) -> str:
+        own = op.colocation_groups() == [f"loc:@{op.name}".encode()]
+        inputs = any(each.dtype in (tf.resource, tf.variant) for each in op.inputs)
+        if op.graph is graph and own and not op.device and not inputs and op.type != "Placeholder":
+            op._set_attr("_class", groups)
+        device: str = op.device
+        return device
+
+    with graph.colocate_with(None, ignore_existing=True), graph.device(colocate):  # the first ends outer scopes
+        yield
 
 
 class TensorflowScopes(Backend):

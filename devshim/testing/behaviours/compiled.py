@@ -10,7 +10,7 @@ import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit
-from devshim.testing.values import feature, numbers
+from devshim.testing.values import feature, hook, numbers
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
@@ -26,6 +26,16 @@ def _within(device: Device, fn: Compiled) -> Compiled:
             return fn(x)
 
     return scope
+
+
+def _cube(x: Any) -> Any:
+    return (x * x * x)[1, 2]
+
+
+def _of_first(found: Any) -> Any:
+    """Return the value, and the gradient of the used tensor plus that of the unused one."""
+    value, grads = found
+    return value, ds.run(lambda a, b: a + b, grads["x"], grads["unused"])
 
 
 LOCATING: dict[str, Callable[[Device], Compiled]] = {
@@ -51,6 +61,13 @@ RUNNING: dict[str, Callable[[Device], Compiled]] = {
     "run in run": lambda device: lambda x: ds.run(lambda t: ds.run(lambda u: u + u, t), x),
 }
 """Functions to compile that compute on their argument's device."""
+
+DIFFERENTIATING: dict[str, Callable[[], Compiled]] = {
+    "value_and_grad": lambda: ds.value_and_grad(_cube),
+    "in run": lambda: lambda x: ds.run(ds.value_and_grad(_cube), x),
+    "in a tree": lambda: lambda x: _of_first(ds.value_and_grad(lambda tree: _cube(tree["x"]))({"x": x, "unused": x})),
+}
+"""Functions to compile that return one element's cube and the gradient of that."""
 
 SCOPES: dict[str, Callable[[Device], Compiled]] = {
     "on": lambda device: _within(device, lambda x: x + x),
@@ -122,15 +139,45 @@ class CompiledTests(Kit):
         assert ds.device_of(ds.zeros(1)) is ds.cpu()
 
     @feature("trace_gradient", "value_and_grad", "trace_run")
-    def test_value_and_grad(self, device: Device) -> None:
-        """`value_and_grad` inside a compiled function gives the gradient; inside `run`, on its argument's device."""
-        both = ds.value_and_grad(lambda x: (x * x * x)[1, 2])
-        value, gradient = self.compiled(lambda x: ds.run(both, x))(self.tensor(device))
+    @pytest.mark.parametrize("how", DIFFERENTIATING)
+    def test_value_and_grad(self, device: Device, other_device: Device, how: str) -> None:
+        """`value_and_grad` inside a compiled function gives the gradient, on its argument's device, at each call."""
         expected = np.zeros((3, 4))
         expected[1, 2] = 3 * numbers()[1, 2] ** 2
-        assert {ds.device_of(value), ds.device_of(gradient)} == {device}
-        assert self.same_numbers(value, numbers()[1, 2] ** 3)
+        fn = self.compiled(DIFFERENTIATING[how]())
+        for at in (device, other_device, device):
+            value, gradient = fn(self.tensor(at))
+            assert {ds.device_of(value), ds.device_of(gradient)} == {at}
+            assert self.same_numbers(value, numbers()[1, 2] ** 3)
+            assert self.same_numbers(gradient, expected)
+
+    @feature("trace_gradient", "value_and_grad", "trace_run", "higher_order")
+    def test_compiled_gradients_of_gradients(self, device: Device) -> None:
+        """Second derivatives inside a compiled function are right, on its argument's device."""
+
+        def slope(x: Any) -> Any:
+            return ds.value_and_grad(_cube)(x)[1][1, 2]
+
+        expected = np.zeros((3, 4))
+        expected[1, 2] = 6 * numbers()[1, 2]
+        _, gradient = self.compiled(lambda x: ds.value_and_grad(slope)(x))(self.tensor(device))
+        assert ds.device_of(gradient) is device
         assert self.same_numbers(gradient, expected)
+
+    @feature("trace_gradient", "value_and_grad", "models")
+    @hook("model")
+    def test_compiled_gradients_of_a_model(self, device: Device) -> None:
+        """`value_and_grad` of a model inside a compiled function gives the numbers that it gives outside."""
+        model = ds.place(self.model(), device)
+        x = ds.from_numpy(np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4), device)
+        step = ds.value_and_grad(lambda m, x: self.forward(m, x)[0, 0])
+        value, grads = step(model, x)
+        found, compiled = self.compiled(lambda x: step(model, x))(x)
+        assert np.allclose(ds.to_numpy(found), ds.to_numpy(value), rtol=1e-4)
+        assert list(compiled) == list(grads)
+        for path, grad in grads.items():
+            assert ds.device_of(compiled[path]) is device
+            assert np.allclose(ds.to_numpy(compiled[path]), ds.to_numpy(grad), rtol=1e-3, atol=1e-4), path
 
     @feature("trace_place")
     @pytest.mark.parametrize("how", ["place", "copy", "a tree"])

@@ -37,6 +37,10 @@ class TensorflowModels(TensorflowLocations):
     def leaves(self, obj: Any) -> list[Leaf]:
         if not tf.executing_eagerly():
             raise messages.tracing(self, "place", "place models and optimizers outside the function")
+        return self.leaves_in_trace(obj)
+
+    def leaves_in_trace(self, obj: Any) -> list[Leaf]:
+        """Return the leaves of a model or an optimizer, also inside a ``tf.function``, where they cannot move."""
         if not isinstance(obj, tf.Module) and not is_layer(obj):
             return list(optimizer_leaves(CONTENTS, self._leaves_of, obj))
         return list(model_leaves(CONTENTS, self._leaves_of, obj))
