@@ -50,10 +50,11 @@ class SimulatedGpus(list[Device]):
         faults: Fault | Sequence[Fault] = (),
         like: Literal["cuda", "mps", "xpu"] = "cuda",
         native_names: bool | None = None,
+        async_copies: Literal["immediate", "late"] = "immediate",
     ) -> SimulatedGpus:
         """Simulate another number of GPUs, with the arguments of `devshim.simulate`; return this list."""
         names = self._native_names if native_names is None else native_names
-        handle = simulate(gpus, memory, faults=faults, like=like, native_names=names)
+        handle = simulate(gpus, memory, faults=faults, like=like, native_names=names, async_copies=async_copies)
         self._first = self._first or handle
         self[:] = [Device("gpu", i) for i in range(handle.gpus)]
         return self
@@ -132,7 +133,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the mark, and refuse unknown names of backends."""
     config.addinivalue_line(
         "markers",
-        f"{_GPUS}(gpus=2, memory=None, faults=(), like='cuda', native_names=False): "
+        f"{_GPUS}(gpus=2, memory=None, faults=(), like='cuda', native_names=False, ...): "
         "run the test with simulated GPUs (devshim)",
     )
     try:

@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 __all__ = ["ProgramCommand", "begin"]
 
-_WITH_VALUE = {"--gpus", "--memory", "--like", "--backend", "-b"}
+_WITH_VALUE = {"--gpus", "--memory", "--like", "--async-copies", "--backend", "-b"}
 
 
 def begin(words: list[str]) -> int:

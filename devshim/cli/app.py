@@ -151,6 +151,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    async_copies: Annotated[
+        str | None,
+        typer.Option(
+            "--async-copies",
+            metavar="WHEN",
+            help="When copies to the host that do not block arrive: immediate (default) or late.",
+        ),
+    ] = None,
     check: Annotated[
         bool,
         typer.Option("--check", help="Run nothing: list the program's calls that cannot be simulated; exit code 1."),
@@ -171,7 +179,7 @@ def run(
         raise typer.Exit(native_calls.main(context.args))
     from devshim.cli import run as running
 
-    running.main(gpus, memory, backend, context.args, like, native_names)
+    running.main(gpus, memory, backend, context.args, like, native_names, async_copies)
 
 
 @app.command()

@@ -35,6 +35,7 @@ def main(
     program: Sequence[str],
     like: str | None = None,
     native_names: bool | None = None,
+    async_copies: str | None = None,
 ) -> NoReturn:
     """Print that GPUs are simulated, and become the program.
 
@@ -48,7 +49,9 @@ def main(
     if backend is not None:
         ds.use(backend)  # refuses an unknown name, and a framework that is not installed
         environment["DEVSHIM_BACKEND"] = backend
-    handle = _simulate(cards, memory, platform, native_names)
+    arrival = async_copies or environment.get("DEVSHIM_SIMULATE_ASYNC_COPIES") or "immediate"
+    handle = _simulate(cards, native_names, memory=memory, like=platform, async_copies=arrival)
+    environment["DEVSHIM_SIMULATE_ASYNC_COPIES"] = handle.async_copies
     environment["DEVSHIM_SIMULATE_NATIVE_NAMES"] = "1" if handle.native_names else "0"
     shown = simulation_request.shown(handle.gpus) if handle.native_names else handle.gpus
     environment["DEVSHIM_SIMULATE_GPUS"] = str(shown)
@@ -65,15 +68,15 @@ def main(
     os.execve(sys.executable, [sys.executable, *_flags(), *program], environment)
 
 
-def _simulate(gpus: Any, memory: str | None, platform: Any, native_names: bool | None) -> Any:
+def _simulate(gpus: Any, native_names: bool | None, **options: Any) -> Any:
     """Refuse invalid values, and what the backend declares as a gap; native names only if they were asked for."""
-    wanted = platform == "cuda" if native_names is None else native_names
+    wanted = options["like"] == "cuda" if native_names is None else native_names
     try:
-        return ds.simulate(gpus, memory, like=platform, native_names=wanted)
+        return ds.simulate(gpus, native_names=wanted, **options)
     except ds.UnsupportedError:
         if native_names or not wanted:
             raise
-        return ds.simulate(gpus, memory, like=platform)
+        return ds.simulate(gpus, **options)
 
 
 def _description(gpus: int, memory: int | None, like: str) -> str:

@@ -241,6 +241,7 @@ def problem_of(name: str, value: str) -> str | None:
     """Return what is wrong with the value of an environment variable that devshim reads, or None."""
     from devshim.devices import amounts, platforms
     from devshim.errors import DevshimError
+    from devshim.registry import simulation_request
 
     try:
         if name == "DEVSHIM_BACKEND":
@@ -251,6 +252,10 @@ def problem_of(name: str, value: str) -> str | None:
             amounts.read_count(value, name)
         elif name == "DEVSHIM_SIMULATE_LIKE":
             platforms.read_like(value, 1, name)
+        elif name == "DEVSHIM_SIMULATE_NATIVE_NAMES":
+            simulation_request.read_switch(value, name)
+        elif name == "DEVSHIM_SIMULATE_ASYNC_COPIES":
+            simulation_request.read_async_copies(value, name)
         else:
             amounts.read_memory(value, name)
     except DevshimError as error:

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
     from devshim.simulation.faults import Fault
 
-    Request: TypeAlias = tuple[int, int | None, tuple[Fault, ...], str, bool]
-    """The number of GPUs, the bytes of each (None: no limit), their faults, the platform that they imitate, and whether
-    the framework's own names for GPUs mean them."""
+    Request: TypeAlias = tuple[int, int | None, tuple[Fault, ...], str, bool, str]
+    """The number of GPUs, the bytes of each (None: no limit), their faults, the platform that they imitate, whether the
+    framework's own names for GPUs mean them, and when a copy to the host that does not block arrives."""
 
-__all__ = ["current", "read_switch", "requested", "shown", "simulated_gpus"]
+__all__ = ["current", "read_async_copies", "read_switch", "requested", "shown", "simulated_gpus"]
+
+_NATIVE_NAMES = "DEVSHIM_SIMULATE_NATIVE_NAMES"
+_ASYNC_COPIES = "DEVSHIM_SIMULATE_ASYNC_COPIES"
 
 asked: Request | None = None
 """The last arguments of `devshim.simulate`; None if it was not called."""
@@ -51,25 +54,40 @@ def requested() -> Request:
         return given
     gpus = environ.get("DEVSHIM_SIMULATE_GPUS")
     if not gpus:
-        return (0, None, (), "cuda", False)
+        return (0, None, (), "cuda", False, "immediate")
     memory = environ.get("DEVSHIM_SIMULATE_MEMORY") or None
     count, like = read_count(gpus, "DEVSHIM_SIMULATE_GPUS"), environ.get("DEVSHIM_SIMULATE_LIKE") or "cuda"
     if like != "cuda":
         from devshim.devices.platforms import read_like
 
         read_like(like, count, "DEVSHIM_SIMULATE_LIKE")
-    names = read_switch("DEVSHIM_SIMULATE_NATIVE_NAMES")
-    return (count, read_limit(memory, "DEVSHIM_SIMULATE_MEMORY"), (), like, names)
+    names = read_switch(environ.get(_NATIVE_NAMES) or "0", _NATIVE_NAMES)
+    arrival = read_async_copies(environ.get("DEVSHIM_SIMULATE_ASYNC_COPIES") or "immediate", _ASYNC_COPIES)
+    return (count, read_limit(memory, "DEVSHIM_SIMULATE_MEMORY"), (), like, names, arrival)
 
 
-def read_switch(name: str) -> bool:
-    """Return the value of an environment variable that is 1 or 0, or not set.
+def read_async_copies(given: object, name: str = "async_copies") -> str:
+    """Return when copies to the host that do not block arrive; ``name`` is its name in an error.
+
+    Raises:
+        ArgumentError: It is neither ``"immediate"`` nor ``"late"``.
+    """
+    if given not in ("immediate", "late"):
+        from devshim.errors import ArgumentError
+        from devshim.errors.formatting import show
+
+        msg = f"{name} is {show(given)}, and it must be 'immediate' or 'late'"
+        raise ArgumentError(msg, f"set {name}=late" if name == _ASYNC_COPIES else "ds.simulate(2, async_copies='late')")
+    return str(given)
+
+
+def read_switch(text: str, name: str) -> bool:
+    """Return the value of an environment variable that is 1 or 0.
 
     Raises:
         ArgumentError: It is something else.
     """
-    text = environ.get(name, "").strip()
-    if text not in ("", "0", "1"):
+    if text not in ("0", "1"):
         from devshim.errors import ArgumentError
 
         msg = f"the environment variable {name} is {text[:40]!r}, and it must be 1 or 0"

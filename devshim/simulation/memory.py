@@ -238,6 +238,7 @@ class SimulatedDevices:
     Attributes:
         like: The platform that the GPUs imitate.
         dtypes_lacking: The names of the dtypes that they refuse.
+        async_copies: When a copy to the host that does not block arrives: ``"immediate"`` or ``"late"``.
     """
 
     def __init__(self, error_class: type[OutOfMemoryError] = OutOfMemoryError) -> None:
@@ -245,6 +246,7 @@ class SimulatedDevices:
         self._gpus: list[SimulatedDevice] = []
         self.like: str = "cuda"
         self.dtypes_lacking: frozenset[str] = frozenset()
+        self.async_copies: str = "immediate"
 
     def refuse_dtype(self, device: Device, dtype: str) -> NoReturn:
         """Raise the error for a tensor of a dtype in `dtypes_lacking` that is on a GPU, or would be.

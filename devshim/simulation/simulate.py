@@ -18,6 +18,7 @@ from devshim.errors import ArgumentError, SimulationError, UnsupportedError
 from devshim.errors.formatting import show
 from devshim.registry import argument_hints, discovery, import_hooks, registry, simulation_request, tracing
 from devshim.registry import current as current_module
+from devshim.registry.simulation_request import read_async_copies
 from devshim.transfers import observing
 
 TYPE_CHECKING: bool = False
@@ -43,6 +44,7 @@ class Simulation:
         faults: The faults on them.
         like: The platform that they imitate.
         native_names: Whether the framework's own names for GPUs mean them.
+        async_copies: When a copy to the host that does not block arrives.
     """
 
     def __init__(self, request: Request, before: Request) -> None:
@@ -51,13 +53,14 @@ class Simulation:
         self.faults: tuple[Fault, ...] = request[2]
         self.like: str = request[3]
         self.native_names: bool = request[4]
+        self.async_copies: str = request[5]
         self._before = before
 
     def __enter__(self) -> Simulation:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        _switch(*self._before)
+        _switch(self._before)
 
     def __repr__(self) -> str:
         names = " with native names" if self.native_names else ""
@@ -78,6 +81,7 @@ def simulate(
     faults: Fault | Sequence[Fault] = (),
     like: Literal["cuda", "mps", "xpu"] = "cuda",
     native_names: bool = False,
+    async_copies: Literal["immediate", "late"] = "immediate",
 ) -> Simulation:
     """Show simulated GPUs, in every framework that supports it, on a machine that has none.
 
@@ -90,6 +94,9 @@ def simulate(
         native_names: Whether the framework's own names for GPUs, such as ``"cuda:1"`` on PyTorch and ``/GPU:1`` on
             TensorFlow, mean the simulated GPUs, for programs that are written for real ones. A value of
             ``CUDA_VISIBLE_DEVICES`` then hides simulated GPUs as it hides real ones.
+        async_copies: With ``"late"``, a copy to the host with ``non_blocking=True`` in PyTorch's own calls arrives only
+            when the program waits for it, so that a missing wait gives wrong values every time, instead of now and
+            then. The other frameworks have no copy that can be read before it arrives.
 
     Returns:
         A handle that restores the earlier state if it is used as a ``with`` block; otherwise it can be dropped.
@@ -97,7 +104,7 @@ def simulate(
     Raises:
         SimulationError: A framework has already started its devices, or sees real GPUs; nothing has changed.
         UnsupportedError: The current framework declares that it cannot simulate, or not under its own names.
-        ArgumentError: ``gpus``, ``memory``, ``faults``, ``like`` or ``native_names`` is invalid.
+        ArgumentError: ``gpus``, ``memory``, ``faults``, ``like``, ``native_names`` or ``async_copies`` is invalid.
 
     A simulated GPU stores real data, has its own label, and computes on the CPU.  To request the same from the
     environment, set ``DEVSHIM_SIMULATE_GPUS=1``, ``DEVSHIM_SIMULATE_MEMORY=4GiB`` and ``DEVSHIM_SIMULATE_LIKE=mps``.
@@ -110,14 +117,15 @@ def simulate(
     before = simulation_request.requested()
     count = read_count(gpus)
     platform = like if like == "cuda" else read_like(like, count)
-    request = (count, read_limit(memory), _read_faults(faults), platform, _read_names(native_names, platform))
-    _switch(*request)
+    names, arrival = _read_names(native_names, platform), read_async_copies(async_copies)
+    request = (count, read_limit(memory), _read_faults(faults), platform, names, arrival)
+    _switch(request)
     return Simulation(request, before)
 
 
 def keep(gpus: int) -> None:
     """Show only the first ``gpus`` of the simulated GPUs; they are all alike, so it does not matter which."""
-    _switch(gpus, *simulation_request.requested()[1:])
+    _switch((gpus, *simulation_request.requested()[1:]))
 
 
 def apply_request(backend: Backend) -> None:
@@ -126,16 +134,16 @@ def apply_request(backend: Backend) -> None:
     if request[0] == 0:
         return
     try:
-        _apply(backend, *request)
+        _apply(backend, request)
     except (SimulationError, UnsupportedError) as error:
         # Loading continues, for work on the CPU; a call that asks for a GPU raises an error with this reason.
         backend.simulation_refused = error.problem
 
 
-def _switch(gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str, names: bool) -> None:
+def _switch(request: Request) -> None:
     """Set the process's request on all frameworks or on none; only one thread at a time does this."""
     with _SWITCHING:
-        _switch_all((gpus, memory, faults, like, names))
+        _switch_all(request)
 
 
 def _switch_all(request: Request) -> None:
@@ -155,7 +163,7 @@ def _switch_all(request: Request) -> None:
                 changed.append((backend, was))
     except BaseException:
         for backend, was in reversed(changed):
-            _set(backend, *was)
+            _set(backend, was)
         for backend, reason in refused:
             backend.simulation_refused = reason
         raise
@@ -177,7 +185,7 @@ def _offer(backend: Backend, request: Request, current: bool) -> bool:
     """Switch one backend; one that cannot and is not current stores the reason for later requests for a GPU."""
     backend.simulation_refused = None
     try:
-        _apply(backend, *request)
+        _apply(backend, request)
     except (SimulationError, UnsupportedError) as error:
         if current or backend.simulated:
             raise
@@ -186,25 +194,28 @@ def _offer(backend: Backend, request: Request, current: bool) -> bool:
     return True
 
 
-def _apply(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str, names: bool) -> None:
+def _apply(backend: Backend, request: Request) -> None:
     from devshim.errors import messages
 
     if "simulate" in backend.gaps:
         raise capabilities.unsupported(backend, "simulate")
-    if gpus and not backend.simulated and (real := backend.count("gpu")):
+    if request[0] and not backend.simulated and (real := backend.count("gpu")):
         raise messages.real_gpus_present(backend, real)
-    _set(backend, gpus, memory, faults, like, names)
+    _set(backend, request)
 
 
-def _set(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...], like: str, names: bool) -> None:
+def _set(backend: Backend, request: Request) -> None:
     """Switch a backend, and log that to the logger "devshim" if the program has imported `logging`."""
     from devshim.simulation import removed_gpus
 
+    gpus, memory, faults, like, names, async_copies = request
     named = bool(names and gpus and "native_names" not in backend.gaps)
     if backend.native_names and not named:
         _name_gpus(backend, False)
     removed_gpus.switch(backend, gpus, memory, faults)
     _imitate(backend, like if gpus else "cuda")
+    if backend.simulated_devices is not None:
+        backend.simulated_devices.async_copies = async_copies if gpus else "immediate"
     if named and not backend.native_names:
         _name_gpus(backend, True)
     logging = modules.get("logging")

@@ -27,7 +27,8 @@ def simulate() -> None:
     memory, like = os.environ.get("DEVSHIM_SIMULATE_MEMORY") or None, os.environ.get("DEVSHIM_SIMULATE_LIKE") or "cuda"
     names = os.environ.get("DEVSHIM_SIMULATE_NATIVE_NAMES") == "1"
     gpus = int(os.environ["DEVSHIM_SIMULATE_GPUS"])
-    ds.simulate(gpus, memory, like=like, native_names=names)  # type: ignore[arg-type]
+    arrival = os.environ.get("DEVSHIM_SIMULATE_ASYNC_COPIES") or "immediate"
+    ds.simulate(gpus, memory, like=like, native_names=names, async_copies=arrival)  # type: ignore[arg-type]
 
 
 def make_way() -> None:

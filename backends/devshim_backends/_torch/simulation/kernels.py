@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from devshim_backends._torch.simulation import late_copies
 from devshim_backends._torch.simulation.attention import ATTENTION_KERNELS
 from devshim_backends._torch.simulation.device_rules import mixed_devices_error
 from devshim_backends._torch.simulation.generators import DEFAULTS
@@ -61,13 +62,18 @@ def zeros(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = Non
 
 def copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
     """Implement ``aten::copy_``: at least one side is a simulated GPU."""
+    if target.is_cpu and late_copies.are_late():
+        if non_blocking:
+            late_copies.begin(target, _as_host(source).to(target.dtype, copy=True), source.get_device())
+            return target
+        late_copies.finish(source.get_device())
     _copy(_as_host(target), _as_host(source))
     return target
 
 
 def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
     """Implement ``aten::_copy_from``: at least one side is a simulated GPU."""
-    return copy(target, source)
+    return copy(target, source, non_blocking)
 
 
 def to_copy(
@@ -87,8 +93,18 @@ def to_copy(
     if device is None:
         return adopt(copied, x.get_device())
     if device == _CPU:
-        return copied
+        return _arrived(copied, x.get_device(), non_blocking)
     return adopt(copied, index_of(device)) if device.type == NAME else _to(copied, device)
+
+
+def _arrived(copied: Any, gpu: int, non_blocking: bool) -> Any:
+    """Return a copy on the host, or a tensor that gets its values later; a copy that blocks waits for earlier ones."""
+    if gpu < 0 or not late_copies.are_late():
+        return copied
+    if non_blocking and copied.layout is torch.strided:
+        return late_copies.new(copied, gpu)
+    late_copies.finish(gpu)
+    return copied
 
 
 def _as_host(tensor: Any) -> Any:
@@ -114,6 +130,8 @@ def read_scalar(tensor: Any) -> Any:
 def read(tensor: Any) -> Any:
     """Return a GPU's number; this function is patched while a guard is open."""
     require_simulated(tensor.get_device())
+    if late_copies.PENDING:
+        late_copies.finish(tensor.get_device())
     return _scalar(to_host(tensor))
 
 

@@ -13,7 +13,7 @@ import torch
 
 from devshim.devices import host
 from devshim_backends._torch.failures import FullDeviceError
-from devshim_backends._torch.simulation import generators, state
+from devshim_backends._torch.simulation import generators, late_copies, state
 from devshim_backends._torch.simulation.memory import SIMULATED
 from devshim_backends._torch.simulation.state import index_of, make_current
 from devshim_backends._torch.simulation.streams import Event, Stream, current_stream
@@ -147,8 +147,8 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 
 
 def synchronize(device: Any = None) -> None:
-    """Check that the GPU exists, and return at once."""
-    index_of(device)
+    """Check that the GPU exists, and deliver its copies that are under way; nothing else needs to wait."""
+    late_copies.finish(index_of(device))
 
 
 class stream:  # the name of torch.cuda.stream

@@ -1,4 +1,7 @@
-"""Streams and events of simulated GPUs: a call returns when its work is complete, so nothing ever needs to wait."""
+"""Streams and events of simulated GPUs: a call returns when its work is complete, so only late copies need a wait.
+
+A GPU has one stream, so work on the GPU is in order, and its waits for streams and events return at once.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 
 import torch
 
+from devshim_backends._torch.simulation import late_copies
 from devshim_backends._torch.simulation.patches import install
 from devshim_backends._torch.simulation.state import NAME, current, index_of, make_current
 
@@ -27,9 +31,14 @@ def _return_at_once(self: Any, other: Any = None) -> None:
     """Return at once."""
 
 
-def _nothing_pending(self: Any) -> bool:
-    """Return True: nothing is ever pending."""
-    return True
+def _wait_for_stream(self: Any) -> None:
+    """Deliver the copies to the host that are under way."""
+    late_copies.finish(self.device_index)
+
+
+def _wait_for_event(self: Any) -> None:
+    """Deliver the copies to the host that were started before `record`."""
+    late_copies.finish(until=self._recorded_after)
 
 
 def _is_simulated(device: Any) -> bool:
@@ -45,8 +54,12 @@ class Stream(RealStream, metaclass=_ReplacementType):  # type: ignore[misc]
             return RealStream(**kwargs) if device is None else RealStream(device, priority=priority, **kwargs)
         return RealStream.__new__(cls, stream_id=0, device_index=index_of(device), device_type=TYPE)
 
-    synchronize = wait_event = wait_stream = _return_at_once
-    query = _nothing_pending
+    wait_event = wait_stream = _return_at_once
+    synchronize = _wait_for_stream
+
+    def query(self) -> bool:
+        """Return True if no copy to the host was under way."""
+        return not late_copies.finish(self.device_index)
 
     def record_event(self, event: Any = None) -> Any:
         """Record an event, by default a new one, and return it."""
@@ -66,6 +79,7 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
     """A moment on a simulated GPU; the time between two events is the host's."""
 
     _recorded_at: float | None = None
+    _recorded_after: int = 0
     _is_timed: bool = False
 
     def __new__(cls, device: Any = None, *, enable_timing: bool = False, **kwargs: Any) -> Any:
@@ -75,11 +89,16 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
         event._is_timed = enable_timing
         return event
 
-    synchronize = wait = _return_at_once
-    query = _nothing_pending
+    wait = _return_at_once
+    synchronize = _wait_for_event
+
+    def query(self) -> bool:
+        """Return True if none of these copies was under way."""
+        return not late_copies.finish(until=self._recorded_after)
 
     def record(self, stream: Any = None) -> None:
-        """Store the time."""
+        """Store the time, and which copies were started before."""
+        self._recorded_after = late_copies.number()
         self._recorded_at = time.perf_counter()
 
     def elapsed_time(self, end_event: Any) -> float:
