@@ -34,7 +34,8 @@ COMMON = {
 FOR_ADAPTERS = (
     *("adapters", "backend", "contract", "devices", "errors", "transfers.dlpack", "transfers.interrupts"),
     *("monitoring.instrumentation", "monitoring.use_checks", "registry.import_hooks", "registry.mismatches"),
-    *("registry.missing_devices", "registry.versions", "simulation.memory", "tensors.activations"),
+    *("registry.missing_devices", "registry.versions", "simulation.memory", "simulation.patching"),
+    "tensors.activations",
 )
 """The packages and modules of the neutral half that an adapter may import."""
 SERVED_ARRAY_API = {"_tensorflow", "_paddle", "_mxnet", "_jax"}

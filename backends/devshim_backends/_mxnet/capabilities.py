@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "native_names": Gap("planned", "its adapter does not route the framework's own names for GPUs yet"),
         "generator": Gap(
             "upstream",
             "MXNet has one generator for each device, whose state cannot be read or replaced, and operators take no "
@@ -61,6 +60,11 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "every optimizer that MXNet registers is supported; SGLD draws its noise from the generator of its device; "
             "DCASGD with momentum fails in MXNet 1.9.1, with or without devshim; parameters on several devices at once "
             "and trainers that update on a kvstore are refused"
+        ),
+        "native_names": (
+            "mx.rtc, cuDNN and what needs NVIDIA's driver are refused by MXNet itself; to_dlpack_for_read of an array "
+            "on a simulated GPU is refused; CustomOpProp.create_operator gets the text 'cpu(2)' for gpu(1); a Gluon "
+            "model made with native names has to be used with them"
         ),
         "guard": (
             "reports asnumpy, asscalar, masks and other methods of arrays that read values, and operands on other "

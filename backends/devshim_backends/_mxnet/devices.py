@@ -54,10 +54,11 @@ class MxnetDevices(Backend):
             return mx.cpu(0)
         if device.kind != "gpu":
             raise missing_devices.not_found(self, device)
-        return mx.cpu(device.index + 1) if self.simulated else mx.gpu(device.index)
+        return mx.cpu(device.index + 1) if self.simulated and not self.native_names else mx.gpu(device.index)
 
     def from_native(self, native: object) -> Device | None:
-        return device_from_code(native_code(native), self.simulated_or_removed) if isinstance(native, NATIVE) else None
+        simulated = 0 if self.native_names else self.simulated_or_removed  # with native names, every CPU is the host
+        return device_from_code(native_code(native), simulated) if isinstance(native, NATIVE) else None
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:

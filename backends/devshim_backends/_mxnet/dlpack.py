@@ -39,6 +39,7 @@ _PLAIN = {code: (name, np.dtype(name).str) for name, code in CODES.items() if na
 """MXNet's number for the dtype of a plain array -> its name, and its code in NumPy's array interface."""
 _create = getattr(FAST_LIB, "MXNDArrayFromDLPackEx", None) or FAST_LIB.MXNDArrayFromDLPack
 _create.argtypes = (ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
+_export = _LIB.MXNDArrayToDLPack  # MXNet's own, also while native names replace it
 _get_dtype = FAST_LIB.MXNDArrayGetDType
 _get_shape = getattr(FAST_LIB, "MXNDArrayGetShapeEx", None) or FAST_LIB.MXNDArrayGetShape  # renamed in 2.0
 _Sizes: Any = ctypes.POINTER(ctypes.c_int)
@@ -136,7 +137,7 @@ def _capsule(x: Tensor, where: tuple[int, int]) -> Any:
     """Return a capsule over an array's memory, labelled as DLPack does today, once all work on the array is done."""
     check_call(_LIB.MXNDArrayWaitToWrite(x.handle))
     address = ctypes.c_void_p()
-    check_call(_LIB.MXNDArrayToDLPack(x.handle, ctypes.byref(address)))
+    check_call(_export(x.handle, ctypes.byref(address)))
     tensor = dlpack.DLManagedTensor.from_address(address.value or 0).tensor
     tensor.device_type, tensor.device_id = where
     capsules.set_dtype(tensor, NAMES[dtype_code(x)])

@@ -8,6 +8,7 @@ import numpy as np
 
 import devshim as ds
 from devshim.testing import Conformance
+from devshim.testing.behaviours.native_names import NativeGpus
 
 
 class TestMxnet(Conformance):
@@ -45,6 +46,17 @@ class TestMxnet(Conformance):
 
     def native_zeros(self) -> Any:
         return ds.framework("mxnet").np.zeros((2, 2))
+
+    def native_gpus(self) -> NativeGpus:
+        mx = ds.framework("mxnet")
+        return NativeGpus(
+            count=mx.context.num_gpus,
+            ones=lambda i: mx.np.ones((3, 4), ctx=mx.gpu(i)),
+            moved=lambda x, i: x.copyto(mx.gpu(i)),
+            name=lambda x: str(x.device if hasattr(mx, "Device") else x.ctx),
+            names=("gpu(0)", "gpu(1)"),
+            packages=("mxnet",),
+        )
 
     def loaders(self, values: np.ndarray) -> dict[str, Any]:
         from mxnet.gluon.data import ArrayDataset, DataLoader

@@ -12,7 +12,7 @@ from mxnet.gluon import Parameter
 from devshim.devices.device import CPU
 from devshim.errors import DeviceMismatchError, joined
 from devshim_backends._mxnet.devices import device_from_code
-from devshim_backends._mxnet.native import device_code, native_code
+from devshim_backends._mxnet.native import device_code
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
@@ -48,7 +48,8 @@ def _check_and_get_named(parameter: Any, arrays: Any, native: Any) -> Any:
     except RuntimeError as error:
         if type(error) is not RuntimeError or not arrays or not hasattr(native, "device_typeid"):
             raise
-        requested = _device(native_code(native))
+        backend = _backend
+        requested = (None if backend is None else backend.from_native(native)) or CPU
         devices = [_device(device_code(x)) for x in arrays]
         msg = (
             f"Parameter {parameter.name!r} was not initialized on {_show(requested)}, only on "

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import mxnet as mx
 
 from devshim_backends._mxnet.models.traversal import DEVICE_MAP_ATTRIBUTE, DEVICES_ATTRIBUTE, join_path
-from devshim_backends._mxnet.native import NATIVE, device_code
+from devshim_backends._mxnet.native import IS_2, device_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,8 +82,7 @@ class ParameterArrays:
 
 def native_device(x: Tensor) -> Any:
     """Return MXNet's device object for an array of either interface."""
-    number = device_code(x)
-    return NATIVE(NATIVE.devtype2str[number & 0xFFFFFFFF], number >> 32)
+    return x.device if IS_2 else x.context
 
 
 def arrays_in(path: str, values: Any) -> Iterator[tuple[str, Tensor]]:

@@ -32,8 +32,7 @@ from mxnet._ffi._ctypes.function import FunctionBase
 from mxnet.base import _LIB, check_call
 
 from devshim.devices.device import CPU
-from devshim_backends._mxnet.devices import device_from_code
-from devshim_backends._mxnet.native import is_recording, iter_arrays, native_code
+from devshim_backends._mxnet.native import is_recording, iter_arrays
 from devshim_backends._mxnet.simulation import memory, storage
 from devshim_backends._mxnet.simulation.device_rules import (
     MixedDevicesError,
@@ -44,11 +43,13 @@ from devshim_backends._mxnet.simulation.device_rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from devshim_backends._mxnet.tensors import MxnetTensors
 
 _backend: MxnetTensors | None = None
+TO_LIBRARY: Callable[[str], str] | None = None
+"""Translates the text of a device in an operator's arguments, while native names are on (see `native_names`)."""
 
 _init, _del = NDArrayBase.__init__, NDArrayBase.__del__
 _free = storage.free_in_c(NDArrayBase)
@@ -100,8 +101,8 @@ def _modules() -> list[Any]:
 def mixed_native_devices(first: Any, second: Any) -> MixedDevicesError:
     """Return the error for arrays on two native MXNet devices."""
     backend = _backend
-    simulated = 0 if backend is None else backend.simulated_or_removed
-    return mixed_devices(*(device_from_code(native_code(native), simulated) or CPU for native in (first, second)))
+    found = [None if backend is None else backend.from_native(native) for native in (first, second)]
+    return mixed_devices(*(device or CPU for device in found))
 
 
 # ---------------------------------------------------------------------- arrays
@@ -124,11 +125,17 @@ COPY = _operator("_copyto")
 
 def _call_checked(function: Any, *args: Any) -> Any:
     _check(args)
+    translate = TO_LIBRARY
+    if translate is not None:
+        args = tuple(translate(x) if type(x) is str else x for x in args)
     return _call(function, *args)
 
 
 def _invoke_checked(handle: Any, arrays: Any, keys: Any, vals: Any, out: Any, *rest: Any) -> Any:
     _check(arrays if out is None or handle == COPY else [*arrays, out])
+    translate = TO_LIBRARY
+    if translate is not None and "ctx" in keys:
+        vals = [translate(str(value)) if key == "ctx" else value for key, value in zip(keys, vals, strict=True)]
     return _invoke(handle, arrays, keys, vals, out, *rest)
 
 

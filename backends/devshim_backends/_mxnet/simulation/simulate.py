@@ -68,3 +68,12 @@ class MxnetSimulation(MxnetTensors):
                 hooks.uninstall()
                 parameters.uninstall()
             SIMULATED.begin(gpus, memory, faults)
+
+    def set_native_names(self, named: bool) -> None:
+        from devshim_backends._mxnet.simulation import native_names
+
+        with _LOCK:
+            if named:
+                native_names.install(self)
+            else:
+                native_names.uninstall()

@@ -1,0 +1,40 @@
+"""Run a program that is written for real GPUs by ``devshim run``, and compare what it prints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["run", "scripts"]
+
+FOLDER = Path(__file__).parents[1] / "native"
+
+
+def scripts(framework: str) -> list[Path]:
+    """Return the programs for a framework; each has the text that it prints on real GPUs beside it."""
+    return sorted((FOLDER / framework).glob("*.py"))
+
+
+def run(script: Path, *options: str, printed: Callable[[str], str] = str) -> None:
+    """Run a program on two simulated GPUs, and compare its output with the file ``.txt`` beside it.
+
+    Args:
+        script: The program.
+        options: More options of ``devshim run``.
+        printed: Changes the expected text, for another version of the framework.
+    """
+    command = [sys.executable, "-W", "ignore", "-m", "devshim", "run", "--gpus", "2", *options, str(script)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env={**environment, "PYTHONWARNINGS": "ignore"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout == printed(script.with_suffix(".txt").read_text())
