@@ -32,6 +32,7 @@ from devshim.testing.behaviours.model_gradients import ModelGradientTests
 from devshim.testing.behaviours.models import ModelTests
 from devshim.testing.behaviours.namespaces import NamespaceTests
 from devshim.testing.behaviours.native_names import NativeNameTests
+from devshim.testing.behaviours.neutral_programs import NeutralProgramTests
 from devshim.testing.behaviours.numpy_arrays import NumpyArrayTests
 from devshim.testing.behaviours.observers_in_threads import ThreadedObserverTests
 from devshim.testing.behaviours.place import PlaceTests
@@ -107,6 +108,7 @@ class Conformance(
     CheckpointTests,
     ThreeGpuTests,
     NamespaceTests,
+    NeutralProgramTests,
 ):
     """All promises of the contract: set `backend`, write the hooks that your framework needs, and run pytest."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from devshim.errors import messages
 from devshim_backends._mxnet.models import recompiling
 from devshim_backends._mxnet.native import IS_2
+from devshim_backends._mxnet.simulation import hooks
 from devshim_backends._mxnet.tensors import MxnetTensors
 from devshim_backends._mxnet.tracing import OUTSIDE, device_of_block, is_deferred, is_symbolic
 
@@ -26,6 +27,7 @@ class MxnetScopes(MxnetTensors):
     def __init__(self) -> None:
         super().__init__()
         recompiling.install(self)
+        hooks.set_operators(*hooks.operators())  # `numpy_operators`, until GPUs are simulated
 
     # `compiling` stays False: Gluon runs a block's Python unchanged while it compiles, context variables included.
 

@@ -26,12 +26,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
-from mxnet._ctypes import ndarray as _invoking
 from mxnet._ctypes.ndarray import NDArrayBase
 from mxnet._ffi._ctypes.function import FunctionBase
 from mxnet.base import _LIB, check_call
 
 from devshim.devices.device import CPU
+from devshim_backends._mxnet import numpy_operators
 from devshim_backends._mxnet.native import is_recording, iter_arrays
 from devshim_backends._mxnet.simulation import memory, storage
 from devshim_backends._mxnet.simulation.device_rules import (
@@ -53,7 +53,7 @@ TO_LIBRARY: Callable[[str], str] | None = None
 
 _init, _del = NDArrayBase.__init__, NDArrayBase.__del__
 _free = storage.free_in_c(NDArrayBase)
-_call, _invoke = FunctionBase.__call__, _invoking._imperative_invoke
+_call, _invoke = numpy_operators.call, numpy_operators.invoke
 _CachedOp = mx.nd._internal.CachedOp
 _call_cached = _CachedOp.__call__
 _mark, _backward = _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx
@@ -80,7 +80,7 @@ def uninstall() -> None:
 
 
 def operators() -> tuple[Any, Any]:
-    """Return the two functions that run all operators: the wrappers if they are installed, otherwise MXNet's own."""
+    """Return the two functions that run all operators: the wrappers if installed, otherwise `numpy_operators`."""
     return (_call, _invoke) if _backend is None else (_call_checked, _invoke_checked)
 
 
@@ -95,7 +95,9 @@ def set_operators(call: Any, invoke: Any) -> None:
 def _modules() -> list[Any]:
     """Return the MXNet modules that have imported the older interface's function: all do when MXNet is imported."""
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("mxnet.")]
-    return [module for module in modules if getattr(module, "_imperative_invoke", None) is _invoke]
+    return [
+        module for module in modules if getattr(module, "_imperative_invoke", None) is numpy_operators.NATIVE_INVOKE
+    ]
 
 
 def mixed_native_devices(first: Any, second: Any) -> MixedDevicesError:
