@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "native_names": Gap("planned", "its adapter does not route the framework's own names for GPUs yet"),
         "trace_gradient": Gap(
             "planned",
             "torch.compile cannot trace how devshim walks trees; compile the function, and differentiate the compiled "
@@ -33,6 +32,11 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "when autograd records an operator, PyTorch's C++ (2.13) calls a Python device guard in a function that "
             "must not raise (noexcept), so Ctrl-C at that moment ends the process; Ctrl-C during a backward pass is "
             "delayed until the pass has ended"
+        ),
+        "native_names": (
+            "torch.compile runs eagerly, and warns; torch.device(1), a number alone, prints sim:1, and so does "
+            "TorchScript; CUDA graphs, NCCL, sensors, allocators and sharing with other processes are refused; tried "
+            "with builds for the CPU"
         ),
         "models": (
             "every class in torch.optim is supported; tensors in a module's lists, dicts and plain attributes stay, "

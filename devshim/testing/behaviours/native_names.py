@@ -152,9 +152,10 @@ def _callables(packages: tuple[str, ...]) -> dict[str, Any]:
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] in packages and isinstance(module, ModuleType):
             for key, value in list(vars(module).items()):
-                if callable(value) or isinstance(value, ModuleType):
+                kind = type(value)  # `isinstance` would ask `value.__class__`, and deprecated objects warn of that
+                if callable(value) or issubclass(kind, ModuleType):
                     found[f"{name}.{key}"] = value
-                if isinstance(value, type) and str(value.__module__).split(".")[0] in packages:
+                if issubclass(kind, type) and str(value.__module__).split(".")[0] in packages:
                     found.update({f"{name}.{key}.{inner}": each for inner, each in _members(value)})
     return found
 

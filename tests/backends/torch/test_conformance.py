@@ -18,6 +18,20 @@ class TestTorch(Conformance):
     def mixing_error(self) -> type[Exception]:
         return RuntimeError
 
+    def native_gpus(self) -> Any:
+        import torch
+
+        from devshim.testing.behaviours.native_names import NativeGpus
+
+        return NativeGpus(
+            count=torch.cuda.device_count,
+            ones=lambda index: torch.ones(3, 4, device=f"cuda:{index}"),
+            moved=lambda x, index: x.cuda(index),
+            name=lambda x: str(x.device),
+            names=("cuda:0", "cuda:1"),
+            packages=("torch",),
+        )
+
     def gradient(self, fn: Any, x: Any) -> Any:
         leaf = x.detach().clone().requires_grad_()
         y = fn(leaf)

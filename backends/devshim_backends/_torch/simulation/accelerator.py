@@ -8,7 +8,15 @@ from typing import Any
 import torch
 
 from devshim_backends._torch.simulation import module
-from devshim_backends._torch.simulation.state import CURRENT, NAME, SIMULATION, current, make_current, require_simulated
+from devshim_backends._torch.simulation.state import (
+    CURRENT,
+    NAME,
+    SIMULATION,
+    TYPES,
+    current,
+    make_current,
+    require_simulated,
+)
 from devshim_backends._torch.simulation.streams import current_stream
 
 
@@ -65,4 +73,6 @@ def patch_permanently(real_accelerator: Any) -> None:
 
     C++ reports ``sim`` for the rest of the process, so a program that asks for an accelerator would continue to use it.
     """
-    torch._C._accelerator_getAccelerator = lambda: torch.device(NAME) if SIMULATION.count else real_accelerator
+    torch._C._accelerator_getAccelerator = lambda: (
+        torch.device("cuda" if "cuda" in TYPES else NAME) if SIMULATION.count else real_accelerator
+    )

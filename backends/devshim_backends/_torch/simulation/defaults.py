@@ -13,14 +13,14 @@ import torch
 from torch.utils._foreach_utils import _get_foreach_kernels_supported_devices
 
 from devshim_backends._torch.simulation.patches import install
-from devshim_backends._torch.simulation.state import NAME
+from devshim_backends._torch.simulation.state import TYPES
 
 _OPTIMIZERS = sys.modules[torch.optim.Optimizer.__module__]  # torch.optim deletes its own attribute for this module
 
 
 def foreach_devices() -> list[str]:
     """Return the kinds of devices on which optimizers update all parameters at once by default."""
-    return [name for name in _get_foreach_kernels_supported_devices() if name != NAME]
+    return [name for name in _get_foreach_kernels_supported_devices() if name not in TYPES]
 
 
 def patch() -> None:

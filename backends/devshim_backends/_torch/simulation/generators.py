@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.state import NAME, gpu_name, index_of
+from devshim_backends._torch.simulation.state import NAME, TYPES, gpu_name, index_of, shown_device
 
 RealGenerator: Any = torch._C.Generator
 
@@ -34,14 +34,14 @@ class Generator(RealGenerator, metaclass=_GeneratorType):  # type: ignore[misc]
 
     def __new__(cls, device: Any = "cpu") -> Any:
         named = torch.device(device)
-        if named.type != NAME:
+        if named.type not in TYPES:
             return RealGenerator(device=named)
         return _label(RealGenerator.__new__(cls, device="cpu"), index_of(named))
 
     @property
     def device(self) -> Any:
         """The simulated GPU, as a `torch.device`."""
-        return torch.device(NAME, self.gpu)
+        return shown_device(self.gpu)
 
     def clone_state(self) -> Any:
         """Return a generator of the same GPU in the same state."""

@@ -10,7 +10,7 @@ import torch
 from devshim_backends._torch.simulation.device_rules import mixed_devices_error
 from devshim_backends._torch.simulation.memory import adopt
 from devshim_backends._torch.simulation.relabel import HOST, relabel, to_host_keeping_bits
-from devshim_backends._torch.simulation.state import NAME, SIMULATION, current, gpu_name, index_of, removed_gpu_error
+from devshim_backends._torch.simulation.state import SIMULATION, TYPES, current, gpu_name, index_of, removed_gpu_error
 
 _get_device = torch._C.TensorBase.get_device  # -1 on the host and on meta
 _Tensor = torch.Tensor
@@ -64,8 +64,9 @@ class ArgumentConverter:
         converted = {}
         for name, value in kwargs.items():
             if isinstance(value, torch.device):
-                self.target = index_of(value) if value.type == NAME else NOT_SIMULATED
-                value = _CPU if value.type == NAME else value
+                is_gpu = value.type in TYPES
+                self.target = index_of(value) if is_gpu else NOT_SIMULATED
+                value = _CPU if is_gpu else value
             elif name in self.plan.tensor_keywords and value is not None and not self._is_read_on_host(name, value):
                 is_list = self.plan.tensor_keywords[name]
                 value = [self.convert_tensor(v, -1) for v in value] if is_list else self.convert_tensor(value, -1)

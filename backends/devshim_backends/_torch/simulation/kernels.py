@@ -15,7 +15,7 @@ from devshim_backends._torch.simulation.memory import adopt
 from devshim_backends._torch.simulation.recurrent_cells import CELL_KERNELS
 from devshim_backends._torch.simulation.relabel import to_host, to_host_keeping_bits
 from devshim_backends._torch.simulation.schemas import plan_of
-from devshim_backends._torch.simulation.state import NAME, index_of, require_simulated
+from devshim_backends._torch.simulation.state import TYPES, index_of, require_simulated
 from devshim_backends._torch.simulation.storages import STORAGE_KERNELS
 
 aten = torch.ops.aten
@@ -94,7 +94,7 @@ def to_copy(
         return adopt(copied, x.get_device())
     if device == _CPU:
         return _arrived(copied, x.get_device(), non_blocking)
-    return adopt(copied, index_of(device)) if device.type == NAME else _to(copied, device)
+    return adopt(copied, index_of(device)) if device.type in TYPES else _to(copied, device)
 
 
 def _arrived(copied: Any, gpu: int, non_blocking: bool) -> Any:

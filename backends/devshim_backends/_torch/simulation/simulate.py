@@ -3,8 +3,8 @@
 Requirements this module answers:
 
 * Nothing is loaded, registered or patched in PyTorch before the first simulated GPU is requested.
-* While GPUs are simulated, ``gpu:i`` is ``torch.device("sim", i)`` in both directions; afterwards it is ``cuda:i``, or
-  the type that this build has.
+* While GPUs are simulated, ``gpu:i`` is ``torch.device("sim", i)`` in both directions, and with native names
+  ``torch.device("cuda", i)``; afterwards it is ``cuda:i``, or the type that this build has.
 * A compiled function contains the devices of its compilation, so compiled code is discarded at every switch.
 """
 
@@ -37,7 +37,17 @@ class TorchSimulation(Backend):
         SIMULATED.begin(gpus, memory, faults)
         self.simulated_devices = SIMULATED
         self.simulated = gpus
-        set_gpu_type("sim" if gpus else real_gpu_type())
-        compiler: Any = sys.modules.get("torch._dynamo")
-        if compiler is not None:
-            compiler.reset()
+        set_gpu_type(("cuda" if self.native_names else "sim") if gpus else real_gpu_type())
+        _discard_compiled_code()
+
+    def set_native_names(self, named: bool) -> None:
+        from devshim_backends._torch.simulation.native_names import switch
+
+        _discard_compiled_code()  # first, because with CUDA the compiler would import its code generator for that
+        switch.set_native_names(named)
+
+
+def _discard_compiled_code() -> None:
+    compiler: Any = sys.modules.get("torch._dynamo")
+    if compiler is not None:
+        compiler.reset()

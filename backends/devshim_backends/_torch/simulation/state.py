@@ -12,6 +12,8 @@ from devshim.errors import SimulationError
 
 NAME = "sim"
 """The type of a simulated GPU's ``torch.device``."""
+TYPES = {NAME}
+"""The types that name a simulated GPU: also ``cuda`` while native names are on."""
 
 
 class _Simulation:
@@ -67,9 +69,14 @@ def require_simulated(index: int) -> int:
     raise removed_gpu_error(index)
 
 
+def shown_device(index: int) -> Any:
+    """Return the ``torch.device`` that a program sees: ``sim:1``, or ``cuda:1`` while native names are on."""
+    return torch.device("cuda" if "cuda" in TYPES else NAME, index)
+
+
 def gpu_name(index: int) -> str:
     """Return the name of a GPU in an error message; PyTorch's own name for it is ``sim:1``."""
-    return f"gpu:{index} (simulated)"
+    return f"cuda:{index}" if "cuda" in TYPES else f"gpu:{index} (simulated)"
 
 
 def removed_gpu_error(index: int) -> SimulationError:
@@ -127,11 +134,18 @@ def _require_index(index: int) -> int:
     raise missing_gpu_error(index)
 
 
+def set_types(*names: str) -> None:
+    """Let these types of ``torch.device`` name the simulated GPUs."""
+    TYPES.clear()
+    TYPES.update(names)
+    _INDICES.clear()
+
+
 def _parse(device: Any) -> int:
     if isinstance(device, int):
         return device
     named = torch.device(device)
-    if named.type != NAME:
-        msg = f"Expected a {NAME} device, but got: {named}"
+    if named.type not in TYPES:
+        msg = f"Expected a {'cuda' if 'cuda' in TYPES else NAME} device, but got: {named}"
         raise ValueError(msg)
     return -1 if named.index is None else int(named.index)

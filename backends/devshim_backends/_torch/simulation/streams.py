@@ -12,7 +12,7 @@ import torch
 
 from devshim_backends._torch.simulation import late_copies
 from devshim_backends._torch.simulation.patches import install
-from devshim_backends._torch.simulation.state import NAME, current, index_of, make_current
+from devshim_backends._torch.simulation.state import NAME, TYPES, current, index_of, make_current, shown_device
 
 RealStream: Any = torch.Stream
 RealEvent: Any = torch.Event
@@ -43,7 +43,7 @@ def _wait_for_event(self: Any) -> None:
 
 def _is_simulated(device: Any) -> bool:
     """Return True if a device-like argument, or None for the accelerator, means a simulated GPU."""
-    return device is None or isinstance(device, int) or torch.device(device).type == NAME
+    return device is None or isinstance(device, int) or torch.device(device).type in TYPES
 
 
 class Stream(RealStream, metaclass=_ReplacementType):  # type: ignore[misc]
@@ -53,6 +53,11 @@ class Stream(RealStream, metaclass=_ReplacementType):  # type: ignore[misc]
         if "stream_id" in kwargs or not _is_simulated(device):
             return RealStream(**kwargs) if device is None else RealStream(device, priority=priority, **kwargs)
         return RealStream.__new__(cls, stream_id=0, device_index=index_of(device), device_type=TYPE)
+
+    @property
+    def device(self) -> Any:
+        """The GPU, as a `torch.device`."""
+        return shown_device(self.device_index)
 
     wait_event = wait_stream = _return_at_once
     synchronize = _wait_for_stream

@@ -10,7 +10,7 @@ from torch.utils.dlpack import DLDeviceType
 
 from devshim_backends._torch.simulation.generators import Generator
 from devshim_backends._torch.simulation.patches import install
-from devshim_backends._torch.simulation.state import CURRENT, NAME, index_of
+from devshim_backends._torch.simulation.state import CURRENT, NAME, TYPES, index_of
 
 Tensor, Storage = torch.Tensor, torch.UntypedStorage
 _real_new_tensor = torch._C.TensorBase.new_tensor
@@ -111,7 +111,7 @@ def _apply_to_script(self: Any, fn: Any, recurse: bool) -> Any:
 # ---------------------------------------------------------------------- storages
 def clone(self: Any) -> Any:
     """Replace `UntypedStorage.clone`, which `copy.deepcopy` calls: C++ has no allocator for the device."""
-    if self.device.type != NAME:
+    if self.device.type not in TYPES:
         return _real_clone(self)
     return _empty_bytes(self.nbytes(), self.device).untyped_storage().copy_(self)
 
@@ -119,7 +119,7 @@ def clone(self: Any) -> Any:
 def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """Replace `UntypedStorage(...)`: C++ would use an allocator that does not exist."""
     device = kwargs.get("device")
-    if device is None or torch.device(device).type != NAME:
+    if device is None or torch.device(device).type not in TYPES:
         return _real_new(cls, *args, **kwargs)
     content = args[0] if args else kwargs.get("size", 0)
     tensor = _empty_bytes(content if isinstance(content, int) else len(content), torch.device(NAME, index_of(device)))

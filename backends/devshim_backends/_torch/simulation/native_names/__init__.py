@@ -1,0 +1,29 @@
+"""Native names: programs that are written for real cards run on simulated GPUs: ``torch.zeros(3, device="cuda:1")``.
+
+Requirements this package answers:
+
+* The tensors are the simulated GPUs' own, on ``sim:1``. What a program sees of them is a real ``torch.device`` object,
+  ``cuda:1``, which PyTorch's CPU build can make.
+* A device in an argument is translated by PyTorch's dispatcher, below every function and mode and in every thread: the
+  key CUDA, which has no kernels in a CPU build, gets kernels that create tensors on simulated GPUs.
+* Python functions are replaced only where C++ needs CUDA before the dispatcher: where it compares devices, or asks a
+  device guard for the current one.
+* The functions of ``torch.cuda`` are PyTorch's own. The C functions under them, which a CPU build lacks, are here.
+* A call without a counterpart raises `UnsupportedError`, and names the line to write instead.
+* Switched off, no attribute of PyTorch is changed. A kernel remains at the key CUDA, which raises PyTorch's own error.
+
+| module | concern |
+|---|---|
+| `translate` | ``cuda:1`` to the simulated GPU's device, and back |
+| `operators` | kernels at the dispatcher's key CUDA |
+| `tensors`, `storages` | methods and properties of tensors and storages |
+| `constructors` | functions that create tensors, and the default device |
+| `tensor_types` | ``torch.cuda.FloatTensor`` and the other legacy types |
+| `bindings`, `runtime` | the C functions under ``torch.cuda``, and what it has besides them |
+| `streams` | ``torch.cuda.Stream`` and ``torch.cuda.Event`` |
+| `autocast` | ``torch.autocast("cuda")`` |
+| `refused` | calls that raise `UnsupportedError` |
+| `compiling` | ``torch.compile``: fake tensors, and its default backend |
+| `profiling` | PyTorch's profiler |
+| `switch` | switching on and off |
+"""

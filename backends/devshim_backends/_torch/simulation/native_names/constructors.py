@@ -1,0 +1,62 @@
+"""Functions that create tensors and ask C++ for a card before the dispatcher, and the default device.
+
+`torch.zeros` and most others are translated at the dispatcher (`operators`). These functions are not: they compare the
+device with that of their data, or ask a device guard for the current card.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.compiler import is_compiling
+from torch.utils._device import DeviceContext, _device_constructors
+
+from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation.native_names.translate import to_simulated, with_index
+
+_NAMES = (
+    *("tensor", "as_tensor", "asarray", "from_dlpack", "sparse_coo_tensor", "sparse_compressed_tensor"),
+    *("sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"),
+)
+
+_FUNCTIONS = torch._C._VariableFunctions
+WRAPPED = tuple(getattr(_FUNCTIONS, name) for name in _NAMES if hasattr(_FUNCTIONS, name))
+"""The functions themselves."""
+
+
+def _translated(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper that translates the keyword ``device``."""
+
+    @functools.wraps(real)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("device") is not None and not is_compiling():
+            kwargs["device"] = to_simulated(kwargs["device"])
+        return real(*args, **kwargs)
+
+    return wrapper
+
+
+def _create_on_default(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """Replace the default device's method: ``cuda`` is the card that is current at the call."""
+    kwargs = kwargs or {}
+    if func in _device_constructors() and kwargs.get("device") is None:
+        kwargs["device"] = self.device if is_compiling() else with_index(self.device)
+    return func(*args, **kwargs)
+
+
+def install(patches: Patches) -> None:
+    """Install the replacements."""
+    _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognises calls
+    for name in _NAMES:
+        patches.replace(torch, name, _translated(getattr(torch, name)))
+    patches.replace(DeviceContext, "__torch_function__", _create_on_default)
+
+
+def forget_default_device() -> None:
+    """Take back a default device of this thread that PyTorch does not have without native names."""
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    if context is not None and context.device.type == "cuda":
+        torch.set_default_device(None)

@@ -1,0 +1,52 @@
+"""Kernels at the dispatcher's key CUDA: whatever function names a card, its result is on a simulated GPU.
+
+An operator that creates a tensor reaches the dispatcher with the device that it was given. In a CPU build of PyTorch,
+the key CUDA has no kernels, and no tensor has this key. So the kernels here are called only to create tensors.
+
+One kernel remains for the life of the process. After a first call for CUDA, PyTorch's C++ never asks again whether CUDA
+exists, so this kernel raises the error that the question would have raised.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devshim_backends._torch.simulation.dispatch import run
+from devshim_backends._torch.simulation.kernels import empty, empty_strided, zeros
+from devshim_backends._torch.simulation.native_names.translate import to_simulated
+from devshim_backends._torch.simulation.schemas import PLANS, plan_of
+from devshim_backends._torch.simulation.state import TYPES
+
+_KERNELS = {"empty.memory_format": empty, "empty_strided": empty_strided, "_efficientzerotensor": zeros}
+_PERMANENT: list[Any] = []
+_WHILE_ON: list[Any] = []
+
+
+def _create(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compute an operator without a kernel of its own here, on the simulated GPU that it names."""
+    if "cuda" not in TYPES:
+        msg = "Torch not compiled with CUDA enabled"
+        raise AssertionError(msg)
+    arguments = tuple(to_simulated(each) for each in args)
+    return run(PLANS.get(op) or plan_of(op), arguments, {name: to_simulated(each) for name, each in kwargs.items()})
+
+
+def install() -> None:
+    """Register the kernels."""
+    if not _PERMANENT:
+        everything = torch.library.Library("_", "IMPL")
+        for key in ("CUDA", "SparseCUDA", "SparseCsrCUDA"):
+            everything.fallback(_create, key)
+        _PERMANENT.append(everything)
+    library = torch.library.Library("aten", "IMPL")
+    for name, kernel in _KERNELS.items():
+        library.impl(name, kernel, "CUDA")
+    _WHILE_ON.append(library)
+
+
+def uninstall() -> None:
+    """Remove all kernels but the permanent one."""
+    while _WHILE_ON:
+        _WHILE_ON.pop()._destroy()

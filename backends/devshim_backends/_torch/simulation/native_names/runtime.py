@@ -1,0 +1,117 @@
+"""What ``torch.cuda`` has besides its C functions: its state, its generators, and the libraries that it loads."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from devshim.errors import UnsupportedError
+from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation import generators, module
+from devshim_backends._torch.simulation.native_names import bindings, streams
+from devshim_backends._torch.simulation.state import SIMULATION
+
+VERSION = "13.0"
+"""The version of CUDA that programs ask for: that of PyTorch's own builds."""
+
+
+class Runtime:
+    """Replacement for the module of CUDA's runtime, which `torch.cuda.cudart` returns."""
+
+    cudaError = SimpleNamespace(success=0)  # CUDA's names
+
+    def cudaMemGetInfo(self, device: int) -> tuple[int, int]:
+        """Return a GPU's free and total bytes."""
+        return module.mem_get_info(device)
+
+    def cudaDeviceSynchronize(self) -> int:
+        """Wait for the current GPU, and return CUDA's number for success."""
+        module.synchronize()
+        return 0
+
+    def cudaProfilerStart(self) -> int:
+        """Return CUDA's number for success."""
+        return 0
+
+    cudaProfilerStop = cudaProfilerStart
+
+    def cudaGetErrorString(self, error: int) -> str:
+        """Return the text of an error."""
+        return f"CUDA error {error}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        msg = f"simulated GPUs do not have CUDA's runtime function {name}"
+        raise UnsupportedError(msg, "use the functions of torch.cuda instead")
+
+
+class _Ranges:
+    """Replacement for NVTX, which marks ranges of time for a profiler of NVIDIA: it counts them."""
+
+    depth = number = 0
+
+    def rangePushA(self, message: str) -> int:  # NVTX's names
+        """Begin a range, and return how many are open around it."""
+        self.depth += 1
+        return self.depth - 1
+
+    def rangePop(self) -> int:
+        """End a range, and return how many are still open."""
+        self.depth = max(self.depth - 1, 0)
+        return self.depth
+
+    def rangeStartA(self, message: str) -> int:
+        """Begin a range that any thread may end, and return its number."""
+        self.number += 1
+        return self.number
+
+    def rangeEnd(self, number: int) -> None:
+        """End a range."""
+
+    def markA(self, message: str) -> None:
+        """Mark a moment."""
+
+
+def device_count() -> int:
+    """Replace `torch.cuda.device_count`, which asks NVIDIA's library first and remembers its answer."""
+    return SIMULATION.count
+
+
+def start() -> None:
+    """Replace the functions that start CUDA: simulated GPUs need no start."""
+
+
+def install(patches: Patches) -> None:
+    """Install the replacements."""
+    for name, function in (*bindings.FUNCTIONS.items(), *streams.FUNCTIONS.items()):
+        patches.replace(torch._C, name, function)
+    patches.replace(torch._C, "_has_cuda", True)
+    patches.replace(torch.version, "cuda", VERSION)
+    cuda = torch.cuda
+    replaced = {
+        "_initialized": True,
+        "_lazy_init": start,
+        "init": start,
+        "_is_in_bad_fork": bindings.FUNCTIONS["_cuda_isInBadFork"],
+        "device_count": device_count,
+        "_device_count_nvml": device_count,
+        "_exchange_device": bindings.FUNCTIONS["_cuda_exchangeDevice"],
+        "_maybe_exchange_device": bindings.FUNCTIONS["_cuda_maybeExchangeDevice"],
+        "_get_device_properties": bindings.get_device_properties,
+        "_CudaDeviceProperties": bindings.Properties,
+        "default_generators": generators.DEFAULTS,
+        "_cudart": Runtime(),
+    }
+    for name, new in replaced.items():
+        patches.replace(cuda, name, new)
+    for module_of_start in (cuda.memory, cuda.random):
+        for name in ("_lazy_init", "device_count"):
+            if name in vars(module_of_start):
+                patches.replace(module_of_start, name, replaced[name])
+    patches.replace(cuda.graphs, "_cuda_isCurrentStreamCapturing", bindings.FUNCTIONS["_cuda_isCurrentStreamCapturing"])
+    patches.replace(cuda.nvtx, "_nvtx", _Ranges())
+    # The question is about cuDNN's kernels, and warns on a build without them.
+    patches.replace(torch.backends.cudnn, "is_acceptable", lambda tensor: False)

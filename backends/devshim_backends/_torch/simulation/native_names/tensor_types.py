@@ -1,0 +1,75 @@
+"""The legacy types of a card's tensors: ``torch.cuda.FloatTensor`` and the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devshim.simulation.patching import Patches
+
+_DTYPES = {
+    "FloatTensor": torch.float32,
+    "DoubleTensor": torch.float64,
+    "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16,
+    "ByteTensor": torch.uint8,
+    "CharTensor": torch.int8,
+    "ShortTensor": torch.int16,
+    "IntTensor": torch.int32,
+    "LongTensor": torch.int64,
+    "BoolTensor": torch.bool,
+}
+"""Name of a type -> the dtype of its tensors."""
+
+
+class _CudaTensorType(type):
+    """The class of a legacy type: its instances are a card's tensors of one dtype."""
+
+    dtype: Any
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, torch.Tensor) and instance.is_cuda and instance.dtype is cls.dtype
+
+    def __call__(cls, *args: Any, device: Any = "cuda") -> Any:
+        if not args:
+            return torch.empty(0, dtype=cls.dtype, device=device)
+        if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
+            return torch.tensor(args[0], dtype=cls.dtype, device=device)
+        return torch.empty(*args, dtype=cls.dtype, device=device)
+
+
+_TYPES = {
+    name: _CudaTensorType(name, (), {"dtype": dtype, "__module__": "torch.cuda", "is_cuda": True})
+    for name, dtype in _DTYPES.items()
+}
+
+
+def named_type(dtype: Any) -> Any:
+    """Return the dtype of a card's legacy type, given as a class or as text; None for anything else."""
+    if isinstance(dtype, str):
+        module, _, name = dtype.rpartition(".")
+        return _DTYPES.get(name) if module == "torch.cuda" else None
+    return getattr(dtype, "dtype", None) if isinstance(dtype, _CudaTensorType) else None
+
+
+def _set_default(real: Any) -> Any:
+    """Return a replacement for `torch.set_default_tensor_type`."""
+
+    def set_default_tensor_type(t: Any, /) -> None:
+        dtype = named_type(t)
+        if dtype is None:
+            real(t)
+            return
+        torch.set_default_dtype(dtype)
+        torch.set_default_device("cuda")
+
+    return set_default_tensor_type
+
+
+def install(patches: Patches) -> None:
+    """Install the replacements."""
+    for name, each in _TYPES.items():
+        if hasattr(torch.cuda, name):
+            patches.replace(torch.cuda, name, each)
+    patches.replace(torch, "set_default_tensor_type", _set_default(torch.set_default_tensor_type))

@@ -1,0 +1,125 @@
+"""Methods and properties of tensors that compare devices, or print them, before the dispatcher is asked.
+
+A tensor's C++ object is on ``sim:1``. Its properties show a card, and its methods translate one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.compiler import is_compiling
+from torch.nn.parameter import UninitializedTensorMixin
+
+from devshim.errors import UnsupportedError
+from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation.native_names import tensor_types
+from devshim_backends._torch.simulation.native_names.translate import SHOWN, SIMULATED, to_simulated
+from devshim_backends._torch.simulation.state import NAME, index_of
+
+Tensor, Base = torch.Tensor, torch._C.TensorBase
+_device, _is_cuda, _type, _cpu = Base.device.__get__, Base.is_cuda.__get__, Base.type, Base.cpu
+_get_device = Base.get_device
+
+
+def device(self: Any) -> Any:
+    """Replace `torch.Tensor.device`."""
+    found = _device(self)
+    return SHOWN.get(found, found)
+
+
+def is_cuda(self: Any) -> bool:
+    """Replace `torch.Tensor.is_cuda`."""
+    return bool(_is_cuda(self)) or _device(self).type == NAME
+
+
+def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format) -> Any:
+    """Replace `torch.Tensor.cuda`, which in C++ accepts CUDA's devices alone."""
+    named = torch.device(device) if isinstance(device, str) else device
+    if is_compiling():
+        return self.to(torch.device("cuda", named) if isinstance(named, int) else named or "cuda", None, non_blocking)
+    if isinstance(named, torch.device) and named.type != "cuda":
+        msg = f"Invalid device, must be cuda device, but got {named}"
+        raise RuntimeError(msg)
+    return self.to(SIMULATED[index_of(named)], non_blocking=non_blocking, memory_format=memory_format)
+
+
+def type_of(self: Any, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    """Replace `torch.Tensor.type`, which has names for the types of simulated GPUs that no program knows."""
+    if dtype is None:
+        return _type(self).replace("torch.sim.", "torch.cuda.")
+    named = tensor_types.named_type(dtype)
+    if named is None:
+        return _type(self, dtype, non_blocking, **kwargs)
+    return self.to(cuda_device_of(self), named, non_blocking)
+
+
+def cuda_device_of(tensor: Any) -> Any:
+    """Return the simulated GPU of a tensor, or the current one for a tensor elsewhere."""
+    index = _get_device(tensor)
+    return SIMULATED[index if index >= 0 else index_of(None)]
+
+
+def _to(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for `torch.Tensor.to`, which in C++ would copy: ``cuda:1`` is not ``sim:1``."""
+
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return real(self, *args, **kwargs)
+        if args:
+            args = (to_simulated(args[0]), *args[1:])
+        elif "device" in kwargs:
+            kwargs["device"] = to_simulated(kwargs["device"])
+        return real(self, *args, **kwargs)
+
+    return to
+
+
+def _numpy(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for `torch.Tensor.numpy`, whose error names the card."""
+
+    def numpy(self: Any, *, force: bool = False) -> Any:
+        try:
+            return real(self, force=force)
+        except TypeError as error:
+            text = str(error)
+        raise TypeError(text.replace(f"{NAME}:", "cuda:"))
+
+    return numpy
+
+
+def _refuse_interface(self: Any) -> Any:
+    """Replace ``__cuda_array_interface__``: a library that read it would use an address of the host as a card's."""
+    if not is_cuda(self):
+        msg = f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()}"
+        raise AttributeError(msg)
+    msg = "a simulated GPU's memory is the host's, so no library that computes on CUDA cards can read it"
+    raise UnsupportedError(msg, "hand over a copy on the host: x.cpu().numpy()")
+
+
+def _with_device(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper that translates the keyword ``device``."""
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("device") is not None and not is_compiling():
+            kwargs["device"] = to_simulated(kwargs["device"])
+        return real(self, *args, **kwargs)
+
+    return wrapper
+
+
+def install(patches: Patches) -> None:
+    """Install the replacements."""
+    real_to = getattr(Tensor, "_devshim_to", Base.to)
+    to = _to(Base.to)
+    patches.replace(Tensor, "_devshim_to", real_to)
+    patches.replace(Tensor, "to", to)
+    patches.replace(UninitializedTensorMixin, "_allowed_methods", [*UninitializedTensorMixin._allowed_methods, to])
+    patches.replace(Tensor, "device", property(device))
+    patches.replace(Tensor, "is_cuda", property(is_cuda))
+    patches.replace(Tensor, "cuda", cuda)
+    patches.replace(Tensor, "type", type_of)
+    patches.replace(Tensor, "numpy", _numpy(Tensor.numpy))
+    patches.replace(Tensor, "new_tensor", _with_device(Tensor.new_tensor))
+    patches.replace(Tensor, "__cuda_array_interface__", property(_refuse_interface))

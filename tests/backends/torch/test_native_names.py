@@ -1,0 +1,245 @@
+"""Tests of PyTorch's own names for cards on simulated GPUs: what the kit and the scripts do not show."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import devshim as ds
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+
+
+@pytest.fixture
+def cards() -> Iterator[None]:
+    """Simulate two GPUs under PyTorch's names for cards."""
+    ds.use("torch")
+    try:
+        with ds.simulate(2, native_names=True):
+            yield
+    finally:
+        torch.set_default_device(None)
+        ds.use(None)
+
+
+CREATIONS = [
+    "torch.zeros(3, device=D)",
+    "torch.empty(3, device=D)",
+    "torch.full((2,), 1.5, device=D)",
+    "torch.tensor([1.0], device=D)",
+    "torch.as_tensor([1.0], device=D)",
+    "torch.asarray([1.0], device=D)",
+    "torch.arange(3, device=D)",
+    "torch.linspace(0, 1, 3, device=D)",
+    "torch.eye(2, device=D)",
+    "torch.rand(3, device=D)",
+    "torch.randn(3, device=D)",
+    "torch.randint(0, 5, (3,), device=D)",
+    "torch.randperm(3, device=D)",
+    "torch.normal(0.0, 1.0, (3,), device=D)",
+    "torch.tril_indices(3, 3, device=D)",
+    "torch.hann_window(4, device=D)",
+    "torch.fft.fftfreq(4, device=D)",
+    "torch.empty_strided((2, 2), (1, 2), device=D)",
+    "torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (3,), device=D)",
+    "torch.ones(3).new_zeros(2, device=D)",
+    "torch.ones(3).new_tensor([1.0], device=D)",
+    "torch.zeros_like(torch.ones(3), device=D)",
+    "torch.ones(3).to(D)",
+    "torch.ones(3).to(device=D, dtype=torch.float64)",
+    "torch.ones(3, dtype=torch.bfloat16).to(D, torch.float16, non_blocking=True)",
+    "torch.ones(3).cuda(D)",
+    "torch.ones(()).to(D)",
+    "torch.ones(0, 3).to(D)",
+    "nn.Linear(2, 2, device=D).weight",
+    "nn.Linear(2, 2).to(D).weight.data",
+    "nn.LSTM(2, 2).cuda(D).weight_ih_l0",
+    "torch.Generator(D)",
+    "torch.cuda.Stream(D)",
+]
+
+
+@pytest.mark.parametrize("index", [None, 0, 1], ids=["cuda", "cuda:0", "cuda:1"])
+@pytest.mark.parametrize("kind", [str, torch.device], ids=["text", "device"])
+@pytest.mark.parametrize("creation", CREATIONS)
+@pytest.mark.usefixtures("cards")
+def test_a_device_means_its_card_in_every_call(creation: str, kind: Any, index: int | None) -> None:
+    with torch.cuda.device(1):  # "cuda" is the current one
+        name = kind("cuda" if index is None else f"cuda:{index}")
+        made = eval(creation, {"torch": torch, "nn": nn, "D": name})
+    assert made.device == torch.device("cuda", 1 if index is None else index)
+    if isinstance(made, torch.Tensor):
+        assert made.is_cuda
+        assert ds.device_of(made) is ds.gpu(1 if index is None else index)
+
+
+@pytest.mark.parametrize("creation", [each for each in CREATIONS if "LSTM" not in each and "Linear" not in each])
+@pytest.mark.usefixtures("cards")
+def test_a_missing_card_is_refused_in_every_call(creation: str) -> None:
+    with pytest.raises(RuntimeError, match=r"cuda:7 .*invalid device ordinal"):
+        eval(creation, {"torch": torch, "nn": nn, "D": "cuda:7"})
+
+
+@pytest.mark.usefixtures("cards")
+def test_functions_imported_before_reach_the_card() -> None:
+    zeros, to, cuda = torch._C._VariableFunctions.zeros, torch._C.TensorBase.to, torch.Tensor.cuda
+    assert zeros(3, device="cuda:1").device == to(torch.ones(3), "cuda:1").device == cuda(torch.ones(3), 1).device
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_tensor_already_there_is_not_copied() -> None:
+    x = torch.ones(3, device="cuda:1")
+    assert x.to("cuda:1") is x.cuda(1) is x.to(torch.device("cuda", 1)) is x.to(x.device) is x.to(x)
+    assert torch.as_tensor(x, device="cuda:1") is x
+    assert ds.place(x, "cuda:1") is x
+    assert ds.gpu(1).native() == x.device
+
+
+@pytest.mark.usefixtures("cards")
+def test_no_name_of_the_simulation_is_shown() -> None:
+    x = torch.ones(2, device="cuda:1")
+    shown = [x, x.device, x.type(), x.untyped_storage().device, torch.accelerator.current_accelerator()]
+    shown += [torch.Generator("cuda").device, torch.cuda.current_stream(), torch.Stream("cuda:1").device]
+    shown += [torch.get_device_module("cuda"), nn.Parameter(x), torch.empty(0, device="cuda")]
+    assert not [each for each in shown if "sim" in repr(each)]
+    for call in (lambda: x.numpy(), lambda: x + torch.ones(2), lambda: x + x.cuda(0), lambda: x.cuda(9)):
+        with pytest.raises((TypeError, RuntimeError)) as caught:
+            call()
+        assert "sim:" not in str(caught.value)
+        assert "cuda:" in str(caught.value)
+
+
+@pytest.mark.usefixtures("cards")
+def test_the_legacy_types_are_those_of_a_card() -> None:
+    x = torch.cuda.FloatTensor([1, 2])
+    assert x.type() == "torch.cuda.FloatTensor"
+    assert isinstance(x, torch.cuda.FloatTensor)
+    assert not isinstance(torch.ones(2), torch.cuda.FloatTensor)
+    assert torch.ones(2).type("torch.cuda.DoubleTensor").dtype is torch.float64
+    assert torch.ones(2).type(torch.cuda.LongTensor).is_cuda
+    assert x.type(torch.FloatTensor).device == torch.device("cpu")
+    assert torch.cuda.LongTensor(2, 3).shape == (2, 3)
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_new_thread_has_its_own_current_card() -> None:
+    found: list[Any] = []
+    torch.cuda.set_device(1)
+    try:
+        thread = threading.Thread(
+            target=lambda: found.append((torch.cuda.current_device(), torch.ones(1).cuda().device))
+        )
+        thread.start()
+        thread.join()
+    finally:
+        torch.cuda.set_device(0)
+    assert found == [(0, torch.device("cuda", 0))]
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_compiled_functions_run_on_cards(fullgraph: bool) -> None:
+    def function(x: Any, weight: Any) -> Any:
+        y = (x @ weight).relu() + torch.ones(3, device="cuda:1") + torch.arange(3, device=x.device)
+        return y.to("cuda:0") if x.is_cuda and x.device.type == "cuda" else y
+
+    weight = torch.ones(3, 3, device="cuda:1", requires_grad=True)
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="eager", fullgraph=fullgraph)
+    result = compiled(torch.ones(2, 3, device="cuda:1"), weight)
+    assert result.device == torch.device("cuda", 0)
+    assert result.tolist() == function(torch.ones(2, 3, device="cuda:1"), weight).tolist()
+    result.sum().backward()
+    assert weight.grad.device == weight.device
+
+
+@pytest.mark.usefixtures("cards")
+def test_the_default_compiler_says_that_it_does_not_compile() -> None:
+    torch._dynamo.reset()
+    with pytest.warns(UserWarning, match="runs eagerly"):
+        compiled = torch.compile(lambda x: x * 2)
+    assert compiled(torch.ones(2, device="cuda:1")).tolist() == [2, 2]
+
+
+@pytest.mark.usefixtures("cards")
+def test_what_cannot_be_routed_names_the_line_to_write() -> None:
+    x = torch.ones(2, device="cuda:1")
+    for call in (
+        torch.cuda.CUDAGraph,
+        lambda: torch.cuda.graph(None),
+        torch.cuda.utilization,
+        lambda: torch.cuda.nccl.all_reduce([x]),
+        lambda: torch.cuda.set_per_process_memory_fraction(0.5),
+        lambda: torch.cuda.Event(interprocess=True),
+        lambda: x.__cuda_array_interface__,
+        lambda: torch.multiprocessing.reductions.reduce_tensor(x),
+    ):
+        with pytest.raises(ds.UnsupportedError, match="Hint: "):
+            call()
+
+
+@pytest.mark.usefixtures("cards")
+def test_the_ledger_and_memory_of_devshim_see_native_calls() -> None:
+    x = torch.ones(1024, device="cuda:1")
+    assert (ds.memory("gpu:1").used or 0) >= 4096 == torch.cuda.memory_allocated(1)
+    with ds.transfers() as log:
+        ds.place(x, "cuda:0")
+    assert log.total_bytes == 4096
+    with ds.explain(file=None) as lines:
+        ds.place(x, "gpu:0")
+    assert [str(line) for line in lines] == ['x.to("cuda:0")']
+    with pytest.raises(ds.TransferError), ds.guard("error"):
+        x.sum().item()
+    del x
+
+
+def test_afterwards_pytorch_answers_as_before() -> None:
+    ds.use("torch")
+    try:
+        before = sorted(vars(torch.cuda)), sorted(vars(torch._C)), torch.version.cuda, dict(torch.Tensor.__dict__)
+        with ds.simulate(2, native_names=True):
+            torch.set_default_device("cuda:1")
+            torch.ones(1)
+            torch.autocast("cuda").__enter__()
+        assert before == (
+            sorted(vars(torch.cuda)),
+            sorted(vars(torch._C)),
+            torch.version.cuda,
+            dict(torch.Tensor.__dict__),
+        )
+        assert torch.ones(1).device == torch.device("cpu")
+        assert not torch.is_autocast_enabled("cuda")
+        assert not torch.cuda.is_available()
+        for call in (lambda: torch.ones(1, device="cuda:0"), lambda: torch.empty(1, device="cuda"), torch.ones(1).cuda):
+            with pytest.raises((AssertionError, RuntimeError), match=r"CUDA|cuda"):
+                call()
+    finally:
+        ds.use(None)
+
+
+def test_nothing_of_it_is_imported_before_it_is_used() -> None:
+    code = (
+        "import devshim as ds, sys; ds.use('torch'); ds.simulate(2); ds.ones(1, device='gpu:1'); "
+        "print([name for name in sys.modules if 'simulation.native_names' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.usefixtures("cards")
+def test_the_names_stay_when_the_number_of_cards_changes() -> None:
+    with ds.simulate(3, native_names=True):
+        assert torch.ones(1, device="cuda:2").device == ds.gpu(2).native()
+        assert len(torch.cuda.default_generators) == 3
+        x = ds.ones(2, device="gpu:2")
+        assert ds.place(x, "cuda:2") is x
+    with pytest.raises(RuntimeError, match="was removed"):
+        x + 1
+    assert torch.cuda.device_count() == len(torch.cuda.default_generators) == 2
