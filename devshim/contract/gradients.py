@@ -45,6 +45,15 @@ class GradientBackend:
         """
         raise self._no_gradients()
 
+    def differentiate_in_trace(
+        self, call: Callable[[list[Any]], tuple[Any, list[Any]]], xs: Sequence[Any]
+    ) -> tuple[Any, list[Any], list[Any]]:
+        """Do the same as `differentiate`, without models, in a function that the framework's compiler reads.
+
+        Used if `Backend.traces_bytecode`. ``call`` takes variables, and returns the scalar and other tensors.
+        """
+        raise self._no_gradients()
+
     def stop_gradient(self, x: Any) -> Any:
         """Return a tensor with the same values, on its device, through which no gradient flows.
 

@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from devshim.contract import capabilities
-from devshim.errors import ArgumentError, NotATensorError, messages
+from devshim.errors import ArgumentError, messages
 from devshim.errors.formatting import article, described, type_name
 from devshim.registry import current, registry
+from devshim.tensors import gradient_errors
 from devshim.transfers import engine
 from devshim.trees import multi_map
 from devshim.trees.flatten import flatten, model_backend
-from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OUTSIDE", "Inputs"]
 
-_NUMBERS = (bool, int, float, complex)
 OUTSIDE = "compile the function, and differentiate it outside: ds.value_and_grad(compiled_fn)"
 
 
@@ -43,10 +42,7 @@ class Inputs:
             before = len(self.xs), len(self.parameters)
             self._walk(args[position], partial(self._add, position))
             if before == (len(self.xs), len(self.parameters)):
-                msg = (
-                    f"ds.value_and_grad found nothing to differentiate in argument {position}, {_what(args[position])}"
-                )
-                raise NotATensorError(msg, "pass a tensor, a tree of tensors, or a model with trainable parameters")
+                raise gradient_errors.nothing(position, article(type_name(args[position])))
 
     @property
     def backend(self) -> Backend:
@@ -66,11 +62,8 @@ class Inputs:
             self._serve(owner, position, cell)
             self._require_floating(owner, node, position, cell)
             self.xs.append(node)
-        elif type(node) in _NUMBERS:
-            msg = f"ds.value_and_grad differentiates tensors, and found {described(node)} {_at(position, cell)}"
-            raise ArgumentError(
-                msg, "make it a tensor: ds.asarray(1.0); or pass it in an argument that is not in argnums"
-            )
+        elif type(node) in gradient_errors.NUMBERS:
+            raise gradient_errors.number(node, position, cell)
         else:
             model_owner = model_backend(node)
             if model_owner is not None:
@@ -84,17 +77,14 @@ class Inputs:
         if self._backend is None:
             self._backend = owner
         elif self._backend is not owner:
-            titles = f"{self._backend.title}, and found one of {owner.title} {_at(position, cell)}"
+            titles = f"{self._backend.title}, and found one of {owner.title} {gradient_errors.where(position, cell)}"
             msg = f"ds.value_and_grad differentiates tensors of one framework, here {titles}"
             raise ArgumentError(msg, f"ds.convert(x, {self._backend.name!r}) converts a tensor")
 
     def _require_floating(self, owner: Backend, x: Tensor, position: int, cell: Cell) -> None:
         name = owner.dtype_name(x)
         if not name.startswith(("float", "bfloat")):
-            msg = f"ds.value_and_grad differentiates tensors of floating dtypes, and found {name} {_at(position, cell)}"
-            hint = "cast it to 'float32', or pass it in an argument that is not in argnums"
-            complex_hint = "pass its real and imaginary parts as two tensors, and join them in the function"
-            raise ArgumentError(msg, complex_hint if name.startswith("complex") else hint)
+            raise gradient_errors.wrong_dtype(name, position, cell)
 
     def _add_model(self, owner: Backend, model: Any) -> None:
         known = {id(each.owner) for each in self.parameters}
@@ -165,19 +155,8 @@ class Inputs:
 
 def _position(given: int, count: int) -> int:
     if not -count <= given < count:
-        was = f"{count} argument{'' if count == 1 else 's'} by position"
-        msg = f"ds.value_and_grad is to differentiate argument {given}, and the function was given {was}"
-        raise ArgumentError(msg, "pass the differentiated arguments by position; argnums counts them from 0")
+        raise gradient_errors.position(given, count)
     return given % count
-
-
-def _at(position: int, cell: Cell) -> str:
-    where = brackets(cell)
-    return f"at {where} in argument {position}" if where else f"as argument {position}"
-
-
-def _what(value: Any) -> str:
-    return article(type_name(value))
 
 
 @contextmanager
@@ -196,20 +175,13 @@ def _computing_on(backend: Backend, devices: list[Device | None]) -> Iterator[No
 
 
 def _require_scalar(backend: Backend, value: Any) -> None:
-    owner = registry.backend_for(value)
-    if owner is not backend:
-        msg = f"ds.value_and_grad needs a function that returns a tensor of {backend.title}, not {described(value)}"
-        pair = isinstance(value, (tuple, list))
-        raise ArgumentError(
-            msg, "for a function that returns (loss, aux), write has_aux=True" if pair else "return the loss"
-        )
-    name = backend.dtype_name(value)
+    if registry.backend_for(value) is not backend:
+        raise gradient_errors.no_tensor(backend, described(value), isinstance(value, (tuple, list)))
     if not backend.is_scalar(value):
-        msg = f"ds.value_and_grad needs a function that returns a scalar, and it returned shape {backend.shape(value)}"
-        raise ArgumentError(msg, "return the sum or the mean of it")
+        raise gradient_errors.no_scalar(backend.shape(value))
+    name = backend.dtype_name(value)
     if not name.startswith(("float", "bfloat")):
-        msg = f"ds.value_and_grad needs a function that returns a floating dtype, and it returned {name}"
-        raise ArgumentError(msg, "return a real loss, such as the mean of the squared error")
+        raise gradient_errors.result_dtype(name)
 
 
 def _at_home(backend: Backend, grad: Tensor, device: Device | None) -> Tensor:

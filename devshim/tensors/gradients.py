@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from devshim.errors import ArgumentError, NotATensorError, messages
 from devshim.errors.formatting import article, described, type_name
 from devshim.registry import argument_hints, registry, tracing
-from devshim.tensors import arguments
+from devshim.tensors import arguments, gradient_errors, traced_gradients
 from devshim.tensors.gradient_inputs import OUTSIDE, Inputs
 from devshim.trees.flatten import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from devshim.contract.backend import Backend
 
 
 P = ParamSpec("P")
@@ -76,12 +78,31 @@ def value_and_grad(
 
     @wraps(fn, updated=())
     def differentiated(*args: P.args, **kwargs: P.kwargs) -> tuple[Any, Any]:
-        tracing.refuse_where_read("value_and_grad", OUTSIDE)
+        reader = tracing.compiler()
+        if reader is not None:
+            value, aux, trees = _in_trace(reader, fn, args, kwargs, positions, has_aux)
+            return (value, aux) if has_aux else value, trees[0] if single else tuple(trees)
         inputs = Inputs(args, positions)
         value, aux, grads = inputs.differentiate(lambda given: _results(fn(*given, **kwargs), has_aux), args)
         return (value, aux) if has_aux else value, grads[0] if single else tuple(grads)
 
     return differentiated
+
+
+def _in_trace(
+    reader: Backend, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], positions: list[int], has_aux: bool
+) -> tuple[Any, Any, list[Any]]:
+    """Return the value, the other results and the gradients, in a function that a compiler reads."""
+    if "trace_gradient" in reader.gaps:
+        reader.raise_error(messages.tracing, (reader, "value_and_grad", OUTSIDE))
+
+    def call(inputs: list[Any]) -> tuple[Any, Any]:
+        found = fn(*inputs, **kwargs)
+        if has_aux and not (type(found) in (tuple, list) and len(found) == 2):
+            reader.raise_error(gradient_errors.no_pair, (article(type(found).__name__),))
+        return (found[0], found[1]) if has_aux else (found, None)
+
+    return traced_gradients.differentiate(reader, call, args, positions)
 
 
 def _positions(argnums: Any) -> tuple[bool, list[int]]:
@@ -101,8 +122,7 @@ def _results(found: Any, has_aux: bool) -> tuple[Any, Any]:
         return found, None
     if type(found) in (tuple, list) and len(found) == 2:
         return found[0], found[1]
-    msg = f"with has_aux=True, ds.value_and_grad needs a function that returns (value, aux), not {described(found)}"
-    raise ArgumentError(msg, "return loss, aux; or leave has_aux out")
+    raise gradient_errors.no_pair(described(found))
 
 
 def stop_gradient(x: T) -> T:

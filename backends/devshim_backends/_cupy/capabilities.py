@@ -19,6 +19,7 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         "value_and_grad": Gap("never", _NO_AUTOGRAD),
         "higher_order": Gap("never", _NO_AUTOGRAD),
         "trace_gradient": Gap("never", _NO_COMPILER),
+        "trace_gradient_models": Gap("never", _NO_COMPILER),
         "gradient": Gap("never", _NO_AUTOGRAD),
         "op_scope": Gap("never", "CuPy's operators accept only arrays on the current GPU; a scope changes creation"),
         "refuse_mixing": Gap(

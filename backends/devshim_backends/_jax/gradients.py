@@ -10,12 +10,14 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from _thread import _local
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import jax
 from jax._src.core import trace_state_clean
 
+from devshim.errors import messages
 from devshim_backends._jax.models.nnx import JaxNnx, clone_in_trace
 from devshim_backends._jax.tensors import wide
 from devshim_backends._keras.traversal import is_layer, is_variable
@@ -27,6 +29,18 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.contract.gradients import Call
     from devshim.contract.models import Leaf
+
+
+class _Differentiated(_local):
+    """The models of the open calls of `differentiate` of this thread, which collect the changes of inner calls."""
+
+    def __init__(self) -> None:
+        self.models: list[Any] = []
+
+
+_DIFFERENTIATED = _Differentiated()
+_STATELESS = "differentiate it outside, or call the model with training=False"
+"""A change, such as that of a batch's statistics, would be a tracer, which would stay in the model."""
 
 
 class JaxGradients(JaxNnx):
@@ -47,9 +61,16 @@ class JaxGradients(JaxNnx):
                 for each in stand_ins:
                     each.end()
 
-        with _wide_for([*xs, *values]):
-            computed, grads = jax.value_and_grad(function, (0, 1), has_aux=True)(list(xs), values)
+        _DIFFERENTIATED.models.extend(models)
+        try:
+            with _wide_for([*xs, *values]):
+                computed, grads = jax.value_and_grad(function, (0, 1), has_aux=True)(list(xs), values)
+        finally:
+            del _DIFFERENTIATED.models[len(_DIFFERENTIATED.models) - len(models) :]
         value, tensors, changes = computed[1]
+        for model, changed in zip(models, changes, strict=True):
+            if any(map(self.is_tracer, changed.values())) and not any(model is each for each in _DIFFERENTIATED.models):
+                raise messages.tracing(self, "value_and_grad of a model that changes its own state", _STATELESS)
         for each, changed in zip(stand_ins, changes, strict=True):
             each.write(changed)
         return value, tensors, [*grads[0], *grads[1]]

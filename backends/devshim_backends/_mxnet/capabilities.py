@@ -13,6 +13,11 @@ from devshim.contract.backend import Gap
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_NO_TRACED_GRADIENTS = Gap(
+    "upstream",
+    "a hybridized block is a graph of its outputs; differentiate the function that calls it",
+)
+
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
         "generator": Gap(
@@ -25,10 +30,8 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "mx.autograd differentiates only with respect to arrays that no operator made, and most of its operators "
             "have no second derivative",
         ),
-        "trace_gradient": Gap(
-            "upstream",
-            "a hybridized block is a graph of its outputs; differentiate the function that calls it",
-        ),
+        "trace_gradient": _NO_TRACED_GRADIENTS,
+        "trace_gradient_models": _NO_TRACED_GRADIENTS,
         "complex": Gap("upstream", "MXNet has no complex dtype"),
         "op_scope": Gap(
             "never", "MXNet's operators compute on the device of their arguments, so a scope affects only creation"

@@ -13,6 +13,7 @@ GAPS: Mapping[str, Gap] = {
     "value_and_grad": Gap("never", _NO_AUTOGRAD),
     "higher_order": Gap("never", _NO_AUTOGRAD),
     "trace_gradient": Gap("never", _NO_COMPILER),
+    "trace_gradient_models": Gap("never", _NO_COMPILER),
     "gradient": Gap("never", _NO_AUTOGRAD),
     "native_names": Gap("never", "NumPy has no names for GPUs, so there is nothing to route"),
     "op_scope": Gap("never", "NumPy's operators have no device scope; they follow their arguments"),

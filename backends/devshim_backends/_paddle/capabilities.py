@@ -13,13 +13,16 @@ from devshim.contract.backend import Gap
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_NO_TRACED_GRADIENTS = Gap(
+    "upstream",
+    "paddle.grad works on eager tensors; compile the function, and differentiate the compiled one",
+)
+
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
         "native_names": Gap("planned", "its adapter does not route the framework's own names for GPUs yet"),
-        "trace_gradient": Gap(
-            "upstream",
-            "paddle.grad works on eager tensors; compile the function, and differentiate the compiled one",
-        ),
+        "trace_gradient": _NO_TRACED_GRADIENTS,
+        "trace_gradient_models": _NO_TRACED_GRADIENTS,
         "op_scope": Gap(
             "never",
             "PaddlePaddle's operators compute on the device of their arguments, so a scope affects only creation",

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "trace_gradient": Gap(
-            "planned",
-            "torch.compile cannot trace how devshim walks trees; compile the function, and differentiate the compiled "
-            "one",
+        "trace_gradient_models": Gap(
+            "upstream",
+            "torch.func, which torch.compile traces (2.13), refuses functions that write to a model's buffers, "
+            "as batch normalization does; compile the model, and differentiate outside",
         ),
         "op_scope": Gap(
             "never", "PyTorch's operators compute on the device of their arguments, so a scope affects only creation"

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from devshim.devices.dtypes import widest
+from devshim_backends._torch.gradients import RECORDING
 from devshim_backends._torch.tensors import TorchTensors
 from devshim_backends._torch.transfers import coalesce
 
@@ -126,7 +127,8 @@ class TorchCollectives(TorchTensors):
         accelerator = torch.accelerator.current_accelerator()
         kinds = ["cpu"] if accelerator is None else ["cpu", accelerator.type]
         casts = {kind: torch.get_autocast_dtype(kind) for kind in kinds if torch.is_autocast_enabled(kind)}
-        return lambda: _enter_thread_state(gradients, inference, casts)
+        recording = list(RECORDING.open)
+        return lambda: _enter_thread_state(gradients, inference, casts, recording)
 
 
 def _group_for_nccl(groups: Sequence[Sequence[Tensor]]) -> list[list[int]]:
@@ -163,9 +165,13 @@ def _nccl_supports(xs: Sequence[Tensor]) -> bool:
 
 
 @contextmanager
-def _enter_thread_state(gradients: bool, inference: bool, casts: dict[str, Any]) -> Iterator[None]:
+def _enter_thread_state(
+    gradients: bool, inference: bool, casts: dict[str, Any], recording: list[None]
+) -> Iterator[None]:
     """Enter the captured state of one thread in another thread."""
+    before, RECORDING.open = RECORDING.open, recording
     with ExitStack() as stack:
+        stack.callback(setattr, RECORDING, "open", before)
         stack.enter_context(torch.inference_mode() if inference else torch.set_grad_enabled(gradients))
         for kind, dtype in casts.items():
             stack.enter_context(torch.autocast(kind, dtype=dtype))

@@ -7,11 +7,13 @@ Requirements this module answers:
   one sees what is computed with it, and the gradients get a graph of their own.
 * The caller's ``no_grad`` and ``inference_mode`` do not matter. Autograd cannot save tensors that were made in
   inference mode, so those are copied.
+* In a function that ``torch.compile`` reads, `torch.func.grad_and_value` computes the gradients: dynamo traces it, and
+  ``torch.autograd.grad`` only with ``torch._dynamo.config.trace_autograd_ops`` (2.13).
 """
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+from _thread import _local
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,8 +29,16 @@ if TYPE_CHECKING:
     from devshim.contract.gradients import Call
     from devshim.contract.models import Leaf
 
-_RECORDING: ContextVar[bool] = ContextVar("devshim_torch_recording", default=False)
-"""True inside the function of a `differentiate`, also in the threads that it starts with `devshim.parallel`."""
+
+class _Recording(_local):
+    """The open calls of `differentiate` of this thread, and of the one that started it with `devshim.parallel`."""
+
+    def __init__(self) -> None:
+        self.open: list[None] = []
+
+
+RECORDING = _Recording()
+"""Not a context variable, because torch.compile must read it, too: it compiles a function again where this differs."""
 
 
 class TorchGradients(TorchTensors):
@@ -37,8 +47,8 @@ class TorchGradients(TorchTensors):
     def differentiate(
         self, call: Call, xs: Sequence[Tensor], parameters: Sequence[Leaf], models: Sequence[Any]
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        nested = _RECORDING.get() and torch.is_grad_enabled()
-        token = _RECORDING.set(True)
+        nested = bool(RECORDING.open) and torch.is_grad_enabled()
+        RECORDING.open.append(None)
         try:
             with torch.inference_mode(False), torch.enable_grad():
                 inputs = [_variable(x, nested) for x in xs]
@@ -46,10 +56,23 @@ class TorchGradients(TorchTensors):
                 inputs += [leaf.owner for leaf in parameters]
                 grads = _gradients(value, inputs, nested)
         finally:
-            _RECORDING.reset(token)
+            RECORDING.open.pop()
         if nested:
             return value, tensors, grads
         return value.detach(), [x.detach() if x.requires_grad else x for x in tensors], grads
+
+    def differentiate_in_trace(
+        self, call: Callable[[list[Tensor]], tuple[Tensor, list[Tensor]]], xs: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        nested = bool(RECORDING.open)
+        RECORDING.open.append(None)
+        try:
+            grads, (value, tensors) = torch.func.grad_and_value(call, has_aux=True)(list(xs))
+        finally:
+            RECORDING.open.pop()
+        if nested:
+            return value, tensors, grads
+        return value.detach(), [x.detach() for x in tensors], [x.detach() for x in grads]
 
     def trainable(self, model: Any) -> list[Leaf]:
         return [leaf for leaf in self.leaves(model) if leaf.kind == "parameter" and leaf.owner.requires_grad]

@@ -98,6 +98,21 @@ class ModelGradientTests(Kit):
             assert ds.device_of(grad) is placement[path]
             assert np.allclose(ds.to_numpy(grad), ds.to_numpy(expected[path]), rtol=1e-3, atol=1e-4), path
 
+    @feature("trace_gradient_models", "trace_gradient", "value_and_grad", "models")
+    @hook("model")
+    def test_compiled_gradients_of_a_model(self, device: Device) -> None:
+        """`value_and_grad` of a model inside a compiled function gives the numbers that it gives outside."""
+        model = ds.place(self.model(), device)
+        x = ds.from_numpy(INPUTS, device)
+        step = ds.value_and_grad(lambda m, x: self.forward(m, x)[0, 0])
+        value, grads = step(model, x)
+        found, compiled = self.compiled(lambda x: step(model, x))(x)
+        assert np.allclose(ds.to_numpy(found), ds.to_numpy(value), rtol=1e-4)
+        assert set(compiled) == set(grads)  # jax.jit sorts the keys of a dict
+        for path, grad in grads.items():
+            assert ds.device_of(compiled[path]) is device
+            assert np.allclose(ds.to_numpy(compiled[path]), ds.to_numpy(grad), rtol=1e-3, atol=1e-4), path
+
     @feature("value_and_grad", "models")
     @hook("tied_model")
     def test_tied_parameters_have_one_gradient(self) -> None:

@@ -21,6 +21,11 @@ pytestmark = filtered()
 class TestKerasOnJax(KerasModels, ModelTests, ModelGradientTests, TrainingTests, CheckpointTests):
     backend = "jax"
 
+    def compiled(self, fn: Any) -> Any:
+        import jax
+
+        return jax.jit(fn)
+
     def train_step(self, model: Any, optimizer: Any, x: Any, y: Any, between: Any) -> None:
         import jax
         import keras

@@ -54,3 +54,21 @@ def test_a_stateless_call_in_a_compiled_function():
     y = predict(weights, states, x)
     assert ds.device_of(y) is GPU
     assert np.allclose(ds.to_numpy(y), ds.to_numpy(model(x)), atol=1e-6)
+
+
+def test_a_model_that_would_keep_a_tracer_is_refused():
+    """Statistics of a batch that `value_and_grad` would write inside `jax.jit` stay as they are."""
+    layers = [keras.layers.Input((4,)), keras.layers.BatchNormalization(), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    x = ds.ones((3, 4))
+
+    def loss(model, x, training):
+        return model(x, training=training).sum()
+
+    before = [ds.to_numpy(variable.value) for variable in model.variables]
+    with pytest.raises(ds.TracingError, match="changes its own state"):
+        jax.jit(lambda x: ds.value_and_grad(loss)(model, x, True))(x)
+    after = [ds.to_numpy(variable.value) for variable in model.variables]
+    assert all((old == new).all() for old, new in zip(before, after, strict=True))
+    value, _ = jax.jit(lambda x: ds.value_and_grad(loss)(model, x, False))(x)
+    assert float(value) == pytest.approx(float(ds.value_and_grad(loss)(model, x, False)[0]), rel=1e-4)

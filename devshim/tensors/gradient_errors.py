@@ -1,0 +1,88 @@
+"""Errors of `devshim.value_and_grad`. The arguments are constants, so that torch.compile can pass them on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.errors import ArgumentError, NotATensorError
+from devshim.errors.formatting import described
+from devshim.trees.key_paths import brackets
+
+if TYPE_CHECKING:
+    from devshim.contract.backend import Backend
+    from devshim.trees.key_paths import Cell
+
+__all__ = [
+    "NUMBERS",
+    "no_pair",
+    "no_scalar",
+    "no_tensor",
+    "nothing",
+    "number",
+    "position",
+    "result_dtype",
+    "wrong_dtype",
+]
+
+NUMBERS = (bool, int, float, complex)
+
+
+def position(given: int, count: int) -> ArgumentError:
+    """Return the error for a position at which the function was given no argument."""
+    was = f"{count} argument{'' if count == 1 else 's'} by position"
+    msg = f"ds.value_and_grad is to differentiate argument {given}, and the function was given {was}"
+    return ArgumentError(msg, "pass the differentiated arguments by position; argnums counts them from 0")
+
+
+def nothing(at: int, what: str) -> NotATensorError:
+    """Return the error for an argument without tensors."""
+    msg = f"ds.value_and_grad found nothing to differentiate in argument {at}, {what}"
+    return NotATensorError(msg, "pass a tensor, a tree of tensors, or a model with trainable parameters")
+
+
+def number(value: Any, at: int, cell: Cell | None) -> ArgumentError:
+    """Return the error for a Python number among the tensors."""
+    msg = f"ds.value_and_grad differentiates tensors, and found {described(value)} {where(at, cell)}"
+    return ArgumentError(msg, "make it a tensor: ds.asarray(1.0); or pass it in an argument that is not in argnums")
+
+
+def wrong_dtype(name: str, at: int, cell: Cell) -> ArgumentError:
+    """Return the error for a tensor of a dtype that is not a floating one."""
+    msg = f"ds.value_and_grad differentiates tensors of floating dtypes, and found {name} {where(at, cell)}"
+    hint = "cast it to 'float32', or pass it in an argument that is not in argnums"
+    complex_hint = "pass its real and imaginary parts as two tensors, and join them in the function"
+    return ArgumentError(msg, complex_hint if name.startswith("complex") else hint)
+
+
+def no_pair(shown: str) -> ArgumentError:
+    """Return the error for a function that returns no pair, and should with ``has_aux``."""
+    msg = f"with has_aux=True, ds.value_and_grad needs a function that returns (value, aux), not {shown}"
+    return ArgumentError(msg, "return loss, aux; or leave has_aux out")
+
+
+def no_tensor(backend: Backend, shown: str, pair: bool) -> ArgumentError:
+    """Return the error for a function that returns no tensor of the framework."""
+    msg = f"ds.value_and_grad needs a function that returns a tensor of {backend.title}, not {shown}"
+    return ArgumentError(
+        msg, "for a function that returns (loss, aux), write has_aux=True" if pair else "return the loss"
+    )
+
+
+def no_scalar(shape: tuple[int, ...]) -> ArgumentError:
+    """Return the error for a function that returns a tensor with axes."""
+    msg = f"ds.value_and_grad needs a function that returns a scalar, and it returned shape {shape}"
+    return ArgumentError(msg, "return the sum or the mean of it")
+
+
+def result_dtype(name: str) -> ArgumentError:
+    """Return the error for a function whose result has no floating dtype."""
+    msg = f"ds.value_and_grad needs a function that returns a floating dtype, and it returned {name}"
+    return ArgumentError(msg, "return a real loss, such as the mean of the squared error")
+
+
+def where(at: int, cell: Cell | None) -> str:
+    """Return words for the place of a leaf."""
+    if cell is None:
+        return f"in argument {at}"
+    path = brackets(cell)
+    return f"at {path} in argument {at}" if path else f"as argument {at}"

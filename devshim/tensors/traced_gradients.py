@@ -1,0 +1,117 @@
+"""`devshim.value_and_grad` inside a function that a compiler reads (torch.compile).
+
+Such a compiler can follow lists and tuples, but neither `devshim.trees.multi_map` nor context variables. So the
+arguments are flattened, and the adapter differentiates a function of a list of tensors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.errors import messages
+from devshim.errors.formatting import article
+from devshim.registry import current, registry
+from devshim.tensors import gradient_errors
+from devshim.trees.flatten import Flattened, flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.contract.backend import Backend, Tensor
+
+__all__ = ["MODELS_OUTSIDE", "differentiate"]
+
+MODELS_OUTSIDE = "compile the model, and call ds.value_and_grad outside of compiled functions"
+
+
+def differentiate(
+    backend: Backend, fn: Callable[[list[Any]], tuple[Any, Any]], args: tuple[Any, ...], positions: list[int]
+) -> tuple[Any, Any, list[Any]]:
+    """Return the value, the other results, and the gradients of each argument.
+
+    Args:
+        backend: The backend whose compiler is reading the calling code.
+        fn: Takes the arguments, and returns the value and the other results.
+        args: The arguments.
+        positions: Which of them to differentiate.
+    """
+    flats: list[Flattened] = []
+    places: list[int] = []
+    xs: list[Tensor] = []
+    for given in positions:
+        if not -len(args) <= given < len(args):
+            backend.raise_error(gradient_errors.position, (given, len(args)))
+        at = given % len(args)
+        flat = _flat(backend, at, args[at])
+        places.append(at)
+        flats.append(flat)
+        xs.extend(flat.tensors)
+    kept: list[Any] = []
+
+    def call(variables: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        inputs = list(args)
+        for at, tree in zip(places, _rebuilt(flats, variables), strict=True):
+            inputs[at] = tree
+        value, aux = fn(inputs)
+        _require_scalar(backend, value)
+        found = flatten(aux)
+        kept.append(found)
+        return value, found.tensors
+
+    device = backend.device_of(xs[0])
+    for x in xs:
+        if backend.device_of(x) is not device:
+            value, tensors, grads = backend.differentiate_in_trace(call, xs)
+            break
+    else:
+        current.TRACED.devices.append(device)  # what the function creates is there, too
+        try:
+            with backend.scope(device):
+                value, tensors, grads = backend.differentiate_in_trace(call, xs)
+        finally:
+            current.TRACED.devices.pop()
+    return value, _rebuilt(kept, tensors)[0], _rebuilt(flats, grads)
+
+
+def _flat(backend: Backend, at: int, tree: Any) -> Flattened:
+    """Return an argument as lists; refuse what cannot be differentiated."""
+    flat = flatten(tree)
+    if flat.models:
+        backend.raise_error(messages.tracing, (backend, "value_and_grad of a model", MODELS_OUTSIDE))
+    if type(tree) in gradient_errors.NUMBERS:
+        backend.raise_error(gradient_errors.number, (tree, at, None))
+    for _, _, _, (_, found, _) in flat.containers:
+        for child in found:
+            if type(child) in gradient_errors.NUMBERS:
+                backend.raise_error(gradient_errors.number, (child, at, None))
+    for _, cell, x, owner in flat.leaves:
+        if owner is not backend:
+            backend.raise_error(messages.tracing, (backend, f"value_and_grad of {owner.title}", MODELS_OUTSIDE))
+        name = backend.dtype_name(x)
+        if not name.startswith(("float", "bfloat")):
+            backend.raise_error(gradient_errors.wrong_dtype, (name, at, cell))
+    if not flat.tensors:
+        backend.raise_error(gradient_errors.nothing, (at, article(type(tree).__name__)))
+    return flat
+
+
+def _rebuilt(flats: list[Flattened], xs: list[Tensor]) -> list[Any]:
+    """Return the trees with other tensors."""
+    trees: list[Any] = []
+    start = 0
+    for flat in flats:
+        end = start + len(flat.numbers)
+        trees.append(flat.rebuild(dict(zip(flat.numbers, xs[start:end], strict=True))))
+        start = end
+    return trees
+
+
+def _require_scalar(backend: Backend, value: Any) -> None:
+    if registry.backend_for(value) is not backend:
+        shown = repr(value) if type(value) in registry.LEAF_TYPES else article(type(value).__name__)
+        backend.raise_error(gradient_errors.no_tensor, (backend, shown, type(value) in (tuple, list)))
+    if not backend.is_scalar(value):
+        backend.raise_error(gradient_errors.no_scalar, (backend.shape(value),))
+    name = backend.dtype_name(value)
+    if not name.startswith(("float", "bfloat")):
+        backend.raise_error(gradient_errors.result_dtype, (name,))
