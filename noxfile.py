@@ -32,6 +32,8 @@ TOURS = Path("build/tours")
 DEFAULTS = "tests/multi_framework/defaults.py"
 CONVERSIONS = "tests/multi_framework/conversions"
 NATIVE_LINES = "tests/multi_framework/native_lines"
+SUITES = "tests/ports/suites"
+PORTS = ("docs/ports.json", "docs/ports.md")
 BENCH = Path("build/bench")
 DIST = Path("build/dist")
 COVERAGE = Path("docs/coverage.json")
@@ -53,6 +55,8 @@ FRAMEWORKS = {
 """Session name -> dependency groups; MXNet itself is added without its dependencies."""
 BESIDE = {"torch": ("accelerate", "keras"), "jax": ("keras", "flax")}
 """Session name -> groups of the libraries to which the tests compare devshim, or whose models they move."""
+PORTED = ["numpy", "torch", "jax", "tensorflow", "paddle"]
+"""Frameworks that POT or TensorLy supports."""
 OLDEST = ["numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"]
 NIGHTLY = ["numpy", "torch", "tensorflow", "paddle", "jax"]
 """Frameworks that publish pre-releases; MXNet has had no release since 2022."""
@@ -258,11 +262,18 @@ def downstream(session: nox.Session) -> None:
 
 
 @nox.session(python=DEFAULT, default=False)
-@nox.parametrize("name", ["torch", "jax", "tensorflow"], ids=["torch", "jax", "tensorflow"])
+@nox.parametrize("name", PORTED, ids=PORTED)
 def ports(session: nox.Session, name: str) -> None:
-    """Run POT and TensorLy with the device code of devshim, on NumPy and another framework: examples/ports."""
+    """Run POT and TensorLy with the device code of devshim, on NumPy and another framework: examples/ports.
+
+    With ``-- suites``, run the test suites of both projects instead, and add the results to docs/ports.md.
+    """
     install_framework(session, name, "test", "ports")
-    session.run("pytest", "-q", "tests/ports", *session.posargs)
+    if session.posargs[:1] != ["suites"]:
+        session.run("pytest", "-q", "tests/ports", *session.posargs)
+        return
+    session.run("python", SUITES, name, "--write", PORTS[0], *session.posargs[1:])
+    session.run("python", f"{SUITES}/suite_record.py", "--write", *PORTS)
 
 
 @nox.session(python=DEFAULT, default=False)
@@ -373,6 +384,7 @@ def docs(session: nox.Session) -> None:
     session.run("python", NATIVE_LINES, "--check", "docs/native-lines.json", "docs/from-your-framework.md")
     session.run("python", "-m", "devshim.certify.page", "--check", "docs/certified", "docs/real-cards.md")
     session.run("python", "tests/array_api/page.py", "--check", "docs/array-api.json", "docs/array-api.md")
+    session.run("python", f"{SUITES}/suite_record.py", "--check", *PORTS)
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 
 

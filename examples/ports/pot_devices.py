@@ -21,10 +21,12 @@ import devshim as ds
 REPLACED: dict[str, tuple[str, ...]] = {
     "conversion": ("_to_numpy", "_from_numpy"),
     "creation": ("zeros", "ones", "full", "eye", "arange", "linspace"),
-    "random numbers": ("seed", "rand", "randn"),
+    "random numbers": ("seed", "rand", "randn", "randperm"),
     "queries": ("dtype_device", "assert_same_dtype_device", "device_type", "bitsize"),
 }
 """The methods of a backend of POT that `DeviceMixin` replaces, by subject."""
+FRAMEWORKS = {"numpy": "numpy", "torch": "torch", "jax": "jax", "cupy": "cupy", "tf": "tensorflow"}
+"""POT's name of a backend -> devshim's name of the framework."""
 
 
 class DeviceMixin:
@@ -32,39 +34,46 @@ class DeviceMixin:
 
     __name__: str
 
+    def _make(self, create: Any, *args: Any, type_as: Any, **kwargs: Any) -> Any:
+        with ds.using(FRAMEWORKS[self.__name__]):  # for arrays like none
+            return create(*args, like=type_as, **kwargs)
+
     def _to_numpy(self, a: Any) -> Any:
         return ds.to_numpy(a)
 
     def _from_numpy(self, a: Any, type_as: Any = None) -> Any:
-        return ds.asarray(a, like=type_as)
+        return self._make(ds.asarray, a, type_as=type_as)
 
     def zeros(self, shape: Any, type_as: Any = None) -> Any:
-        return ds.zeros(shape, like=type_as)
+        return self._make(ds.zeros, shape, type_as=type_as)
 
     def ones(self, shape: Any, type_as: Any = None) -> Any:
-        return ds.ones(shape, like=type_as)
+        return self._make(ds.ones, shape, type_as=type_as)
 
     def full(self, shape: Any, fill_value: Any, type_as: Any = None) -> Any:
-        return ds.full(shape, fill_value, like=type_as)
+        return self._make(ds.full, shape, fill_value, type_as=type_as)
 
     def eye(self, N: int, M: int | None = None, type_as: Any = None) -> Any:  # as POT names them
-        return ds.eye(N, M, like=type_as)
+        return self._make(ds.eye, N, M, type_as=type_as)
 
     def arange(self, stop: Any, start: Any = 0, step: Any = 1, type_as: Any = None) -> Any:
-        return ds.arange(start, stop, step, like=type_as)
+        return self._make(ds.arange, start, stop, step, type_as=type_as)
 
     def linspace(self, start: Any, stop: Any, num: int, type_as: Any = None) -> Any:
-        return ds.linspace(start, stop, num, like=type_as)
+        return self._make(ds.linspace, start, stop, num, type_as=type_as)
 
     def seed(self, seed: int | None = None) -> None:
         if seed is not None:  # POT's constructors pass None; the generators of devshim are seeded already
             ds.random.seed(seed)
 
     def rand(self, *size: int, type_as: Any = None) -> Any:
-        return ds.random.uniform(size=size, like=type_as)
+        return self._make(ds.random.uniform, size=size, type_as=type_as)
 
     def randn(self, *size: int, type_as: Any = None) -> Any:
-        return ds.random.normal(size=size, like=type_as)
+        return self._make(ds.random.normal, size=size, type_as=type_as)
+
+    def randperm(self, size: int, type_as: Any = None) -> Any:
+        return self._make(ds.random.permutation, size, dtype="int64", type_as=type_as)
 
     def dtype_device(self, a: Any) -> tuple[str, ds.Device]:
         return ds.dtype_of(a), ds.device_of(a)

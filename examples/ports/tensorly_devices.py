@@ -14,13 +14,15 @@ The decompositions of TensorLy stay as they are, and compute where their argumen
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorly
 
 import devshim as ds
 
-FRAMEWORKS = {"numpy": "numpy", "pytorch": "torch", "jax": "jax", "tensorflow": "tensorflow"}
+FRAMEWORKS = {"numpy": "numpy", "pytorch": "torch", "jax": "jax", "tensorflow": "tensorflow", "paddle": "paddle"}
 """TensorLy's name of a backend -> devshim's name of the framework."""
 
 
@@ -28,19 +30,20 @@ class DeviceMixin:
     """The device code of every backend of TensorLy."""
 
     framework: ClassVar[str]
+    is_tensor: ClassVar[Callable[[Any], bool]]
 
     @staticmethod
     def context(tensor: Any) -> dict[str, Any]:
-        return {"dtype": ds.dtype_of(tensor), "device": ds.device_of(tensor)}
+        return {"dtype": tensor.dtype, "device": ds.device_of(tensor)}
 
     @classmethod
     def tensor(cls, data: Any, dtype: Any = None, device: Any = None) -> Any:
         with ds.using(cls.framework):
-            return ds.asarray(data, dtype=dtype, device=device)
+            return ds.asarray(data, dtype=dtype, device=device, copy=True)
 
-    @staticmethod
-    def to_numpy(tensor: Any) -> Any:
-        return ds.to_numpy(tensor)
+    @classmethod
+    def to_numpy(cls, tensor: Any) -> Any:
+        return ds.to_numpy(tensor) if cls.is_tensor(tensor) else np.asarray(tensor)
 
     @classmethod
     def zeros(cls, shape: Any, dtype: Any = None, device: Any = None) -> Any:

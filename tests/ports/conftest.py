@@ -16,11 +16,15 @@ import devshim as ds
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for `examples.ports`
 
-HERE = [name for name in ("numpy", "torch", "jax", "tensorflow") if importlib.util.find_spec(name)]
-"""The frameworks that are installed, and that both projects know."""
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test on each framework that is installed and that the project supports: the keys of ``NATIVE``."""
+    if "framework" in metafunc.fixturenames:
+        here = [name for name in metafunc.module.NATIVE if importlib.util.find_spec(name)]
+        metafunc.parametrize("framework", here, indirect=True)
 
 
-@pytest.fixture(params=HERE)
+@pytest.fixture
 def framework(request: pytest.FixtureRequest) -> Iterator[str]:
     """Use one framework with two simulated GPUs."""
     with ds.using(request.param), ds.simulate(gpus=2):

@@ -31,6 +31,7 @@ NATIVE = {
     "torch": set(DECOMPOSITIONS),
     "jax": set(DECOMPOSITIONS),
     "tensorflow": {"robust PCA", "tensor train", "tucker"},
+    "paddle": {"robust PCA"},
 }
 """The decompositions whose results are on ``gpu:1`` with TensorLy's own device code (0.10), by framework."""
 PORTED = {"tensorflow": set(DECOMPOSITIONS) - {"parafac by SVD"}}
