@@ -7,12 +7,14 @@ from typing import Any
 import jax
 from jax._src.array import ArrayImpl
 
+from devshim_backends._jax.clients import computes_on_cpu
+
 __all__ = ["alias", "default_memory_sharding", "is_c_ordered"]
 
 
 def alias(x: Any) -> Any:
     """Return another array over the same memory: an array on a GPU caches the values read from it (0.10)."""
-    if type(x) is not ArrayImpl or len(x.sharding.device_set) != 1 or x.sharding._device.platform == "cpu":
+    if type(x) is not ArrayImpl or len(x.sharding.device_set) != 1 or computes_on_cpu(x.sharding._device):
         return x
     return ArrayImpl(x.aval, x.sharding, [x], committed=x._committed)
 

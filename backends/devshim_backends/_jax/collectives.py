@@ -24,6 +24,7 @@ from jax._src.core import trace_state_clean
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.errors import messages
+from devshim_backends._jax.clients import computes_on_cpu
 from devshim_backends._jax.devices import JaxDevices
 from devshim_backends._jax.tensors import detached_copy, enable_x64, primal, wide
 
@@ -61,7 +62,7 @@ class JaxCollectives(JaxDevices, Backend):
 
     def _wait_for_host_memory(self, result: Tensor) -> Tensor:
         """Wait until host memory was read: NumPy may share it, and writes by NumPy do not wait for XLA (0.10)."""
-        if type(result) is ArrayImpl and result.sharding._device.platform == "cpu":
+        if type(result) is ArrayImpl and computes_on_cpu(result.sharding._device):
             result.block_until_ready()
         return result
 

@@ -13,13 +13,11 @@ Workarounds:
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jax._src import xla_bridge
 from jax._src.interpreters import partial_eval
 from jax.core import Tracer
 
@@ -32,6 +30,7 @@ from devshim.errors import DeviceNotFoundError, UnsupportedError, messages
 from devshim.registry import missing_devices
 from devshim_backends._jax import visible_gpus
 from devshim_backends._jax.capabilities import GAPS, LIMITS
+from devshim_backends._jax.clients import computes_on_cpu, cpu_devices, local_devices, started, true_id
 from devshim_backends._keras.traversal import is_variable
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def in_gpu_host_memory(x: Tensor) -> bool:
     if kind not in _HOST_KINDS:
         return False
     (native, *_) = x.sharding.device_set
-    return bool(native.platform != "cpu" or kind != native.default_memory().kind)
+    return not computes_on_cpu(native) or bool(kind != native.default_memory().kind)
 
 
 def concrete(x: Tensor) -> Any | None:
@@ -69,11 +68,6 @@ def concrete(x: Tensor) -> Any | None:
             return None
         x = x.primal if hasattr(x, "primal") else getattr(x, "val", None)
     return x if isinstance(x, (jax.Array, *_HOST_VALUES)) else None
-
-
-def started() -> bool:
-    """Return True if JAX has started its devices."""
-    return bool(xla_bridge.backends_are_initialized())
 
 
 class JaxDevices(Backend):
@@ -107,9 +101,9 @@ class JaxDevices(Backend):
                 return 0
             if visible_gpus.counts_by_starting():
                 return _count_working()
-            return len(_local_devices("gpu")) if started() else visible_gpus.count()
+            return len(local_devices("gpu")) if started() else visible_gpus.count()
         if kind == "tpu" and visible_gpus.has_tpu_library() and visible_gpus.is_allowed("tpu"):
-            return len(_local_devices("tpu"))
+            return len(local_devices("tpu"))
         return 0
 
     def why_unavailable(self, kind: str) -> str:
@@ -123,7 +117,7 @@ class JaxDevices(Backend):
             return host_device()
         simulated = self.simulated and device.kind == "gpu"
         name = visible_gpus.jax_name(visible_gpus.platform()) if device.kind == "gpu" else device.kind
-        natives = _local_devices("cpu")[1 : self.simulated + 1] if simulated else _local_devices(name)
+        natives = cpu_devices()[1 : self.simulated + 1] if simulated else local_devices(name)
         if device.index >= len(natives):
             raise missing_devices.not_found(self, device)
         return natives[device.index]
@@ -133,14 +127,11 @@ class JaxDevices(Backend):
             (native,) = native.device_set
         if not isinstance(native, jax.Device):
             return None
+        if computes_on_cpu(native):
+            index = _index_in(cpu_devices(), native)
+            return Device("gpu", index - 1) if 1 <= index <= self.simulated_or_removed else CPU
         kind = ALIASES.get(native.platform.lower())
-        if kind is None:
-            return None
-        local = jax.local_devices(backend=native.platform)
-        index = local.index(native) if native in local else native.id
-        if kind != "cpu":
-            return Device(kind, index)
-        return Device("gpu", index - 1) if 1 <= index <= self.simulated_or_removed else CPU
+        return None if kind is None else Device(kind, _index_in(jax.local_devices(backend=native.platform), native))
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
@@ -230,7 +221,7 @@ def memory_stats(native: Any) -> Mapping[str, int]:
 
 def _count_working() -> int:
     """Return the number of GPUs of a platform that only JAX can count; 0 if the first one does not work."""
-    natives = _local_devices(visible_gpus.jax_name(visible_gpus.platform()))
+    natives = local_devices(visible_gpus.jax_name(visible_gpus.platform()))
     return len(natives) if natives and _works(natives[0]) else 0
 
 
@@ -246,9 +237,13 @@ def _works(native: Any) -> bool:
     return True
 
 
+def _index_in(local: list[Any], native: Any) -> int:
+    return local.index(native) if native in local else int(true_id(native))
+
+
 def host_device() -> Any:
     """Return the JAX device for the host."""
-    natives = _local_devices("cpu")
+    natives = cpu_devices()
     failures = startup.reasons("jax")
     if not natives and visible_gpus.is_allowed("cpu") and failures:
         msg = f"JAX does not start: {failures[-1]}"
@@ -257,25 +252,3 @@ def host_device() -> Any:
         msg = f"JAX_PLATFORMS={jax.config.jax_platforms!r} excludes the CPU, which devshim needs for host memory"
         raise UnsupportedError(msg, f"set JAX_PLATFORMS={jax.config.jax_platforms},cpu")
     return natives[0]
-
-
-_START_FAILURE = re.compile("Unable to initialize backend '([^']*)'")
-"""The beginning of the JAX error for a platform that does not start."""
-
-
-def _local_devices(platform: str) -> list[Any]:
-    """Return JAX's local devices of a platform. Starts JAX.
-
-    JAX raises if a platform is absent. If a platform fails to start, JAX raises once, at the first call for any
-    platform, and then continues without it, so the host is still available.
-    """
-    for _ in range(2):
-        try:
-            return list(jax.local_devices(backend=platform))
-        except RuntimeError as error:
-            platform_named = _START_FAILURE.match(str(error))
-            if platform_named is None:
-                break
-            why = str(error).partition(" (you may")[0].partition(" (set JAX")[0]
-            startup.note("jax", ALIASES.get(platform_named[1].lower(), "gpu"), why)
-    return []

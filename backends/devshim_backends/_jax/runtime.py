@@ -17,7 +17,7 @@ from devshim.devices import host
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim.errors.out_of_memory import reports_full_device
-from devshim_backends._jax import devices, visible_gpus
+from devshim_backends._jax import clients, visible_gpus
 from devshim_backends._jax.devices import memory_stats
 from devshim_backends._jax.scopes import JaxScopes
 from devshim_backends._jax.simulation import memory as memory_module
@@ -37,7 +37,7 @@ class JaxRuntime(JaxScopes, Backend):
     """The mixin for memory and the start of JAX."""
 
     def started(self) -> bool:
-        return devices.started()
+        return clients.started()
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
         if visible_gpus.is_rocm():  # CUDA_VISIBLE_DEVICES is for NVIDIA GPUs only

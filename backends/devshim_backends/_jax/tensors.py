@@ -35,8 +35,9 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import dtype_name
 from devshim.errors import ConversionError, messages
+from devshim_backends._jax import clients
 from devshim_backends._jax.buffers import alias, default_memory_sharding, is_c_ordered
-from devshim_backends._jax.devices import JaxDevices, concrete, in_gpu_host_memory, started
+from devshim_backends._jax.devices import JaxDevices, concrete, in_gpu_host_memory
 from devshim_backends._jax.simulation import hooks
 from devshim_backends._jax.transfers.addresses import address_of
 
@@ -184,7 +185,7 @@ class JaxTensors(JaxDevices, Backend):
         if not copy and len(value.sharding.device_set) == 1 and in_gpu_host_memory(value):
             raise messages.cannot_share("this JAX array", "NumPy cannot view the pinned host memory of a GPU")
         native, *_ = value.sharding.device_set  # all devices have the same platform
-        if native.platform != "cpu" and not copy:
+        if not clients.computes_on_cpu(native) and not copy:
             raise messages.copy_needed(self.device_of(value), CPU)
         source = alias(value)
         found: np.ndarray = np.asarray(source)
@@ -203,7 +204,7 @@ class JaxTensors(JaxDevices, Backend):
         if not copy and device is not CPU:
             raise messages.copy_needed(CPU, device)
         native = self.to_native(device)
-        may_share = native.platform == "cpu"  # as it is for simulated GPUs
+        may_share = clients.computes_on_cpu(native)  # as it is for simulated GPUs
         with wide(array.dtype):
             try:
                 x = jax.device_put(private_copy(array, array.dtype) if copy and may_share else array, native)
@@ -243,11 +244,11 @@ class JaxTensors(JaxDevices, Backend):
         return tuple(parts.items())
 
     def synchronize(self, device: Device) -> None:
-        if not started():
+        if not clients.started():
             return
         native = self.to_native(device)
         jax.effects_barrier()
-        jax.block_until_ready([x for x in live_arrays(native) if not x.is_deleted()])
+        jax.block_until_ready([x for x in clients.arrays_on(native) if not x.is_deleted()])
 
     def wait_for_values(self, x: Tensor, device: Device) -> None:
         jax.block_until_ready(concrete(x) if isinstance(x, Tracer) else x)
@@ -286,11 +287,6 @@ def _commit(x: Tensor, native: Any) -> Tensor:
 def _single_device_sharding(native: Any) -> Any:
     """Return the sharding for a single device."""
     return jax.sharding.SingleDeviceSharding(native)
-
-
-def live_arrays(native: Any) -> list[Any]:
-    """Return the arrays that use memory on a JAX device."""
-    return [x for x in native.client.live_arrays() if native in x.sharding.device_set]
 
 
 def primal(x: Tensor) -> Any | None:

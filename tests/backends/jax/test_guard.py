@@ -232,7 +232,7 @@ def test_only_functions_on_gpus_leave_the_fast_path(monkeypatch):
 
     class Executable:
         def __init__(self, platform):
-            native = type("Native", (), {"platform": platform})
+            native = type("Native", (), {"client": type("Client", (), {"platform": platform})})
             self.unsafe_call = type("Call", (), {"_local_devices": (native,)})
 
     on_host, on_gpu = Executable("cpu"), Executable("gpu")

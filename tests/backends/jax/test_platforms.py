@@ -39,10 +39,10 @@ class Native:
 def machine(monkeypatch, plugin, name, count, works=True):
     """Pretend that a plug-in is installed, which starts devices of a name."""
     natives = [Native(name) for _ in range(count)]
-    own = devices_module._local_devices
+    own = devices_module.local_devices
     monkeypatch.setattr(startup, "_REASONS", {})
     monkeypatch.setattr(visible_gpus, "gpu_plugin", lambda: plugin)
-    monkeypatch.setattr(devices_module, "_local_devices", lambda asked: natives if asked == name else own(asked))
+    monkeypatch.setattr(devices_module, "local_devices", lambda asked: natives if asked == name else own(asked))
     if works:
         monkeypatch.setattr(devices_module, "_works", lambda native: True)
     parsing.forget_platforms()

@@ -560,7 +560,7 @@ def test_dtypes_that_numpy_lacks_keep_their_bits(name):
 @pytest.fixture
 def real_gpus(monkeypatch):
     """Return a machine with two NVIDIA GPUs, before JAX has started."""
-    from devshim_backends._jax import devices, visible_gpus
+    from devshim_backends._jax import clients, devices, visible_gpus
 
     from devshim.devices import nvml
 
@@ -568,7 +568,8 @@ def real_gpus(monkeypatch):
     monkeypatch.setattr(nvml, "cards", lambda: found)
     monkeypatch.setattr(visible_gpus, "gpu_plugin", lambda: "jax_plugins.xla_cuda12")
     monkeypatch.setattr(visible_gpus, "sees_driver", lambda: True)
-    monkeypatch.setattr(devices, "started", lambda: False)
+    for module in (clients, devices):
+        monkeypatch.setattr(module, "started", lambda: False)
     backend = registry.load("jax")
     monkeypatch.setattr(backend, "simulated", 0)
     return backend
@@ -771,9 +772,9 @@ def test_the_memory_policy_comes_before_the_start(in_fresh_process):
 
 def test_waiting_for_values_does_not_wait_for_all_arrays(monkeypatch):
     """`convert` to a framework that names no stream used to wait for every live array."""
-    from devshim_backends._jax import tensors
+    from devshim_backends._jax import clients
 
-    monkeypatch.setattr(tensors, "live_arrays", lambda native: pytest.fail("it waits for all arrays"))
+    monkeypatch.setattr(clients, "arrays_on", lambda native: pytest.fail("it waits for all arrays"))
     x = jax.jit(lambda t: (t @ t).sum())(jnp.ones((900, 900)))
     registry.load("jax").wait_for_values(x, CPU)
     assert x.is_ready()

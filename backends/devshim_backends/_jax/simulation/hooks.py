@@ -39,10 +39,6 @@ _CACHES = ("_cpp_pjit_cache", "_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_expli
 """The names of the caches of fast paths; the first one exists before JAX 0.4.36."""
 
 _MISMATCH_MESSAGE = "_device_assignment_mismatch_error"
-_mismatch_messages = [
-    (module, getattr(module, _MISMATCH_MESSAGE)) for module in (pjit, stages) if hasattr(module, _MISMATCH_MESSAGE)
-]
-"""The functions that write the text of the JAX error for arrays on several devices, just before JAX raises it."""
 
 _moving = threading.local()
 _simulated: Mapping[Any, SimulatedDevice] = {}
@@ -60,15 +56,15 @@ def install(simulated: JaxSimulatedDevices, by_native: Mapping[Any, SimulatedDev
     dispatch.device_put_p.def_impl(_recording_put_impl)
     dispatch._batched_device_put_impl = _recording_put_many
     pxla.batched_device_put = _recording_put_parts
-    for module, original in _mismatch_messages:
-        setattr(module, _MISMATCH_MESSAGE, _raise_mismatch(original))
+    for module, _, refuse in _mismatch_messages:
+        setattr(module, _MISMATCH_MESSAGE, refuse)
 
 
 def uninstall() -> None:
     """Uninstall the hooks."""
     global _simulated
     _simulated = {}
-    for module, original in _mismatch_messages:
+    for module, original, _ in _mismatch_messages:
         setattr(module, _MISMATCH_MESSAGE, original)
     pxla.batched_device_put = _put_parts
     dispatch._batched_device_put_impl = _put_many
@@ -97,12 +93,21 @@ def _raise_mismatch(original: Callable[..., str]) -> Callable[..., str]:
     return refuse
 
 
-_NATIVE = re.compile(r"with device ids \[(\d+)\] on platform CPU")
-"""The name of a single device in JAX's error. Simulated GPUs are JAX's CPU devices from 1 on."""
+_mismatch_messages = [
+    (module, getattr(module, _MISMATCH_MESSAGE), _raise_mismatch(getattr(module, _MISMATCH_MESSAGE)))
+    for module in (pjit, stages)
+    if hasattr(module, _MISMATCH_MESSAGE)
+]
+"""The functions that write the text of the JAX error for arrays on several devices, just before JAX raises it, and
+those that replace them."""
+
+_NATIVE = re.compile(r"with device ids \[(\d+)\] on platform (CPU|GPU)")
+"""The name of a single device in JAX's error. Simulated GPUs are JAX's CPU devices from 1 on, unless they have the name
+of a real GPU, whose number begins at 0."""
 
 
 def _device_name(match: re.Match[str]) -> str:
-    index = int(match[1]) - 1
+    index = int(match[1]) - (match[2] == "CPU")
     return f"on gpu:{index} (simulated)" if index >= 0 else "on cpu"
 
 

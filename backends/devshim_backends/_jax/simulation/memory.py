@@ -23,6 +23,7 @@ from weakref import ref
 import jax
 
 from devshim.simulation.memory import SimulatedDevice, SimulatedDevices
+from devshim_backends._jax.clients import live_arrays
 from devshim_backends._jax.transfers.addresses import addresses_of
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def update_counts() -> None:
     """Update the counts to the arrays that JAX says are alive."""
     _drop_all_donated()
     for client in {native.client for native in _simulated}:
-        alive = client.live_arrays()
+        alive = live_arrays(client)
         by_address: dict[tuple[Any, int], _Buffer] | None = None
         for x in alive:
             if _find_counted(x) is None and not x.is_deleted() and simulated_gpus_of(x):

@@ -25,7 +25,7 @@ from jax._src.numpy.array_methods import _IndexUpdateRef
 
 from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import is_suppressed, patched, suppressed
-from devshim_backends._jax.devices import started
+from devshim_backends._jax.clients import computes_on_cpu, started
 from devshim_backends._jax.simulation.hooks import clear_fast_paths
 
 if TYPE_CHECKING:
@@ -188,10 +188,10 @@ def _fast_paths_off() -> Iterator[None]:
 
     def refuse_on_gpus(executable: Any, *args: Any, **kwargs: Any) -> Any:
         natives = executable.unsafe_call._local_devices if hasattr(executable, "unsafe_call") else ()
-        return None if any(each.platform != "cpu" for each in natives) else original(executable, *args, **kwargs)
+        return None if any(not computes_on_cpu(each) for each in natives) else original(executable, *args, **kwargs)
 
     pjit._get_fastpath_data = refuse_on_gpus
-    if started() and any(each.platform != "cpu" for each in jax.local_devices()):
+    if started() and any(not computes_on_cpu(each) for each in jax.local_devices()):
         clear_fast_paths()
     try:
         yield
