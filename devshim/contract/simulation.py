@@ -33,6 +33,8 @@ class SimulationBackend:
     """The names of the dtypes that the GPUs cannot hold; set when the backend is loaded, and by `ds.simulate`."""
     native_names: bool = False
     """Whether the framework's own names for GPUs mean the simulated GPUs; set by `ds.simulate`."""
+    native_names_requested: bool = False
+    """Whether native names are about to be switched on; set by `ds.simulate` before it calls `simulate`."""
     simulation_refused: str | None = None
     """The reason why it shows no simulated GPUs although they were requested; otherwise None."""
     simulated_or_removed: int = 0

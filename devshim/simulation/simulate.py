@@ -212,6 +212,7 @@ def _set(backend: Backend, request: Request) -> None:
     named = bool(names and gpus and "native_names" not in backend.gaps)
     if backend.native_names and not named:
         _name_gpus(backend, False)
+    backend.native_names_requested = named
     removed_gpus.switch(backend, gpus, memory, faults)
     _imitate(backend, like if gpus else "cuda")
     if backend.simulated_devices is not None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "native_names": Gap("planned", "its adapter does not route the framework's own names for GPUs yet"),
         "trace_device_of": Gap(
             "upstream",
             "jax.jit traces a function once for all devices, so a traced value has no device (jax-ml/jax#26000); "
@@ -54,6 +53,10 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         "simulate_memory": (
             "a Ctrl-C inside _xla_gc_callback, which JAX runs during garbage collection, is printed and then lost "
             "(jax-ml/jax#18246); the count stays exact"
+        ),
+        "native_names": (
+            "XLA compiles for the CPU, so jax.lax.platform_dependent takes the branch for the CPU; Pallas kernels "
+            "without interpret=True, calls of functions exported for CUDA alone, and jax_cuda_visible_devices raise"
         ),
         "models": (
             "models of Keras 3 on its JAX backend, each on one device, and flax NNX modules; JAX itself has no models: "

@@ -155,7 +155,7 @@ def _callables(packages: tuple[str, ...]) -> dict[str, Any]:
                 kind = type(value)  # `isinstance` would ask `value.__class__`, and deprecated objects warn of that
                 if callable(value) or issubclass(kind, ModuleType):
                     found[f"{name}.{key}"] = value
-                if issubclass(kind, type) and str(value.__module__).split(".")[0] in packages:
+                if issubclass(kind, type) and str(getattr(value, "__module__", "")).split(".")[0] in packages:
                     found.update({f"{name}.{key}.{inner}": each for inner, each in _members(value)})
     return found
 

@@ -10,6 +10,7 @@ import numpy as np
 
 import devshim as ds
 from devshim.testing import Conformance
+from devshim.testing.behaviours.native_names import NativeGpus
 
 
 class TestJax(Conformance):
@@ -64,6 +65,24 @@ class TestJax(Conformance):
         import jax.numpy as jnp
 
         return jnp.zeros((2, 2))
+
+    def native_gpus(self) -> NativeGpus:
+        import jax
+        import jax.numpy as jnp
+
+        def count() -> int:
+            try:
+                return jax.device_count("gpu")
+            except RuntimeError:  # "no platforms that are instances of gpu are present"
+                return 0
+
+        def ones(index: int) -> Any:
+            return jax.device_put(jnp.ones((3, 4)), jax.devices("gpu")[index])
+
+        def moved(x: Any, index: int) -> Any:
+            return jax.device_put(x, jax.local_devices(backend="cuda")[index])
+
+        return NativeGpus(count, ones, moved, lambda x: str(*x.devices()), ("cuda:0", "cuda:1"), ("jax", "jaxlib"))
 
     def global_state(self) -> object:
         import jax

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
@@ -18,7 +19,7 @@ from jax._src import xla_bridge
 
 from devshim.contract.backend import Backend
 from devshim.errors import OutOfMemoryError, joined, messages
-from devshim_backends._jax import devices
+from devshim_backends._jax import clients, devices
 from devshim_backends._jax.dlpack import JaxDlpack
 from devshim_backends._jax.simulation import hooks
 from devshim_backends._jax.simulation import memory as memory_module
@@ -30,7 +31,7 @@ _GPUS_AT_ONCE = 8
 """The number of GPUs that devshim provides at once if JAX cannot change the number later."""
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from devshim.simulation.memory import Fault
 
@@ -57,13 +58,30 @@ class JaxSimulation(JaxDlpack, Backend):
         self.simulated = gpus
         devices.DEVICES.clear()  # a JAX device that was the host may be a simulated GPU now
         self._count(gpus, memory, faults)
+        if self.native_names:
+            self._names().refresh(self)
+
+    def set_native_names(self, named: bool) -> None:
+        if named:
+            self._names().install(self)
+        else:
+            self._names().uninstall()
+
+    def cpu_client(self) -> Any:
+        """Return the client of JAX's CPU. Starts JAX."""
+        return _client()
+
+    def _names(self) -> Any:
+        from devshim_backends._jax.simulation import native_names
+
+        return native_names
 
     def _count(self, gpus: int, memory: int | None, faults: Sequence[Fault]) -> None:
         """Make simulated GPUs count their arrays, and raise if these take more than ``memory`` bytes."""
         SIMULATED.begin(gpus, memory, faults)
         self.simulated_devices = SIMULATED
         labelled = self.simulated_or_removed  # arrays on devices that were taken away are still counted, and refused
-        natives = jax.local_devices(backend="cpu")[1 : labelled + 1] if labelled else ()
+        natives = clients.cpu_devices()[1 : labelled + 1] if labelled else ()
         by_native = {native: SIMULATED[i] for i, native in enumerate(natives)}
         if labelled:
             hooks.install(SIMULATED, by_native)
@@ -73,11 +91,12 @@ class JaxSimulation(JaxDlpack, Backend):
 
     def _ensure_cpu_devices(self, wanted: int) -> None:
         """Ensure that JAX has at least this many CPU devices, including the host."""
-        if not devices.started():
-            _start(wanted)
-        elif len(jax.local_devices(backend="cpu")) < wanted:
+        if not clients.started():
+            with _starting_the_cpu() if self.native_names_requested else nullcontext():
+                _start(wanted)
+        elif len(clients.cpu_devices()) < wanted:
             self._restart(wanted)
-        have = len(jax.local_devices(backend="cpu"))
+        have = len(clients.cpu_devices())
         if have < wanted:
             msg = f"it has started with {have} CPU device{'' if have == 1 else 's'}"
             raise self._too_late(msg)
@@ -88,14 +107,19 @@ class JaxSimulation(JaxDlpack, Backend):
             msg = "it has started its devices, and this version of JAX reads their number only once"
             raise self._too_late(msg)
         gc.collect()
-        held = sum(x.committed for x in _client().live_arrays())
+        held = sum(x.committed for x in clients.live_arrays(_client()))
         if held:
             msg = f"it has started its devices, and {held} array{' is' if held == 1 else 's are'} on them"
             raise self._too_late(msg)
         from jax.extend.backend import clear_backends
 
+        if self.native_names:
+            self._names().uninstall()
         clear_backends()
-        _start(wanted)
+        with _starting_the_cpu() if self.native_names_requested else nullcontext():
+            _start(wanted)
+        if self.native_names:
+            self._names().install(self)
 
     def _too_late(self, why: str) -> Exception:
         return messages.simulated_too_late(
@@ -108,7 +132,22 @@ def _is_count_adjustable() -> bool:
 
 
 def _client() -> Any:
-    return xla_bridge.get_backend("cpu")
+    kept = clients.kept_client()
+    return xla_bridge.get_backend("cpu") if kept is None else kept
+
+
+@contextmanager
+def _starting_the_cpu() -> Iterator[None]:
+    """Let JAX start its CPU although the program excludes it, as with ``JAX_PLATFORMS=cuda``."""
+    chosen = jax.config.jax_platforms
+    if not chosen or "cpu" in chosen.split(","):
+        yield
+        return
+    jax.config.update("jax_platforms", "cpu")
+    try:
+        yield
+    finally:
+        jax.config.update("jax_platforms", chosen)
 
 
 def _start(wanted: int) -> None:

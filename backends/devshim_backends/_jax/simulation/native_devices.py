@@ -1,0 +1,96 @@
+"""What JAX's devices say about themselves while a simulated GPU has the name of a real one: ``CudaDevice(id=1)``.
+
+The class of devices is JAX's compiled one, and the attributes of the class are replaced. Each one asks the original for
+every device that is not a simulated GPU. A simulated GPU keeps its name as long as an array is on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jax._src.lib import xla_client
+
+from devshim.devices import host
+from devshim.devices.device import Device
+from devshim_backends._jax.simulation import memory as memory_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from devshim.simulation.patching import Patches
+    from devshim_backends._jax.backend import JaxBackend
+
+_indices: dict[Any, int] = {}
+"""Maps a JAX device to the index of its simulated GPU, also of a removed one that arrays are still on."""
+_shown: list[Any] = []
+
+
+def show(natives: list[Any], count: int) -> None:
+    """Call these devices GPUs, and list the first ``count`` of them."""
+    global _indices, _shown
+    _indices, _shown = {native: index for index, native in enumerate(natives)}, natives[:count]
+
+
+def shown() -> list[Any]:
+    """Return JAX's devices for the simulated GPUs."""
+    return list(_shown)
+
+
+def is_gpu(native: Any) -> bool:
+    """Return True if a device has the name of a GPU."""
+    return native in _indices
+
+
+def arrays(xs: Iterable[Any], gpus: bool) -> list[Any]:
+    """Return the arrays that are on simulated GPUs, or those that are not."""
+    return [x for x in xs if any(native in _indices for native in x.sharding.device_set) is gpus]
+
+
+def install(patches: Patches, backend: JaxBackend) -> None:
+    """Replace the attributes of JAX's class of devices."""
+    kind = host.describe_simulated(backend.name, Device("gpu"), None).name
+    for name, value in {
+        "id": lambda index: index,
+        "local_hardware_id": lambda index: index,
+        "platform": lambda _: "gpu",
+        "device_kind": lambda _: kind,
+    }.items():
+        _replace_property(patches, name, value)
+    _replace_method(patches, "__str__", "cuda:{}".format)
+    _replace_method(patches, "__repr__", "CudaDevice(id={})".format)
+    _replace_method(patches, "memory_stats", lambda index: _memory_stats(backend, index))
+
+
+def gpu_index(x: Any) -> int | None:
+    """Return the index of the simulated GPU that has a whole array, or None."""
+    natives = x.sharding.device_set
+    return _indices.get(next(iter(natives))) if len(natives) == 1 else None
+
+
+def _replace_property(patches: Patches, name: str, value: Callable[[int], Any]) -> None:
+    original = vars(xla_client.Device)[name]
+
+    def get(native: Any) -> Any:
+        index = _indices.get(native)
+        return original.fget(native) if index is None else value(index)
+
+    patches.replace(xla_client.Device, name, property(get, doc=original.__doc__))
+
+
+def _replace_method(patches: Patches, name: str, value: Callable[[int], Any]) -> None:
+    original = vars(xla_client.Device)[name]
+
+    def method(native: Any) -> Any:
+        index = _indices.get(native)
+        return original(native) if index is None else value(index)
+
+    patches.replace(xla_client.Device, name, method)
+
+
+def _memory_stats(backend: JaxBackend, index: int) -> dict[str, int]:
+    """Return the statistics under the names that XLA's allocator for CUDA uses."""
+    memory_module.update_counts()
+    assert backend.simulated_devices is not None
+    info = backend.simulated_devices[index].info()
+    limit = host.memory().total if info.total is None else info.total
+    return {"bytes_in_use": info.used or 0, "peak_bytes_in_use": info.peak or 0, "bytes_limit": limit or 0}
