@@ -49,6 +49,12 @@ class Answer:
         """The number of GPUs and other accelerators that it reports."""
         return sum(each["device"] != "cpu" for each in self.devices)
 
+    @property
+    def platforms(self) -> list[str]:
+        """The platforms of those, such as ``cuda`` or ``mps``, each once."""
+        found = [each.get("platform", "") for each in self.devices if each["device"] != "cpu"]
+        return [name for name in dict.fromkeys(found) if name]
+
 
 def installed(backend: str | None = None) -> list[ds.BackendInfo]:
     """Return the installed frameworks, or the one named; raise `BackendNotFoundError` if it is missing."""

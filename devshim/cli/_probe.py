@@ -38,6 +38,7 @@ def _listed(device: ds.Device) -> dict[str, Any]:
         "device": str(device),
         "native": str(device.native()),
         "name": info.name,
+        "platform": info.platform,
         "memory": info.total_memory,
         "used": used(device),
         "capability": info.compute_capability,

@@ -48,11 +48,13 @@ def _listed(answer: Answer) -> dict[str, Any]:
 
 
 def _grid(answers: Sequence[Answer], everything: bool) -> Grid:
+    platforms = any(answer.platforms for answer in answers)  # of GPUs; that of the host is always the CPU
     columns = [
         Column("Framework", "bold"),
         Column("Device", no_wrap=True),
         Column("Native name", "cyan"),
         Column("Model"),
+        *([Column("Platform", no_wrap=True)] if platforms else []),
         Column("Memory", no_wrap=True),
         Column("Used", no_wrap=True),
         Column("Compute", no_wrap=True),
@@ -67,9 +69,14 @@ def _grid(answers: Sequence[Answer], everything: bool) -> Grid:
             continue
         for i, each in enumerate(answer.devices):
             cells = _cells(each)
-            grid.rows.append((label if i == 0 or not is_terminal() else "", *cells[: 6 + everything], cells[-1]))
+            shown = [*cells[:3], *([_platform(each)] if platforms else []), *cells[3 : 6 + everything], cells[-1]]
+            grid.rows.append((label if i == 0 or not is_terminal() else "", *shown))
         grid.rows.append(None)
     return grid
+
+
+def _platform(each: dict[str, Any]) -> str:
+    return "" if each["device"] == "cpu" else each.get("platform", "")
 
 
 def _cells(each: dict[str, Any]) -> list[str]:

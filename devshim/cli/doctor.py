@@ -87,9 +87,14 @@ def _about_frameworks(answers: Sequence[Answer]) -> Grid:
     ]
     grid = Grid("The frameworks", columns, styles={"broken": "bold red"})
     for answer in answers:
-        cells = ("broken", answer.broken) if answer.broken is not None else (str(answer.gpus), answer.why)
+        cells = ("broken", answer.broken) if answer.broken is not None else (_count(answer), answer.why)
         grid.rows.append((answer.info.title, answer.info.version or "unknown", *cells))
     return grid
+
+
+def _count(answer: Answer) -> str:
+    """Return the number of a framework's GPUs, with their platforms."""
+    return f"{answer.gpus} ({', '.join(answer.platforms)})" if answer.platforms else str(answer.gpus)
 
 
 def _notes(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:

@@ -27,6 +27,7 @@ def test_the_host_is_listed(run: Run) -> None:
     assert numpy.startswith(f"NumPy {ds.backends()['numpy'].version}  cpu")
     assert "GiB" in numpy
     assert "No GPU was found" in done.stdout
+    assert "Platform" not in head
 
 
 def test_simulated_cards_are_listed_and_marked(run: Run) -> None:
@@ -44,6 +45,15 @@ def test_memory_in_use_is_shown(run: Run) -> None:
     assert head.index("Memory") < head.index("Used") < head.index("Compute")
     assert card[head.index("Used") :].startswith("0 B")
     assert host[head.index("Used")].isdigit()
+
+
+def test_the_platform_of_gpus_is_shown(run: Run) -> None:
+    settings = {"DEVSHIM_SIMULATE_GPUS": "1", "DEVSHIM_SIMULATE_LIKE": "mps"}
+    head, host, card = run("devices", "--backend", "numpy", **settings).stdout.splitlines()[:3]
+    assert card[head.index("Platform") :].startswith("mps ")
+    assert host[head.index("Platform")] == " "
+    (numpy,) = json.loads(run("devices", "--json", "--backend", "numpy", **settings).stdout)
+    assert [each["platform"] for each in numpy["devices"]] == ["cpu", "mps"]
 
 
 def test_devices_as_json(run: Run) -> None:

@@ -189,3 +189,11 @@ def test_frameworks_that_take_whole_cards_are_named_where_others_see_the_cards()
     assert 'ds.memory_policy("grow") before the first tensor' in note
     for alone in ([SEEING], [SEEING, TORCH], [torch]):
         assert not [note for note in doctor._notes(MACHINE, alone) if "memory_policy" in note]
+
+
+def test_the_platform_of_gpus_is_shown() -> None:
+    info = ds.backends()["numpy"]
+    cards = [{"device": f"gpu:{i}", "platform": "rocm"} for i in range(2)]
+    grid = doctor._about_frameworks([Answer(info, devices=[{"device": "cpu", "platform": "cpu"}, *cards])])
+    assert grid.rows[0][2] == "2 (rocm)"
+    assert doctor._about_frameworks([Answer(info)]).rows[0][2] == "0"
