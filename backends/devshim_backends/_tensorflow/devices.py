@@ -15,6 +15,7 @@ Requirements this module answers:
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -57,6 +58,8 @@ class TensorflowDevices(Backend):
             return 1
         if self.simulated:
             return self.simulated if kind == "gpu" else 0
+        if self.platform(kind) == "metal" and self.started():  # before, the query would start TensorFlow
+            metal_works()
         return 0 if startup.reason(self.name, kind) else len(logical_gpus(kind))
 
     def why_unavailable(self, kind: str) -> str:
@@ -154,6 +157,28 @@ def logical_gpus(kind: str) -> list[Any]:
         for card in tf.config.get_visible_devices(_type_of(kind))
         for _ in tf.config.get_logical_device_configuration(card) or (None,)
     ]
+
+
+@cache
+def metal_works() -> bool:
+    """Use Apple's GPU once: hosted Macs list one that cannot allocate memory. Store the reason if it fails."""
+    try:
+        use_gpu()
+    except Exception as error:
+        reason = str(error).split("\n")[0].rstrip(" .")
+        startup.note("tensorflow", "gpu", f"the Metal device is listed, and using it fails ({reason})")
+        return False
+    return True
+
+
+def use_gpu() -> None:
+    """Compute one number on TensorFlow's first GPU; raise an error if TensorFlow cannot, or computes elsewhere."""
+    with tf.device("/GPU:0"):
+        found = tf.ones(1) + 1
+    if "GPU" not in found.backing_device:
+        msg = f"TensorFlow computes on {found.backing_device} instead"
+        raise RuntimeError(msg)
+    found.numpy()
 
 
 def _type_of(kind: str) -> str:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from devshim.devices import host
+from devshim.devices import host, startup
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim.errors.out_of_memory import reports_full_device
-from devshim_backends._tensorflow.devices import TensorflowDevices, gpu_type
+from devshim_backends._tensorflow.devices import TensorflowDevices, gpu_type, metal_works
 from devshim_backends._tensorflow.simulation.devices import SIMULATED
 from devshim_backends._tensorflow.simulation.memory import update_variables
 
@@ -93,4 +93,6 @@ class TensorflowRuntime(TensorflowDevices):
         unable = isinstance(error, (tf.errors.OpError, RuntimeError)) and any(
             text in message for text in _NO_START_TEXTS
         )
+        if not unable and self.platform("gpu") == "metal" and isinstance(error, (tf.errors.OpError, RuntimeError)):
+            return None if metal_works() else startup.reason(self.name, "gpu")
         return f"TensorFlow cannot start the GPUs ({message})" if unable else None

@@ -10,10 +10,11 @@ import sys
 import pytest
 
 import devshim as ds
-from devshim.devices import parsing
+from devshim.devices import parsing, startup
 from devshim.registry.registry import load
 
 tf = pytest.importorskip("tensorflow")
+devices = pytest.importorskip("devshim_backends._tensorflow.devices")
 
 
 @pytest.fixture
@@ -43,8 +44,17 @@ def machine(monkeypatch, device_type, count):
 @pytest.fixture
 def mac(backend, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(devices, "use_gpu", lambda: None)
+    monkeypatch.setattr(startup, "_REASONS", {})
+    devices.metal_works.cache_clear()
     yield machine(monkeypatch, "GPU", 1)
+    devices.metal_works.cache_clear()
     parsing.forget_platforms()
+
+
+def fail():
+    message = "the device is lost.\nmore"
+    raise tf.errors.InternalError(None, None, message)
 
 
 @pytest.fixture
@@ -67,6 +77,40 @@ def test_the_gpu_of_a_mac_is_gpu(backend, mac):
             call()
     with pytest.raises(ds.DeviceNotFoundError, match="1 gpu device: TensorFlow's plug-in lists 1"):
         ds.require("gpu:1")
+
+
+@pytest.mark.skipif(tf.test.is_built_with_gpu_support(), reason="for builds without CUDA")
+def test_a_gpu_of_a_mac_that_is_listed_and_fails_is_none(backend, mac, monkeypatch):
+    tf.zeros(1)  # starts TensorFlow
+    monkeypatch.setattr(devices, "use_gpu", fail)
+    assert ds.device_count() == ds.device_count("metal") == 0
+    assert ds.try_gpu() is ds.cpu()
+    assert ds.devices() == [ds.cpu()]
+    for call in (lambda: ds.require("gpu"), lambda: ds.zeros(2, device="gpu"), lambda: ds.place(tf.ones(2), "gpu")):
+        with pytest.raises(ds.DeviceNotFoundError, match=r"is listed, and using it fails \(the device is lost\)"):
+            call()
+
+
+@pytest.mark.skipif(tf.test.is_built_with_gpu_support(), reason="for builds without CUDA")
+def test_the_first_use_of_a_failing_gpu_of_a_mac_says_so(backend, mac, monkeypatch):
+    monkeypatch.setattr(type(backend), "started", lambda self: False)
+    monkeypatch.setattr(devices, "use_gpu", fail)
+    assert ds.device_count() == 1  # counting starts nothing
+    zeros = type(backend).zeros
+
+    def on_the_gpu(self, shape, dtype, device):
+        return zeros(self, shape, dtype, device) if device is ds.cpu() else fail()
+
+    monkeypatch.setattr(type(backend), "zeros", on_the_gpu)
+    with pytest.raises(ds.DeviceNotFoundError, match="the Metal device is listed, and using it fails"):
+        ds.zeros(2, device="gpu")
+    assert ds.device_count() == 0
+
+
+@pytest.mark.skipif(tf.test.is_built_with_gpu_support(), reason="for builds without CUDA")
+def test_a_result_on_the_host_is_a_failure(backend):
+    with pytest.raises(RuntimeError, match="CPU:0 instead"):
+        devices.use_gpu()
 
 
 def test_intel_gpus_are_gpus(backend, intel):
