@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import ot.backend
 
 import devshim as ds
@@ -33,13 +34,14 @@ class DeviceMixin:
     """The device code of every backend of POT."""
 
     __name__: str
+    __type__: type
 
     def _make(self, create: Any, *args: Any, type_as: Any, **kwargs: Any) -> Any:
         with ds.using(FRAMEWORKS[self.__name__]):  # for arrays like none
             return create(*args, like=type_as, **kwargs)
 
     def _to_numpy(self, a: Any) -> Any:
-        return ds.to_numpy(a)
+        return ds.to_numpy(a) if isinstance(a, self.__type__) else np.asarray(a)  # or a number
 
     def _from_numpy(self, a: Any, type_as: Any = None) -> Any:
         return self._make(ds.asarray, a, type_as=type_as)
