@@ -50,7 +50,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     Args:
         obj: Tensors of any framework on any device; models (parameters and buffers) and optimizers (state); dicts,
             lists, tuples, named tuples, dataclasses and registered pytrees of them. Numbers, text, bytes, None and
-            devices among them are saved, too. Gradients are not.
+            devices among them are saved, too. Gradients are not, and neither are functions in the fields of classes.
         path: The file to write. An existing file is replaced when the new one is complete and on the disk, and keeps
             its permissions; a link stays a link, and its target is replaced.
 
@@ -100,7 +100,8 @@ def load(
             of the tensors and models of ``into``, or the device of the innermost `on`, or the CPU.
         into: The saved object, or one with the same structure, such as a model, or ``[model, optimizer]``. Models and
             optimizers are filled in place: they and their parameters stay the same objects. If another framework stores
-            a layer's weight in another layout, it is transposed. A None skips what the file has at that position.
+            a layer's weight in another layout, it is transposed. A None skips what the file has at that position. A
+            tree of another structure is filled if it has the same key paths (as in `leaves`).
 
     Returns:
         Without ``into``: a tree in the structure that was saved, of tensors of the current framework, without
@@ -148,14 +149,15 @@ def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None
         for thing, cell in contents.found:
             prefix = key_paths.path_text(cell)
             if isinstance(thing, StoredTensor):
-                there = where(prefix, "", not thing.shape)
-                made[id(thing)] = arriving.read(backend, Source(thing), there, brackets(cell))
+                there = where(prefix, "", thing.is_scalar)
+                made[id(thing)] = arriving.read(backend, Source(thing, key=thing.key), there, brackets(cell))
                 continue
             found: dict[StoredTensor, Later] = {}  # by tensor: tied parameters share one
             for path, (_, tensor) in thing.leaves.items():
                 if tensor not in found:
                     there = where(prefix, path)
-                    found[tensor] = arriving.read(backend, Source(tensor), there, moving.joined(prefix, path))
+                    source = Source(tensor, key=tensor.key)
+                    found[tensor] = arriving.read(backend, source, there, moving.joined(prefix, path))
             made[id(thing)] = {path: found[tensor] for path, (_, tensor) in thing.leaves.items()}
         made = arriving.arrived(made)
         return contents.built(

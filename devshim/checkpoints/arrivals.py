@@ -72,9 +72,11 @@ class Arriving:
             backend.dtype(source.dtype or tensor.dtype)  # refuses a dtype that the framework lacks
             array = source.values(lambda each: self._file.read(each.name, each.dtype, each.shape, each.crc32))
             if target is CPU or array.nbytes > SMALL:
-                later.tensor = engine.make(*engine.from_host(backend, array, target, copy=True))
+                later.tensor = _keyed(
+                    backend, engine.make(*engine.from_host(backend, array, target, copy=True)), source
+                )
                 return later
-            later.tensor = _on_host(backend, array)
+            later.tensor = _keyed(backend, _on_host(backend, array), source)
         except DevshimError as error:
             if not isinstance(error, CheckpointError):
                 error.add_leaf(place)
@@ -110,6 +112,11 @@ class Arriving:
         """Release all tensors: a traceback would keep them, and their memory."""
         for later in self._all:
             later.tensor = None
+
+
+def _keyed(backend: Backend, x: Tensor, source: Source) -> Tensor:
+    """Return a tensor, or the random key of which it is the data."""
+    return backend.from_random_key(x, source.key) if source.key else x
 
 
 def _on_host(backend: Backend, array: np.ndarray) -> Tensor:

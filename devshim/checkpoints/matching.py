@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KEPT", "match_leaves"]
 
-KEPT = ("parameter", "buffer", "state")
+KEPT = ("parameter", "buffer", "state", "stream")
 """The kinds of leaves that are saved."""
 
 
@@ -52,7 +52,10 @@ def match_leaves(backend: Backend, obj: Any, stored: StoredObject, place: str) -
             "load the model alone: pass None instead of the optimizer, such as into=[model, None]",
         )
     kinds = {path: leaf.kind for path, leaf in leaves.items()}
-    alike = _weights(kinds) == _weights({path: kind for path, (kind, _) in stored.leaves.items()})
+    # The files of other programs have no kinds.
+    alike = _weights(kinds) == _weights(
+        {path: kind or kinds.get(path, "") for path, (kind, _) in stored.leaves.items()}
+    )
     if alike and (same or not stored.layers):
         found = {path: Source(tensor) for path, (_, tensor) in stored.leaves.items() if path in leaves}
         if stored.framework and stored.framework != backend.name:
@@ -66,8 +69,7 @@ def match_leaves(backend: Backend, obj: Any, stored: StoredObject, place: str) -
             raise
     else:
         raise _names_mismatch(leaves, stored, what)
-    for path, source in found.items():
-        _check(backend, leaves[path], source, what)
+    found = {path: _checked(backend, leaves[path], source, what) for path, source in found.items()}
     _check_ties(leaves, found, what)
     return found
 
@@ -85,9 +87,10 @@ def _is_integer(dtype: str) -> bool:
 def _weights(kinds: Mapping[str, str]) -> set[str]:
     """Return the leaves that must agree: a model's weights, or an optimizer's state.
 
-    A compiled Keras model has state besides its weights, which is restored if both sides have it.
+    A compiled Keras model has state besides its weights, and an NNX module streams of random numbers. These are
+    restored if both sides have them.
     """
-    weights = {path for path, kind in kinds.items() if kind != "state"}
+    weights = {path for path, kind in kinds.items() if kind not in ("state", "stream")}
     return weights or set(kinds)
 
 
@@ -105,16 +108,21 @@ def _names_mismatch(leaves: Mapping[str, Any], stored: StoredObject, what: str) 
     )
 
 
-def _check(backend: Backend, leaf: Leaf, source: Source, what: str) -> None:
+def _checked(backend: Backend, leaf: Leaf, source: Source, what: str) -> Source:
+    """Return a source, after checking that its form is the leaf's."""
     x = leaf.read()
     have = (backend.dtype_name(x), backend.shape(x))
     dtypes = {tensor.dtype for tensor, _ in source.terms} or {source.dtype or source.tensor.dtype}
-    if ({have[0]}, have[1]) != (dtypes, source.shape if source.terms else source.tensor.shape):
+    if ({have[0]}, have[1]) == (dtypes, source.shape if source.terms else source.tensor.shape):
+        return source
+    found = source.tensor.source_for(backend, x)
+    if found is None:
         msg = (
             f"the file does not fit {what}: its {show(leaf.path)} is {have[0]} of shape {have[1]}, and in the file "
-            f"{show(source.tensor.name)} is {source.tensor.dtype} of shape {source.tensor.shape}"
+            f"{show(source.tensor.name)} is {source.tensor.form()}"
         )
         raise CheckpointError(msg, "load it into an equal model, and convert the dtype of that model afterwards")
+    return found
 
 
 def _check_ties(leaves: Mapping[str, Leaf], found: Mapping[str, Source], what: str) -> None:

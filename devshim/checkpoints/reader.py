@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.checkpoints.file import CODES, damaged, is_known
 from devshim.checkpoints.layouts import require_sound
-from devshim.checkpoints.stored import StoredObject, StoredTensor
+from devshim.checkpoints.stored import CODE, StoredObject, StoredTensor
 from devshim.checkpoints.structure import decoded
 from devshim.checkpoints.writer import VERSION
 from devshim.contract.models import Weight
@@ -45,7 +45,8 @@ class Contents:
         try:
             self._tensors = _tensors(file)
             self._objects: dict[int, StoredObject] = {}
-            self.tree, self.found = decoded(file.metadata.get("nodes"), self._refer)
+            self.tree, found = decoded(file.metadata.get("nodes"), self._refer)
+            self.found = [(thing, cell) for thing, cell in found if thing is not CODE]
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             if isinstance(error, CheckpointError):
                 raise
@@ -53,6 +54,8 @@ class Contents:
 
     def _refer(self, node: list[Any]) -> Any:
         kind, what = node
+        if kind == "code":
+            return CODE
         if kind == "tensor":
             return _one(self._tensors, what)
         if kind != "whole":
@@ -62,9 +65,10 @@ class Contents:
         return self._objects[id(node)]
 
     def built(self, made: Mapping[int, Any]) -> Any:
-        """Return the tree with each stored object replaced by the object that has its id in ``made``."""
+        """Return the tree with each stored object replaced by the object of its id in ``made``, and code by None."""
         if self._metadata is None:
             return {name: made[id(tensor)] for name, tensor in self.tree.items()}
+        made = {**made, id(CODE): None}
         return decoded(self._metadata["nodes"], lambda node: made[id(self._refer(node))])[0]
 
 
@@ -96,7 +100,11 @@ def _tensors(file: Opened) -> list[StoredTensor]:
         if not is_known(dtype) or not all(type(size) is int and size >= 0 for size in shape):
             msg = "a tensor has an invalid dtype or shape"
             raise ValueError(msg)
-        found.append(StoredTensor(name, dtype, tuple(shape), crc32))
+        key = entry.get("key", "")
+        if not isinstance(key, str) or (key and not shape):
+            msg = "a random key has an invalid form"
+            raise ValueError(msg)
+        found.append(StoredTensor(name, dtype, tuple(shape), crc32, key))
     if sorted(tensor.name for tensor in found) != sorted(file.forms):
         msg = "its tensors are not those that it describes"
         raise ValueError(msg)

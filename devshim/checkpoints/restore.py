@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from devshim.checkpoints import by_path
 from devshim.checkpoints.arrivals import Arriving
 from devshim.checkpoints.matching import match_leaves
 from devshim.checkpoints.reader import extra_state_of
-from devshim.checkpoints.stored import Source, StoredObject, StoredTensor
+from devshim.checkpoints.stored import CODE, Source, StoredCode, StoredObject, StoredTensor
 from devshim.devices.device import CPU, Device
 from devshim.errors import CheckpointError
 from devshim.errors.formatting import article, show, type_name
@@ -19,6 +20,7 @@ from devshim.trees import key_paths, multi_map
 from devshim.trees.containers import children
 from devshim.trees.flatten import model_backend
 from devshim.trees.key_paths import brackets
+from devshim.trees.not_moved import is_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from devshim.trees.key_paths import Cell
 
 __all__ = ["Restore"]
+
+_STORED = (StoredTensor, StoredObject)
 
 
 class Restore:
@@ -58,6 +62,7 @@ class Restore:
         """
         new: list[Later] = []
         try:
+            stored = by_path.rearranged(into, stored)
             _refuse_model(into, stored)
             multi_map.mapped([into, stored], self._check_leaf, _structure_mismatch)
             for obj in self._matched:
@@ -96,22 +101,24 @@ class Restore:
         owner = model_backend(mine)
         if owner is not None:
             self._match_object(cell, mine, theirs, owner)
-        elif isinstance(theirs, (StoredTensor, StoredObject)) or not _is_plain(theirs):
+        elif (
+            (theirs is CODE) != is_code(mine)
+            or isinstance(theirs, (StoredTensor, StoredObject))
+            or not _is_plain(theirs)
+        ):
             raise _mismatch(cell, f"{show(mine)} would be replaced by {_described(theirs)}")
-        elif not multi_map.same_value(mine, theirs):
+        elif theirs is not CODE and not multi_map.same_value(mine, theirs):
             self._changed = True
         return mine
 
     def _check_tensor(self, cell: Cell, mine: Tensor, theirs: Any, backend: Backend) -> None:
         if not isinstance(theirs, StoredTensor):
             raise _mismatch(cell, f"a tensor would be replaced by {_described(theirs)}")
-        have = (backend.dtype_name(mine), backend.shape(mine))
-        if have != (theirs.dtype, theirs.shape):
-            raise _mismatch(
-                cell,
-                f"a tensor is {have[0]} of shape {have[1]}, and in the file {theirs.dtype} of shape {theirs.shape}",
-            )
-        self._tensors.append((cell, mine, backend, Source(theirs)))
+        source = theirs.source_for(backend, mine)
+        if source is None:
+            have = f"{backend.dtype_name(mine)} of shape {backend.shape(mine)}"
+            raise _mismatch(cell, f"a tensor is {have}, and in the file {theirs.form()}")
+        self._tensors.append((cell, mine, backend, source))
         self._changed = True
 
     def _match_object(self, cell: Cell, mine: Any, theirs: Any, backend: Backend) -> None:
@@ -171,7 +178,9 @@ class Restore:
         mine, theirs = nodes
         if mine is None or model_backend(mine) is not None:
             return mine
-        return theirs if registry.backend_for(mine) is None else next(arrived)
+        if registry.backend_for(mine) is not None:
+            return next(arrived)
+        return mine if theirs is CODE else theirs
 
 
 def _refuse_model(into: Any, stored: Any) -> None:
@@ -186,15 +195,10 @@ def _as_object(stored: Any) -> StoredObject | None:
     """Return a description that can fill a model: a stored model, or named tensors from any program."""
     if isinstance(stored, StoredObject):
         return stored
-    if (
-        not isinstance(stored, dict)
-        or not stored
-        or not all(isinstance(each, StoredTensor) for each in stored.values())
-    ):
+    named = None if isinstance(stored, StoredTensor) else by_path.named_tensors(stored)
+    if named is None:
         return None
-    return StoredObject(
-        "", "another program", "dict", {str(name): ("", each) for name, each in stored.items()}, [], None
-    )
+    return StoredObject("", "another program", "dict", {name: ("", each) for name, each in named.items()}, [], None)
 
 
 def _is_plain(node: Any) -> bool:
@@ -202,7 +206,11 @@ def _is_plain(node: Any) -> bool:
 
 
 def _described(stored: Any) -> str:
-    return stored.in_words() if isinstance(stored, (StoredTensor, StoredObject)) else article(type_name(stored))
+    return (
+        stored.in_words()
+        if isinstance(stored, (StoredCode, StoredObject, StoredTensor))
+        else article(type_name(stored))
+    )
 
 
 _EQUAL = "pass an object with the structure of the saved one; None skips the part of the file at that position"

@@ -16,24 +16,55 @@ if TYPE_CHECKING:
     import numpy as np
 
     from devshim.checkpoints.layouts import Term
+    from devshim.contract.backend import Backend, Tensor
 
-__all__ = ["Source", "StoredObject", "StoredTensor"]
+__all__ = ["CODE", "Source", "StoredCode", "StoredObject", "StoredTensor"]
 
 
 class StoredTensor:
     """A tensor of a file. It is not a dataclass, because it is a leaf in trees."""
 
-    __slots__ = ("crc32", "dtype", "name", "shape")
+    __slots__ = ("crc32", "dtype", "key", "name", "shape")
 
-    def __init__(self, name: str, dtype: str, shape: tuple[int, ...], crc32: int | None) -> None:
+    def __init__(self, name: str, dtype: str, shape: tuple[int, ...], crc32: int | None, key: str = "") -> None:
         self.name: str = name
         self.dtype: str = dtype
         self.shape: tuple[int, ...] = shape
         self.crc32: int | None = crc32
+        self.key: str = key  # the generator of a random key, whose data this is; empty for other tensors
+
+    @property
+    def is_scalar(self) -> bool:
+        """True if it has no axes; the data of a random key has one more than the key."""
+        return len(self.shape) == bool(self.key)
 
     def in_words(self) -> str:
         """Return its name for a message."""
         return f"the tensor {show(self.name)}"
+
+    def form(self) -> str:
+        """Return its dtype and shape for a message."""
+        return f"{self.dtype} of shape {self.shape}{f' (the data of a key of {self.key})' if self.key else ''}"
+
+    def source_for(self, backend: Backend, x: Tensor) -> Source | None:
+        """Return the source of new values for a tensor; None if the dtype, the shape or the generator differs."""
+        key = backend.random_key(x)
+        generator, data = ("", x) if key is None else key
+        if (backend.dtype_name(data), backend.shape(data)) != (self.dtype, self.shape):
+            return None
+        return None if generator and self.key not in ("", generator) else Source(self, key=generator)
+
+
+class StoredCode:
+    """A function, class or marker in a saved object. The file has only its place: a file contains no code."""
+
+    def in_words(self) -> str:
+        """Return its name for a message."""
+        return "a function or class, which is not in the file"
+
+
+CODE = StoredCode()
+"""The only instance."""
 
 
 class StoredObject:
@@ -78,12 +109,14 @@ class Source:
         terms: The contributions of several tensors, or of one in another layout.
         shape: The leaf's shape, if there are terms.
         dtype: The integer dtype to convert to, if the file has another: Keras counts in a different one per framework.
+        key: The generator of the random key to make of the data; empty for any other tensor.
     """
 
     tensor: StoredTensor
     terms: tuple[tuple[StoredTensor, Term], ...] = ()
     shape: tuple[int, ...] = ()
     dtype: str | None = None
+    key: str = ""
 
     def values(self, read: Callable[[StoredTensor], np.ndarray]) -> np.ndarray:
         """Return the values in the leaf's layout."""

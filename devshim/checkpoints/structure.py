@@ -25,6 +25,7 @@ from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import ArgumentError, DevshimError
 from devshim.errors.formatting import type_name
 from devshim.trees.key_paths import brackets
+from devshim.trees.not_moved import is_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,13 +63,25 @@ def encoded(tree: Any, done: list[tuple[Any, Any]], cells: dict[int, Cell], refe
             known[id(value)] = add(node)
         return known[id(value)]
 
+    def child_of_class(value: Any, container: Any, key: Any) -> int:
+        if id(value) not in known and is_code(value):
+            return add(["code", type_name(value)])
+        return child(value, container, key)
+
     def add_key(key: Any, cell: Cell | None) -> int:
         if type(key) is tuple:
             return add(["tuple", [add_key(each, cell) for each in key]])
         return add(_key(key, cell))
 
+    programs = _of_classes(done)
     for node, (keys, children, _) in done:
-        refs = [child(value, node, key) for key, value in zip(keys, children, strict=True)]
+        own = id(node) in programs
+        refs = [
+            add(["code", type_name(value)])
+            if own and id(value) not in known and is_code(value)
+            else child(value, node, key)
+            for key, value in zip(keys, children, strict=True)
+        ]
         kind, more = _kind(node, keys)
         if kind in ("dict", "ordered", "registered"):
             more = [*more, [add_key(key, cells.get(id(node))) for key in keys]]
@@ -76,6 +89,16 @@ def encoded(tree: Any, done: list[tuple[Any, Any]], cells: dict[int, Cell], refe
     if not done or done[-1][0] is not tree:
         child(tree, None, None)
     return table
+
+
+def _of_classes(done: list[tuple[Any, Any]]) -> set[int]:
+    """Return the ids of the containers that are instances of classes, or in one: code in these is not data."""
+    found: set[int] = set()
+    for node, (keys, children, _) in reversed(done):  # containers come after their children
+        if id(node) in found or _kind(node, keys)[0] in ("data", "registered"):
+            found.add(id(node))
+            found.update(map(id, children))
+    return found
 
 
 def _kind(node: Any, keys: list[Any]) -> tuple[str, list[Any]]:

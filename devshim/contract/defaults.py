@@ -75,6 +75,23 @@ class Defaults(
         """
         return None
 
+    def random_key(self, x: Tensor) -> tuple[str, Tensor] | None:
+        """Return the generator and the data of a random key, which no dtype of NumPy stores; None for other tensors.
+
+        Default: the framework has no random keys.
+        """
+        return None
+
+    def from_random_key(self, data: Tensor, generator: str) -> Tensor:
+        """Return the random key with this data, on the data's device.
+
+        Default: the data, because the framework has no random keys.
+
+        Raises:
+            ConversionError: The framework does not know the generator, or its keys have another form.
+        """
+        return data
+
     def is_writable(self, x: Tensor) -> bool:
         """Return True if the tensor's values may be changed in place.
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Block", "Layer", "Leaf", "ModelBackend", "Weight"]
 
-Kind = Literal["parameter", "buffer", "gradient", "state", "random"]
+Kind = Literal["parameter", "buffer", "gradient", "state", "random", "stream"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Leaf:
     Attributes:
         path: Its name as the framework spells it, parts joined by dots: ``"0.weight"``, ``"state.0.exp_avg"``.
         kind: Its role. ``"gradient"`` follows its parameter, ``"state"`` belongs to an optimizer, ``"random"`` to a
-            generator.
+            generator, ``"stream"`` to one whose next numbers a checkpoint restores.
         read: Returns the current tensor, free of any graph.
         write: Replaces the data: the parameter or variable object stays the same, every reference to it sees the new
             data, and nothing else changes. Allocates nothing on a device, and does not fail.

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     Arrived = Callable[[dict[Key, Any]], dict[Key, Any]]
 
 
+_COUNTS = ("state", "random", "stream")
+"""Kinds of leaves that a `Placement` without their paths keeps together: step counts and generators."""
+
+
 def joined(prefix: str, path: str) -> str:
     """Return the full path of a leaf: the key path of its model or optimizer, then the leaf's own path."""
     return f"{prefix}.{path}" if prefix and path else prefix or path
@@ -79,7 +83,7 @@ class ModelMove:
         targets: dict[int, Device] = {}  # of each parameter, by its owner: for the leaves that follow it
         for _, prefix, leaf in found:
             if leaf.follows is None:
-                targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path, leaf.kind in ("state", "random")))
+                targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path, leaf.kind in _COUNTS))
         going = batch.TransferBatch(str, blames=True)
         arrived: dict[Key, Any] = {}
         try:

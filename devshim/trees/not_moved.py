@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from devshim.errors import NotATensorError
 from devshim.errors.formatting import show, type_name
 from devshim.registry import registry as registry_module
-from devshim.trees import key_paths
+from devshim.trees import key_paths, multi_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from devshim.trees.flatten import Flattened
     from devshim.trees.key_paths import Cell
 
-__all__ = ["NotMovedWarning", "check", "refuse", "warn"]
+__all__ = ["NotMovedWarning", "check", "is_code", "refuse", "warn"]
 
 _CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 """Objects that are not inspected: their contents are not data of the tree."""
@@ -140,6 +140,15 @@ def _tensors_in(x: Any) -> list[str]:
         found = next((each for i, each in enumerate(x) if i < _MOST and _moves(each)), None)
         return [] if found is None else [" of the set"]
     return [f".{name}" for name, value in _attributes(x) if _moves(value) or any(map(_moves, _members(value)))]
+
+
+def is_code(value: Any) -> bool:
+    """Return True if a leaf is a function, a class, or an object without attributes that marks a place."""
+    cls = type(value)
+    if multi_map.is_leaf(value) and not isinstance(value, type):
+        return False
+    is_marker = cls is object or (cls.__mro__ == (cls, object) and getattr(value, "__dict__", None) == {})
+    return (callable(value) or is_marker) and not _tensors_in(value)
 
 
 def _members(value: Any) -> list[Any]:

@@ -9,6 +9,7 @@ from devshim_backends._jax import visible_gpus
 from devshim_backends._jax.collectives import JaxCollectives
 from devshim_backends._jax.containers import JaxContainers
 from devshim_backends._jax.gradients import JaxGradients
+from devshim_backends._jax.keys import JaxKeys
 from devshim_backends._jax.models.models import JaxModels
 from devshim_backends._jax.namespace import JaxNamespace
 from devshim_backends._jax.simulation.simulate import JaxSimulation
@@ -19,7 +20,16 @@ __all__ = ["JaxBackend"]
 
 
 @final
-class JaxBackend(JaxGradients, JaxTransferHooks, JaxModels, JaxSimulation, JaxCollectives, JaxContainers, JaxNamespace):
+class JaxBackend(
+    JaxGradients,
+    JaxTransferHooks,
+    JaxModels,
+    JaxSimulation,
+    JaxCollectives,
+    JaxContainers,
+    JaxKeys,
+    JaxNamespace,
+):
     """The adapter for JAX 0.4.30 and newer."""
 
     name = "jax"

@@ -165,7 +165,7 @@ def reduce_over_gpus(natives: Sequence[Any], groups: Sequence[Sequence[Tensor]],
 
 
 def _width(dtype: Any) -> int:
-    return int(dtype.itemsize) // (2 if dtype.kind == "c" else 1)
+    return int(dtype.itemsize) // (2 if getattr(dtype, "kind", "V") == "c" else 1)
 
 
 @lru_cache(maxsize=16)

@@ -84,8 +84,8 @@ def is_compiling() -> bool:
 
 def wide(dtype: Any) -> AbstractContextManager[object]:
     """Return a context in which values of a dtype keep their width, in this thread only."""
-    width = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-    return enable_x64(True) if width == 8 and dtype.kind in "iufc" else nullcontext()
+    kind = getattr(dtype, "kind", "V")  # the dtypes of random keys have none
+    return enable_x64(True) if kind in "iufc" and dtype.itemsize == (16 if kind == "c" else 8) else nullcontext()
 
 
 def _wide_for_all(xs: Iterable[Tensor]) -> AbstractContextManager[object]:

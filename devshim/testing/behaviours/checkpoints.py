@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,14 @@ from devshim.testing.values import DTYPES, bits, feature, hook, numbers, sample
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
+
+
+@dataclasses.dataclass
+class Layer:
+    """A weight, and functions that are not data."""
+
+    weight: Any
+    functions: list[Any]
 
 
 class CheckpointTests(ModelKit):
@@ -46,6 +55,38 @@ class CheckpointTests(ModelKit):
         assert back["a"][1][1] == 3
         assert self.same_numbers(back["a"][0], numbers())
         assert ds.device_of(back["a"][1][0]) is other_device
+
+    @feature("checkpoints")
+    def test_key_paths_join_files_and_trees(self, other_device: Device, tmp_path: Path) -> None:
+        """A flat file of another program fills a nested tree, and the file of a nested tree a flat dict."""
+        from safetensors.numpy import load_file, save_file
+
+        x = numbers().astype("float32")
+        path = tmp_path / "t.safetensors"
+        nested: dict[str, Any] = {"layers": [{"weight": ds.from_numpy(x, other_device)}], "n": 3}
+        save_file({"layers.0.weight": x + 1}, path)
+        found = ds.load(path, into=nested)
+        assert found["n"] == 3
+        assert self.same_numbers(found["layers"][0]["weight"], x + 1)
+        assert ds.device_of(found["layers"][0]["weight"]) is other_device
+        ds.save({"layers": found["layers"]}, path)
+        assert list(load_file(path)) == list(ds.leaves({"layers": found["layers"]})) == ["layers.0.weight"]
+        flat = ds.load(path, other_device, into={"layers.0.weight": ds.from_numpy(x)})
+        assert self.same_numbers(flat["layers.0.weight"], x + 1)
+        with pytest.raises(ds.CheckpointError, match=r"lacks 'layers\.0\.bias'"):
+            ds.load(path, into={"layers.0.weight": ds.from_numpy(x), "layers.0.bias": ds.from_numpy(x)})
+
+    @feature("checkpoints")
+    def test_code_in_an_object_is_not_saved(self, tmp_path: Path) -> None:
+        """A function among the fields of a class stays as it is in `into`, and is None without it."""
+        path = tmp_path / "t.safetensors"
+        ds.save(Layer(ds.from_numpy(numbers()), [abs, len]), path)
+        assert ds.load(path).functions == [None, None]
+        back = ds.load(path, into=Layer(ds.from_numpy(numbers() + 1), [min, max]))
+        assert back.functions == [min, max]
+        assert self.same_numbers(back.weight, numbers())
+        with pytest.raises(ds.ArgumentError, match=r"\['loss'\]"):
+            ds.save({"x": ds.from_numpy(numbers()), "loss": abs}, path)
 
     @feature("checkpoints", "models")
     @hook("model", "optimizer")

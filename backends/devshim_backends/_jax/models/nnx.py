@@ -98,7 +98,7 @@ def _leaves(obj: Any) -> Iterator[Leaf]:
 
 def _variable_leaves(nnx: Any, name: str, variable: Any, is_optimizer: bool) -> Iterator[Leaf]:
     kind: Any = "state" if is_optimizer else "parameter" if isinstance(variable, nnx.Param) else "buffer"
-    kind = "random" if isinstance(variable, nnx.RngState) else kind  # not saved in files: NumPy has no random keys
+    kind = "stream" if isinstance(variable, nnx.RngState) else kind
     found, structure = jax.tree_util.tree_flatten_with_path(variable.get_raw_value())
     for i, (path, value) in enumerate(found):
         if isinstance(value, jax.Array):
