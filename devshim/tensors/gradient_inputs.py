@@ -14,6 +14,7 @@ from devshim.tensors import gradient_errors
 from devshim.transfers import engine
 from devshim.trees import multi_map
 from devshim.trees.flatten import flatten, model_backend
+from devshim.trees.not_moved import is_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -146,7 +147,7 @@ class Inputs:
             if registry.backend_for(node) is not None:
                 return next(of_tensors)
             if model_backend(node) is None:
-                return node
+                return None if is_code(node) else node
             found = {path: next(of_parameters) for path in next(paths)}
             return found[""] if list(found) == [""] else found  # a single variable
 

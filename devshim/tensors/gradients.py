@@ -42,15 +42,16 @@ def value_and_grad(
         fn: A function that returns a scalar tensor of a floating dtype: of shape (), or (1,) in ``mx.nd``, which has
             no other scalars. With ``has_aux``, it returns a pair of that tensor and anything else.
         argnums: The position of the argument to differentiate, or several positions. Such an argument is a tensor, a
-            tree of tensors, or a model; numbers in it are refused, None and other objects stay as they are.
+            tree of tensors, or a model; numbers in it are refused, and ``fn`` gets other objects as they are.
         has_aux: True if ``fn`` returns ``(value, aux)``.
 
     Returns:
         A function with the arguments of ``fn`` that returns ``(value, grads)``, or ``((value, aux), grads)``.
         ``grads`` has the structure of the argument; for several ``argnums``, it is a tuple of such. Each gradient has
-        the shape, dtype and device of its tensor, and is zero if the value does not depend on that tensor. For a
-        model, it is a dict: the key path of each trainable parameter (as in `placement_of`) -> its gradient; a
-        parameter with several names occurs under the first one.
+        the shape, dtype and device of its tensor, and is zero if the value does not depend on that tensor. In place of
+        a function there is None, so that optax and other libraries of trees take the gradients. For a model, it is a
+        dict: the key path of each trainable parameter (as in `placement_of`) -> its gradient; a parameter with several
+        names occurs under the first one.
 
     The function runs on the device of the differentiated tensors, if all are on one. It gets tensors over the same
     memory as the arguments, and the models themselves. All results are free of graphs, except inside another

@@ -1,7 +1,11 @@
-"""Containers that are registered with JAX: sparse arrays, equinox modules, flax states, and users' classes."""
+"""Containers that are registered with JAX: sparse arrays, equinox modules, flax states, and users' classes.
+
+A state of NNX has the key paths of the module that it belongs to, so that one `Placement` or checkpoint serves both.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from jax import tree_util
@@ -22,9 +26,24 @@ class JaxContainers(Backend):
         # JAX treats every named tuple as a container, registered or not, so they are left to devshim's own handling.
         if (isinstance(node, tuple) and hasattr(node, "_fields")) or tree_util.all_leaves((node,)):
             return None
+        nnx = sys.modules.get("flax.nnx")
+        if nnx is not None and isinstance(node, nnx.State):
+            return _of_state(nnx, node)
         found, structure = tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)
         keys = [_key(path[-1]) for path, _ in found]
         return keys, [child for _, child in found], lambda new: tree_util.tree_unflatten(structure, new)
+
+
+def _of_state(nnx: Any, state: Any) -> tuple[list[Any], list[Any], Callable[[list[Any]], Any]]:
+    """Flatten an NNX state to its arrays, by the key paths that they have in the module."""
+    structure = tree_util.tree_structure(state)
+    keys, found = [], []
+    for path, each in tree_util.tree_flatten_with_path(state, is_leaf=lambda x: isinstance(x, nnx.Variable))[0]:
+        for below, value in tree_util.tree_flatten_with_path(each)[0]:
+            inner = below[1:] if isinstance(each, nnx.Variable) else below  # without the key of a variable's value
+            keys.append(".".join(str(_key(key)) for key in (*path, *inner)))
+            found.append(value)
+    return keys, found, lambda new: tree_util.tree_unflatten(structure, new)
 
 
 def _key(key: Any) -> Any:

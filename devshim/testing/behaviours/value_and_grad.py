@@ -33,11 +33,12 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass
 class Data:
-    """A dataclass of parameters, with a field that is not a tensor."""
+    """A dataclass of parameters, with fields that are not tensors."""
 
     w: Any
     b: Any
     note: str = "note"
+    activation: Any = abs
 
 
 TREES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any], tuple[Any, Any]]]] = {
@@ -102,7 +103,7 @@ class ValueAndGradTests(Kit):
     @feature("value_and_grad")
     @pytest.mark.parametrize("kind", TREES)
     def test_gradients_have_the_structure_of_the_argument(self, kind: str) -> None:
-        """Containers are of the same types; what is not a tensor stays."""
+        """Containers are of the same types; text and None stay, and a function becomes None."""
         make, parts = TREES[kind]
         given = make(*self.params().values())
         _, grads = ds.value_and_grad(lambda t, x: self.loss(*parts(t), x))(given, self.inputs())
@@ -111,7 +112,7 @@ class ValueAndGradTests(Kit):
         if kind == "dict":
             assert grads["b"][1] is None
         if kind == "dataclass":
-            assert grads.note == "note"
+            assert (grads.note, grads.activation, given.activation) == ("note", None, abs)
 
     @feature("value_and_grad")
     def test_argnums_choose_the_arguments(self) -> None:
