@@ -18,6 +18,7 @@ OF_ONE = {
     "docs/models.md": ["torch"],
     "docs/gradients.md": DIFFERENTIATING,
     "docs/models-keras.md": ["tensorflow", "torch", "jax"],
+    "docs/models-jax.md": ["jax"],
 } | {
     f"docs/frameworks/{name}.md": [name] for name in ("torch", "tensorflow", "mxnet", "paddle", "jax", "cupy", "numpy")
 }
