@@ -27,6 +27,7 @@ NEXT = "3.14"  # tested on demand, where it is installed
 DEFAULT = "3.11"  # the only Python for which every framework of the matrix has a wheel
 TESTS = Path("tests/backends")
 EXAMPLES = "tests/examples"
+LIBRARIES = "tests/libraries"
 RESULTS = Path("build/results")
 TOURS = Path("build/tours")
 DEFAULTS = "tests/multi_framework/defaults.py"
@@ -133,7 +134,8 @@ def conform(session: nox.Session, name: str) -> None:
     runs[1] += ["-m", "not fresh"]  # they would be the same as with two
     runs.append([*kit, "--devshim-gpus=3", "-m", "cards"])
     rest = [each for each in sorted(folder.glob("test_*.py")) if each not in kits]  # traps, simulated GPUs, models
-    runs += [*([own] for own in rest), pages(backend), [f"DEVSHIM_BACKEND={backend}", EXAMPLES]]
+    current = f"DEVSHIM_BACKEND={backend}"
+    runs += [*([own] for own in rest), pages(backend), [current, EXAMPLES], [current, LIBRARIES]]
     pytests(session, runs)
 
 
