@@ -20,7 +20,6 @@ _NO_TRACED_GRADIENTS = Gap(
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "native_names": Gap("planned", "its adapter does not route the framework's own names for GPUs yet"),
         "trace_gradient": _NO_TRACED_GRADIENTS,
         "trace_gradient_models": _NO_TRACED_GRADIENTS,
         "op_scope": Gap(
@@ -38,6 +37,11 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
+        "native_names": (
+            "refused: paddle.amp.auto_cast on a simulated GPU (no float16 operators on the CPU), pinned memory, "
+            "DLPack, and collectives of several processes (NCCL); paddle.version.cuda() is that of the build; "
+            "paddle.base.core.CUDAPlace is Paddle's own, and refused"
+        ),
         "simulate": (
             "a function that a program imported from Paddle before GPUs were simulated does not refuse tensors on two "
             "simulated GPUs, or on one that was removed"

@@ -12,6 +12,7 @@ import pytest
 
 import devshim as ds
 from devshim.testing import Conformance
+from devshim.testing.behaviours.native_names import NativeGpus
 
 pytestmark = pytest.mark.filterwarnings("ignore:When training, we now always track")  # of BatchNorm, in threads
 
@@ -68,6 +69,17 @@ class TestPaddle(Conformance):
         import paddle
 
         return paddle.zeros([2, 2])
+
+    def native_gpus(self) -> NativeGpus:
+        paddle = ds.framework("paddle")
+        return NativeGpus(
+            count=lambda: paddle.device.cuda.device_count(),
+            ones=lambda i: paddle.to_tensor(np.ones((3, 4), "float32"), place=paddle.CUDAPlace(i)),
+            moved=lambda x, i: x.cuda(i),
+            name=lambda x: str(x.place),
+            names=("Place(gpu:0)", "Place(gpu:1)"),
+            packages=("paddle",),
+        )
 
     def loaders(self, values: np.ndarray) -> dict[str, Any]:
         import paddle

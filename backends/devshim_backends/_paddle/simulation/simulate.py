@@ -53,6 +53,14 @@ class PaddleSimulation(Backend):
         else:
             operators.uninstall()
 
+    def set_native_names(self, named: bool) -> None:
+        from devshim_backends._paddle.simulation import native_names
+
+        if named:
+            native_names.install(self)
+        else:
+            native_names.uninstall()
+
     def _load(self) -> None:
         """Load the plug-in into a Paddle that is already imported, or raise `SimulationError` if it is too late."""
         error = plugin.load_error()

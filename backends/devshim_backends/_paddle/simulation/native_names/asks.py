@@ -1,0 +1,25 @@
+"""Who asks Paddle a question: the program, or Paddle itself."""
+
+from __future__ import annotations
+
+import sys
+from functools import wraps
+from typing import Any
+
+_OWN = ("paddle", "devshim", "devshim_backends")
+
+
+def is_program(depth: int = 2) -> bool:
+    """Return True if the caller of the function that calls this one is neither Paddle's code nor devshim's."""
+    name = sys._getframe(depth).f_globals.get("__name__")
+    return not (isinstance(name, str) and name.partition(".")[0] in _OWN)
+
+
+def for_programs(original: Any, answer: Any) -> Any:
+    """Return a function that calls ``answer`` for programs, and the original for Paddle's own modules."""
+
+    @wraps(original)
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        return (answer if is_program() else original)(*args, **kwargs)
+
+    return ask

@@ -1,0 +1,204 @@
+"""The functions of ``paddle.device.cuda`` and ``paddle.cuda``: counts, properties, memory, streams and events.
+
+The work of a simulated GPU is done when the call returns, so a stream has nothing to wait for.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import paddle
+
+from devshim.devices import host
+from devshim.devices.device import Device
+from devshim.errors import UnsupportedError
+from devshim_backends._paddle.simulation.native_names import places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_device = paddle.device
+_CAPABILITY = (8, 0)
+"""The compute capability that programs see, as on PyTorch: that of an Ampere GPU."""
+
+
+class _gpuDeviceProperties(NamedTuple):
+    """The properties of a simulated GPU, with the names that Paddle gives them."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+
+
+def device_count() -> int:
+    """Return the number of simulated GPUs."""
+    return int(places.backend().simulated)
+
+
+def get_device_properties(device: Any = None) -> _gpuDeviceProperties:
+    """Return the properties of a simulated GPU; one without a limit has as much memory as the host."""
+    index = places.index_of(device)
+    info = places.backend().describe(Device("gpu", index))
+    memory = info.total_memory if info.total_memory is not None else host.memory().total or 0
+    return _gpuDeviceProperties(info.name, *_CAPABILITY, memory, 1)
+
+
+def get_device_name(device: Any = None) -> str:
+    """Return the name of a simulated GPU."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """Return the compute capability that programs see."""
+    return get_device_properties(device)[1:3]
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Return the free and the total bytes of a simulated GPU."""
+    index = places.index_of(device)
+    total = get_device_properties(index).total_memory
+    return max(total - (places.backend().memory(Device("gpu", index)).used or 0), 0), total
+
+
+def synchronize(device: Any = None) -> None:
+    """Do nothing: all work of a simulated GPU is done when a call returns."""
+    if device is not None and not isinstance(device, paddle.CPUPlace) and device != "cpu":
+        places.index_of(device)
+
+
+def empty_cache() -> None:
+    """Do nothing: simulated GPUs have no cache."""
+
+
+def _index(device: Any, op_name: str = "") -> int:
+    return places.index_of(device)
+
+
+# ---------------------------------------------------------------------- streams and events
+def _wait(waiting: Any) -> None:
+    """Do nothing, as ``synchronize`` of a stream or an event: its work is done."""
+
+
+class Event:
+    """An event on a simulated GPU, which has happened as soon as it is recorded."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        self._time: float | None = None
+
+    def record(self, stream: Any = None) -> None:
+        """Record the time."""
+        self._time = time.perf_counter()
+
+    def query(self) -> bool:
+        """Return True."""
+        return True
+
+    synchronize = _wait
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Return the milliseconds between this event and another one."""
+        if self._time is None or end_event._time is None:
+            msg = "both events must be recorded before their time is read"
+            raise ValueError(msg)
+        return (end_event._time - self._time) * 1000
+
+
+class Stream:
+    """A stream of a simulated GPU, which is always empty."""
+
+    def __init__(self, device: Any = None, priority: int = 2, **ignored: Any) -> None:
+        self.device = places.gpu_place(places.index_of(device))
+        self.place = self.device
+
+    def wait_event(self, event: Event) -> None:
+        """Do nothing."""
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Do nothing."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Record an event, and return it."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def query(self) -> bool:
+        """Return True."""
+        return True
+
+    synchronize = _wait
+
+    def __repr__(self) -> str:
+        return f"<paddle.device.Stream device={self.device} (simulated)>"
+
+
+class stream_guard:
+    """A block whose work is on a stream; a simulated GPU has only one."""
+
+    def __init__(self, stream: Stream | None = None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *failure: object) -> None:
+        return None
+
+
+def current_stream(device: Any = None) -> Stream:
+    """Return a stream of a simulated GPU."""
+    return Stream(device)
+
+
+def set_stream(stream: Stream) -> Stream:
+    """Return a stream; a simulated GPU has only one."""
+    return Stream(stream.device)
+
+
+# ---------------------------------------------------------------------- what is replaced
+_EVERYWHERE = ("synchronize", "current_stream", "set_stream", "stream_guard", "Stream", "Event")
+_QUERIES = (
+    *("get_device_properties", "get_device_name", "get_device_capability", "empty_cache", "mem_get_info"),
+    *("device_count", "synchronize", "current_stream", "stream_guard", "Stream", "Event"),
+)
+
+
+def functions() -> dict[Any, Any]:
+    """Return Paddle's functions that read the index of a GPU, and what is refused -> their replacements."""
+    auto_cast = paddle.amp.auto_cast
+    indices = {
+        getattr(module, name): _index
+        for module, name in ((_device.cuda, "extract_cuda_device_id"), (_device, "extract_device_id"))
+        if hasattr(module, name)
+    }
+    return {**indices, auto_cast: _refuse_auto_cast(auto_cast)}
+
+
+def _refuse_auto_cast(original: Any) -> Any:
+    """Return an ``auto_cast`` that is refused on a simulated GPU, where each of its operators would fail."""
+
+    @wraps(original)
+    def auto_cast(enable: Any = True, *args: Any, **kwargs: Any) -> Any:
+        if enable and places.is_simulated(paddle.base.framework._current_expected_place_()):
+            msg = "PaddlePaddle has no float16 and no bfloat16 operators for the CPU, where simulated GPUs compute"
+            raise UnsupportedError(msg, "write paddle.amp.auto_cast(enable=False) for a run on simulated GPUs")
+        return original(enable, *args, **kwargs)
+
+    return auto_cast
+
+
+def attributes() -> Iterator[tuple[Any, str, Any]]:
+    """Yield the attributes of the modules for CUDA to replace: owner, name and new value."""
+    for module in (_device.cuda, getattr(paddle, "cuda", None)):
+        for name in _QUERIES if module is not None else ():
+            if hasattr(module, name):
+                yield module, name, globals()[name]
+    for name in (*_EVERYWHERE, "get_device_properties", "get_device_name", "get_device_capability", "empty_cache"):
+        if hasattr(_device, name):
+            yield _device, name, globals()[name]
+    if hasattr(_device, "stream"):
+        yield _device, "stream", stream_guard

@@ -1,0 +1,247 @@
+"""The names of places: ``paddle.CUDAPlace(1)``, ``"gpu:1"`` and ``Place(gpu:1)``."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from devshim.devices.device import Device
+from devshim.errors import DeviceNotFoundError, UnsupportedError, joined
+from devshim.registry import missing_devices
+from devshim_backends._paddle.devices import core
+from devshim_backends._paddle.simulation.native_names.asks import for_programs, is_program
+from devshim_backends._paddle.simulation.visibility import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devshim.contract.backend import Backend
+
+framework = paddle.base.framework
+_Place, _CustomPlace, _CUDAPlace, _PinnedPlace = core.Place, core.CustomPlace, core.CUDAPlace, core.CUDAPinnedPlace
+_NAMES = re.compile(r"(?:gpu|cuda|dcu)(?::(\d+))?")
+_backend: Backend | None = None
+
+
+@joined
+class MissingGpuError(DeviceNotFoundError, ValueError):
+    """The error for a GPU that is not there; a real ``CUDAPlace`` ends the process there."""
+
+
+def set_backend(backend: Backend | None) -> None:
+    """Set the backend whose simulated GPUs the names mean."""
+    global _backend
+    _backend = backend
+
+
+def backend() -> Backend:
+    """Return the backend whose simulated GPUs the names mean."""
+    found = _backend
+    assert found is not None
+    return found
+
+
+def gpu_place(index: int) -> Any:
+    """Return the place of a simulated GPU, which is its native place.
+
+    Raises:
+        MissingGpuError: There is no such GPU.
+    """
+    own = backend()
+    if not isinstance(index, int) or not 0 <= index < own.simulated:
+        raise _missing(own, index)
+    return _CustomPlace(NAME, index)
+
+
+def _missing(own: Backend, index: object) -> MissingGpuError:
+    last = f"paddle.CUDAPlace({own.simulated - 1})"
+    if not isinstance(index, int) or index < 0:
+        return MissingGpuError(f"the index of a GPU is {index!r}, and it must be 0 or more", "use paddle.CUDAPlace(0)")
+    error = missing_devices.not_found(own, Device("gpu", index))
+    return MissingGpuError(error.problem, f"use {last}, or simulate more GPUs")
+
+
+def is_simulated(place: Any) -> bool:
+    """Return True if a place is that of a simulated GPU."""
+    return isinstance(place, _Place) and place.is_custom_place() and place.custom_device_type() == NAME
+
+
+def named_place(text: Any) -> Any:
+    """Return the place that a CUDA name such as ``"gpu:1"`` means, or None for other names and objects."""
+    if not isinstance(text, str):
+        return None
+    if text == "gpu_pinned":
+        raise pinned()
+    found = _NAMES.fullmatch(text.strip().lower())
+    return None if found is None else gpu_place(_default_index() if found[1] is None else int(found[1]))
+
+
+def current_index() -> int:
+    """Return the index of the current GPU: 0 if the CPU is the default device."""
+    place = framework._current_expected_place_()
+    return int(place.custom_device_id()) if is_simulated(place) else 0
+
+
+def index_of(device: Any) -> int:
+    """Return the index of a GPU given as Paddle's functions for CUDA take it: None, a number, a name or a place."""
+    if device is None:
+        return current_index()
+    if isinstance(device, int):
+        return int(gpu_place(device).custom_device_id())
+    place = named_place(device) if isinstance(device, str) else device
+    if not is_simulated(place):
+        msg = f"{device!r} is not a GPU"
+        raise ValueError(msg)
+    return int(gpu_place(place.custom_device_id()).custom_device_id())
+
+
+_SELECTED = "FLAGS_selected_gpus"
+"""The variable with the index of this process's GPU, which Paddle's launcher sets."""
+
+
+def _default_index() -> int:
+    return int((os.environ.get(_SELECTED) or "0").split(",")[0])
+
+
+def pinned() -> UnsupportedError:
+    """Return the error for pinned host memory."""
+    msg = "memory that is pinned for CUDA is not simulated"
+    return UnsupportedError(msg, "leave it in ordinary host memory: paddle.CPUPlace()")
+
+
+# ---------------------------------------------------------------------- classes
+class _Meta(type):
+    """The class of the stand-ins for Paddle's classes of places."""
+
+    def __call__(cls, *args: Any) -> Any:
+        return cls._make(*args)  # type: ignore[attr-defined]
+
+    def __instancecheck__(cls, place: object) -> bool:
+        return bool(cls._has(place, is_program()))  # type: ignore[attr-defined]
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, cls._own)  # type: ignore[attr-defined]
+
+
+class CUDAPlace(metaclass=_Meta):
+    """Paddle's ``CUDAPlace``: it makes the places of simulated GPUs, and programs see these as its instances."""
+
+    _own = _CUDAPlace
+
+    @staticmethod
+    def _make(index: Any) -> Any:
+        return gpu_place(index_of(index) if isinstance(index, _Place) else index)
+
+    @staticmethod
+    def _has(place: object, by_program: bool) -> bool:
+        return isinstance(place, _CUDAPlace) or (by_program and isinstance(place, _CustomPlace) and is_simulated(place))
+
+
+class CUDAPinnedPlace(metaclass=_Meta):
+    """Paddle's ``CUDAPinnedPlace``, which is refused."""
+
+    _own = _PinnedPlace
+
+    @staticmethod
+    def _make(*args: Any) -> Any:
+        raise pinned()
+
+    @staticmethod
+    def _has(place: object, by_program: bool) -> bool:
+        return isinstance(place, _PinnedPlace)
+
+
+for _class in (CUDAPlace, CUDAPinnedPlace):
+    _class.__module__ = "paddle"
+
+
+# ---------------------------------------------------------------------- what is replaced
+def _accept_names(original: Any) -> Any:
+    """Return a function that makes a place of a name, and knows those of CUDA."""
+
+    def convert(device: Any) -> Any:
+        place = named_place(device)
+        return original(device) if place is None else place
+
+    convert.__name__, convert.__doc__ = original.__name__, original.__doc__
+    return convert
+
+
+def functions() -> dict[Any, Any]:
+    """Return Paddle's functions and classes that name places -> their replacements."""
+    device = paddle.device
+    return {
+        _CUDAPlace: CUDAPlace,
+        _PinnedPlace: CUDAPinnedPlace,
+        device._convert_to_place: _accept_names(device._convert_to_place),
+        framework._get_paddle_place: _accept_names(framework._get_paddle_place),
+        framework.is_compiled_with_cuda: for_programs(framework.is_compiled_with_cuda, lambda: True),
+        framework.cuda_places: _cuda_places,
+        device.get_device: for_programs(device.get_device, _get_device_for_programs(device.get_device)),
+        device.get_all_device_type: for_programs(device.get_all_device_type, lambda: ["cpu", "gpu"]),
+        device.get_all_custom_device_type: for_programs(device.get_all_custom_device_type, list),
+        device.get_available_custom_device: for_programs(device.get_available_custom_device, list),
+        device.get_available_device: for_programs(
+            device.get_available_device, lambda: ["cpu", *(f"gpu:{i}" for i in range(backend().simulated))]
+        ),
+    }
+
+
+def _cuda_places(device_ids: Any = None) -> list[Any]:
+    if device_ids is None:
+        device_ids = range(backend().simulated)
+    return [gpu_place(i) for i in (device_ids if isinstance(device_ids, (list, tuple, range)) else [device_ids])]
+
+
+def _get_device_for_programs(original: Any) -> Any:
+    def get_device(*args: Any, **kwargs: Any) -> Any:
+        found = original(*args, **kwargs)
+        return found.replace(f"{NAME}:", "gpu:") if isinstance(found, str) else found
+
+    return get_device
+
+
+def _shown(original: Any) -> Any:
+    def text(place: Any) -> str:
+        return str(original(place)).replace(f"{NAME}:", "gpu:")
+
+    return text
+
+
+def _is_gpu_place(original: Any) -> Any:
+    def is_gpu_place(place: Any) -> bool:
+        return bool(original(place)) or (is_program() and is_simulated(place))
+
+    return is_gpu_place
+
+
+def _make_device(original: Any) -> Any:
+    """Return a ``Device.__new__`` that knows the places of simulated GPUs; Paddle 3.3 fails for those of plug-ins."""
+
+    def new(cls: Any, type: Any = None, index: Any = None) -> Any:
+        return original(cls, f"cuda:{type.custom_device_id()}" if is_simulated(type) else type, index)
+
+    return staticmethod(new)
+
+
+def _device_place(original: Any) -> Any:
+    def to_place(device: Any) -> Any:
+        return gpu_place(device.index) if device.type in ("gpu", "cuda") else original(device)
+
+    return to_place
+
+
+def attributes() -> Iterator[tuple[Any, str, Any]]:
+    """Yield the attributes of Paddle's places and of its C++ module to replace: owner, name and new value."""
+    for cls in (_Place, _CustomPlace):
+        for name in ("__repr__", "__str__"):
+            yield cls, name, _shown(getattr(cls, name))
+    yield _Place, "is_gpu_place", _is_gpu_place(_Place.is_gpu_place)
+    device = getattr(paddle.device, "Device", None)
+    if device is not None:
+        yield device, "__new__", _make_device(device.__new__)
+        yield device, "_to_place", _device_place(device._to_place)
+    yield core, "is_compiled_with_cuda", for_programs(core.is_compiled_with_cuda, lambda: True)

@@ -1,0 +1,57 @@
+"""The methods of tensors and layers that name CUDA: ``x.cuda(1)``, ``x.is_cuda``, ``layer.cuda()``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from devshim_backends._paddle.devices import core
+from devshim_backends._paddle.simulation.native_names import places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_Tensor = core.eager.Tensor
+
+
+def _cuda(x: Any, device_id: Any = None, blocking: bool = True) -> Any:
+    """Return the tensor on a GPU, as Paddle's own method does: the same object if it is there already."""
+    place = places.gpu_place(places.index_of(device_id))
+    if x.place._equals(place):
+        return x
+    moved = x._copy_to(place, blocking)
+    moved.stop_gradient, moved.persistable = x.stop_gradient, x.persistable
+    return moved
+
+
+def _is_cuda(x: Any) -> bool:
+    return places.is_simulated(x.place)
+
+
+def _layer_cuda(layer: Any, device: Any = None) -> Any:
+    """Move a layer to a GPU, as Paddle's own method does."""
+    return layer.to(device=places.gpu_place(places.index_of(device)))
+
+
+def _pin_memory(x: Any, blocking: bool = True) -> Any:
+    """Raise the error for pinned memory."""
+    raise places.pinned()
+
+
+def _place_text(x: Any) -> str:
+    """Return the place as a printed tensor shows it."""
+    return str(x.place)
+
+
+def attributes() -> Iterator[tuple[Any, str, Any]]:
+    """Yield the methods and properties to replace: owner, name and new value."""
+    methods = vars(_Tensor)
+    yield _Tensor, "cuda", _cuda
+    yield _Tensor, "pin_memory", _pin_memory
+    if "is_cuda" in methods:
+        yield _Tensor, "is_cuda", property(_is_cuda)
+    if "_place_str" in methods:
+        yield _Tensor, "_place_str", property(_place_text)
+    if hasattr(paddle.nn.Layer, "cuda"):
+        yield paddle.nn.Layer, "cuda", _layer_cuda

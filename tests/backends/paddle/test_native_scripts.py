@@ -1,0 +1,30 @@
+"""Programs that are written for real GPUs, run by `devshim run`: the names are PaddlePaddle's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from native_scripts import run, scripts
+
+import devshim as ds
+
+
+@pytest.mark.parametrize("script", scripts("paddle"), ids=lambda path: path.stem)
+def test_the_program_prints_what_it_prints_on_real_gpus(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(script, *(("--memory", "1MiB") if script.stem == "errors" else ()))
+
+
+def test_the_default_device_is_restored() -> None:
+    ds.simulate(2)
+    paddle = ds.framework("paddle")
+    before = str(paddle.ones([1]).place), paddle.get_device()
+    with ds.simulate(2, native_names=True):
+        assert paddle.get_device() == "gpu:0"
+        assert ds.device_of(paddle.ones([1])) is ds.gpu(0)
+        assert ds.device_of(ds.ones(1)) is ds.cpu()
+        paddle.set_device("gpu:1")
+    assert (str(paddle.ones([1]).place), paddle.get_device()) == before == ("Place(cpu)", "cpu")
