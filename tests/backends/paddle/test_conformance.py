@@ -91,7 +91,11 @@ class TestPaddle(Conformance):
             def __len__(self) -> int:
                 return len(values)
 
-        return {"plain": paddle.io.DataLoader(Rows(), batch_size=3, places=paddle.CPUPlace())}
+        host = paddle.CPUPlace()
+        return {
+            "plain": paddle.io.DataLoader(Rows(), batch_size=3, places=host),
+            "workers": paddle.io.DataLoader(Rows(), batch_size=3, places=host, num_workers=2),
+        }
 
     def model(self) -> Any:
         from paddle import nn
