@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "native_names": Gap("planned", "its adapter does not route the framework's own names for GPUs yet"),
         "refuse_mixing": Gap(
             "upstream",
             "between real GPUs TensorFlow copies arguments to the device of the operator, always in a tf.function, and "
@@ -64,6 +63,9 @@ LIMITS: Mapping[str, str] = MappingProxyType(
 
 NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
     {
+        "tensorflow.compat.v1.Session": "it has a CPU of its own: compute eagerly, or in a tf.function",
+        "tensorflow.compat.v1.InteractiveSession": "it has a CPU of its own: compute eagerly, or in a tf.function",
+        "tensorflow.experimental.dtensor": "its meshes name GPUs in C++: use tf.distribute.MirroredStrategy",
         "tensorflow.experimental.tensorrt": "it compiles for real GPUs only: run the model without it",
         "tensorflow.load_op_library": "a library has no kernels for simulated GPUs: call it under tf.device('/CPU:0')",
     }

@@ -49,6 +49,9 @@ def gpu_type() -> str:
 class TensorflowDevices(Backend):
     """The mixin for devices."""
 
+    gpus_hidden: bool = False
+    """True if a program has hidden all simulated GPUs, with ``tf.config.set_visible_devices([], "GPU")``."""
+
     def kinds(self) -> Sequence[str]:
         seen = {found.device_type.lower() for found in tf.config.get_visible_devices()}
         return ("gpu", *(kind for kind in KINDS[2:] if kind in seen))
@@ -57,7 +60,7 @@ class TensorflowDevices(Backend):
         if kind == "cpu":
             return 1
         if self.simulated:
-            return self.simulated if kind == "gpu" else 0
+            return self.simulated if kind == "gpu" and not self.gpus_hidden else 0
         if self.platform(kind) == "metal" and self.started():  # before, the query would start TensorFlow
             metal_works()
         return 0 if startup.reason(self.name, kind) else len(logical_gpus(kind))
@@ -90,6 +93,8 @@ class TensorflowDevices(Backend):
         return "metal" if plug_in and sys.platform == "darwin" else "gpu" if plug_in else "cuda"
 
     def to_native(self, device: Device) -> Any:
+        if self.native_names:  # an object, unlike the text that a program writes: devshim's rules apply in its scope
+            return tf.DeviceSpec(device_type=device.kind.upper(), device_index=device.index)
         if device is CPU:
             return "/CPU:0"
         if self.simulated and device.kind == "gpu":

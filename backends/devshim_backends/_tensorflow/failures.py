@@ -11,9 +11,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import core
 
-from devshim.errors import DeviceMismatchError, DevshimError, OutOfMemoryError, joined
+from devshim.errors import DeviceMismatchError, DeviceNotFoundError, DevshimError, OutOfMemoryError, joined
 
-__all__ = ["FAILURES", "FullDeviceError", "MixedDevicesError"]
+__all__ = ["FAILURES", "FullDeviceError", "MissingDeviceError", "MixedDevicesError"]
 
 FAILURES: tuple[type[Exception], ...] = (core._NotOkStatusException, tf.errors.OpError)
 """The types of an operator's error: the fast path raises the status, and the slow path raises the error."""
@@ -30,6 +30,14 @@ class FullDeviceError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # ty
 @joined
 class MixedDevicesError(DeviceMismatchError, tf.errors.InvalidArgumentError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for an operator whose tensors are on different simulated GPUs."""
+
+    def __init__(self, *args: Any) -> None:
+        _init_both(self, tf.errors.InvalidArgumentError, args)
+
+
+@joined
+class MissingDeviceError(DeviceNotFoundError, tf.errors.InvalidArgumentError):  # type: ignore[misc]  # TensorFlow is Any
+    """The error for TensorFlow's name of a GPU that is not simulated."""
 
     def __init__(self, *args: Any) -> None:
         _init_both(self, tf.errors.InvalidArgumentError, args)

@@ -36,6 +36,9 @@ PLACED = "_devshim_placed"
 EAGER = tf.__internal__.EagerTensor
 """The class of tensors that have values."""
 
+RAW_DEVICE, RAW_BACKING_DEVICE = vars(EAGER)["device"].__get__, vars(EAGER)["backing_device"].__get__
+"""TensorFlow's own readers of a tensor's names, which name logical CPUs also while programs see GPUs."""
+
 _ARRAYS = (tf.Tensor, tf.Variable, tf.__internal__.types.Tensor, *COMPOSITES)
 """The types that count as tensors. The third is the base of distributed variables and of Keras variables."""
 

@@ -41,6 +41,8 @@ class TensorflowRuntime(TensorflowDevices):
         return bool(getattr(context._context, "_initialized", False))
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
+        if self.simulated:
+            return
         if getattr(context._context, "_physical_devices", None) is None:
             return  # TensorFlow has not looked for GPUs yet, and will respect CUDA_VISIBLE_DEVICES
         if indices is None:
@@ -69,6 +71,8 @@ class TensorflowRuntime(TensorflowDevices):
             gc.collect()  # TensorFlow keeps the GPU's memory; this frees dead tensors in cycles, so it can reuse theirs
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
+        if self.simulated:
+            return
         if policy == "grow":
             for card in tf.config.get_visible_devices(gpu_type()):
                 tf.config.experimental.set_memory_growth(card, True)

@@ -11,10 +11,33 @@ from keras_kit import KerasModels
 
 import devshim as ds
 from devshim.testing import Conformance
+from devshim.testing.behaviours.native_names import NativeGpus
+
+_GPU = "/job:localhost/replica:0/task:0/device:GPU:{}"
 
 
 class TestTensorflow(KerasModels, Conformance):
     backend = "tensorflow"
+
+    def native_gpus(self) -> NativeGpus:
+        import tensorflow as tf
+
+        def ones(index: int) -> Any:
+            with tf.device(f"/GPU:{index}"):
+                return tf.ones((3, 4))
+
+        def moved(x: Any, index: int) -> Any:
+            with tf.device(f"/GPU:{index}"):
+                return tf.identity(x)
+
+        return NativeGpus(
+            count=lambda: len(tf.config.list_logical_devices("GPU")),
+            ones=ones,
+            moved=moved,
+            name=lambda x: str(x.device),
+            names=(_GPU.format(0), _GPU.format(1)),
+            packages=("tensorflow",),
+        )
 
     def mixing_error(self) -> Any:
         return ds.framework("tensorflow").errors.InvalidArgumentError

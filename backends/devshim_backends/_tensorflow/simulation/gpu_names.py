@@ -27,10 +27,15 @@ __all__ = ["NAME_CHECKS"]
 def _wrap_device(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def device(self: Any, name: Any) -> Any:
-        refuse_gpu_name(name)
-        return original(self, name)
+        return open_scope(original, self, name)
 
     return device
+
+
+def open_scope(original: Callable[..., Any], owner: Any, name: Any) -> Any:
+    """Open a scope by TensorFlow's method; `native_names` replaces this function."""
+    refuse_gpu_name(name)
+    return original(owner, name)
 
 
 def refuse_gpu_name(name: Any) -> None:

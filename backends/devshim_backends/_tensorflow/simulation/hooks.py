@@ -30,8 +30,9 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop, context, imperative_grad
 from tensorflow.python.framework import constant_op, ops
 
+from devshim.devices.device import CPU
 from devshim_backends._tensorflow.failures import FAILURES
-from devshim_backends._tensorflow.locations import EAGER
+from devshim_backends._tensorflow.locations import EAGER, RAW_BACKING_DEVICE
 from devshim_backends._tensorflow.simulation import direct_operators
 from devshim_backends._tensorflow.simulation.device_rules import run_refused_operator, set_policy
 from devshim_backends._tensorflow.simulation.devices import SIMULATED
@@ -96,7 +97,7 @@ def stop() -> None:
 def count_results(result: Any, last: bool = False) -> None:
     """Count a new tensor, or lists of them, if it is on a simulated GPU; raises as `count_tensor` does."""
     if type(result) is EAGER:
-        gpu = _simulated_device(result.backing_device)
+        gpu = _simulated_device(RAW_BACKING_DEVICE(result))
         if gpu is not None:
             count_tensor(result, gpu, last=last)
     elif type(result) is list:
@@ -154,9 +155,8 @@ def _run_fast_on(device: Device, args: tuple[Any, ...]) -> Any:
         return _FAST(*args)
 
 
-def _native_name(device: Device) -> str:
-    native = _backend.to_native(device)
-    return native if isinstance(native, str) else str(native.to_string())
+def _logical_name(device: Device) -> str:
+    return "/CPU:0" if device is CPU else f"/CPU:{device.index + 1}"
 
 
 def _run_execute(*args: Any) -> Any:
@@ -178,7 +178,7 @@ def _run_slow(execute: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     except FAILURES as error:
 
         def run(device: Device, given: Any) -> Any:
-            return execute(args[0], _native_name(device), args[2], given, *args[4:])
+            return execute(args[0], _logical_name(device), args[2], given, *args[4:])
 
         result = run_refused_operator(_backend, op, args[3], run, error)
     _record_results(op, args[3], args[4] or (), result)
@@ -194,12 +194,12 @@ def _create_constant(value: Any, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-def _is_operand() -> bool:
+def _is_operand(depth: int = 2) -> bool:
     """Return True if a tensor is being made of the other operand in ``x + array``; it has no chosen device yet.
 
     An error here would not reach the user: on a `ValueError` TensorFlow lets the array try, and NumPy reads the GPU.
     """
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None and (frame.f_globals.get("__name__") or "").startswith("tensorflow."):
         if frame.f_code.co_name in _OPERATORS:
             return True

@@ -31,6 +31,7 @@ from tensorflow.python.framework import ops
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import DevshimError
 from devshim_backends._tensorflow.failures import FAILURES
+from devshim_backends._tensorflow.locations import RAW_DEVICE
 from devshim_backends._tensorflow.simulation.devices import (
     GONE,
     LOCK,
@@ -137,7 +138,7 @@ def memory_view(tensor: Any) -> np.ndarray:
         return np.asarray(memoryview(tensor))
     shape = ops.EagerTensor([1], "/device:CPU:0", _INT32)
     types = ("T", tensor._datatype_enum(), "Tshape", _INT32)
-    call = context.context()._handle, tensor.device, "Reshape", [tensor, shape], types, 1
+    call = context.context()._handle, RAW_DEVICE(tensor), "Reshape", [tensor, shape], types, 1
     return _execute(call)._numpy_internal()  # type: ignore[no-any-return]  # TensorFlow is Any
 
 
@@ -236,7 +237,7 @@ class Variable:
         if handle is None:
             return None
         try:
-            call = context.context()._handle, handle.device, "ReadVariableOp", [handle], ("dtype", self._dtype), 1
+            call = context.context()._handle, RAW_DEVICE(handle), "ReadVariableOp", [handle], ("dtype", self._dtype), 1
             return _execute(call)
         except FAILURES:
             return None

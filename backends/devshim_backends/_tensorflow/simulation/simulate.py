@@ -38,6 +38,10 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
 
     out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
+    physical_gpus: int = 0
+    """The number of GPUs before a program hides or divides some with ``tf.config`` (see `native_names`)."""
+
+    _request: tuple[int | None, Sequence[Fault]] = (None, ())
     _policy: Any = None
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
@@ -48,6 +52,7 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
         SIMULATED.begin(gpus, memory, faults)
         self.simulated_devices = SIMULATED
         before, self.simulated = self.simulated, gpus
+        self.physical_gpus, self.gpus_hidden, self._request = gpus, False, (memory, faults)
         DEVICE_BY_NAME.clear()  # a logical CPU's name now means another device
         for cached in (context.context().ones_rank_cache(), context.context().zeros_cache()):
             cached.flush()  # shapes and zeros that tapes use again may be on a GPU that is removed now
@@ -56,6 +61,24 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
         elif before:
             hooks.stop()
         self._set_policy(bool(before), bool(gpus))
+
+    def set_native_names(self, named: bool) -> None:
+        from devshim_backends._tensorflow.simulation import native_names
+
+        if named:
+            native_names.install(self)
+        else:
+            native_names.uninstall()
+
+    def divide(self, limits: Sequence[int | None]) -> None:
+        """Simulate a GPU for each of these limits in bytes, of the same physical GPUs, before TensorFlow computes."""
+        physical, (memory, faults) = self.physical_gpus, self._request
+        self.simulated_or_removed = max(len(limits), 1)
+        self.simulate(self.simulated_or_removed, memory, faults)
+        self.physical_gpus, self.gpus_hidden = physical, not limits
+        for index, limit in enumerate(limits):
+            if limit is not None:
+                SIMULATED[index].limit = limit if memory is None else min(limit, memory)
 
     def _set_policy(self, before: bool, now: bool) -> None:
         """Set TensorFlow's device policy for this thread; `hooks` sets it for others at their first operator."""

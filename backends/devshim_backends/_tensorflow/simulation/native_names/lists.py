@@ -1,0 +1,153 @@
+"""The lists of physical and logical GPUs, and their configuration, with native names.
+
+TensorFlow's own code reads and changes the lists, after the simulated GPUs are added to those of its context. So its
+rules and its errors apply: what may be configured, in what order, and that it is too late after the first operator.
+What a program configures changes the simulated GPUs: a GPU that is hidden is not simulated, and one that is divided
+becomes several, each with the memory that the program asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from devshim.devices.device import Device
+from devshim.errors import UnsupportedError
+from devshim_backends._tensorflow.simulation.devices import SIMULATED
+from devshim_backends._tensorflow.simulation.memory import update_variables
+from devshim_backends._tensorflow.simulation.native_names.names import logical_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.simulation.patching import Patches
+    from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
+
+__all__ = ["COMPUTE_CAPABILITY", "install", "uninstall"]
+
+COMPUTE_CAPABILITY = (8, 0)
+"""The compute capability that a program is given: that of an NVIDIA A100, which has all dtypes of TensorFlow."""
+
+_backend: TensorflowSimulation
+_contexts: list[Any] = []
+"""The contexts whose lists contain the simulated GPUs."""
+
+
+def install(patches: Patches, backend: TensorflowSimulation) -> None:
+    """Add the simulated GPUs to TensorFlow's lists."""
+    global _backend
+    _backend = backend
+    owner = context.Context
+    patches.replace(owner, "_initialize_physical_devices", _wrap_start(owner._initialize_physical_devices))
+    for name in ("set_visible_devices", "set_logical_device_configuration"):
+        patches.replace(owner, name, _wrap_configuration(getattr(owner, name)))
+    patches.replace(owner, "get_device_details", _wrap_details(owner.get_device_details))
+    patches.replace(owner, "list_logical_devices", _wrap_logical(owner.list_logical_devices))
+    patches.replace(owner, "num_gpus", lambda self: len(self.list_logical_devices("GPU")))
+    patches.replace(owner, "get_memory_info", _wrap_memory(owner.get_memory_info, _memory_info))
+    patches.replace(owner, "reset_memory_stats", _wrap_memory(owner.reset_memory_stats, _reset_peak))
+
+
+def uninstall() -> None:
+    """Remove the simulated GPUs from TensorFlow's lists, and what was configured for them."""
+    while _contexts:
+        _set_gpus(_contexts[-1], 0)
+        _contexts.pop()
+
+
+# ---------------------------------------------------------------------------------------------------- physical GPUs
+def _wrap_start(original: Callable[..., None]) -> Callable[..., None]:
+    def start(self: Any, reinitialize: bool = False) -> None:
+        original(self, reinitialize)
+        known = sum(device.device_type == "GPU" for device in self._physical_devices)
+        if known != _backend.physical_gpus:
+            if not any(each is self for each in _contexts):
+                _contexts.append(self)
+            _set_gpus(self, _backend.physical_gpus)
+
+    return start
+
+
+def _set_gpus(owner: Any, count: int) -> None:
+    """Let the lists of a context contain this many GPUs, all of them visible and not divided."""
+    gpus = [context.PhysicalDevice(f"/physical_device:GPU:{index}", "GPU") for index in range(count)]
+    for name in ("_physical_devices", "_visible_device_list"):
+        setattr(owner, name, [each for each in getattr(owner, name) if each.device_type != "GPU"] + gpus)
+    for name in ("_memory_growth_map", "_virtual_device_map"):
+        devices = getattr(owner, name)
+        for each in [each for each in devices if each.device_type == "GPU"]:
+            del devices[each]
+    owner._memory_growth_map.update(dict.fromkeys(gpus))
+    owner._physical_device_to_index = {each: index for index, each in enumerate(owner._physical_devices)}
+
+
+def _wrap_details(original: Callable[..., Any]) -> Callable[..., Any]:
+    def details(self: Any, device: Any) -> Any:
+        self._initialize_physical_devices()
+        if getattr(device, "device_type", None) != "GPU" or device not in self._physical_devices:
+            return original(self, device)
+        about = _backend.describe(Device("gpu", 0))
+        return {"device_name": about.name, "compute_capability": COMPUTE_CAPABILITY}
+
+    return details
+
+
+# ---------------------------------------------------------------------------------------------------- configuration
+def _wrap_configuration(original: Callable[..., None]) -> Callable[..., None]:
+    def configure(self: Any, devices: Any, *args: Any, **kwargs: Any) -> None:
+        if getattr(devices, "device_type", None) == "CPU":
+            msg = "TensorFlow's CPU cannot be divided: its logical CPUs are the simulated GPUs"
+            raise UnsupportedError(msg, "run the program without `devshim run`, or leave this line out")
+        was = _limits(self)
+        original(self, devices, *args, **kwargs)
+        limits = _limits(self)
+        if limits != was:  # no GPU has computed yet, or TensorFlow would have refused
+            _backend.divide([None if limit is None else int(limit * 2**20) for limit in limits])
+
+    return configure
+
+
+def _limits(owner: Any) -> list[int | None]:
+    """Return the limit in MiB of each logical GPU that a program has configured; None for the whole GPU's memory."""
+    owner._initialize_physical_devices()
+    visible = [each for each in owner._visible_device_list if each.device_type == "GPU"]
+    return [
+        None if part is None else part.memory_limit
+        for each in visible
+        for part in owner._virtual_device_map.get(each) or (None,)
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------- logical GPUs
+def _wrap_logical(original: Callable[..., Any]) -> Callable[..., Any]:
+    def logical(self: Any, device_type: str | None = None) -> Any:
+        self._initialize_physical_devices()
+        found = [each for each in original(self) if each.name == "/device:CPU:0" or each.device_type != "CPU"]
+        count = _backend.count("gpu")
+        found += [context.LogicalDevice(f"/device:GPU:{index}", "GPU") for index in range(count)]
+        return [each for each in found if device_type in (None, each.device_type)]
+
+    return logical
+
+
+def _wrap_memory(original: Callable[..., Any], answer: Callable[[int], Any]) -> Callable[..., Any]:
+    def ask(self: Any, device: str) -> Any:
+        name = logical_name(device)
+        if name == device:
+            return original(self, device)
+        self.ensure_initialized()
+        return answer(tf.DeviceSpec.from_string(name).device_index - 1)
+
+    return ask
+
+
+def _memory_info(index: int) -> dict[str, int | None]:
+    found = _backend.memory(Device("gpu", index))
+    return {"current": found.used, "peak": found.peak}
+
+
+def _reset_peak(index: int) -> None:
+    update_variables(SIMULATED[index])
+    SIMULATED[index].reset_peak()

@@ -1,0 +1,91 @@
+"""The translation between TensorFlow's names of GPUs and the logical CPUs that simulate them.
+
+``GPU:1`` is ``CPU:2``, in whatever spelling and with or without a job: see `logical_name` and `shown_name`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from devshim.errors import UnsupportedError
+from devshim_backends._tensorflow.failures import MissingDeviceError
+
+if TYPE_CHECKING:
+    from devshim.simulation.patching import Patches
+    from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
+
+__all__ = ["install", "logical_name", "native_text", "refuse_second_cpu", "shown_name"]
+
+_backend: TensorflowSimulation
+
+
+def install(patches: Patches, backend: TensorflowSimulation) -> None:
+    """Read the number of GPUs from an adapter."""
+    global _backend
+    _backend = backend
+
+
+def native_text(name: Any) -> str | None:
+    """Return the text of a device that a program passed to TensorFlow, or None if it is not a device's name."""
+    if isinstance(name, (tf.config.LogicalDevice, tf.config.PhysicalDevice)):
+        return str(name.name)
+    if hasattr(name, "to_string"):
+        return str(name.to_string())
+    return name if isinstance(name, str) else None
+
+
+def logical_name(name: str) -> str:
+    """Return the name that TensorFlow's C++ code knows: ``/device:CPU:2`` for ``GPU:1``; other names are unchanged.
+
+    Raises:
+        MissingDeviceError: There is no such GPU.
+    """
+    kind, index, given = _read(name)
+    if kind not in ("GPU", "TPU", "XPU"):  # a device that a program has registered
+        return name
+    count = _backend.count("gpu") if kind == "GPU" else 0
+    if index >= count:
+        raise _missing_device_error(name, count)
+    return given.replace(device_type="CPU", device_index=index + 1).to_string()  # type: ignore[no-any-return]
+
+
+def refuse_second_cpu(name: str) -> None:
+    """Refuse a program's ``/CPU:1``, which would be a simulated GPU; the full name comes from TensorFlow's C++ code.
+
+    Raises:
+        UnsupportedError: The name is of such a CPU.
+    """
+    kind, index, given = _read(name)
+    if kind == "CPU" and index and given.job is None:
+        msg = f"TensorFlow has no second CPU {name!r} here: its logical CPUs are the simulated GPUs"
+        raise UnsupportedError(msg, f'write "/CPU:0" for the host, or "/GPU:{index - 1}" for the GPU')
+
+
+def _missing_device_error(name: str, count: int) -> MissingDeviceError:
+    known = ", ".join(f"/GPU:{index}" for index in range(count)) or "none"
+    return MissingDeviceError(
+        f"TensorFlow has no device {name!r}, and would compute on the CPU; the simulated GPUs are: {known}",
+        f'with tf.device("/GPU:{count - 1}"):' if count else 'with tf.device("/CPU:0"):',
+    )
+
+
+@lru_cache(maxsize=256)
+def _read(name: str) -> tuple[str | None, int, Any]:
+    """Return a name's type, its index, and the whole of it; TensorFlow itself refuses what it cannot read."""
+    try:
+        given = tf.DeviceSpec.from_string(name)
+    except ValueError:
+        return None, 0, None
+    return given.device_type, given.device_index or 0, given
+
+
+@lru_cache(maxsize=256)
+def shown_name(name: str) -> str:
+    """Return the name that a program sees: ``GPU:1`` for the logical CPU ``CPU:2``."""
+    kind, index, given = _read(name)
+    if kind != "CPU" or not index:
+        return name
+    return given.replace(device_type="GPU", device_index=index - 1).to_string()  # type: ignore[no-any-return]

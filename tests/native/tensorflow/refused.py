@@ -1,0 +1,41 @@
+"""What is refused: a GPU that is not there, memory that is not there, and what cannot run on simulated GPUs."""
+
+import tensorflow as tf
+
+
+def refused(call):
+    try:
+        result = call()
+    except Exception as error:
+        text = str(error).partition("\n")[0].partition(" bytes")[0]
+        kinds = [each.__name__ for each in (tf.errors.OpError, LookupError, ValueError) if isinstance(error, each)]
+        print(type(error).__name__, kinds, text)
+    else:
+        print("computed", result)
+
+
+def on(name):
+    with tf.device(name):
+        return tf.ones(2)
+
+
+@tf.function
+def traced(x):
+    with tf.device("/GPU:7"):
+        return x + x
+
+
+refused(lambda: on("/GPU:7"))
+refused(lambda: traced(tf.ones(2)))
+refused(lambda: tf.distribute.MirroredStrategy(["GPU:0", "GPU:2"]).run(lambda: tf.ones(1)))
+refused(lambda: on("/CPU:1"))
+refused(lambda: on("/GPU:0") + on("/GPU:1"))
+refused(lambda: tf.compat.v1.Session())
+refused(lambda: tf.zeros((1024, 1024)))
+refused(lambda: tf.config.experimental.get_memory_info("GPU:7"))
+graph = tf.Graph()
+with graph.as_default(), tf.device("/GPU:1"):
+    tf.add(1.0, 2.0, name="sum")
+definition = graph.as_graph_def()
+definition.node[-1].device = "/device:GPU:7"
+refused(lambda: tf.graph_util.import_graph_def(definition))
