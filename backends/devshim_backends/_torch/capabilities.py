@@ -35,8 +35,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
         "native_names": (
             "torch.compile runs eagerly, and warns; torch.device(1), a number alone, prints sim:1, and so does "
-            "TorchScript; CUDA graphs, NCCL, sensors, allocators and sharing with other processes are refused; tried "
-            "with builds for the CPU"
+            "TorchScript; CUDA graphs, torch.cuda.nccl, sensors, allocators and sharing with other processes are "
+            "refused; tried with builds for the CPU"
         ),
         "models": (
             "every class in torch.optim is supported; tensors in a module's lists, dicts and plain attributes stay, "

@@ -24,7 +24,7 @@ class TestTorch(Conformance):
         from devshim.testing.behaviours.native_names import NativeGpus
 
         return NativeGpus(
-            count=torch.cuda.device_count,
+            count=lambda: torch.cuda.device_count(),  # looked up at each call: native names replace it
             ones=lambda index: torch.ones(3, 4, device=f"cuda:{index}"),
             moved=lambda x, index: x.cuda(index),
             name=lambda x: str(x.device),

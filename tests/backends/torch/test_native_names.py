@@ -169,12 +169,22 @@ def test_the_default_compiler_says_that_it_does_not_compile() -> None:
 
 
 @pytest.mark.usefixtures("cards")
+def test_the_profiler_says_that_it_records_the_cpu() -> None:
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with pytest.warns(UserWarning, match="times of the CPU"), torch.profiler.profile(activities=activities) as found:
+        torch.ones(3, device="cuda:1") * 2
+    assert "aten::mul" in {event.key for event in found.key_averages()}
+
+
+@pytest.mark.usefixtures("cards")
 def test_what_cannot_be_routed_names_the_line_to_write() -> None:
     x = torch.ones(2, device="cuda:1")
     for call in (
         torch.cuda.CUDAGraph,
         lambda: torch.cuda.graph(None),
         torch.cuda.utilization,
+        torch.cuda.host_memory_stats,
+        torch.cuda.memory._record_memory_history,
         lambda: torch.cuda.nccl.all_reduce([x]),
         lambda: torch.cuda.set_per_process_memory_fraction(0.5),
         lambda: torch.cuda.Event(interprocess=True),

@@ -94,9 +94,12 @@ def missing_gpu_error(index: int) -> SimulationError:
     gpu = _removed_gpu(index)
     if gpu is not None:  # PyTorch names the device of tensors that it makes itself, as in x[0] = 5.0
         reason = f"gpu:{index} was removed at {gpu.removed_at}, and {reason}"
+    hint = f"ds.simulate(gpus={index + 1}) adds it, and tensors that were on it can be used again"
+    if "cuda" in TYPES and number:
+        hint = f"name one from cuda:0 to cuda:{number - 1}, or run the program with devshim run --gpus {index + 1}"
     return SimulationError(
         f"{gpu_name(index)} does not exist (invalid device ordinal): {reason}",
-        f"ds.simulate(gpus={index + 1}) adds it, and tensors that were on it can be used again",
+        hint,
     )
 
 

@@ -19,13 +19,23 @@ _REFUSED = {
     **dict.fromkeys(
         (
             *("CUDAPluggableAllocator", "MemPool", "use_mem_pool", "change_current_allocator"),
-            *("caching_allocator_alloc", "caching_allocator_delete", "memory_snapshot"),
+            *("caching_allocator_alloc", "caching_allocator_delete", "memory_snapshot", "caching_allocator_enable"),
+            *("host_memory_stats", "host_memory_stats_as_nested_dict", "reset_peak_host_memory_stats"),
+            *("reset_accumulated_host_memory_stats", "_record_memory_history", "_dump_snapshot", "_snapshot"),
         ),
         _ALLOCATOR,
     ),
     **dict.fromkeys(("current_blas_handle", "get_stream_from_external"), _KERNELS),
     **dict.fromkeys(
-        ("utilization", "temperature", "power_draw", "clock_rate", "memory_usage", "device_memory_used"),
+        (
+            "utilization",
+            "temperature",
+            "power_draw",
+            "clock_rate",
+            "memory_usage",
+            "device_memory_used",
+            "list_gpu_processes",
+        ),
         "leave out this line: it reads a sensor of a real card",
     ),
 }
@@ -58,10 +68,10 @@ def _refused_class(name: str, hint: str) -> type:
 def install(patches: Patches) -> None:
     """Install the refusals."""
     for name, hint in _REFUSED.items():
-        real = getattr(torch.cuda, name, None)
-        if callable(real):
-            new = _refused_class(name, hint) if isinstance(real, type) else _Refused(name, hint)
-            patches.replace(torch.cuda, name, new)
+        owners = [each for each in (torch.cuda, torch.cuda.memory) if callable(getattr(each, name, None))]
+        for owner in owners:
+            is_class = isinstance(getattr(owner, name), type)
+            patches.replace(owner, name, _refused_class(name, hint) if is_class else _Refused(name, hint))
     for name in _NCCL_FUNCTIONS:
         if hasattr(torch.cuda.nccl, name):
             patches.replace(torch.cuda.nccl, name, _Refused(f"nccl.{name}", _NCCL))

@@ -11,6 +11,7 @@ from devshim_backends._torch.simulation.native_names import (
     bindings,
     compiling,
     constructors,
+    distributed,
     operators,
     profiling,
     refused,
@@ -24,7 +25,19 @@ from devshim_backends._torch.simulation.state import NAME, SIMULATION, set_types
 from devshim_backends._torch.simulation.untraced import keep_compiler_out
 
 _PATCHES = Patches()
-_MODULES = (runtime, streams, tensors, storages, constructors, tensor_types, autocast, refused, compiling, profiling)
+_MODULES = (
+    runtime,
+    streams,
+    tensors,
+    storages,
+    constructors,
+    tensor_types,
+    autocast,
+    refused,
+    compiling,
+    profiling,
+    distributed,
+)
 
 
 def set_native_names(named: bool) -> None:
@@ -86,6 +99,7 @@ def _uninstall() -> None:
     bindings.forget_modes()
     _PATCHES.undo()
     operators.uninstall()
+    distributed.uninstall()
     set_types(NAME)
     set_gpu_type(NAME)
     _Postponed.end()

@@ -1,0 +1,136 @@
+"""``torch.distributed`` with ``backend="nccl"``: gloo carries it, between processes on simulated GPUs.
+
+Gloo computes on the host. So the kernels of a collective call get the memory of simulated GPUs as host tensors, without
+a copy, and write the results there.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from threading import RLock
+from typing import Any
+
+import torch
+from torch import distributed
+
+from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation.relabel import to_host
+from devshim_backends._torch.simulation.state import require_simulated
+
+_TEXT = "simulated GPUs: gloo carries the collectives of the backend nccl"
+_get_device = torch._C.TensorBase.get_device
+_CPU = torch._C.DispatchKey.CPU
+_OPERATORS = (
+    *("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "gather_", "scatter_", "send", "recv_"),
+    *("recv_any_source_", "allgather_", "_allgather_base_", "allgather_coalesced_", "alltoall_", "alltoall_base_"),
+    *("reduce_scatter_", "_reduce_scatter_base_", "allgather_into_tensor_coalesced_"),
+    *("reduce_scatter_tensor_coalesced_", "barrier"),
+)
+_LOCK = RLock()
+_LIBRARIES: list[Any] = []
+_CARRIED: set[str] = set()
+"""The names of the groups for which the program asked for nccl."""
+
+
+def _kernel(op: Any) -> Callable[..., Any]:
+    """Return a kernel that runs a collective call on the host's view of the tensors."""
+
+    def run(*args: Any) -> Any:
+        originals: dict[int, Any] = {}
+        kept: list[Any] = []  # so that no id is used twice
+        converted = [_map(each, lambda x: _as_host(x, originals, kept)) for each in args]
+        return _map(op._op_dk(_CPU, *converted), lambda x: originals.get(id(x), x))
+
+    return run
+
+
+def _as_host(tensor: Any, originals: dict[int, Any], kept: list[Any]) -> Any:
+    if _get_device(tensor) < 0:
+        return tensor
+    require_simulated(_get_device(tensor))
+    host = to_host(tensor.detach())
+    originals[id(host)] = tensor
+    kept.append(host)
+    return host
+
+
+def _map(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Return a value with a function applied to each tensor in it."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_map(each, function) for each in value])
+    return value
+
+
+def _carried(real: Callable[..., Any], position: int) -> Callable[..., Any]:
+    """Return a wrapper that passes gloo on for nccl, the argument ``backend``, which is also at a position."""
+
+    @functools.wraps(real)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        backend = args[position] if len(args) > position else kwargs.get("backend")
+        is_nccl = backend is not None and "nccl" in str(backend).lower()
+        _register()
+        if is_nccl:
+            warnings.warn(_TEXT, UserWarning, stacklevel=2)
+        if is_nccl or (backend is None and position == 0):
+            args = (*args[:position], "gloo", *args[position + 1 :]) if len(args) > position else args
+            if len(args) <= position:
+                kwargs["backend"] = "gloo"
+            kwargs = {name: value for name, value in kwargs.items() if name not in ("device_id", "pg_options")}
+        group = real(*args, **kwargs)
+        if is_nccl:
+            _CARRIED.add((group or distributed.group.WORLD).group_name)
+        return group
+
+    return wrapper
+
+
+def _backend_of(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for `get_backend`, which answers what the program asked for."""
+
+    def get_backend(group: Any = None) -> Any:
+        found = real(group)
+        return "nccl" if getattr(group or distributed.group.WORLD, "group_name", None) in _CARRIED else found
+
+    return get_backend
+
+
+def _register() -> None:
+    """Register the kernels, when the first group is created; PyTorch has kernels there that know no simulated GPU."""
+    with _LOCK:
+        libraries = _LIBRARIES
+        if libraries:
+            return
+        library = torch.library.Library("c10d", "IMPL")
+        libraries.append(library)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*overrid", UserWarning)
+        for name in _OPERATORS:
+            packet = getattr(torch.ops.c10d, name, None)
+            if packet is not None:
+                library.impl(name, _kernel(packet.default), "PrivateUse1", allow_override=True)
+
+
+def install(patches: Patches) -> None:
+    """Install the replacements."""
+    if not distributed.is_available():
+        return
+    c10d = distributed.distributed_c10d
+    for name, new in (
+        ("init_process_group", _carried(c10d.init_process_group, 0)),
+        ("new_group", _carried(c10d.new_group, 2)),
+        ("get_backend", _backend_of(c10d.get_backend)),
+        ("is_nccl_available", lambda: True),
+    ):
+        patches.replace(c10d, name, new)
+        patches.replace(distributed, name, new)
+
+
+def uninstall() -> None:
+    """Remove the kernels."""
+    _CARRIED.clear()
+    while _LIBRARIES:
+        _LIBRARIES.pop()._destroy()
