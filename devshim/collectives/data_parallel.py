@@ -50,7 +50,8 @@ def data_parallel(
     """Return a function that calls another one with parts of a batch on several devices, and reduces the results.
 
     Args:
-        fn: A function of ``(params, batch)``, such as `value_and_grad` returns; or a model.
+        fn: A function of ``(params, batch)``, such as `value_and_grad` returns; or a model; or a tree of tensors that
+            can be called (an Equinox module, a dataclass with ``__call__``), which counts as a model.
         devices: The devices; the same one may occur several times.
         axis: The axis of the batch to split; negative ones count from the end of each tensor's shape.
         op: ``"mean"`` weights each part's results by its rows: for means over rows, this is the mean over the batch.
@@ -88,7 +89,7 @@ def data_parallel(
         raise value_hints.unknown_choice("op", op, _OPS)
     targets = device_lists.parse_devices(devices, "data_parallel", "fn", fn)
     owner = model_backend(fn)
-    if owner is not None:
+    if owner is not None or flatten(fn).tensors:
         return _of_model(owner, fn, targets, axis)
 
     @wraps(fn, updated=())
@@ -177,8 +178,8 @@ def _array(x: Any) -> Any:
 
 
 # ---------------------------------------------------------------------- models
-def _of_model(owner: Backend, model: Any, targets: list[Device], axis: int) -> Callable[..., Any]:
-    if "data_parallel_models" in owner.gaps:
+def _of_model(owner: Backend | None, model: Any, targets: list[Device], axis: int) -> Callable[..., Any]:
+    if owner is not None and "data_parallel_models" in owner.gaps:
         raise capabilities.unsupported(owner, "data_parallel_models")
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -187,7 +188,7 @@ def _of_model(owner: Backend, model: Any, targets: list[Device], axis: int) -> C
         home = targets[0] if where is None else where[1]
         given = (args, kwargs)
         active = targets[: max(1, _rows(given, axis))]
-        arguments.check_devices([owner], active)
+        arguments.check_devices(flatten(model).backends if owner is None else [owner], active)
         parts = split.split(given, active, axis=axis)
         used = active.index(home) if home in active else None
         replicas = [model if i == used else _linked(owner, model, device) for i, device in enumerate(active)]
@@ -201,8 +202,10 @@ def _unpacked(model: Callable[..., Any]) -> Callable[[Any], Any]:
     return lambda given: model(*given[0], **given[1])
 
 
-def _linked(owner: Backend, model: Any, device: Device) -> Any:
+def _linked(owner: Backend | None, model: Any, device: Device) -> Any:
     """Return a replica of a model on a device, through whose parameters gradients flow to the model's."""
+    if owner is None:
+        return trees.place(model, device, None, False, "data_parallel")
     replica = trees.place(model, device, True, False, "data_parallel")
     owner.link_parameters(model, replica, lambda x: engine.move(owner, x, device))
     return replica

@@ -31,11 +31,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "jax.jit ignores default_device: a compiled function runs on the device of its arguments; "
             "under jax.grad and jax.vmap it works",
         ),
-        "data_parallel_models": Gap(
-            "planned",
-            "devshim does not yet link the variables of replicas to those of a model; data_parallel of a function "
-            "from value_and_grad takes models among its params",
-        ),
         "empty_cache": Gap(
             "upstream",
             "JAX's allocator has no call that releases its pool; XLA_PYTHON_CLIENT_ALLOCATOR=platform, set before JAX "

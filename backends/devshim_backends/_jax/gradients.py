@@ -23,7 +23,7 @@ from devshim_backends._jax.tensors import wide
 from devshim_backends._keras.traversal import is_layer, is_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Tensor
@@ -88,6 +88,12 @@ class JaxGradients(JaxNnx):
     def weighted_sum(self, xs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
         with wide(xs[0].dtype):
             return super().weighted_sum(xs, weights)
+
+    def link_parameters(self, model: Any, replica: Any, move: Callable[[Tensor], Tensor]) -> None:
+        replicas = {leaf.path: leaf for leaf in self.leaves(replica)}
+        for leaf in self.leaves(model):  # while JAX differentiates, a model contains tracers, which its clone lacks
+            if leaf.kind == "parameter":
+                _set(replicas[leaf.path], move(leaf.read()))
 
     def trainable(self, model: Any) -> list[Leaf]:
         leaves = [leaf for leaf in self.leaves(model) if leaf.kind == "parameter"]

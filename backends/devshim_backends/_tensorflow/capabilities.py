@@ -24,11 +24,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "variables, captured tensors and results of ds.place inside the function have one",
         ),
         "non_blocking": Gap("upstream", "TensorFlow decides which copies overlap, and has no option for it"),
-        "data_parallel_models": Gap(
-            "planned",
-            "devshim does not yet link the variables of replicas to those of a model; data_parallel of a function "
-            "from value_and_grad takes models among its params",
-        ),
         "empty_cache": Gap("upstream", "TensorFlow does not release GPU memory before the process ends"),
     }
 )

@@ -21,7 +21,7 @@ from devshim_backends._tensorflow.scopes import TensorflowScopes, following, in_
 from devshim_backends._tensorflow.tensors import TensorflowTensors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Tensor
@@ -61,6 +61,18 @@ class TensorflowGradients(TensorflowModels, TensorflowTensors, TensorflowScopes)
         known = {id(native(each)) for each in model.trainable_variables}  # parts of a model of Keras may be frozen
         return [leaf for leaf in leaves if id(leaf.owner) in known]
 
+    def link_parameters(self, model: Any, replica: Any, move: Callable[[Tensor], Tensor]) -> None:
+        if not record.could_possibly_record():
+            return
+        replicas = {leaf.path: leaf.owner for leaf in self.leaves(replica)}
+        linked: set[int] = set()
+        for leaf in self.leaves(model):
+            if leaf.kind == "parameter" and leaf.owner.trainable and id(leaf.owner) not in linked:
+                linked.add(id(leaf.owner))
+                with self._device_scope(leaf.owner):
+                    value = tf.identity(leaf.owner)  # recorded, which `leaf.read` is not
+                _link(replicas[leaf.path].handle, move(value))
+
     def autograd_crosses_threads(self) -> bool:
         return not record.could_possibly_record()  # True without any open tape
 
@@ -95,6 +107,11 @@ class TensorflowGradients(TensorflowModels, TensorflowTensors, TensorflowScopes)
             return self._scope_in_trace([x])
         entered: AbstractContextManager[object] = tf.device(self.to_native(self.device_of(x)))
         return entered
+
+
+def _link(handle: Any, value: Tensor) -> None:
+    """Tell the open tapes that the variable of a handle is a tensor, so that its gradients are those of the tensor."""
+    record.record_operation("DevshimLink", [handle], [value], lambda *grads: [tf.convert_to_tensor(grads[0])])
 
 
 def _is_variable(x: Tensor) -> bool:

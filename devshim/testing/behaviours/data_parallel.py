@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,18 @@ def by_hand(x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
 def _first(y: Tensor) -> Tensor:
     """Return the first number of a tensor, of shape (1, 1)."""
     return y[0:1, 0:1]
+
+
+@dataclass
+class Line:
+    """A tree of tensors that can be called."""
+
+    w: Any
+    scale: float = 2.0
+
+    def __call__(self, x: Tensor, shift: float = 0.0) -> Tensor:
+        """Return the outputs, shape (rows, 1)."""
+        return ds.run(lambda x, w: ds.namespace(x).matmul(x, w) * self.scale + shift, x, self.w)
 
 
 class DataParallelTests(Kit):
@@ -156,6 +169,32 @@ class DataParallelTests(Kit):
             ds.data_parallel(self.mean_error, [places[0], missing_device])(params, batch)
 
     # ------------------------------------------------------------------ models
+    @feature("data_parallel", "namespace")
+    @pytest.mark.parametrize("rows", [7, 1])
+    def test_a_tree_that_can_be_called_is_a_model(self, away: tuple[Device, Device], rows: int) -> None:
+        """Its copies compute the parts, and the results are joined where it is; the tree itself is unchanged."""
+        x = batch_of(rows)[0]
+        for home in (*away, ds.cpu()):
+            line = Line(ds.from_numpy(W, home))
+            before = line.w
+            y = ds.data_parallel(line, away)(ds.from_numpy(x), shift=1.0)
+            assert self.nearly(y, 2 * x @ W + 1)
+            assert ds.device_of(y) is home
+            assert line.w is before
+
+    @feature("data_parallel", "namespace", "value_and_grad")
+    def test_gradients_reach_a_tree_that_can_be_called(self, away: tuple[Device, Device]) -> None:
+        """Gradients flow from all parts to the tensors of the tree, on their device."""
+        x = batch_of(7)[0]
+
+        def loss(weights: Any) -> Tensor:
+            y = ds.data_parallel(Line(weights["w"]), away)(ds.from_numpy(x))
+            return ds.namespace(y).sum(y)
+
+        _, grads = ds.value_and_grad(loss)({"w": ds.from_numpy(W, away[1])})
+        assert self.nearly(grads["w"], 2 * x.sum(0, keepdims=True).T)
+        assert ds.device_of(grads["w"]) is away[1]
+
     def model_input(self, x: Tensor) -> Tensor:
         """Return a tensor as the model of the hook `model` takes it; override for a framework with two interfaces."""
         return x

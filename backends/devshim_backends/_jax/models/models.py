@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax.core import Tracer
 
 from devshim.contract.models import Leaf
 from devshim.errors import UnsupportedError
@@ -117,7 +118,8 @@ class JaxModels(JaxDlpack):
 def _write(variable: Any, new: Any) -> None:
     """Give a variable another array, and pin the variable to that array's device."""
     variable._value = new
-    setattr(variable, HOME, new.sharding)
+    if not isinstance(new, Tracer):  # as in a replica that `data_parallel` makes while JAX differentiates
+        setattr(variable, HOME, new.sharding)
 
 
 def pin(leaves: Iterable[Leaf]) -> None:
@@ -128,6 +130,8 @@ def pin(leaves: Iterable[Leaf]) -> None:
     default = jax.config.jax_default_device or jax.local_devices()[0]
     for leaf in leaves:
         x = leaf.read()
+        if isinstance(x, Tracer):
+            continue
         if not x.committed and x.sharding.device_set != {default}:
             leaf.write(jax.device_put(x, x.sharding))
         setattr(leaf.owner, HOME, x.sharding)

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from devshim_backends._keras.cloning import rebuild_layer
+from devshim_backends._tensorflow.models.align_devices import allow_mixed_devices
 from devshim_backends._tensorflow.models.traversal import CONTENTS, children, is_layer, parts
 
 __all__ = ["clone_model"]
@@ -13,7 +14,10 @@ __all__ = ["clone_model"]
 
 def clone_model(model: Any) -> Any:
     """Return a model of the same structure; the caller still has to copy the values into it."""
-    return rebuild_layer(CONTENTS, model) if is_layer(model) else copy.deepcopy(model, _clone_keras_objects(model))
+    if is_layer(model):
+        return rebuild_layer(CONTENTS, model)
+    with allow_mixed_devices():  # Python's copies of variables are created in the scope of the caller
+        return copy.deepcopy(model, _clone_keras_objects(model))
 
 
 def _clone_keras_objects(module: Any) -> dict[int, Any]:
