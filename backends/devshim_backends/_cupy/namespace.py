@@ -37,7 +37,8 @@ def _following(on_gpu: Callable[..., Any], on_host: Callable[..., Any]) -> Calla
         if x is None:
             return on_gpu(*args, **options)
         if isinstance(x, np.ndarray):
-            return on_host(*args, **options)
+            result = on_host(*args, **options)
+            return np.asarray(result) if isinstance(result, np.generic) else result  # a reduction gives a scalar
         with x.device:
             return on_gpu(*args, **options)
 

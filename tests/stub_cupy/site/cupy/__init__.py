@@ -6,17 +6,18 @@ current one. It computes on the host, and shows nothing about the speed or resul
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from cupy import _machine, cuda, random
+from cupy import _machine, cuda
+from cupy import random as random
 from cupy._array import compute, ndarray, to_array
 from cupy.cuda import memory
 from cupy.cuda.memory import POOL
 
 __version__ = "14.2.0+stub"
-__all__ = ["asnumpy", "cuda", "get_default_memory_pool", "ndarray", "random"]
 
 
 def array(
@@ -86,21 +87,12 @@ def _function(name: str) -> Any:
     return call
 
 
-for _name in (
-    *(
-        "empty",
-        "zeros",
-        "ones",
-        "full",
-        "arange",
-        "linspace",
-        "eye",
-        "concatenate",
-        "stack",
-        "where",
-        "maximum",
-        "argsort",
-    ),
-    *("minimum", "add", "divide", "matmul", "sum", "tanh", "array_split", "nonzero", "isnan"),
-):
-    globals()[_name] = _function(_name)
+for _name in dir(np):
+    _found = getattr(np, _name)
+    if _name.startswith("_") or _name in globals() or isinstance(_found, ModuleType):
+        continue
+    if callable(_found) and not isinstance(_found, type):
+        _found = _function(_name)
+    globals()[_name] = _found
+
+__all__ = [_name for _name in dir() if not _name.startswith("_")]

@@ -11,9 +11,12 @@ from cupy.cuda import runtime as runtime
 
 
 class Device:
-    def __init__(self, device: int | None = None) -> None:
+    def __init__(self, device: int | Device | None = None) -> None:
         self.id = _machine.current() if device is None else int(device)
         self._before = threading.local()
+
+    def __int__(self) -> int:
+        return self.id
 
     def __enter__(self) -> Device:
         self._before.__dict__.setdefault("stack", []).append(runtime.getDevice())

@@ -1,0 +1,5 @@
+"""The module of `cupy.cuda` that has `Device`."""
+
+from cupy.cuda import Device
+
+__all__ = ["Device"]
