@@ -8,9 +8,9 @@ implements them in ``transfers/ahead.py`` where its framework has streams.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -48,6 +48,13 @@ class TransferHookBackend:
     def pin(self, x: Tensor, device: Device) -> Tensor:
         """Return a copy of a host tensor in pinned memory if copies to the device are faster from there, or ``x``."""
         return x
+
+    def close_loader(self, batches: Iterator[Any]) -> None:
+        """End the threads and processes of an iterator that is not used again, if the framework's loader made it.
+
+        `devshim.prefetch` calls it on every framework. Only a loader that keeps them after a loop that ended early
+        needs it.
+        """
 
     def start_timer(self, device: Device) -> Callable[[], float]:
         """Wait for a device, and return a function that waits again and returns the seconds in between."""

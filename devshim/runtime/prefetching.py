@@ -248,8 +248,10 @@ class _Work:
         except BaseException as error:
             line.put("error", error)
         finally:
-            del self._source, source
             line.put("end", None)
+            for backend in registry.loaded():
+                backend.close_loader(source)
+            del self._source, source
 
     def _serve(self, line: _Line, source: Iterator[Any]) -> None:
         while line.reserve():
