@@ -52,7 +52,7 @@ def loader(bad=None, **options):
 
 def test_batches_of_workers_arrive_in_order():
     with ds.simulate(gpus=1):
-        batches = [batch for batch in ds.prefetch(loader(), "gpu")]
+        batches = list(ds.prefetch(loader(), "gpu"))
         assert {ds.device_of(batch) for batch in batches} == {ds.gpu()}
         assert np.array_equal(np.concatenate([ds.to_numpy(batch) for batch in batches]), VALUES)
 

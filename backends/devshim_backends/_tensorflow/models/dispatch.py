@@ -112,7 +112,7 @@ def _part_hook(backend: TensorflowModels, part: Any, path: str, devices: list[De
 
 def _whole_model_hook(backend: TensorflowModels, device: Device = CPU) -> CallHook | None:
     """Return the hook for the parts of a model that is on one device."""
-    computes_on_host = backend.simulated or not tf.config.get_visible_devices("GPU")
+    computes_on_host = (backend.simulated and not backend.native_names) or not tf.config.get_visible_devices("GPU")
     return None if device is CPU and computes_on_host else DeviceHook(backend, device, in_split=False)
 
 

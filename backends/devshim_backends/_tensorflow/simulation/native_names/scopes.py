@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +28,15 @@ from devshim_backends._tensorflow.simulation.native_names.names import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from devshim.simulation.patching import Patches
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
 __all__ = ["SCOPE", "install"]
+
+
+_OPS = ops.device_v2.__code__.co_filename
 
 
 class _State(threading.local):
@@ -72,11 +77,22 @@ def _open_scope(original: Callable[..., Any], owner: Any, name: Any) -> Any:
     text = native_text(name)
     if text is None:
         return original(owner, name) if isinstance(owner, ops.Graph) else _Scope(original(owner, name), False)
-    refuse_second_cpu(text)
+    if _through_tf_device():  # ops.init_scope opens the scopes around it again, with TensorFlow's own names
+        refuse_second_cpu(text)
     opened = original(owner, logical_name(text))
     if isinstance(owner, ops.Graph):
         return opened
     return _Scope(opened, isinstance(name, (str, tf.config.LogicalDevice)))
+
+
+def _through_tf_device() -> bool:
+    """Return True if a scope is opened by `tf.device`, which programs call."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(4):  # gpu_names, context.device, and in graphs a context manager
+        frame = frame.f_back if frame is not None else None
+        if frame is not None and frame.f_code.co_name in ("device", "combined") and frame.f_code.co_filename == _OPS:
+            return True
+    return False
 
 
 def install(patches: Patches, backend: TensorflowSimulation) -> None:
