@@ -137,8 +137,8 @@ class LeafValueTests(Kit):
     def test_a_full_device_changes_nothing(self, card: Device) -> None:
         """If the copies of the values do not fit, nothing has changed, and their memory is free again."""
         tree = {name: self.tensor("gpu:0") for name in "abc"}
-        before = used_bytes(ds.gpu(0))
         with ds.simulate(ds.device_count(), faults=ds.Fault("gpu:0", "allocation", at=3)):
+            before = used_bytes(ds.gpu(0))  # a framework may release cached constants where simulation changes
             with pytest.raises(ds.OutOfMemoryError) as caught:
                 ds.assign(tree, {name: numbers() + 1 for name in "abc"})
             assert used_bytes(ds.gpu(0)) == before
