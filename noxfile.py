@@ -39,6 +39,7 @@ BENCH = Path("build/bench")
 DIST = Path("build/dist")
 COVERAGE = Path("docs/coverage.json")
 TOOLS = "devshim/__main__.py,devshim/cli/*,devshim/certify/*,devshim/testing/*"  # have tests of their own
+NATIVE_SCRIPTS = "test_native_scripts.py"
 STUB = "STUB_CUPY_GPUS=2"
 STUB_TESTS = [STUB, "tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py"]
 STRESS = 10
@@ -56,6 +57,8 @@ FRAMEWORKS = {
 """Session name -> dependency groups; MXNet itself is added without its dependencies."""
 BESIDE = {"torch": ("accelerate", "keras"), "jax": ("keras", "flax")}
 """Session name -> groups of the libraries to which the tests compare devshim, or whose models they move."""
+SCRIPTED = [name for name in FRAMEWORKS if name != "numpy"]
+"""The frameworks with names of their own for GPUs."""
 PORTED = ["numpy", "torch", "jax", "tensorflow", "paddle"]
 """Frameworks that POT or TensorLy supports."""
 OLDEST = ["numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"]
@@ -133,7 +136,8 @@ def conform(session: nox.Session, name: str) -> None:
     runs = [[*kit, f"--devshim-gpus={n}", f"--devshim-results={RESULTS / name}-{n}.json"] for n in (2, 0)]
     runs[1] += ["-m", "not fresh"]  # they would be the same as with two
     runs.append([*kit, "--devshim-gpus=3", "-m", "cards"])
-    rest = [each for each in sorted(folder.glob("test_*.py")) if each not in kits]  # traps, simulated GPUs, models
+    apart = {*kits, folder / NATIVE_SCRIPTS}
+    rest = [each for each in sorted(folder.glob("test_*.py")) if each not in apart]  # traps, simulated GPUs, models
     current = f"DEVSHIM_BACKEND={backend}"
     runs += [*([own] for own in rest), pages(backend), [current, EXAMPLES], [current, LIBRARIES]]
     pytests(session, runs)
@@ -261,6 +265,14 @@ def downstream(session: nox.Session) -> None:
     """Run programs of other projects on simulated GPUs of PyTorch: einops, POT and TensorLy."""
     install(session, *group("downstream", "test"), ".")
     session.run("pytest", "-q", "tests/downstream", *session.posargs)
+
+
+@nox.session(python=DEFAULT, default=False)
+@nox.parametrize("name", SCRIPTED, ids=SCRIPTED)
+def native(session: nox.Session, name: str) -> None:
+    """Run programs that are written for real GPUs with `devshim run`, and compare what they print."""
+    install_framework(session, name)
+    session.run("pytest", "-q", TESTS / backend_of(name) / NATIVE_SCRIPTS, *session.posargs)
 
 
 @nox.session(python=DEFAULT, default=False)
