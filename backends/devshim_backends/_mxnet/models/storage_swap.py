@@ -82,7 +82,7 @@ class ParameterArrays:
 
 def native_device(x: Tensor) -> Any:
     """Return MXNet's device object for an array of either interface."""
-    return x.device if IS_2 else x.context
+    return x.device if IS_2 else x.ctx
 
 
 def arrays_in(path: str, values: Any) -> Iterator[tuple[str, Tensor]]:
