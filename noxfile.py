@@ -220,7 +220,9 @@ def core(session: nox.Session) -> None:
     install(session, *group("test", "kit", "plot"), ".")
     neutral, cli = ["tests/unit", EXAMPLES], ["tests/cli"]
     if session.python != DEFAULT:
-        pytests(session, [[*neutral, "-m", "not slow"], cli])
+        packages = sorted({each.parent for each in Path("tests/unit").glob("*/test_*.py")})
+        ignored = [f"--ignore={each}" for each in packages]
+        pytests(session, [cli, [*neutral, *ignored, "-m", "not slow"], [*packages, "-m", "not slow"]])
         return
     slow = "tests/conformance/test_kit_can_fail.py"
     shared = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "numpy/test_conformance.py", "--devshim-gpus=2"]
