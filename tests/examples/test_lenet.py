@@ -36,10 +36,10 @@ def run(name: str, way: str, checkpoint: Path) -> tuple[list[float], float]:
     return [float(found) for _, _, found in losses], float(accuracy)
 
 
-@pytest.mark.parametrize("ways", [("data", "model"), ("model", "data")], ids=">".join)
 @pytest.mark.parametrize("name", DIFFERENTIATING)
-def test_it_learns_the_same_everywhere(name: str, ways: tuple[str, str], tmp_path: Path) -> None:
+def test_it_learns_the_same_everywhere(name: str, tmp_path: Path) -> None:
     """The second epoch is another run, in the other way, and on another framework if there is one here."""
+    ways = "data", "model"
     following = DIFFERENTIATING[(DIFFERENTIATING.index(name) + 1) % len(DIFFERENTIATING)]
     first, _ = run(name, ways[0], tmp_path / "lenet.safetensors")
     second, accuracy = run(following, ways[1], tmp_path / "lenet.safetensors")

@@ -80,12 +80,24 @@ except mx.MXNetError as error:
 }
 
 
+NATIVE_PROGRAMS = {
+    "torch": "import torch; print(torch.cuda.device_count())",
+    "tensorflow": "import tensorflow as tf; print(len(tf.config.list_logical_devices('GPU')))",
+    "paddle": "import paddle; print(paddle.device.cuda.device_count())",
+    "jax": "import jax; print(len(jax.devices('gpu')))",
+    "mxnet": "import mxnet as mx; print(mx.context.num_gpus())",
+}
+"""The same in the words of a program that is written for real GPUs."""
+
+
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_has_its_cards_without_a_word_of_devshim(name: str, tmp_path: Path) -> None:
+def test_a_program_has_its_cards_without_a_word_of_devshim(name: str, native: bool, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(PROGRAMS[name], encoding="utf-8")
+    script.write_text((NATIVE_PROGRAMS if native else PROGRAMS)[name], encoding="utf-8")
+    names = [] if native else ["--no-native-names"]
     done = subprocess.run(
-        [sys.executable, "-m", "devshim", "run", "--gpus", "3", str(script)],
+        [sys.executable, "-m", "devshim", "run", "--gpus", "3", *names, str(script)],
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
