@@ -138,9 +138,8 @@ class _Names(ast.NodeVisitor):
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            self._meaning[alias.asname or alias.name.split(".")[0]] = (
-                alias.name if alias.asname else alias.name.split(".")[0]
-            )
+            package = alias.name.split(".")[0]
+            self._meaning[alias.asname or package] = alias.name if alias.asname else package
             self._import(node.lineno, alias.name)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from importlib.machinery import ModuleSpec
     from importlib.metadata import EntryPoint
-    from typing import Literal, TypeAlias
+    from typing import Any, Literal, TypeAlias
 
     BackendName: TypeAlias = Literal["torch", "tensorflow", "mxnet", "paddle", "jax", "cupy", "numpy"] | str
     """A framework's name, a nickname, or the name of a third-party backend."""
@@ -28,6 +28,7 @@ __all__ = [
     "NICKNAMES",
     "TITLES",
     "canonical",
+    "declared",
     "imported",
     "installed",
     "is_imported",
@@ -154,11 +155,15 @@ def imported() -> list[str]:
 
 def not_simulated(name: str) -> Mapping[str, str]:
     """Return the native calls that a built-in backend cannot simulate, with reasons; imports no framework."""
+    calls: Mapping[str, str] = declared(name).NOT_SIMULATED
+    return calls
+
+
+def declared(name: str) -> Any:
+    """Return the module ``capabilities`` of a built-in backend; imports no framework."""
     from importlib import import_module
 
-    declared = import_module(BUILTIN[name].partition(":")[0].removesuffix(".backend") + ".capabilities")
-    calls: Mapping[str, str] = declared.NOT_SIMULATED
-    return calls
+    return import_module(BUILTIN[name].replace(".backend:", ".capabilities:").partition(":")[0])
 
 
 def not_installed(name: str) -> BackendNotFoundError:

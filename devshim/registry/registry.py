@@ -22,6 +22,7 @@ from devshim.registry.discovery import (
     BUILTIN,
     TITLES,
     canonical,
+    declared,
     imported,
     is_imported,
     is_installed,
@@ -277,20 +278,14 @@ def maker(cls: type) -> str | None:
 
 def gaps(name: str) -> Mapping[str, Gap]:
     """Return the features that a backend lacks; the framework of a built-in backend is not imported."""
-    declared: Mapping[str, Gap] = _declared(name).GAPS if name in BUILTIN else load(name).gaps
-    return declared
+    found: Mapping[str, Gap] = declared(name).GAPS if name in BUILTIN else load(name).gaps
+    return found
 
 
 def limits(name: str) -> Mapping[str, str]:
     """Return the missing parts of a backend's features; the framework of a built-in backend is not imported."""
-    declared: Mapping[str, str] = _declared(name).LIMITS if name in BUILTIN else load(name).limits
-    return declared
-
-
-def _declared(name: str) -> Any:
-    from importlib import import_module
-
-    return import_module(BUILTIN[name].replace(".backend:", ".capabilities:").partition(":")[0])
+    found: Mapping[str, str] = declared(name).LIMITS if name in BUILTIN else load(name).limits
+    return found
 
 
 import_hooks.load_adapter = load

@@ -1,4 +1,4 @@
-"""What JAX's arrays say about their memory while a simulated GPU has the name of a real one.
+"""What JAX arrays report about their memory while a simulated GPU has the name of a real one.
 
 DLPack: JAX would export an array on a simulated GPU as host memory, so that ``np.from_dlpack(x)`` would read it
 silently, and ``jnp.from_dlpack(x)`` would give an array on the host. With native names the capsule says that it is
@@ -23,7 +23,7 @@ _platform, _dlpack, _dlpack_device = ArrayImpl.platform, ArrayImpl.__dlpack__, A
 
 
 def install(patches: Patches) -> None:
-    """Replace the methods of JAX's arrays."""
+    """Replace the methods of JAX arrays."""
     patches.replace(ArrayImpl, "platform", _platform_of)
     patches.replace(ArrayImpl, "__dlpack__", _export)
     patches.replace(ArrayImpl, "__dlpack_device__", _device_of)

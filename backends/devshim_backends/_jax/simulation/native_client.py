@@ -11,7 +11,7 @@ __all__ = ["GpuClient"]
 
 
 class GpuClient:
-    """A client whose devices are the simulated GPUs. All other questions go to the client of JAX's CPU.
+    """A client whose devices are the simulated GPUs. All other calls go to the CPU client of JAX.
 
     The devices are those of the moment: their number can change.
     """

@@ -1,4 +1,4 @@
-"""What JAX's devices say about themselves while a simulated GPU has the name of a real one: ``CudaDevice(id=1)``.
+"""What JAX devices report about themselves while a simulated GPU has the name of a real one: ``CudaDevice(id=1)``.
 
 The class of devices is JAX's compiled one, and the attributes of the class are replaced. Each one asks the original for
 every device that is not a simulated GPU. A simulated GPU keeps its name as long as an array is on it.
@@ -47,7 +47,7 @@ def arrays(xs: Iterable[Any], gpus: bool) -> list[Any]:
 
 
 def install(patches: Patches, backend: JaxBackend) -> None:
-    """Replace the attributes of JAX's class of devices."""
+    """Replace the attributes of the JAX device class."""
     kind = host.describe_simulated(backend.name, Device("gpu"), None).name
     for name, value in {
         "id": lambda index: index,

@@ -4,11 +4,11 @@ Simulated GPUs are JAX's CPU devices ``cpu:1`` to ``cpu:N``. With native names, 
 beside a real GPU: ``cpu``, with the one device that is the host, and ``cuda``, with the simulated GPUs. Three things
 make that:
 
-* The attributes ``id``, ``platform``, ``device_kind`` and others of JAX's class of devices, and ``str`` and ``repr``,
+* The attributes ``id``, ``platform``, ``device_kind`` and others of the JAX device class, and ``str`` and ``repr``,
   say for a simulated GPU what they say for a real one.
 * JAX starts its backends again, at the program's next question, from replaced factories. So JAX itself chooses the
   default backend and obeys ``JAX_PLATFORMS`` and ``jax.config``, and its errors are those of a machine with GPUs.
-* The client of JAX's CPU lists its first device only. The client of ``cuda`` is a `GpuClient`.
+* The CPU client of JAX lists its first device only. The client of ``cuda`` is a `GpuClient`.
 
 XLA still compiles for its CPU: ``device.client`` is that of the CPU, and compiled code names devices by their true
 numbers. JAX's caches know nothing of a change of the default device, so they are cleared at the switch.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _patches = Patches()
 _PLATFORM = "cuda"
 _PRIORITY = 200
-"""The priority of JAX's plugin for CUDA; that of the CPU is 0."""
+"""The priority of the CUDA plugin of JAX; that of the CPU is 0."""
 
 
 def install(backend: JaxBackend) -> None:
@@ -130,7 +130,7 @@ def _gpu_client(client: Any) -> GpuClient:
 
 
 def _install_client(client: Any) -> None:
-    """Let the client of JAX's CPU list the host only."""
+    """Let the CPU client of JAX list the host only."""
     cls = xla_client.Client
     _listing(client, "devices")
     _listing(client, "local_devices")

@@ -68,7 +68,7 @@ class JaxSimulation(JaxDlpack, Backend):
             self._names().uninstall()
 
     def cpu_client(self) -> Any:
-        """Return the client of JAX's CPU. Starts JAX."""
+        """Return the CPU client of JAX. Starts JAX."""
         return _client()
 
     def _names(self) -> Any:

@@ -4,7 +4,7 @@ A simulated GPU is a CPU for MXNet's C++ library: its ``cpu(1)`` is ``gpu(0)`` (
 library is Python, and every device crosses into it in one of four ways:
 
 * As two numbers, the kind and the index: in the functions of `_PLACED`, and in ``MXNDArrayGetContext``, which returns
-  them.  These attributes of MXNet's library object are replaced.
+  them.  These attributes of the MXNet library object are replaced.
 * As text, such as ``"gpu(1)"``, among the arguments of an operator: `hooks` translates it with `to_library_text`, and
   so does the replaced ``MXSymbolCreateAtomicSymbol`` for symbols.
 * In saved bytes, as the device that an array was saved from (see `saved_devices`).
@@ -100,7 +100,7 @@ def to_library(kind: int, index: int) -> tuple[int, int]:
     """Return the kind and the index of a program's device, as MXNet's library knows it.
 
     Raises:
-        MissingGpuError: There is no such GPU.
+        MissingGpuError: The GPU does not exist.
     """
     if kind == _GPU:
         backend = _backend

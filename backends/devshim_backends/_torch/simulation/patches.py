@@ -6,23 +6,11 @@ What is patched, and why nothing else works, is said in the modules with patches
 
 from __future__ import annotations
 
-from typing import Any
+from devshim.simulation.patching import Patches
 
-_ABSENT = object()
-_UNDO: list[tuple[Any, str, Any]] = []
+_PATCHES = Patches()
 
-
-def install(owner: Any, name: str, new: Any) -> None:
-    """Replace an attribute until `uninstall_all`; an inherited attribute is restored by deleting the new one."""
-    _UNDO.append((owner, name, vars(owner).get(name, _ABSENT)))
-    setattr(owner, name, new)
-
-
-def uninstall_all() -> None:
-    """Restore all replaced attributes, the latest first."""
-    while _UNDO:
-        owner, name, old = _UNDO.pop()
-        if old is _ABSENT:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, old)
+install = _PATCHES.replace
+"""Replace an attribute until `uninstall_all`; an inherited attribute is restored by deleting the new one."""
+uninstall_all = _PATCHES.undo
+"""Restore all replaced attributes, the latest first."""

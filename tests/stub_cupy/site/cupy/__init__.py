@@ -13,7 +13,7 @@ import numpy as np
 
 from cupy import _machine, cuda
 from cupy import random as random
-from cupy._array import compute, ndarray, to_array
+from cupy._array import ndarray, to_array, wrap
 from cupy.cuda import memory
 from cupy.cuda.memory import POOL
 
@@ -77,22 +77,12 @@ def from_dlpack(source: Any) -> ndarray:
     return found
 
 
-def _function(name: str) -> Any:
-    function = getattr(np, name)
-
-    def call(*args: Any, **options: Any) -> Any:
-        return compute(function, *args, **options)
-
-    call.__name__ = name
-    return call
-
-
 for _name in dir(np):
     _found = getattr(np, _name)
     if _name.startswith("_") or _name in globals() or isinstance(_found, ModuleType):
         continue
     if callable(_found) and not isinstance(_found, type):
-        _found = _function(_name)
+        _found = wrap(_found)
     globals()[_name] = _found
 
 __all__ = [_name for _name in dir() if not _name.startswith("_")]

@@ -55,6 +55,16 @@ def compute(function: Any, *args: Any, **options: Any) -> Any:
     return result
 
 
+def wrap(function: Any) -> Any:
+    """Return a NumPy function as one of CuPy."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        return compute(function, *args, **options)
+
+    call.__name__ = getattr(function, "__name__", "call")  # numpy.test has no name
+    return call
+
+
 class ndarray:
     _a: np.ndarray
     _gpu: int

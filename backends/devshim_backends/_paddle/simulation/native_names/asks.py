@@ -1,4 +1,4 @@
-"""Who asks Paddle a question: the program, or Paddle itself."""
+"""Whether a call to Paddle comes from the program or from Paddle itself."""
 
 from __future__ import annotations
 

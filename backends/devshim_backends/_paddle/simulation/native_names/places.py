@@ -48,7 +48,7 @@ def gpu_place(index: int) -> Any:
     """Return the place of a simulated GPU, which is its native place.
 
     Raises:
-        MissingGpuError: There is no such GPU.
+        MissingGpuError: The GPU does not exist.
     """
     own = backend()
     if not isinstance(index, int) or not 0 <= index < own.simulated:

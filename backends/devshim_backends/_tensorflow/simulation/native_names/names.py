@@ -41,7 +41,7 @@ def logical_name(name: str) -> str:
     """Return the name that TensorFlow's C++ code knows: ``/device:CPU:2`` for ``GPU:1``; other names are unchanged.
 
     Raises:
-        MissingDeviceError: There is no such GPU.
+        MissingDeviceError: The GPU does not exist.
     """
     kind, index, given = _read(name)
     if kind not in ("GPU", "TPU", "XPU"):  # a device that a program has registered
