@@ -43,10 +43,16 @@ class PaddleRuntime(Backend):
     def close_loader(self, batches: Iterator[Any]) -> None:
         """End the workers and the thread of a ``paddle.io.DataLoader``; its own ``__del__`` never does, as they use it.
 
-        Measured with PaddlePaddle 3.3.1, whose private names these are. Persistent workers belong to the loader.
+        Measured with PaddlePaddle 3.3.1, whose private names these are. Persistent workers belong to the loader. A
+        loader without workers has a thread, and no such attribute.
         """
         end = getattr(batches, "_try_shutdown_all", None)
-        if end is not None and type(batches).__module__.startswith("paddle.") and not batches._persistent_workers:  # type: ignore[attr-defined]
+        if end is None or not type(batches).__module__.startswith("paddle."):
+            return
+        persistent = getattr(batches, "_persistent_workers", None)
+        if persistent is None:
+            end()
+        elif not persistent:
             end(_PATIENCE)
 
     def set_visible(self, indices: Sequence[int] | None) -> None:

@@ -46,8 +46,8 @@ def _nothing_is_left():
     assert threading.active_count() <= before
 
 
-def loader(bad=None, **options):
-    return paddle.io.DataLoader(Rows(bad), batch_size=2, num_workers=2, places=[paddle.CPUPlace()], **options)
+def loader(bad=None, num_workers=2, **options):
+    return paddle.io.DataLoader(Rows(bad), batch_size=2, num_workers=num_workers, places=[paddle.CPUPlace()], **options)
 
 
 def test_batches_of_workers_arrive_in_order():
@@ -61,6 +61,13 @@ def test_batches_of_workers_arrive_in_order():
 def test_a_loop_over_workers_can_end_early(shared):
     """Paddle itself leaves the workers and a thread in a plain loop."""
     for batch in ds.prefetch(loader(use_shared_memory=shared), "cpu"):
+        assert np.array_equal(ds.to_numpy(batch), VALUES[:2])
+        break
+
+
+def test_a_loop_without_workers_can_end_early():
+    """Such a loader has a thread, which Paddle itself leaves in a plain loop."""
+    for batch in ds.prefetch(loader(num_workers=0), "cpu"):
         assert np.array_equal(ds.to_numpy(batch), VALUES[:2])
         break
 
