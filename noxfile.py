@@ -35,6 +35,8 @@ CONVERSIONS = "tests/multi_framework/conversions"
 NATIVE_LINES = "tests/multi_framework/native_lines"
 SUITES = "tests/ports/suites"
 PORTS = ("docs/ports.json", "docs/ports.md")
+NATIVE_TESTS = "tests/native_suites"
+NATIVE_RESULTS = ("docs/native-suites.json", "docs/native-suites.md")
 BENCH = Path("build/bench")
 DIST = Path("build/dist")
 COVERAGE = Path("docs/coverage.json")
@@ -61,6 +63,8 @@ BESIDE = {"torch": ("accelerate", "keras"), "jax": ("keras", "flax")}
 """Session name -> groups of the libraries to which the tests compare devshim, or whose models they move."""
 SCRIPTED = [name for name in FRAMEWORKS if name != "numpy"]
 """The frameworks with names of their own for GPUs."""
+TESTED = {"torch": ("opinfo",)}
+"""Session name -> groups of the libraries whose tests and programs for GPUs `native` runs."""
 PORTED = ["numpy", "torch", "jax", "tensorflow", "paddle"]
 """Frameworks that POT or TensorLy supports."""
 OLDEST = ["numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"]
@@ -274,9 +278,20 @@ def downstream(session: nox.Session) -> None:
 @nox.session(python=DEFAULT, default=False)
 @nox.parametrize("name", SCRIPTED, ids=SCRIPTED)
 def native(session: nox.Session, name: str) -> None:
-    """Run programs that are written for real GPUs with `devshim run`, and compare what they print."""
-    install_framework(session, name)
-    session.run("pytest", "-q", TESTS / backend_of(name) / NATIVE_SCRIPTS, *session.posargs)
+    """Run programs that are written for real GPUs with `devshim run`, and compare what they print.
+
+    With ``-- suites``, run the frameworks' and libraries' own tests and programs instead, and add the results to
+    docs/native-suites.md.
+    """
+    if session.posargs[:1] != ["suites"]:
+        install_framework(session, name)
+        session.run("pytest", "-q", TESTS / backend_of(name) / NATIVE_SCRIPTS, *session.posargs)
+        return
+    install_framework(session, name, "test", *TESTED.get(name, ()))
+    session.run("pytest", "-q", f"{NATIVE_TESTS}/test_record.py")
+    some = [0, 1]  # 1: a test failed, which the page says
+    session.run("python", NATIVE_TESTS, name, "--write", NATIVE_RESULTS[0], *session.posargs[1:], success_codes=some)
+    session.run("python", f"{NATIVE_TESTS}/native_record.py", "--write", *NATIVE_RESULTS)
 
 
 @nox.session(python=DEFAULT, default=False)
@@ -403,6 +418,7 @@ def docs(session: nox.Session) -> None:
     session.run("python", "-m", "devshim.certify.page", "--check", "docs/certified", "docs/real-cards.md")
     session.run("python", "tests/array_api/page.py", "--check", "docs/array-api.json", "docs/array-api.md")
     session.run("python", f"{SUITES}/suite_record.py", "--check", *PORTS)
+    session.run("python", f"{NATIVE_TESTS}/native_record.py", "--check", *NATIVE_RESULTS)
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 
 
