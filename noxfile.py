@@ -61,6 +61,11 @@ FRAMEWORKS = {
 """Session name -> dependency groups; MXNet itself is added without its dependencies."""
 BESIDE = {"torch": ("accelerate", "keras"), "jax": ("keras", "flax")}
 """Session name -> groups of the libraries to which the tests compare devshim, or whose models they move."""
+SETTINGS = {
+    "jax": {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"},
+}
+"""Session name -> environment variables of its tests. JAX compiles every operator that a test uses: here quickly, and
+without making it fast."""
 SCRIPTED = [name for name in FRAMEWORKS if name != "numpy"]
 """The frameworks with names of their own for GPUs."""
 TESTED = {"torch": ("opinfo",)}
@@ -105,12 +110,13 @@ def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]]) -> None:
     """Run pytest once for each of these lists of arguments, two at a time, each in its own process.
 
     The output of a run appears when it ends, under its arguments. Every run ends before the first failure is raised.
-    Leading arguments such as ``NAME=value`` are environment variables of that run.
+    Leading arguments such as ``NAME=value`` are environment variables of that run. OpenMP has one thread in each: its
+    threads wait by spinning, and those of two runs on two cores made PyTorch's kit take four times as long.
     """
 
     def run(arguments: list[str]) -> None:
         named = list(takewhile(lambda each: re.match(r"\w+=", each), arguments))
-        env = dict(each.split("=", 1) for each in named)
+        env = {"OMP_NUM_THREADS": "1", **dict(each.split("=", 1) for each in named)}
         printed = session.run("pytest", "-q", *arguments[len(named) :], *session.posargs, silent=True, env=env)
         print(f"pytest {' '.join(arguments)}\n{printed}", flush=True)
 
@@ -228,7 +234,8 @@ def core(session: nox.Session) -> None:
     if session.python != DEFAULT:
         packages = sorted({each.parent for each in Path("tests/unit").glob("*/test_*.py")})
         ignored = [f"--ignore={each}" for each in [*packages, *STATIC]]
-        pytests(session, [cli, [*neutral, *ignored, "-m", "not slow"], [*packages, "-m", "not slow"]])
+        fast = ["-m", "not slow"]
+        pytests(session, [[*cli, *fast], [*neutral, *ignored, *fast], [*packages, *fast]])
         return
     slow = "tests/conformance/test_kit_can_fail.py"
     shared = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "numpy/test_conformance.py", "--devshim-gpus=2"]
@@ -364,6 +371,7 @@ def free_threaded(session: nox.Session) -> None:
 def framework(session: nox.Session, name: str) -> None:
     """Test one framework's adapter in its own environment, without and with simulated GPUs."""
     install_framework(session, name, "test", *BESIDE.get(name, ()))
+    session.env.update(SETTINGS.get(name, {}))
     conform(session, name)
 
 

@@ -31,6 +31,7 @@ def statuses(path: Path) -> dict[str, str]:
     return {result.name: result.status for result in framework.results}
 
 
+@pytest.mark.slow
 def test_every_claim_is_checked_once_and_is_true_or_skipped_for_a_reason(run: Run, tmp_path: Path) -> None:
     done = run(*NUMPY, "--json", "found.json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -101,6 +102,7 @@ def test_a_process_that_ends_badly_after_the_last_claim_is_a_failure(
     assert "exit code 4" in last.note
 
 
+@pytest.mark.slow
 def test_a_claim_without_an_end_is_given_up(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     source = "import devshim, time\ndevshim.same_device = None\ndevshim.require = lambda *words: time.sleep(60)\n"
     monkeypatch.setenv("PYTHONPATH", fake("sitecustomize", source)["PYTHONPATH"])
