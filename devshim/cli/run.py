@@ -16,6 +16,7 @@ import devshim as ds
 from devshim.cli._console import size
 from devshim.devices import platforms
 from devshim.registry import simulation_request
+from devshim.simulation import runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,8 @@ __all__ = ["main"]
 CARDS = 2
 """The number of GPUs simulated by default."""
 _STARTUP = Path(__file__).parent / "_startup"
+_PROGRAMS = Path(__file__).parent / "_programs"
+"""The folder of ``nvidia-smi`` for simulated GPUs."""
 
 
 def main(
@@ -62,6 +65,9 @@ def main(
         environment["DEVSHIM_SIMULATE_MEMORY"] = str(handle.memory)
     path = [str(_STARTUP), *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(path)
+    environment[runs.RUN] = f"{os.getpid()}:{sys.executable}"  # the program's, because this process becomes it
+    if handle.native_names:
+        environment["PATH"] = os.pathsep.join([str(_PROGRAMS), *filter(None, [environment.get("PATH")])])
     hidden = f" (CUDA_VISIBLE_DEVICES hides {handle.gpus - shown})" if shown < handle.gpus else ""
     print(f"devshim: {_description(shown, handle.memory, handle.like)}{hidden}", file=sys.stderr, flush=True)
     sys.stdout.flush()

@@ -61,6 +61,8 @@ def _query(question: Any) -> tuple[Any, str | None]:
         import pynvml
     except ImportError as error:
         return None, f"nvidia-ml-py cannot be imported ({error})"
+    if hasattr(getattr(pynvml, "nvmlLib", None), "is_simulated"):  # for the program, not for devshim itself
+        return None, "simulated GPUs hide the real ones"
     try:
         return _answer(pynvml, question), None
     except pynvml.NVMLError as error:

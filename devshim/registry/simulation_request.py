@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     """The number of GPUs, the bytes of each (None: no limit), their faults, the platform that they imitate, whether the
     framework's own names for GPUs mean them, and when a copy to the host that does not block arrives."""
 
-__all__ = ["current", "read_async_copies", "read_switch", "requested", "shown", "simulated_gpus"]
+__all__ = ["current", "read_async_copies", "read_switch", "requested", "shown", "simulated_gpus", "visible"]
 
 _NATIVE_NAMES = "DEVSHIM_SIMULATE_NATIVE_NAMES"
 _ASYNC_COPIES = "DEVSHIM_SIMULATE_ASYNC_COPIES"
@@ -36,15 +36,23 @@ def shown(gpus: int) -> int:
 
     Without a value it hides none, because `devshim run` hides the real GPUs in this way.
     """
+    return len(visible(gpus))
+
+
+def visible(gpus: int) -> list[int]:
+    """Return which of so many GPUs CUDA_VISIBLE_DEVICES shows, in the order in which the program counts them."""
     text = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     if not text:
-        return gpus
-    count, indices = 0, [entry.strip() for entry in text.split(",")]
-    for entry in indices:
-        if not (entry.isascii() and entry.isdecimal() and int(entry) < gpus) or entry in indices[:count]:
-            return 0 if entry in indices[:count] else count  # CUDA shows no GPU if one is named twice
-        count += 1
-    return count
+        return list(range(gpus))
+    found: list[int] = []
+    for entry in text.split(","):
+        entry = entry.strip()
+        if not (entry.isascii() and entry.isdecimal() and int(entry) < gpus):
+            break
+        if int(entry) in found:
+            return []  # CUDA shows no GPU if one is named twice
+        found.append(int(entry))
+    return found
 
 
 def requested() -> Request:

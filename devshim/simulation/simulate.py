@@ -138,6 +138,7 @@ def apply_request(backend: Backend) -> None:
     except (SimulationError, UnsupportedError) as error:
         # Loading continues, for work on the CPU; a call that asks for a GPU raises an error with this reason.
         backend.simulation_refused = error.problem
+    _simulate_nvml(request[4])
 
 
 def _switch(request: Request) -> None:
@@ -168,10 +169,19 @@ def _switch_all(request: Request) -> None:
             backend.simulation_refused = reason
         raise
     simulation_request.asked = request
+    _simulate_nvml(bool(request[4] and request[0]))
     _watch_copies(bool(request[2]))
     for each in discovery.BUILTIN:
         # A framework imported later, by any import statement, gets its GPUs before it starts.
         import_hooks.install(each)
+
+
+def _simulate_nvml(wanted: bool) -> None:
+    """Let NVIDIA's library for questions about GPUs answer for the simulated ones, or not."""
+    if wanted or "devshim.simulation.nvml" in modules:
+        from devshim.simulation import nvml
+
+        nvml.set_simulated(wanted)
 
 
 def _watch_copies(watched: bool) -> None:

@@ -31,7 +31,7 @@ SPELLINGS = {
     "import jax.experimental.pallas as pl": ("jax.experimental.pallas", 1),
     "import mxnet as mx\nmx.rtc.CudaModule('')": ("mxnet.rtc.CudaModule", 2),
     "import paddle\nx = [paddle.inference.Config() for _ in '1']": ("paddle.inference.Config", 2),
-    "try:\n    import pynvml\nexcept ImportError:\n    pass": ("pynvml", 2),
+    "try:\n    import py3nvml\nexcept ImportError:\n    pass": ("py3nvml", 2),
 }
 
 

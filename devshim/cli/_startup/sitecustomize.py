@@ -28,6 +28,9 @@ def simulate() -> None:
     names = os.environ.get("DEVSHIM_SIMULATE_NATIVE_NAMES") == "1"
     gpus = int(os.environ["DEVSHIM_SIMULATE_GPUS"])
     arrival = os.environ.get("DEVSHIM_SIMULATE_ASYNC_COPIES") or "immediate"
+    from devshim.simulation import runs
+
+    runs.answer_questions()
     ds.simulate(gpus, memory, like=like, native_names=names, async_copies=arrival)  # type: ignore[arg-type]
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from devshim.errors import UnsupportedError
+from devshim.registry import simulation_request
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation import generators, module
 from devshim_backends._torch.simulation.native_names import bindings, streams
-from devshim_backends._torch.simulation.state import SIMULATION
+from devshim_backends._torch.simulation.state import SIMULATION, index_of
 
 VERSION = "13.0"
 """The version of CUDA that programs ask for: that of PyTorch's own builds."""
@@ -80,6 +81,12 @@ def device_count() -> int:
     return SIMULATION.count
 
 
+def nvml_index(device: Any = None) -> int:
+    """Replace `torch.cuda._get_nvml_device_index`, which reads CUDA_VISIBLE_DEVICES: `devshim run` empties it."""
+    index, numbers = index_of(device), simulation_request.visible(simulation_request.requested()[0])
+    return numbers[index] if index < len(numbers) else index
+
+
 def start() -> None:
     """Replace the functions that start CUDA: simulated GPUs need no start."""
 
@@ -100,6 +107,7 @@ def install(patches: Patches) -> None:
         "_device_count_nvml": device_count,
         "_exchange_device": bindings.FUNCTIONS["_cuda_exchangeDevice"],
         "_maybe_exchange_device": bindings.FUNCTIONS["_cuda_maybeExchangeDevice"],
+        "_get_nvml_device_index": nvml_index,
         "_get_device_properties": bindings.get_device_properties,
         "_CudaDeviceProperties": bindings.Properties,
         "default_generators": generators.DEFAULTS,
@@ -108,7 +116,7 @@ def install(patches: Patches) -> None:
     for name, new in replaced.items():
         patches.replace(cuda, name, new)
     for module_of_start in (cuda.memory, cuda.random):
-        for name in ("_lazy_init", "device_count"):
+        for name in ("_lazy_init", "device_count", "_get_nvml_device_index"):
             if name in vars(module_of_start):
                 patches.replace(module_of_start, name, replaced[name])
     patches.replace(cuda.graphs, "_cuda_isCurrentStreamCapturing", bindings.FUNCTIONS["_cuda_isCurrentStreamCapturing"])

@@ -1,0 +1,163 @@
+"""`devshim smi`, and ``nvidia-smi`` in programs of `devshim run`: the simulated GPUs and who uses their memory.
+
+The tables, fields and exit codes have the form of NVIDIA's tool, so that programs which parse its text work.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from devshim.cli import _smi_fields, _smi_table
+from devshim.devices import host, nvml
+from devshim.registry import simulation_request
+from devshim.simulation import runs, usage
+from devshim.simulation.usage import Gpu, Process
+
+__all__ = ["Request", "main"]
+
+NO_GPUS, NO_DRIVER, WRONG = 6, 9, 2
+"""NVIDIA's exit codes."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of one call.
+
+    Attributes:
+        gpus: Fields of each GPU, separated by commas, or None.
+        processes: Fields of each process, or None.
+        form: ``csv``, with ``noheader`` and ``nounits``.
+        names: True to list only names and UUIDs.
+        ids: Indices or UUIDs of the GPUs to show, separated by commas, or None for all.
+        every: Seconds between repetitions, or None for one answer.
+    """
+
+    gpus: str | None = None
+    processes: str | None = None
+    form: str | None = None
+    names: bool = False
+    ids: str | None = None
+    every: float | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The simulated GPUs that the processes of one `devshim run` share.
+
+    Attributes:
+        title: What it is, for the line above its table.
+        gpus: Its GPUs.
+        late: The processes that did not answer.
+    """
+
+    title: str
+    gpus: list[Gpu]
+    late: tuple[int, ...] = ()
+
+
+def main(request: Request) -> int:
+    """Print the answer, again and again if that is asked for; return the exit code."""
+    while True:
+        code = _once(request)
+        if request.every is None or code:
+            return code
+        sys.stdout.flush()
+        try:
+            time.sleep(request.every)
+        except KeyboardInterrupt:
+            return 0
+
+
+def _once(request: Request) -> int:
+    found = list(machines())
+    if not found:
+        print(_why_none(), file=sys.stderr)
+        return NO_DRIVER
+    for pid in (pid for machine in found for pid in machine.late):
+        print(f"process {pid} did not answer in time, and is not listed", file=sys.stderr)
+    if not any(machine.gpus for machine in found):
+        print("No devices were found")
+        return NO_GPUS
+    shown = [Machine(each.title, _chosen(each.gpus, request.ids), each.late) for each in found]
+    if not any(machine.gpus for machine in shown):
+        print(f"No devices were found: there is no GPU {request.ids}")
+        return NO_GPUS
+    fields = request.gpus or request.processes
+    if fields is None and request.form is not None:
+        print('"--format=" switch cannot be used without "--query-gpu=" or "--query-compute-apps="', file=sys.stderr)
+        return WRONG
+    if fields is not None:
+        return _query(shown, fields.split(","), request)
+    for machine in shown:
+        if request.names:
+            print("\n".join(f"GPU {gpu.index}: {usage.NAME} (UUID: {usage.uuid(gpu.index)})" for gpu in machine.gpus))
+            continue
+        if len(shown) > 1:
+            print(machine.title)
+        print(_smi_table.table(machine.gpus))
+    return 0
+
+
+def _query(shown: Sequence[Machine], fields: Sequence[str], request: Request) -> int:
+    form = {each.strip() for each in (request.form or "").split(",")}
+    if "csv" not in form or form - {"csv", "noheader", "nounits"}:
+        print('give the form: "--format=csv", with ",noheader" and ",nounits" if you like', file=sys.stderr)
+        return WRONG
+    names = [each.strip() for each in fields]
+    known = _smi_fields.is_gpu_field if request.gpus is not None else _smi_fields.is_process_field
+    wrong = [each for each in names if not known(each)]
+    if wrong:
+        print(f'Field "{wrong[0]}" is not a valid field to query.')
+        return WRONG
+    units, title = "nounits" not in form, _smi_fields.gpu_header if request.gpus else _smi_fields.process_header
+    if "noheader" not in form:
+        print(", ".join(title(each, units) for each in names))
+    for machine in shown:
+        for gpu in machine.gpus:
+            if request.gpus is not None:
+                print(", ".join(_smi_fields.of_gpu(gpu, len(machine.gpus), names, units)))
+                continue
+            for process, nbytes in gpu.processes:
+                print(", ".join(_smi_fields.of_process(gpu, process, nbytes, names, units)))
+    return 0
+
+
+def machines() -> Iterator[Machine]:
+    """Yield the machine of this `devshim run`, or outside one those of all that run, or that of the environment."""
+    run = runs.run_of_this_process()
+    answers: dict[str, list[Process | int]] = {}
+    for number, answer in runs.processes(run):
+        answers.setdefault(number, []).append(answer)
+    if run is not None or (not answers and simulation_request.simulated_gpus()):
+        answers.setdefault(run or "", []).append(_of_environment())
+    for number, each in answers.items():
+        known = [process for process in each if isinstance(process, Process)]
+        late = tuple(pid for pid in each if isinstance(pid, int))
+        program = next((process.program for process in known), "")
+        yield Machine(f"devshim run {number}: {program}", usage.gpus_of(known), late)
+
+
+def _of_environment() -> Process:
+    """Return the GPUs that the environment asks for, as a process that uses nothing."""
+    gpus, limit = simulation_request.requested()[:2]
+    total = limit if limit is not None else host.memory().total or 0
+    return Process(os.getpid(), "devshim smi", gpus, total, (0,) * gpus)
+
+
+def _chosen(gpus: list[Gpu], ids: str | None) -> list[Gpu]:
+    if ids is None:
+        return gpus
+    wanted = {each.strip() for each in ids.split(",")}
+    return [gpu for gpu in gpus if {str(gpu.index), usage.uuid(gpu.index)} & wanted]
+
+
+def _why_none() -> str:
+    real = len(nvml.cards())
+    text = "devshim smi shows simulated GPUs, and no program that uses them runs now"
+    hint = "start one with `devshim run --gpus 2 script.py`, or set DEVSHIM_SIMULATE_GPUS=2"
+    cards = f"; this machine's {real} real GPU{'s' * (real != 1)} are listed by nvidia-smi" if real else ""
+    return f"{text}{cards}.\n\nHint: {hint}"
