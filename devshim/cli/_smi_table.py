@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from devshim._version import __version__
+import devshim as ds
 from devshim.cli._smi_fields import mib
 from devshim.simulation import usage
 from devshim.simulation.usage import Gpu
@@ -30,7 +30,7 @@ _NONE = "|  No running processes found                                          
 def table(gpus: Sequence[Gpu]) -> str:
     """Return the table of the GPUs and of the processes that use them."""
     versions = f"Driver Version: {usage.DRIVER:<14} CUDA Version: {'.'.join(map(str, usage.CUDA)):<5}"
-    head = f"| {'DEVSHIM-SMI ' + __version__ + ' (simulated)':<33} {versions}"
+    head = f"| {'DEVSHIM-SMI ' + ds.__version__ + ' (simulated)':<33} {versions}"
     parts = [time.strftime("%a %b %d %H:%M:%S %Y"), _LINE, f"{head:<{len(_LINE) - 1}}|", _COLUMNS, _TITLES]
     for gpu in gpus:
         memory = f"{mib(gpu.used)}MiB / {mib(gpu.total):6}MiB"

@@ -5,14 +5,13 @@ The tables, fields and exit codes have the form of NVIDIA's tool, so that progra
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from devshim.cli import _smi_fields, _smi_table
-from devshim.devices import host, nvml
+from devshim.devices import nvml
 from devshim.registry import simulation_request
 from devshim.simulation import runs, usage
 from devshim.simulation.usage import Gpu, Process
@@ -133,19 +132,12 @@ def machines() -> Iterator[Machine]:
     for number, answer in runs.processes(run):
         answers.setdefault(number, []).append(answer)
     if run is not None or (not answers and simulation_request.simulated_gpus()):
-        answers.setdefault(run or "", []).append(_of_environment())
+        answers.setdefault(run or "", []).append(usage.of_environment())
     for number, each in answers.items():
         known = [process for process in each if isinstance(process, Process)]
         late = tuple(pid for pid in each if isinstance(pid, int))
         program = next((process.program for process in known), "")
         yield Machine(f"devshim run {number}: {program}", usage.gpus_of(known), late)
-
-
-def _of_environment() -> Process:
-    """Return the GPUs that the environment asks for, as a process that uses nothing."""
-    gpus, limit = simulation_request.requested()[:2]
-    total = limit if limit is not None else host.memory().total or 0
-    return Process(os.getpid(), "devshim smi", gpus, total, (0,) * gpus)
 
 
 def _chosen(gpus: list[Gpu], ids: str | None) -> list[Gpu]:

@@ -18,7 +18,18 @@ from typing import Any
 from devshim.devices import host
 from devshim.registry import registry, simulation_request
 
-__all__ = ["CAPABILITY", "CUDA", "DRIVER", "NAME", "Gpu", "Process", "gpus_of", "of_this_process", "uuid"]
+__all__ = [
+    "CAPABILITY",
+    "CUDA",
+    "DRIVER",
+    "NAME",
+    "Gpu",
+    "Process",
+    "gpus_of",
+    "of_environment",
+    "of_this_process",
+    "uuid",
+]
 
 NAME = "Simulated GPU"
 DRIVER = "580.0"
@@ -82,7 +93,7 @@ def uuid(index: int) -> str:
 
 def of_this_process() -> Process:
     """Return what this process uses."""
-    gpus, limit = simulation_request.requested()[:2]
+    gpus, total = _machine()
     used, numbers = [0] * gpus, simulation_request.visible(gpus)
     for backend in registry.loaded():
         simulated = backend.simulated_devices
@@ -93,8 +104,19 @@ def of_this_process() -> Process:
             number = numbers[index] if index < len(numbers) else index
             if number < gpus:
                 used[number] += simulated[index].info().used or 0
-    total = limit if limit is not None else host.memory().total or 0
     return Process(os.getpid(), _program(), gpus, total, tuple(used))
+
+
+def of_environment() -> Process:
+    """Return the GPUs that are requested, as a process that uses nothing."""
+    gpus, total = _machine()
+    return Process(os.getpid(), _program(), gpus, total, (0,) * gpus)
+
+
+def _machine() -> tuple[int, int]:
+    """Return the number of GPUs that are requested, and the bytes of each: without a limit, those of the host."""
+    gpus, limit = simulation_request.requested()[:2]
+    return gpus, limit if limit is not None else host.memory().total or 0
 
 
 def _program() -> str:

@@ -35,7 +35,7 @@ FOR_ADAPTERS = (
     *("adapters", "backend", "contract", "devices", "errors", "transfers.dlpack", "transfers.interrupts"),
     *("monitoring.instrumentation", "monitoring.use_checks", "registry.import_hooks", "registry.mismatches"),
     *("registry.missing_devices", "registry.versions", "simulation.memory", "simulation.patching"),
-    "tensors.activations",
+    *("simulation.driver_numbers", "tensors.activations"),
 )
 """The packages and modules of the neutral half that an adapter may import."""
 SERVED_ARRAY_API = {"_tensorflow", "_paddle", "_mxnet", "_jax"}
@@ -47,6 +47,8 @@ FOR_COMMANDS = (
     "registry.current",
     "registry.environment",
     "registry.simulation_request",
+    "simulation.runs",
+    "simulation.usage",
     "devices.nvml",
     "certify",
     "errors",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from devshim.errors import UnsupportedError
-from devshim.registry import simulation_request
+from devshim.simulation.driver_numbers import driver_number
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation import generators, module
 from devshim_backends._torch.simulation.native_names import bindings, streams
@@ -83,8 +83,7 @@ def device_count() -> int:
 
 def nvml_index(device: Any = None) -> int:
     """Replace `torch.cuda._get_nvml_device_index`, which reads CUDA_VISIBLE_DEVICES: `devshim run` empties it."""
-    index, numbers = index_of(device), simulation_request.visible(simulation_request.requested()[0])
-    return numbers[index] if index < len(numbers) else index
+    return driver_number(index_of(device))
 
 
 def start() -> None:
