@@ -68,7 +68,7 @@ SETTINGS = {
 without making it fast."""
 SCRIPTED = [name for name in FRAMEWORKS if name != "numpy"]
 """The frameworks with names of their own for GPUs."""
-TESTED = {"torch": ("opinfo",)}
+TESTED = {"torch": ("opinfo", "native-torch"), "jax": ("keras", "flax"), "tensorflow": ("keras",)}
 """Session name -> groups of the libraries whose tests and programs for GPUs `native` runs."""
 PORTED = ["numpy", "torch", "jax", "tensorflow", "paddle"]
 """Frameworks that POT or TensorLy supports."""

@@ -38,6 +38,10 @@ class Patches:
         self._attributes.append((owner, name, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, new)
 
+    def replaced(self) -> list[tuple[Any, Any]]:
+        """Return the old and the new value of each attribute that existed before."""
+        return [(old, vars(owner).get(name)) for owner, name, old in self._attributes if old is not _ABSENT]
+
     def replace_item(self, mapping: Any, key: Any, new: Any) -> None:
         """Set an item of a dictionary until `undo`."""
         self._items.append((mapping, key, mapping.get(key, _ABSENT)))

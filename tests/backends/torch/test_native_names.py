@@ -168,6 +168,17 @@ def test_the_default_compiler_says_that_it_does_not_compile() -> None:
     assert compiled(torch.ones(2, device="cuda:1")).tolist() == [2, 2]
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.usefixtures("cards")
+def test_torchscript_compiles_calls_of_the_replaced_functions() -> None:
+    def added(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.tensor(1.0, device=x.device) + torch.as_tensor(2.0)
+
+    result = torch.jit.script(added)(torch.ones(2, device="cuda:1"))
+    assert result.tolist() == [4, 4]
+    assert result.device == torch.device("cuda:1")
+
+
 @pytest.mark.usefixtures("cards")
 def test_the_profiler_says_that_it_records_the_cpu() -> None:
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]

@@ -24,6 +24,7 @@ Requirements this package answers:
 | `autocast` | ``torch.autocast("cuda")`` |
 | `refused` | calls that raise `UnsupportedError` |
 | `compiling` | ``torch.compile``: fake tensors, and its default backend |
+| `scripting` | ``torch.jit.script`` |
 | `distributed` | ``torch.distributed`` with the backend nccl |
 | `profiling` | PyTorch's profiler |
 | `switch` | switching on and off |

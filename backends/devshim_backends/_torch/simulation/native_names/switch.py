@@ -16,6 +16,7 @@ from devshim_backends._torch.simulation.native_names import (
     profiling,
     refused,
     runtime,
+    scripting,
     storages,
     streams,
     tensor_types,
@@ -37,6 +38,7 @@ _MODULES = (
     compiling,
     profiling,
     distributed,
+    scripting,  # the last one: it reads what the others have replaced
 )
 
 
