@@ -30,53 +30,6 @@ type next. The neutral half writes the texts, so that they read the same on ever
 framework itself raised is chained as ``__cause__``.
 """
 
-from devshim.errors.types import (
-    AlreadyStartedError,
-    ArgumentError,
-    BackendBrokenError,
-    BackendConflictError,
-    BackendError,
-    BackendNotFoundError,
-    CheckpointError,
-    ConversionError,
-    CopyNeededError,
-    DeviceError,
-    DeviceFailedError,
-    DeviceMismatchError,
-    DeviceNotFoundError,
-    DeviceSpecError,
-    DevshimError,
-    NotATensorError,
-    OutOfMemoryError,
-    PlacementError,
-    SimulationError,
-    TracingError,
-    TransferError,
-    UnsupportedError,
-)
+from devshim.errors.types import *  # noqa: F403
+from devshim.errors.types import __all__ as __all__
 from devshim.errors.types import joined as joined  # for adapters
-
-__all__ = [
-    "AlreadyStartedError",
-    "ArgumentError",
-    "BackendBrokenError",
-    "BackendConflictError",
-    "BackendError",
-    "BackendNotFoundError",
-    "CheckpointError",
-    "ConversionError",
-    "CopyNeededError",
-    "DeviceError",
-    "DeviceFailedError",
-    "DeviceMismatchError",
-    "DeviceNotFoundError",
-    "DeviceSpecError",
-    "DevshimError",
-    "NotATensorError",
-    "OutOfMemoryError",
-    "PlacementError",
-    "SimulationError",
-    "TracingError",
-    "TransferError",
-    "UnsupportedError",
-]
