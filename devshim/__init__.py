@@ -173,7 +173,7 @@ _device.FRAMEWORKS = _lazy.Later("devshim.registry.native_devices")
 _device.SCOPES = _lazy.Later("devshim.runtime.scopes")
 _lazy.hide_packages()
 for _here in (device, Device, cpu, gpu):
-    _lazy.keep_source(_here)
+    _lazy.publish(_here)
 
 
 def __getattr__(name: str) -> object:

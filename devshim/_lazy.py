@@ -1,7 +1,7 @@
 """The lazy loader of the public names (PEP 562): the module of each name is imported when the name is first used.
 
 `HOMES` and the imports of ``devshim/__init__.py`` are also the source from which the stub ``devshim/__init__.pyi`` for
-type checkers and editors is generated. Each loaded function is marked so that Paddle's compiler does not rewrite it.
+type checkers and editors is generated. `publish` prepares each loaded name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     F = TypeVar("F")
 
-__all__ = ["HOMES", "LAZY", "Later", "hide_packages", "keep_source", "load", "load_listeners", "load_rest"]
+__all__ = ["HOMES", "LAZY", "Later", "hide_packages", "load", "load_listeners", "load_rest", "publish"]
 
 HOMES = {
     "devshim.simulation.memory": "Fault",
@@ -72,12 +72,16 @@ class _AsItIs:
 _AS_IT_IS = _AsItIs()
 
 
-def keep_source(found: F) -> F:
-    """Mark a function, or the functions of a class, so that source-rewriting compilers leave them alone."""
+def publish(found: F, module: str = "devshim") -> F:
+    """Give a function or class the name of its public module, and keep source-rewriting compilers from its functions.
+
+    Paddle's compiler is one of those.
+    """
     for member in (found, *vars(found).values()):
         each = getattr(member, "__func__", member)  # the function of a class method
-        if type(each) is type(keep_source) and each.__module__.startswith("devshim"):
+        if type(each) is type(publish) and each.__module__.startswith("devshim"):
             vars(each).update(___jit_transform_options___=_AS_IT_IS, __jst_not_to_static=_AS_IT_IS)
+    found.__module__ = module
     return found
 
 
@@ -103,7 +107,7 @@ def load(name: str) -> object:
     if module is None:
         msg = f"module 'devshim' has no attribute {name!r}"
         raise AttributeError(msg)
-    found = keep_source(getattr(import_module(module), name))
+    found = publish(getattr(import_module(module), name))
     vars(sys.modules["devshim"])[name] = found
     return found
 

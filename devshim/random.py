@@ -11,10 +11,14 @@ bit on every framework and device.
 (2, 3)
 """
 
+from devshim import _lazy
 from devshim.tensors.generators import Generator, seed
 from devshim.tensors.random import bernoulli, normal, permutation, randint, uniform
 
 __all__ = ["Generator", "bernoulli", "normal", "permutation", "randint", "seed", "uniform"]
+
+for _name in __all__:
+    _lazy.publish(globals()[_name], __name__)
 
 
 def __dir__() -> list[str]:

@@ -177,7 +177,3 @@ def _where(backend: Backend, device: DeviceLike | Placement | None) -> Callable[
         return device.of_leaf
     target = arguments.target(backend, device)
     return lambda *_: target
-
-
-for _public in (load, save):
-    _public.__module__ = "devshim"

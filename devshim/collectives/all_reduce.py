@@ -249,6 +249,3 @@ def _replaced(tree: Any, new: dict[int, Any]) -> Any:
     return flat.rebuild(
         {number: new[id(x)] for number, x in zip(flat.numbers, flat.tensors, strict=True) if id(x) in new}
     )
-
-
-all_reduce_.__module__ = "devshim"

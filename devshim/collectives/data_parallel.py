@@ -209,6 +209,3 @@ def _linked(owner: Backend | None, model: Any, device: Device) -> Any:
     replica = trees.place(model, device, True, False, "data_parallel")
     owner.link_parameters(model, replica, lambda x: engine.move(owner, x, device))
     return replica
-
-
-data_parallel.__module__ = "devshim"

@@ -199,6 +199,3 @@ def _add(error: BaseException, place: str) -> None:
 def _note(error: BaseException, place: str) -> None:
     """Add a note as `BaseException.add_note` does; Python 3.10 lacks it, and stores but does not show the note."""
     error.__notes__ = [*getattr(error, "__notes__", []), place]
-
-
-parallel.__module__ = "devshim"

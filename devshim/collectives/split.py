@@ -283,7 +283,3 @@ def _clear_below(error: BaseException) -> None:
                 frame = frame.f_back
             trace = trace.tb_next
         failed = failed.__cause__
-
-
-for _public in (broadcast, gather, replicate, split):
-    _public.__module__ = "devshim"

@@ -225,5 +225,3 @@ def gpu(i: int = 0) -> Device:
 
 
 CPU = Device("cpu")
-for _public in (Device, cpu, gpu):
-    _public.__module__ = "devshim"

@@ -81,8 +81,3 @@ class BackendInfo:
     version: str | None
     imported: bool
     clashes: tuple[str, ...] = ()
-
-
-for _cls in (BackendInfo, DeviceInfo, MemoryInfo):
-    _cls.__module__ = "devshim"
-del _cls

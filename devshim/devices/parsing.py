@@ -271,6 +271,3 @@ def _distance(a: str, b: str) -> int:
             if i and j and x == b[j - 1] and a[i - 1] == y:
                 row[-1] = min(row[-1], last[j - 1] + 1)
     return row[-1]
-
-
-device.__module__ = "devshim"

@@ -273,6 +273,3 @@ class _Conversion:
             msg = f"neither NumPy nor DLPack carries {what}: {why}"
             raise ConversionError(msg, error.hint) from error
         return engine.move(target, shared, self._there)
-
-
-convert.__module__ = "devshim"

@@ -224,7 +224,3 @@ class _Slots:
             finally:
                 undo.clear()
         return result
-
-
-for _public in (assign, leaves):
-    _public.__module__ = "devshim"

@@ -171,7 +171,4 @@ def _direction(source: Device | None, target: Device) -> str:
     return "device_to_host" if target is CPU else "device_to_device"
 
 
-for _public in (TransferWarning, guard):
-    _public.__module__ = "devshim"
-
 registry_module.on_load(instrument)

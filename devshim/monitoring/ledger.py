@@ -152,7 +152,3 @@ class transfers:
 
     def __exit__(self, *failure: object) -> None:
         observers.pop(observers.LISTENING, self._opened)
-
-
-for _public in (Transfer, TransferLog, transfers):
-    _public.__module__ = "devshim"

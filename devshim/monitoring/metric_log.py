@@ -250,6 +250,3 @@ def _holding(dtype: np.dtype, numbers: list[float]) -> np.dtype:
         with np.errstate(over="ignore"):
             fits = bool((np.isfinite(exact.astype(dtype)) == np.isfinite(exact)).all())
     return dtype if fits else np.result_type(dtype, "float64")
-
-
-MetricLog.__module__ = "devshim"

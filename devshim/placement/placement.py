@@ -278,7 +278,3 @@ def _no_placement(why: object) -> ArgumentError:
     return ArgumentError(
         f"the text is not a placement: {why}", "ds.Placement.from_json(placement.to_json()) gives an equal one"
     )
-
-
-for _public in (Placement, placement_of):
-    _public.__module__ = "devshim"

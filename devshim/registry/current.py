@@ -233,10 +233,6 @@ def blame_environment(error: DeviceNotFoundError) -> DeviceNotFoundError:
     return DeviceNotFoundError(problem, f"correct or unset DEVSHIM_DEVICE; otherwise {error.hint}")
 
 
-for _public in (backends, framework, use, using):
-    _public.__module__ = "devshim"
-
-
 def problem_of(name: str, value: str) -> str | None:
     """Return what is wrong with the value of an environment variable that devshim reads, or None."""
     from devshim.devices import amounts, platforms

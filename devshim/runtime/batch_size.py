@@ -243,7 +243,3 @@ def _handled_now() -> tuple[BaseException, ...]:
     """Return the errors that the caller is handling, which Python adds to each error that is raised meanwhile."""
     error = sys.exc_info()[1]
     return () if error is None else tuple(_led_to(error))
-
-
-for _public in (is_out_of_memory, shrink_batch):
-    _public.__module__ = "devshim"

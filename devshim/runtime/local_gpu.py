@@ -86,6 +86,3 @@ def _rank() -> tuple[str, int]:
             raise ArgumentError(msg, f"unset {name}, or correct it{several}")
         return name, int(text)
     return "", 0
-
-
-local_gpu.__module__ = "devshim"

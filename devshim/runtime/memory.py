@@ -181,7 +181,3 @@ def set_visible_devices(indices: Iterable[int] | None) -> None:
         hint = f"name each card once, from 0 on: ds.set_visible_devices({valid})"
         raise bad_argument("indices", wanted, "made of different ints of 0 or more", hint)
     visible_devices.show(wanted)
-
-
-for _public in (empty_cache, memory, memory_policy, set_visible_devices, synchronize):
-    _public.__module__ = "devshim"

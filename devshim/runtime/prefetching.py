@@ -263,6 +263,3 @@ class _Work:
                 return
             line.put("batch", ahead.send(batch, self._backend, self._device))
             del batch
-
-
-prefetch.__module__ = "devshim"

@@ -138,7 +138,3 @@ def _kind(kind: str) -> str:
         problem = f"no device kind is called {show(kind)}"
         raise DeviceSpecError(problem, f"the kinds are {', '.join(dict.fromkeys(ALIASES))}")
     return found
-
-
-for _public in (describe, device_count, devices, require, try_all_gpus, try_gpu):
-    _public.__module__ = "devshim"

@@ -285,5 +285,3 @@ def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backe
 
 device_module.SCOPES = sys.modules[__name__]
 given_by_name(require_same_device)
-for _public in (on, require_same_device, run, same_device, set_device):
-    _public.__module__ = "devshim"

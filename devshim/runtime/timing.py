@@ -66,6 +66,3 @@ class timer:
 
     def __repr__(self) -> str:
         return f"<timer of {self._device}: {self.seconds:.6f} seconds>"
-
-
-timer.__module__ = "devshim"

@@ -59,9 +59,6 @@ class Fault:
         return f"Fault({str(self.device)!r}, {self.what!r}, at={self.at}{more})"
 
 
-Fault.__module__ = "devshim"
-
-
 def _positive(name: str, value: object) -> int:
     try:
         number = as_int(value)

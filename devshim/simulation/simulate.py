@@ -284,8 +284,4 @@ def _read_faults(faults: object) -> tuple[Fault, ...]:
     return found
 
 
-for _public in (Simulation, simulate):
-    _public.__module__ = "devshim"
-
-
 registry.on_load(apply_request)

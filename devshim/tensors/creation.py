@@ -211,5 +211,3 @@ def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value
 
 for _name in ("empty", "full", "ones", "zeros"):
     value_hints.given_by_name(globals()[_name])
-for _name in __all__:
-    globals()[_name].__module__ = "devshim"

@@ -151,6 +151,3 @@ def _kind_of_array(values: object) -> str:
     except (TypeError, ValueError, Warning):  # the adapter raises its own error for these values
         return ""
     return _NUMPY_KINDS.get(kind, "")
-
-
-set_default_dtype.__module__ = "devshim"

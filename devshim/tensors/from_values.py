@@ -161,6 +161,3 @@ def _cast(backend: Backend, x: Tensor, wanted: Any, copy: bool | None) -> tuple[
     if copy is False:
         raise messages.cannot_share("the tensor", "another dtype needs memory of its own")
     return cast, None
-
-
-asarray.__module__ = "devshim"

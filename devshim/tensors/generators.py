@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim._lazy import keep_source
 from devshim.contract import capabilities
 from devshim.devices import parsing
 from devshim.devices.device import CPU
@@ -236,7 +235,3 @@ def seed(n: int, *, portable: bool = False) -> None:
 def source() -> Generator | None:
     """Return the portable generator of the functions of `devshim.random`; None: the framework's own generators."""
     return _SOURCE
-
-
-for _public in (Generator, seed):
-    keep_source(_public).__module__ = "devshim.random"

@@ -159,7 +159,3 @@ def stop_gradient(x: T) -> T:
     new = {number: owner.stop_gradient(each) for number, _, each, owner in flat.leaves}
     stopped: T = flat.rebuild(new)
     return stopped
-
-
-for _public in (stop_gradient, value_and_grad):
-    _public.__module__ = "devshim"

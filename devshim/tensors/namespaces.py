@@ -179,6 +179,3 @@ def _restored(backend: str, prefix: str) -> Namespace:
     space = _SPACES[backend]
     restored: Namespace = getattr(space, prefix) if prefix else space
     return restored
-
-
-namespace.__module__ = "devshim"

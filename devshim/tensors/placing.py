@@ -225,7 +225,3 @@ def _tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:
     from devshim.tensors import arguments
 
     return arguments.tensor_of(x, call)
-
-
-for _public in (copy, device_of, dtype_of, from_numpy, place, to_numpy):
-    _public.__module__ = "devshim"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devshim._lazy import keep_source
 from devshim.tensors import draws, generators, value_hints
 from devshim.tensors.draws import Result
 from devshim.transfers import engine
@@ -180,4 +179,3 @@ def bernoulli(
 
 for _public in (bernoulli, normal, permutation, randint, uniform):
     value_hints.given_by_name(_public)
-    keep_source(_public).__module__ = "devshim.random"

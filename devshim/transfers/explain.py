@@ -157,6 +157,3 @@ def _source(value: object) -> str:
     else:
         return "a" if hasattr(value, "shape") else type(value).__name__
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-explain.__module__ = "devshim"

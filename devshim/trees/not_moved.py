@@ -186,6 +186,3 @@ def _attributes(x: Any) -> Iterator[tuple[str, Any]]:
 def _listed(names: list[str]) -> str:
     shown = ", ".join(name.strip() for name in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
-
-
-NotMovedWarning.__module__ = "devshim"
