@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
 from typing import Any
 
 import devshim as ds
 from devshim.certify.claims import Setting, Skip
+from devshim.registry import processes
 
 __all__: list[str] = []
 
 
 def _answer(module: str, name: str, setting: str) -> dict[str, Any]:
-    read = json.loads(setting)
-    at = Setting(**{**read, "others": tuple(read["others"])})
+    at = Setting.from_json(setting)
     ds.use(at.backend)
     try:
         return {"returned": getattr(importlib.import_module(module), name)(at)}
@@ -28,11 +27,8 @@ def _answer(module: str, name: str, setting: str) -> dict[str, Any]:
 
 def main(module: str, name: str, setting: str) -> None:
     """Print the return value or the error of the function; what frameworks print goes to standard error."""
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    text = json.dumps(_answer(module, name, setting))
-    with os.fdopen(answer, "w", encoding="utf-8") as stream:
-        stream.write(text)
+    with processes.answers() as stream:
+        print(json.dumps(_answer(module, name, setting)), file=stream)
 
 
 if __name__ == "__main__":

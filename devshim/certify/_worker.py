@@ -7,7 +7,6 @@ process dies.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from contextlib import suppress
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import devshim as ds
 from devshim.certify.catalogue import claims_for
 from devshim.certify.claims import Setting, check
+from devshim.registry import processes
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -25,10 +25,8 @@ __all__: list[str] = []
 
 def main(setting: str, begin: str) -> None:
     """Check the claims from number ``begin`` on."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a framework prints, including its C++ code, is not a result
-    read = json.loads(setting)
-    at = Setting(**{**read, "others": tuple(read["others"])})
+    answers = processes.answers()
+    at = Setting.from_json(setting)
     try:
         _start(at)
     except ds.DevshimError as error:
@@ -49,8 +47,7 @@ def _start(at: Setting) -> None:
 
 
 def _write(stream: TextIO, message: dict[str, Any]) -> None:
-    stream.write(json.dumps(message) + "\n")
-    stream.flush()
+    print(json.dumps(message), file=stream, flush=True)
 
 
 if __name__ == "__main__":

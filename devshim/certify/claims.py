@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import traceback
 from dataclasses import asdict, dataclass
@@ -62,6 +63,16 @@ class Setting:
     def last(self) -> ds.Device:
         """The last GPU; on a machine with one GPU, the first."""
         return ds.gpu(self.gpus - 1)
+
+    def to_json(self) -> str:
+        """Return the setting as JSON text, for another process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Setting:
+        """Return the setting that `to_json` wrote."""
+        read: dict[str, Any] = json.loads(text)
+        return cls(**{**read, "others": tuple(read["others"])})
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from devshim.certify.claims import Broken, Setting, Skip
@@ -34,7 +33,7 @@ def fresh(function: Callable[[Setting], Any], at: Setting, **variables: str) -> 
         Skip: The function raised it.
     """
     command = [sys.executable, "-m", "devshim.certify._fresh", function.__module__, function.__name__]
-    command.append(json.dumps(asdict(at)))
+    command.append(at.to_json())
     environment = {**os.environ, **variables}
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE, check=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-import signal
+
+from devshim.registry import processes
 
 __all__ = ["describe_end", "last_line"]
 
@@ -15,7 +16,7 @@ _CALLS = re.compile(r"^(@ +0x|\*\*\* |File \"|(Current thread|Thread|Stack) |Ext
 
 def describe_end(code: int, errors: str) -> str:
     """Return how a process ended: its signal or exit code, and the line of its standard error that says why."""
-    how = f"was ended by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+    how = f"was ended by {processes.signal_name(code)}" if code < 0 else f"ended with exit code {code}"
     return how + last_line(errors, crashed=code < 0)
 
 
@@ -26,10 +27,3 @@ def last_line(errors: str, crashed: bool = False) -> str:
     causes = [line for line in lines if crashed and _CAUSE.search(line)]
     found = (causes or lines or [""])[-1]
     return f"; it wrote: {found[:300]}" if found else ""
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from threading import Event, Timer
 from typing import IO, TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ def results(at: Setting) -> Iterator[Result]:
     while True:
         messages, failure = _Messages(), ""
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
-            command = [*_WORKER, json.dumps(asdict(at)), str(first_claim)]
+            command = [*_WORKER, at.to_json(), str(first_claim)]
             late = Event()
             with subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment(at.simulated)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import devshim as ds
 from devshim.cli._console import working
 from devshim.registry import environment as environment_module
+from devshim.registry import processes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +96,6 @@ def _ask(info: ds.BackendInfo, environment: dict[str, str]) -> Answer:
 def _end(code: int, errors: str) -> str:
     """Return how a process ended that gave no answer."""
     if code < 0:
-        return f"the process was ended by {signal.Signals(-code).name} while it imported the framework"
+        return f"the process was ended by {processes.signal_name(code)} while it imported the framework"
     lines = errors.strip().splitlines()
     return lines[-1].strip() if lines else f"the process ended with code {code}"

@@ -7,7 +7,6 @@ starts its devices.  Anything that the framework prints goes to standard error.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from contextlib import suppress
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import devshim as ds
 from devshim.cli._why import why_no_more
 from devshim.devices import nvml
+from devshim.registry import processes
 
 __all__ = ["look", "main", "used"]
 
@@ -64,14 +64,12 @@ def used(device: ds.Device) -> int | None:
 
 def main(name: str) -> None:
     """Print the framework's devices as one line of JSON; for a broken framework, print the reason."""
-    answer = os.dup(1)
-    os.dup2(2, 1)  # output of the framework, including its C++ code
-    try:
-        seen = look(name)
-    except ds.DevshimError as error:
-        seen = {"broken": error.problem.rstrip().splitlines()[-1].strip()}
-    with os.fdopen(answer, "w", encoding="utf-8") as stream:
-        stream.write(json.dumps(seen) + "\n")
+    with processes.answers() as stream:
+        try:
+            seen = look(name)
+        except ds.DevshimError as error:
+            seen = {"broken": error.problem.rstrip().splitlines()[-1].strip()}
+        print(json.dumps(seen), file=stream)
 
 
 if __name__ == "__main__":

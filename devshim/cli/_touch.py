@@ -7,7 +7,6 @@ or the build has no kernels for its architecture.  Some of these failures end th
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import devshim as ds
+from devshim.registry import processes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def touch(name: str, device: str, environment: dict[str, str] | None = None) -> 
     if not done.returncode:
         return None
     if done.returncode < 0:
-        return f"the process was ended by {signal.Signals(-done.returncode).name}"
+        return f"the process was ended by {processes.signal_name(done.returncode)}"
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else f"the process ended with code {done.returncode}"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import devshim as ds
 from devshim.cli._console import size
 from devshim.devices import platforms
-from devshim.registry import simulation_request
+from devshim.registry import processes, simulation_request
 from devshim.simulation import runs
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def main(
     hidden = f" (CUDA_VISIBLE_DEVICES hides {handle.gpus - shown})" if shown < handle.gpus else ""
     print(f"devshim: {_description(shown, handle.memory, handle.like)}{hidden}", file=sys.stderr, flush=True)
     sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, *_flags(), *program], environment)
+    os.execve(sys.executable, [sys.executable, *processes.interpreter_options(), *program], environment)
 
 
 def _simulate(gpus: Any, native_names: bool | None, **options: Any) -> Any:
@@ -92,9 +92,3 @@ def _description(gpus: int, memory: int | None, like: str) -> str:
     named = "" if like == "cuda" else f" like {like}"
     cards = f"{gpus} simulated GPU{'' if gpus == 1 else 's'}{named}{each}"
     return f"{cards}: real data, computed on the CPU; real GPUs are hidden"
-
-
-def _flags() -> list[str]:
-    """Return the interpreter's own options, as they were given to this process."""
-    named = [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]
-    return [*named, *(f"-W{option}" for option in sys.warnoptions), *["-O"] * sys.flags.optimize]

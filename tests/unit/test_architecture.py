@@ -46,6 +46,7 @@ FOR_COMMANDS = (
     "registry.discovery",
     "registry.current",
     "registry.environment",
+    "registry.processes",
     "registry.simulation_request",
     "simulation.runs",
     "simulation.usage",

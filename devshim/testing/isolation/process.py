@@ -8,7 +8,6 @@ dies.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any
 
+from devshim.registry import processes
 from devshim.testing.isolation import protocol
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ class Process:
         self._output = None if _shows_output(config) else tempfile.TemporaryFile()  # noqa: SIM115  # until `end`
         self._connection, its = Pipe()
         with its, _real_standard_input(config) if self._output is None else nullcontext():
+            program = _PROGRAM.format(path=sys.path, descriptor=its.fileno())
             self._process = subprocess.Popen(
-                [sys.executable, *_flags(), "-c", _PROGRAM.format(path=sys.path, descriptor=its.fileno())],
+                [sys.executable, *processes.interpreter_options(), "-c", program],
                 stdin=None if self._output is None else subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
@@ -177,7 +178,7 @@ class Process:
 
 def _how_it_ended(code: int) -> str:
     """Return how a process ended, from its exit status."""
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+    return f"was ended by {processes.signal_name(code)}" if code < 0 else f"ended with exit status {code}"
 
 
 def _shows_output(config: pytest.Config) -> bool:
@@ -202,9 +203,3 @@ def _basetemp(config: pytest.Config, group: IsolationGroup) -> str | None:
     """Return a folder beside the one given for ``tmp_path``, which pytest empties when it starts."""
     given = config.option.basetemp
     return None if given is None else f"{os.path.abspath(given)}-{group.backend}{'-simulated' * group.simulated}"
-
-
-def _flags() -> list[str]:
-    """Return the interpreter's own options, which the process shares."""
-    named = [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]
-    return [*named, *(f"-W{option}" for option in sys.warnoptions), *["-O"] * sys.flags.optimize]

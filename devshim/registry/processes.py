@@ -1,0 +1,37 @@
+"""Processes that devshim starts: the interpreter's options, a channel for their answers, and their signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+__all__ = ["answers", "interpreter_options", "signal_name"]
+
+
+def interpreter_options() -> list[str]:
+    """Return the options with which this interpreter was started, so that another one can share them."""
+    named = [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]
+    return [*named, *(f"-W{option}" for option in sys.warnoptions), *["-O"] * sys.flags.optimize]
+
+
+def answers() -> TextIO:
+    """Return standard output as a stream for answers; what else is printed from now on goes to standard error.
+
+    This includes the output of a framework's C++ code.
+    """
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return stream
+
+
+def signal_name(code: int) -> str:
+    """Return the name of the signal that ended a process with a negative exit code."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:  # a real-time signal
+        return f"signal {-code}"
