@@ -1,4 +1,7 @@
-"""Errors of `devshim.value_and_grad`. The arguments are constants, so that torch.compile can pass them on."""
+"""Checks and errors of `devshim.value_and_grad`, for eager and for compiled functions.
+
+The arguments of the errors are constants, so that torch.compile can pass them on.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,40 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import described
+from devshim.registry import registry
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from devshim.contract.backend import Backend
     from devshim.trees.key_paths import Cell
 
 __all__ = [
+    "FLOATING",
     "NUMBERS",
     "no_pair",
-    "no_scalar",
-    "no_tensor",
     "nothing",
     "number",
     "position",
-    "result_dtype",
+    "require_scalar",
     "wrong_dtype",
 ]
 
 NUMBERS = (bool, int, float, complex)
+FLOATING = ("float", "bfloat")
+"""The prefixes of the names of floating dtypes."""
+
+
+def require_scalar(backend: Backend, value: Any, describe: Callable[[Any], str]) -> None:
+    """Refuse the result of the function unless it is a floating scalar of the framework; ``describe`` names others."""
+    if registry.backend_for(value) is not backend:
+        backend.raise_error(_no_tensor, (backend, describe(value), isinstance(value, (tuple, list))))
+    if not backend.is_scalar(value):
+        backend.raise_error(_no_scalar, (backend.shape(value),))
+    name = backend.dtype_name(value)
+    if not name.startswith(FLOATING):
+        backend.raise_error(_result_dtype, (name,))
 
 
 def position(given: int, count: int) -> ArgumentError:
@@ -60,7 +78,7 @@ def no_pair(shown: str) -> ArgumentError:
     return ArgumentError(msg, "return loss, aux; or leave has_aux out")
 
 
-def no_tensor(backend: Backend, shown: str, pair: bool) -> ArgumentError:
+def _no_tensor(backend: Backend, shown: str, pair: bool) -> ArgumentError:
     """Return the error for a function that returns no tensor of the framework."""
     msg = f"ds.value_and_grad needs a function that returns a tensor of {backend.title}, not {shown}"
     return ArgumentError(
@@ -68,13 +86,13 @@ def no_tensor(backend: Backend, shown: str, pair: bool) -> ArgumentError:
     )
 
 
-def no_scalar(shape: tuple[int, ...]) -> ArgumentError:
+def _no_scalar(shape: tuple[int, ...]) -> ArgumentError:
     """Return the error for a function that returns a tensor with axes."""
     msg = f"ds.value_and_grad needs a function that returns a scalar, and it returned shape {shape}"
     return ArgumentError(msg, "return the sum or the mean of it")
 
 
-def result_dtype(name: str) -> ArgumentError:
+def _result_dtype(name: str) -> ArgumentError:
     """Return the error for a function whose result has no floating dtype."""
     msg = f"ds.value_and_grad needs a function that returns a floating dtype, and it returned {name}"
     return ArgumentError(msg, "return a real loss, such as the mean of the squared error")

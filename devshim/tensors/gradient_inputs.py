@@ -61,7 +61,9 @@ class Inputs:
         owner = registry.backend_for(node)
         if owner is not None:
             self._serve(owner, position, cell)
-            self._require_floating(owner, node, position, cell)
+            name = owner.dtype_name(node)
+            if not name.startswith(gradient_errors.FLOATING):
+                raise gradient_errors.wrong_dtype(name, position, cell)
             self.xs.append(node)
         elif type(node) in gradient_errors.NUMBERS:
             raise gradient_errors.number(node, position, cell)
@@ -81,11 +83,6 @@ class Inputs:
             titles = f"{self._backend.title}, and found one of {owner.title} {gradient_errors.where(position, cell)}"
             msg = f"ds.value_and_grad differentiates tensors of one framework, here {titles}"
             raise ArgumentError(msg, f"ds.convert(x, {self._backend.name!r}) converts a tensor")
-
-    def _require_floating(self, owner: Backend, x: Tensor, position: int, cell: Cell) -> None:
-        name = owner.dtype_name(x)
-        if not name.startswith(("float", "bfloat")):
-            raise gradient_errors.wrong_dtype(name, position, cell)
 
     def _add_model(self, owner: Backend, model: Any) -> None:
         known = {id(each.owner) for each in self.parameters}
@@ -113,7 +110,7 @@ class Inputs:
 
         def call(variables: list[Tensor], models: list[Any]) -> tuple[Tensor, list[Tensor]]:
             value, aux = fn(self._replaced(args, iter(variables), iter(models)))
-            _require_scalar(backend, value)
+            gradient_errors.require_scalar(backend, value, described)
             flat = flatten(aux)
             found = [leaf for leaf in flat.leaves if leaf[-1] is backend]
             kept.extend((flat, found))
@@ -173,16 +170,6 @@ def _computing_on(backend: Backend, devices: list[Device | None]) -> Iterator[No
             yield
     finally:
         current.DEVICE.reset(before)
-
-
-def _require_scalar(backend: Backend, value: Any) -> None:
-    if registry.backend_for(value) is not backend:
-        raise gradient_errors.no_tensor(backend, described(value), isinstance(value, (tuple, list)))
-    if not backend.is_scalar(value):
-        raise gradient_errors.no_scalar(backend.shape(value))
-    name = backend.dtype_name(value)
-    if not name.startswith(("float", "bfloat")):
-        raise gradient_errors.result_dtype(name)
 
 
 def _at_home(backend: Backend, grad: Tensor, device: Device | None) -> Tensor:

@@ -53,7 +53,7 @@ def differentiate(
         for at, tree in zip(places, _rebuilt(flats, variables), strict=True):
             inputs[at] = tree
         value, aux = fn(inputs)
-        _require_scalar(backend, value)
+        gradient_errors.require_scalar(backend, value, _described)
         found = flatten(aux)
         kept.append(found)
         return value, found.tensors
@@ -88,7 +88,7 @@ def _flat(backend: Backend, at: int, tree: Any) -> Flattened:
         if owner is not backend:
             backend.raise_error(messages.tracing, (backend, f"value_and_grad of {owner.title}", MODELS_OUTSIDE))
         name = backend.dtype_name(x)
-        if not name.startswith(("float", "bfloat")):
+        if not name.startswith(gradient_errors.FLOATING):
             backend.raise_error(gradient_errors.wrong_dtype, (name, at, cell))
     if not flat.tensors:
         backend.raise_error(gradient_errors.nothing, (at, article(type(tree).__name__)))
@@ -106,12 +106,6 @@ def _rebuilt(flats: list[Flattened], xs: list[Tensor]) -> list[Any]:
     return trees
 
 
-def _require_scalar(backend: Backend, value: Any) -> None:
-    if registry.backend_for(value) is not backend:
-        shown = repr(value) if type(value) in registry.LEAF_TYPES else article(type(value).__name__)
-        backend.raise_error(gradient_errors.no_tensor, (backend, shown, type(value) in (tuple, list)))
-    if not backend.is_scalar(value):
-        backend.raise_error(gradient_errors.no_scalar, (backend.shape(value),))
-    name = backend.dtype_name(value)
-    if not name.startswith(("float", "bfloat")):
-        backend.raise_error(gradient_errors.result_dtype, (name,))
+def _described(value: Any) -> str:
+    """Return a few words for a value, as `devshim.errors.formatting.described` does, by code that can be traced."""
+    return repr(value) if type(value) in registry.LEAF_TYPES else article(type(value).__name__)

@@ -95,10 +95,11 @@ def refuse(call: str, x: object, device: object = None) -> NotATensorError:
     """
     plain = type(x) in registry_module.LEAF_TYPES and not isinstance(x, _CODE)
     what = show(x) if plain else f"an object of type {type_name(x)}"
-    found = "its class is not a container that devshim knows" if _tensors_in(x) else "there is no tensor in it"
+    names = _tensors_in(x)
+    found = "its class is not a container that devshim knows" if names else "there is no tensor in it"
     return NotATensorError(
         f"ds.{call} takes a tensor, a tree of tensors, a model or an optimizer, and was given {what}: {found}",
-        _instead(call, x, "device" if device is None else repr(str(device))),
+        _instead(call, x, names, "device" if device is None else repr(str(device))),
     )
 
 
@@ -110,8 +111,8 @@ def _refuse_class(call: str, name: str) -> NotATensorError:
     )
 
 
-def _instead(call: str, x: Any, device: str) -> str:
-    """Return what to write instead, for each kind of object that a program may pass instead of a tensor."""
+def _instead(call: str, x: Any, names: list[str], device: str) -> str:
+    """Return what to write instead of an object, for each kind that a program may pass; ``names`` are its tensors."""
     if isinstance(x, (bool, int, float, complex, range)) or hasattr(type(x), "__array__"):
         return f"make a tensor of it: ds.asarray(x, device={device})"
     if isinstance(x, (str, bytes)):
@@ -122,7 +123,7 @@ def _instead(call: str, x: Any, device: str) -> str:
         return "pass tensors, and not code; ds.run(fn, x) calls a function where its arguments are"
     if isinstance(x, functools.partial):
         return f"partial(x.func, *ds.{call}(x.args, {device}), **ds.{call}(x.keywords, {device}))"
-    name = next((name for name in _tensors_in(x) if not name.startswith("._")), None)
+    name = next((name for name in names if not name.startswith("._")), None)
     if name is not None:
         return f"place its tensors, as in x{name} = ds.{call}(x{name}, {device}), or register its class as a pytree"
     if hasattr(type(x), "__next__"):

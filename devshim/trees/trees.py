@@ -47,18 +47,19 @@ def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, ca
     active = observing.ACTIVE
     show = None if active is None else active.explain
     is_quick = one is not None and (copy is None or copy is False) and show is None and tracing.compiler() is None
-    if is_quick and all_on_target(tree, to):
+    if is_quick and all_on_target(tree, one):
         return tree
+    where = _everywhere(to) if isinstance(to, Device) else to
     flat = flatten(tree)
     not_moved.check(call, flat, one)
     if show is not None and flat.compiler is None:
-        lines.placing(show, "copy" if copy else "place", flat, everywhere(to))
-    if isinstance(to, Device):
-        targets = [to] * len(flat.tensors)
+        lines.placing(show, "copy" if copy else "place", flat, where)
+    if one is not None:
+        targets = [one] * len(flat.tensors)
     else:
-        targets = [to(path_text(cell), "", not backend.shape(x)) for _, cell, x, backend in flat.leaves]
+        targets = [where(path_text(cell), "", not backend.shape(x)) for _, cell, x, backend in flat.leaves]
     new: dict[int, Any] = {}
-    move_models = _prepare_models(flat, everywhere(to), copy, new) if flat.models else None
+    move_models = _prepare_models(flat, where, copy, new) if flat.models else None
     leaves = zip(flat.numbers, flat.tensors, flat.backends, targets, strict=True)
     compiled = flat.compiler is not None
     new.update(batch.place_leaves(leaves, copy, non_blocking, compiled, lambda i: brackets(flat.cell(i))))
@@ -100,9 +101,9 @@ def all_on_target(tree: Any, target: Any) -> bool:
     return True
 
 
-def everywhere(to: Device | Where) -> Where:
-    """Return a function that gives the device of each leaf, even if all go to one device."""
-    return (lambda *_: to) if isinstance(to, Device) else to
+def _everywhere(device: Device) -> Where:
+    """Return a function that gives one device for each leaf."""
+    return lambda *_: device
 
 
 def _prepare_models(flat: Flattened, where: Where, copy: bool | None, new: dict[int, Any]) -> Callable[[], None]:
