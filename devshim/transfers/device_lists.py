@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from devshim.devices import parsing
 from devshim.devices.device import Device
 from devshim.errors import DeviceSpecError
 from devshim.registry import argument_hints, registry
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["parse_devices"]
 

@@ -52,15 +52,13 @@ def file_of(header: Any, data: bytes) -> bytes:
     return struct.pack("<Q", len(text)) + text + data
 
 
-def told_of(header: dict[str, Any]) -> Any:
-    return json.loads(header["__metadata__"]["devshim"])
-
-
-def retold(header: dict[str, Any], reported: Any) -> dict[str, Any]:
-    """Return a header whose checksum of the metadata is correct again."""
-    text = reported if isinstance(reported, str) else json.dumps(reported)
+def rewrite(path: Path, change: Callable[[Any], Any]) -> None:
+    """Change the metadata of a file: an object, or its JSON text. The checksum of the metadata is correct again."""
+    header, data = header_of(path.read_bytes())
+    changed = change(json.loads(header["__metadata__"]["devshim"]))
+    text = changed if isinstance(changed, str) else json.dumps(changed)
     header["__metadata__"] = {"devshim": text, "devshim.crc32": f"{zlib.crc32(text.encode()):08x}"}
-    return header
+    path.write_bytes(file_of(header, data))
 
 
 # ---------------------------------------------------------------------- damage
@@ -249,8 +247,7 @@ TELLINGS: dict[str, Callable[[Any], Any]] = {
 def test_a_lie_about_the_contents_is_one_clear_error(name: str, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The checksums are right, so the contents are wrong on purpose."""
     ds.save(TREE, path)
-    header, data = header_of(path.read_bytes())
-    path.write_bytes(file_of(retold(header, TELLINGS[name](told_of(header))), data))
+    rewrite(path, TELLINGS[name])
     with pytest.raises(ds.CheckpointError, match=r"is not a checkpoint that ds\.load can read"):
         ds.load(path)
     assert "owned" not in capsys.readouterr().out
@@ -271,10 +268,9 @@ LAYOUTS: dict[str, Callable[[Any], Any]] = {
 def test_a_lie_about_a_weights_layout_is_one_clear_error(name: str, path: Path) -> None:
     """Everything else in the file is true: without the wrong entry it can be read."""
     ds.save({"w": np.zeros((2, 3), "f4")}, path)
-    header, data = header_of(path.read_bytes())
-    path.write_bytes(file_of(retold(header, linear("w", [0, 1])(told_of(header))), data))
+    rewrite(path, linear("w", [0, 1]))
     assert ds.load(path)
-    path.write_bytes(file_of(retold(header, LAYOUTS[name](told_of(header))), data))
+    rewrite(path, LAYOUTS[name])
     with pytest.raises(ds.CheckpointError, match=r"is not a checkpoint that ds\.load can read"):
         ds.load(path)
 
@@ -282,8 +278,7 @@ def test_a_lie_about_a_weights_layout_is_one_clear_error(name: str, path: Path) 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"version": NaN}', '{"a": 1, "a": 2}'], ids=range(5))
 def test_what_is_told_is_strict_json(text: str, path: Path) -> None:
     ds.save(TREE, path)
-    header, data = header_of(path.read_bytes())
-    path.write_bytes(file_of(retold(header, text), data))
+    rewrite(path, lambda _: text)
     with pytest.raises(ds.CheckpointError):
         ds.load(path)
 
@@ -293,8 +288,7 @@ def test_what_grows_when_it_is_read_does_not(path: Path) -> None:
     """Forty nested containers, each with the previous one twice (a billion laughs), stay shared and cost little."""
     table: list[Any] = [["value", "ha"], *(["list", [i, i]] for i in range(40))]
     ds.save(TREE, path)
-    header, data = header_of(path.read_bytes())
-    path.write_bytes(file_of(retold(header, nodes(*table)(told_of(header))), data))
+    rewrite(path, nodes(*table))
     back = ds.load(path)
     assert back[0] is back[1]
     with pytest.raises(ds.CheckpointError):
@@ -303,8 +297,7 @@ def test_what_grows_when_it_is_read_does_not(path: Path) -> None:
 
 def test_a_newer_version_is_refused_by_its_number(path: Path) -> None:
     ds.save(TREE, path)
-    header, data = header_of(path.read_bytes())
-    path.write_bytes(file_of(retold(header, {**told_of(header), "version": 2}), data))
+    rewrite(path, lambda metadata: {**metadata, "version": 2})
     with pytest.raises(ds.CheckpointError, match="version 2"):
         ds.load(path)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,8 @@ KIB = 1024
 
 
 @pytest.fixture(autouse=True)
-def _cards() -> Iterator[None]:
-    ds.use("numpy")
-    with ds.simulate(3):
-        yield
-    ds.use(None)
+def _cards() -> None:
+    ds.simulate(3)
 
 
 def placement(**places: str) -> ds.Placement:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,18 +12,11 @@ import pytest
 import devshim as ds
 from devshim.registry import current as current_module
 from devshim.registry import discovery
+from devshim.testing.base import in_thread
 
 
 def current() -> str:
     return current_module.current().name
-
-
-def in_thread(fn: Callable[[], Any]) -> Any:
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(fn()))
-    thread.start()
-    thread.join()
-    return found[0]
 
 
 def test_precedence(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import devshim as ds
 from devshim.runtime import scopes
+from devshim.testing.base import in_thread
 
 G0, G1 = ds.gpu(0), ds.gpu(1)
 
@@ -24,14 +25,6 @@ def _cards(cards: object) -> None:
 
 def default() -> ds.Device:
     return ds.device_of(ds.zeros(1))
-
-
-def in_thread(fn: Callable[[], Any]) -> Any:
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(fn()))
-    thread.start()
-    thread.join()
-    return found[0]
 
 
 def test_nested_and_restored() -> None:
