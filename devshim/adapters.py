@@ -4,6 +4,7 @@
 """
 
 from devshim.contract.backend import FEATURES, Backend, Gap, Tensor
+from devshim.contract.blocks import BlockRules
 from devshim.contract.fast_paths import FastPaths
 from devshim.contract.models import Block, Layer, Leaf, Weight
 from devshim.devices import cuda, host, nvml
@@ -19,6 +20,7 @@ __all__ = [
     "FEATURES",
     "Backend",
     "Block",
+    "BlockRules",
     "Device",
     "DeviceInfo",
     "FastPaths",

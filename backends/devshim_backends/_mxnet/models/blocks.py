@@ -16,9 +16,10 @@ from mxnet.gluon import Block as GluonBlock
 from mxnet.gluon import nn, rnn
 
 from devshim.contract.backend import Backend
+from devshim.contract.blocks import BlockRules, join_path
 from devshim.contract.models import Block, Layer, Weight
 from devshim_backends._mxnet.models.recurrent import cell_layer, recurrent_layers
-from devshim_backends._mxnet.models.traversal import children_of, join_path, own_parameters
+from devshim_backends._mxnet.models.traversal import children_of, own_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,12 +49,12 @@ class MxnetBlocks(Backend):
     def blocks(self, model: Any) -> list[Block]:
         if not isinstance(model, GluonBlock):  # an optimizer's state is one block
             return []
-        return list(_open_chain("", model)) if _can_be_cut(model) else [_block("", model)]
+        return _RULES.blocks(model)
 
     def layers(self, model: Any) -> list[Layer]:
         if not isinstance(model, GluonBlock):  # nor are parameters layers
             return []
-        parts = list(_walk("", model))
+        parts = list(_RULES.walk("", model))
         channels_last = any(_layout(block).endswith("C") for _, block in parts)
         seen: set[int] = set()
         layers: list[Layer] = []
@@ -65,23 +66,8 @@ class MxnetBlocks(Backend):
 
 
 # ---------------------------------------------------------------------- blocks
-def _open_chain(path: str, block: Any) -> Iterator[Block]:
-    """Yield the blocks that a block consists of: its own tensors first, then its parts; nested chains are opened."""
-    own = tuple(join_path(path, name) for name in _own_names(block))
-    if own:
-        yield Block(own[0], own)
-    for name, child in children_of(block):
-        child_path = join_path(path, name)
-        if type(child) in _CONTAINERS:
-            yield from _open_chain(child_path, child)
-        elif (child_block := _block(child_path, child)).leaves:
-            yield child_block
-
-
-def _block(path: str, block: Any) -> Block:
-    leaves = tuple(join_path(prefix, name) for prefix, each in _walk(path, block) for name in _own_names(each))
-    children = tuple(_open_chain(path, block)) if _can_be_cut(block) else ()
-    return Block.of(path, leaves, children)
+def _is_chain(block: Any) -> bool:
+    return type(block) in _CONTAINERS
 
 
 def _can_be_cut(block: Any) -> bool:
@@ -91,16 +77,12 @@ def _can_be_cut(block: Any) -> bool:
     return bool(block._children) and (is_zoo_model or not is_gluon_layer)
 
 
-def _walk(path: str, block: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a block and all blocks in it, with their structural names; a shared one under each of its names."""
-    yield path, block
-    for name, child in children_of(block):
-        yield from _walk(join_path(path, name), child)
-
-
 def _own_names(block: Any) -> Iterator[str]:
     """Return the names of a block's own parameters that have values."""
     return (name for name, parameter in own_parameters(block) if parameter._data is not None)
+
+
+_RULES = BlockRules(_own_names, children_of, _is_chain, _can_be_cut)
 
 
 # ---------------------------------------------------------------------- layers

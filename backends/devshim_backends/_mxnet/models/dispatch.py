@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 import mxnet as mx
 
+from devshim.contract.blocks import join_path
 from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.models import optimizer_step, optimizers, split_forward
 from devshim_backends._mxnet.models.storage_swap import LAST_MOVE
@@ -26,7 +27,6 @@ from devshim_backends._mxnet.models.traversal import (
     block_devices,
     blocks_in,
     children_of,
-    join_path,
     own_devices,
     parameters_of,
 )

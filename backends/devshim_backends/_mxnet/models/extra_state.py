@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
+from devshim.contract.blocks import join_path
 from devshim.devices.device import CPU
 from devshim.errors import CheckpointError
 from devshim_backends._mxnet.creation import MxnetCreation
@@ -22,7 +23,7 @@ from devshim_backends._mxnet.models.optimizers import (
     settings_of,
     updaters_of,
 )
-from devshim_backends._mxnet.models.traversal import MODELS, join_path, parameter_devices
+from devshim_backends._mxnet.models.traversal import MODELS, parameter_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from devshim.contract.backend import Backend
+from devshim.contract.blocks import join_path
 from devshim.contract.models import Leaf
 from devshim.errors import ArgumentError
 from devshim_backends._mxnet.models import cloning, dispatch, optimizers
 from devshim_backends._mxnet.models.storage_swap import ParameterArrays
 from devshim_backends._mxnet.models.traversal import (
     MODELS,
-    join_path,
     parameters_of,
     refuse_replicas,
     wait_for_compiled,

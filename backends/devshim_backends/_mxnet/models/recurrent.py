@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from devshim.contract.blocks import join_path
 from devshim.contract.models import Layer, Weight
-from devshim_backends._mxnet.models.traversal import join_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

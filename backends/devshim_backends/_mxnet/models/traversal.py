@@ -97,11 +97,6 @@ def blocks_in(block: Any) -> list[Any]:
     return list(blocks.values())
 
 
-def join_path(path: str, name: str) -> str:
-    """Return the path of something with a name inside something with a path; either can be empty."""
-    return f"{path}.{name}" if path and name else path or name
-
-
 def wait_for_compiled(block: Any) -> None:
     """Wait until running statistics have their final values.
 

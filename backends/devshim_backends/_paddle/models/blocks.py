@@ -19,6 +19,7 @@ from paddle.nn.layer.norm import _BatchNormBase, _InstanceNormBase
 from paddle.nn.layer.rnn import RNNBase
 
 from devshim.contract.backend import Backend
+from devshim.contract.blocks import BlockRules, join_path
 from devshim.contract.models import Block, Layer, Weight
 from devshim_backends._paddle.models.storage_swap import has_memory
 
@@ -55,15 +56,14 @@ class PaddleBlocks(Backend):
     def blocks(self, model: Any) -> list[Block]:
         if not isinstance(model, nn.Layer):  # an optimizer's state is one block
             return []
-        return list(_open_chain("", model)) if _can_be_cut(model) else [_make_block("", model)]
+        return _RULES.blocks(model)
 
     def layers(self, model: Any) -> list[Layer]:
-        channels_last = any(
-            str(getattr(layer, "_data_format", "")).endswith("C") for _, layer in _iter_layers("", model)
-        )
+        parts = list(_RULES.walk("", model))
+        channels_last = any(str(getattr(layer, "_data_format", "")).endswith("C") for _, layer in parts)
         seen: set[int] = set()
         found: list[Layer] = []
-        for path, layer in _iter_layers("", model):
+        for path, layer in parts:
             if id(layer) not in seen and not isinstance(layer, RNNBase):  # its weights also belong to its cells
                 seen.add(id(layer))
                 found += _describe_layer(path, layer, unclear=_UNCLEAR if channels_last else "")
@@ -73,27 +73,8 @@ class PaddleBlocks(Backend):
 
 
 # ---------------------------------------------------------------------- blocks
-def _open_chain(path: str, layer: Any) -> Iterator[Block]:
-    """Yield the blocks that a layer consists of: its own tensors first, then its parts; nested chains are opened."""
-    own = tuple(_join(path, name) for name in _iter_tensor_names(layer))
-    if own:
-        yield Block(own[0], own)
-    for name, child in layer._sub_layers.items():
-        below = _join(path, name)
-        if isinstance(child, _CHAINS) and not isinstance(child, RNNBase):
-            yield from _open_chain(below, child)
-        elif child is not None:
-            block = _make_block(below, child)
-            if block.leaves:
-                yield block
-
-
-def _make_block(path: str, layer: Any) -> Block:
-    leaves = tuple(
-        _join(prefix, name) for prefix, each in _iter_layers(path, layer) for name in _iter_tensor_names(each)
-    )
-    inside = tuple(_open_chain(path, layer)) if _can_be_cut(layer) else ()
-    return Block.of(path, leaves, inside)
+def _is_chain(layer: Any) -> bool:
+    return isinstance(layer, _CHAINS) and not isinstance(layer, RNNBase)
 
 
 def _can_be_cut(layer: Any) -> bool:
@@ -101,12 +82,9 @@ def _can_be_cut(layer: Any) -> bool:
     return bool(layer._sub_layers) and not isinstance(layer, (RNNBase, nn.RNN, nn.BiRNN, nn.MultiHeadAttention))
 
 
-def _iter_layers(path: str, layer: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a layer and all layers in it, with the names of ``state_dict``; a shared one under each of its names."""
-    yield path, layer
-    for name, child in layer._sub_layers.items():
-        if child is not None:
-            yield from _iter_layers(_join(path, name), child)
+def _children(layer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the layers in a layer by their names in ``state_dict``; a shared one under each of its names."""
+    yield from ((name, child) for name, child in layer._sub_layers.items() if child is not None)
 
 
 def _iter_tensor_names(layer: Any) -> Iterator[str]:
@@ -115,8 +93,7 @@ def _iter_tensor_names(layer: Any) -> Iterator[str]:
         yield from (name for name, tensor in tensors.items() if tensor is not None and has_memory(tensor))
 
 
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path and name else path or name
+_RULES = BlockRules(_iter_tensor_names, _children, _is_chain, _can_be_cut)
 
 
 # ---------------------------------------------------------------------- layers
@@ -134,8 +111,8 @@ def _describe_layer(path: str, layer: Any, unclear: str) -> Iterator[Layer]:
         axes = (1, 0) if (kind, name) in _TRANSPOSED else None
         if name not in unused:
             reason = unclear if kind in ("linear", "batch_norm", "layer_norm") else ""
-            weights[roles.get(name, name)] = Weight(_join(path, name), axes, unclear=reason)
-    yield Layer(kind, path, weights, settings, tuple(_join(path, name) for name in unused))
+            weights[roles.get(name, name)] = Weight(join_path(path, name), axes, unclear=reason)
+    yield Layer(kind, path, weights, settings, tuple(join_path(path, name) for name in unused))
 
 
 def _look_up_kind(layer: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
@@ -166,5 +143,5 @@ def _describe_cells(path: str, layer: Any, seen: set[int]) -> Iterator[Layer]:
             continue
         seen.add(id(cell))
         reverse = {"reverse": True} if name == "cell_bw" or getattr(layer, "is_reverse", False) else {}
-        for each in _describe_layer(_join(path, name), cell, ""):
+        for each in _describe_layer(join_path(path, name), cell, ""):
             yield Layer(each.kind, each.path, each.weights, {**each.settings, **reverse})

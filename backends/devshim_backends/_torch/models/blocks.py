@@ -21,11 +21,12 @@ from torch.nn.modules.module import _forward_unimplemented
 from torch.nn.parameter import is_lazy
 
 from devshim.contract.backend import Backend
+from devshim.contract.blocks import BlockRules, join_path
 from devshim.contract.models import Block, Layer, Weight
 from devshim_backends._keras.blocks import blocks_of, layers_of
 from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models.keras_traversal import CONTENTS
-from devshim_backends._torch.models.traversal import join_path, own_tensors
+from devshim_backends._torch.models.traversal import own_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,7 +69,7 @@ class TorchBlocks(Backend):
             return blocks_of(self, CONTENTS, model)
         if not isinstance(model, nn.Module):  # an optimizer's state is one block
             return []
-        return list(_iter_blocks("", model)) if _can_be_cut(model) else [_block("", model)]
+        return _RULES.blocks(model)
 
     def layers(self, model: Any) -> list[Layer]:
         if is_model_or_optimizer(type(model)):
@@ -86,30 +87,6 @@ class TorchBlocks(Backend):
 
 
 # ---------------------------------------------------------------------- blocks
-def _iter_blocks(path: str, module: Any) -> Iterator[Block]:
-    """Yield the blocks of a module: its own tensors first, then its children, with lists and chains opened."""
-    own = tuple(join_path(path, name) for name in _own_names(module))
-    if own:
-        yield Block(own[0], own)
-    for name, child in module._modules.items():
-        if child is None:
-            continue
-        below = join_path(path, name)
-        if _is_chain(child):
-            yield from _iter_blocks(below, child)
-        else:
-            block = _block(below, child)
-            if block.leaves:
-                yield block
-
-
-def _block(path: str, module: Any) -> Block:
-    parts = module.named_modules(remove_duplicate=False)
-    leaves = tuple(join_path(path, join_path(prefix, name)) for prefix, each in parts for name in _own_names(each))
-    inside = tuple(_iter_blocks(path, module)) if _can_be_cut(module) else ()
-    return Block.of(path, leaves, inside)
-
-
 def _own_names(module: Any) -> Iterator[str]:
     """Yield the names of a module's own parameters and buffers, except those without a shape."""
     yield from (name for name, tensor in own_tensors(module) if not is_lazy(tensor))
@@ -128,6 +105,14 @@ def _can_be_cut(module: Any) -> bool:
     """Return True if a module calls its children, so that they can be on other devices than it."""
     computes_with_parts = isinstance(module, (nn.MultiheadAttention, torch.jit.ScriptModule))
     return bool(module._modules) and not computes_with_parts and "parametrizations" not in module._modules
+
+
+def _children(module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a module's children; unlike `named_children`, a shared one under each of its names."""
+    yield from ((name, child) for name, child in module._modules.items() if child is not None)
+
+
+_RULES = BlockRules(_own_names, _children, _is_chain, _can_be_cut)
 
 
 # ---------------------------------------------------------------------- layers

@@ -17,11 +17,12 @@ import torch
 from torch.nn.modules.module import _forward_unimplemented
 from torch.nn.parameter import is_lazy
 
+from devshim.contract.blocks import join_path
 from devshim.errors import UnsupportedError
 from devshim_backends._torch.devices import native
 from devshim_backends._torch.models.split_forward import SplitForward, copy_inputs
 from devshim_backends._torch.models.storage_swap import data_setter
-from devshim_backends._torch.models.traversal import devices_of, join_path, own_devices_of, own_tensors
+from devshim_backends._torch.models.traversal import devices_of, own_devices_of, own_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,10 +12,10 @@ import torch
 
 from devshim import errors
 from devshim.contract.backend import Backend
+from devshim.contract.blocks import join_path
 from devshim_backends._keras import extra_state
 from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models.optimizers import HOST_COUNTERS
-from devshim_backends._torch.models.traversal import join_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

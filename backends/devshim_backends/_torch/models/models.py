@@ -18,6 +18,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from devshim.contract.backend import Backend
+from devshim.contract.blocks import join_path
 from devshim.errors import ArgumentError, UnsupportedError, messages
 from devshim_backends._keras.cloning import clone_objects, rebuild_layer
 from devshim_backends._keras.models import leaves_of
@@ -25,7 +26,7 @@ from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models import dispatch, keras_dispatch, optimizers
 from devshim_backends._torch.models.keras_traversal import CONTENTS, leaves_of_variable
 from devshim_backends._torch.models.storage_swap import leaves_of_tensor, require_not_frozen
-from devshim_backends._torch.models.traversal import join_path, own_tensors
+from devshim_backends._torch.models.traversal import own_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

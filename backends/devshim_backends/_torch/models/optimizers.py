@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from devshim.contract.blocks import join_path
 from devshim.contract.models import Leaf
 from devshim.errors import UnsupportedError
 from devshim_backends._torch.devices import is_host_scalar
 from devshim_backends._torch.models.storage_swap import data_setter, require_movable
-from devshim_backends._torch.models.traversal import join_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

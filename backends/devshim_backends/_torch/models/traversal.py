@@ -1,4 +1,4 @@
-"""The tensors in a module: its own parameters and buffers, those of its submodules, their devices and key paths."""
+"""The tensors in a module: its own parameters and buffers, those of its submodules, and their devices."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devshim.contract.backend import Tensor
-
-
-def join_path(path: str, name: object) -> str:
-    """Return the key path of a part; the path of a whole model or optimizer is empty."""
-    return f"{path}.{name}" if path else str(name)
 
 
 def own_tensors(module: Any) -> Iterator[tuple[str, Tensor]]:
