@@ -63,7 +63,11 @@ def main(program: Sequence[str]) -> int:
 
 
 def check(program: Sequence[str]) -> Iterator[Found]:
-    """Yield the calls in a program, given as ``SCRIPT``, ``-m MODULE`` or ``-c CODE``, that will not be simulated."""
+    """Yield the calls of a program that are not simulated.
+
+    Args:
+        program: ``SCRIPT``, ``-m MODULE`` or ``-c CODE``, each with the arguments that follow.
+    """
     option, rest = program[0][:2], program[0][2:] or (program[1] if len(program) > 1 else "")
     if option == "-c":
         yield from read(rest, "<string>", {})

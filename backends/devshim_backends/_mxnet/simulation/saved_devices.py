@@ -1,9 +1,9 @@
-"""The devices in MXNet's own files and pickles, while native names of simulated GPUs are on.
+"""The devices in files and pickles of MXNet, while native names of simulated GPUs are on.
 
 MXNet saves an array with its device, and loads it to that device again.  So does ``pickle``, and with it
-``copy.deepcopy``.  The library would write its own name for a simulated GPU, ``cpu(2)``, and a build without CUDA loads
-everything to ``cpu(0)``.  Here the saved bytes have the program's name, ``gpu(1)``, just as on a machine with real
-GPUs: a file from such a machine loads to the same simulated GPU, and a file from here loads there.
+``copy.deepcopy``.  For a simulated GPU the library would write ``cpu(2)``, and a build without CUDA loads everything to
+``cpu(0)``.  Here the saved bytes have the name that the program uses, ``gpu(1)``, as on a machine with real GPUs: a
+file from such a machine loads to the same simulated GPU, and a file from here loads there.
 
 An array is saved as a magic number, the number of its kind of storage, its shape, its device, its dtype and its values
 (``NDArray::Save`` in ndarray.cc); sparse arrays also have the shape of their values, and their indices.  A file is a
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MAGIC, _MAGIC_NUMPY, _MAGIC_FILE = 0xF993FAC9, 0xF993FACA, 0x112
 _GPU = 2
 _INDEX_ARRAYS = {0: 0, 1: 1, 2: 2}
-"""The number of a kind of storage (dense, row_sparse, csr) -> how many arrays of indices it has."""
+"""The number of a kind of storage (dense, row_sparse, csr) -> its number of index arrays."""
 
 
 class _Reader:
@@ -182,7 +182,7 @@ def replacements(to_library: Translate, from_library: Translate) -> Iterator[tup
 
 
 class _mapped:
-    """A context with a file's bytes; empty bytes for a file that is empty or not on this machine."""
+    """A context manager that returns the bytes of a file; none if it is empty or not on this machine."""
 
     def __init__(self, name: Any, access: int) -> None:
         path = getattr(name, "value", name)
@@ -202,7 +202,7 @@ class _mapped:
 
 
 def _on_gpu(handle: int, gpu: int) -> int:
-    """Return the handle of a copy on a GPU; that of the array on the host is freed."""
+    """Return the handle of a copy on a GPU, and free the handle of the array on the host."""
     with numpy_shapes():
         array = _ndarray_cls(NDArrayHandle(handle))
         copied = array.copyto(mx.gpu(gpu))

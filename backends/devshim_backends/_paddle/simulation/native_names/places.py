@@ -235,7 +235,7 @@ def _device_place(original: Any) -> Any:
 
 
 def attributes() -> Iterator[tuple[Any, str, Any]]:
-    """Yield the attributes of Paddle's places and of its C++ module to replace: owner, name and new value."""
+    """Yield what to replace in the classes of places and in the C++ module: the owner, the attribute, the new value."""
     for cls in (_Place, _CustomPlace):
         for name in ("__repr__", "__str__"):
             yield cls, name, _shown(getattr(cls, name))

@@ -1,6 +1,6 @@
-"""What TensorFlow says about its build and its devices in other places than ``tf.config``, with native names.
+"""The build and the devices that TensorFlow reports outside ``tf.config``, with native names.
 
-Sessions of ``tf.compat.v1`` have devices of their own, one CPU, and would compute on it; they are refused.
+A session of ``tf.compat.v1`` sees one CPU and no simulated GPU. It would compute on the host, so it is refused.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
   simulated GPUs. TensorFlow reads the scope in C++, so the name is set there for the time of one operator.
 * An operator with tensors runs where its first tensor is. TensorFlow would run it on ``GPU:0`` and copy the tensors
   there, one by one. If they are on different GPUs, the operator is refused, as always on simulated GPUs.
-* A constant that was created without a scope is copied to where the others are: TensorFlow makes many by itself.
+* A constant that was created without a scope is copied to the device of the other tensors: TensorFlow creates many.
 * A call of a ``tf.function`` with variables runs on their device; TensorFlow would copy the arguments, too.
 * In a scope of TensorFlow's name, TensorFlow's rule applies: tensors are copied to the scope's device.
 
@@ -47,7 +47,7 @@ _logged = False
 
 
 def install(patches: Patches, backend: TensorflowSimulation) -> None:
-    """Run operators without a scope on the first GPU or that of their tensors, and those in a scope by its rule."""
+    """Choose the device of an operator: in a scope by its rule; otherwise that of its tensors, or the first GPU."""
     global _backend, _logged
     _backend, _logged = backend, False
     patches.replace(hooks, "_FAST", _wrap_fast(hooks._FAST))

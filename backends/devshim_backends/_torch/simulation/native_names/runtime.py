@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` has besides its C functions: its state, its generators, and the libraries that it loads."""
+"""The parts of ``torch.cuda`` beside its C functions: its state, its generators, and the libraries that it loads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devshim_backends._torch.simulation.native_names import bindings, streams
 from devshim_backends._torch.simulation.state import SIMULATION, index_of
 
 VERSION = "13.0"
-"""The version of CUDA that programs ask for: that of PyTorch's own builds."""
+"""The version of CUDA that a program reads: one for which PyTorch has a build."""
 
 
 class Runtime:

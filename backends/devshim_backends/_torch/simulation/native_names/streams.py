@@ -31,14 +31,14 @@ class _Current(threading.local):
 _CURRENT = _Current()
 
 
-class _ClassOfItsOwn(type(simulated.Stream)):  # type: ignore[misc]  # PyTorch is Any to the type checker
-    """Metaclass of a class that has only its own instances, unlike the class that it extends."""
+class _ExactInstances(type(simulated.Stream)):  # type: ignore[misc]  # PyTorch is Any to the type checker
+    """Metaclass that undoes the wider `isinstance` of the extended class: other streams are not instances."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return type.__instancecheck__(cls, instance)
 
 
-class Stream(simulated.Stream, metaclass=_ClassOfItsOwn):
+class Stream(simulated.Stream, metaclass=_ExactInstances):
     """Replacement for `torch.cuda.Stream`."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
@@ -53,7 +53,7 @@ class Stream(simulated.Stream, metaclass=_ClassOfItsOwn):
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the lowest and the highest priority, as CUDA counts them."""
+        """Return the lowest and the highest priority as the numbers of CUDA."""
         return 0, -1
 
     @property
@@ -95,7 +95,7 @@ class Stream(simulated.Stream, metaclass=_ClassOfItsOwn):
         return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
 
 
-class Event(simulated.Event, metaclass=_ClassOfItsOwn):
+class Event(simulated.Event, metaclass=_ExactInstances):
     """Replacement for `torch.cuda.Event`."""
 
     def __new__(
