@@ -1,4 +1,4 @@
-"""Fixtures of the tests on JAX. Where JAX is not installed, no test of this folder is collected."""
+"""Fixtures of the tests of JAX."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 
 import pytest
-
-collect_ignore_glob = [] if find_spec("jax") is not None else ["test_*.py"]
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,10 +13,8 @@ import devshim as ds
 
 
 @pytest.fixture(autouse=True, params=["cpu", "gpu:1"])
-def where(request: pytest.FixtureRequest) -> Iterator[str]:
-    ds.use("jax")
-    with ds.simulate(2):
-        yield request.param
+def where(two_cards: None, request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 def test_a_donated_value_stays_in_the_log(where: str) -> None:

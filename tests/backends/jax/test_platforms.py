@@ -5,23 +5,13 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
+from devshim_backends._jax import devices as devices_module
+from devshim_backends._jax import visible_gpus
 
 import devshim as ds
 from devshim.devices import parsing, startup
-from devshim.registry.registry import load
-
-jax = pytest.importorskip("jax")
-
-from devshim_backends._jax import devices as devices_module  # noqa: E402
-from devshim_backends._jax import visible_gpus  # noqa: E402
-
-
-@pytest.fixture
-def backend():
-    """Make the framework the current one, and return its adapter."""
-    with ds.using("jax"):
-        yield load("jax")
 
 
 class Native:

@@ -18,13 +18,11 @@ KIB = 1024
 
 
 @pytest.fixture(autouse=True)
-def _two():
-    ds.use("jax")
+def _two(current):
     gc.collect()
     ds.simulate(2)
     yield
     ds.simulate(2)
-    ds.use(None)
 
 
 def used(gpu=1):

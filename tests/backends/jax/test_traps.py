@@ -22,12 +22,7 @@ WIDE = pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex1
 X64 = pytest.mark.parametrize("x64", [False, True], ids=["x64-off", "x64-on"])
 
 
-@pytest.fixture(autouse=True)
-def _jax():
-    ds.use("jax")
-    ds.simulate(gpus=2)
-    yield
-    ds.use(None)
+pytestmark = pytest.mark.usefixtures("two_cards")
 
 
 @pytest.fixture(autouse=True)

@@ -1,33 +1,13 @@
-"""Fixtures of the tests of MXNet.  Without MXNet only the conformance kit is collected, which reports that."""
+"""Fixtures of the tests of MXNet."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import devshim as ds
-from devshim.registry import registry
-
-if "mxnet" not in ds.backends():
-    collect_ignore = [path.name for path in Path(__file__).parent.glob("test_*.py") if "conformance" not in path.name]
-
-
-@pytest.fixture
-def mxnet() -> Iterator[None]:
-    """Make MXNet the current framework of the process."""
-    ds.use("mxnet")
-    yield
-    ds.use(None)
-
-
-@pytest.fixture
-def backend() -> Any:
-    """Return the adapter."""
-    return registry.load("mxnet")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ PLAIN = np.arange(6, dtype="float32").reshape(2, 3)
 
 
 @pytest.fixture(autouse=True)
-def _fast_paths(mxnet):
+def _fast_paths_are_known(current):
     """Make sure that every fast path is known before the test."""
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "mxnet"), "numpy")

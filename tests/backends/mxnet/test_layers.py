@@ -13,7 +13,7 @@ from devshim.contract.models import Weight
 
 mx = ds.framework("mxnet")
 nn, rnn = mx.gluon.nn, mx.gluon.rnn
-pytestmark = pytest.mark.usefixtures("mxnet", "numpy_semantics", "old_calls")
+pytestmark = pytest.mark.usefixtures("current", "numpy_semantics", "old_calls")
 
 
 def built(*blocks, shape=(2, 4)):

@@ -26,7 +26,7 @@ def test_the_program_prints_what_it_prints_on_real_gpus(
     run(script, *(("--memory", "1MiB") if script.stem == "errors" else ()), printed=printed)
 
 
-def test_other_cpus_are_the_host(mxnet: None, old_calls: None) -> None:
+def test_other_cpus_are_the_host(current: str, old_calls: None) -> None:
     mx = ds.framework("mxnet")
     with ds.simulate(2, native_names=True):
         x = mx.nd.ones(2, ctx=mx.cpu(1))
@@ -36,7 +36,7 @@ def test_other_cpus_are_the_host(mxnet: None, old_calls: None) -> None:
             x + mx.nd.ones(2, ctx=mx.gpu(0))
 
 
-def test_memory_of_a_simulated_gpu_is_not_exported_as_the_hosts(mxnet: None) -> None:
+def test_memory_of_a_simulated_gpu_is_not_exported_as_the_hosts(current: str) -> None:
     mx = ds.framework("mxnet")
     with ds.simulate(2, native_names=True):
         x = mx.nd.ones(2, ctx=mx.gpu(1))
@@ -46,7 +46,7 @@ def test_memory_of_a_simulated_gpu_is_not_exported_as_the_hosts(mxnet: None) -> 
         assert ds.convert(x, "numpy").shape == (2,)
 
 
-def test_files_from_real_gpus_load_to_simulated_ones(mxnet: None, old_calls: None, tmp_path: Path) -> None:
+def test_files_from_real_gpus_load_to_simulated_ones(current: str, old_calls: None, tmp_path: Path) -> None:
     mx = ds.framework("mxnet")
     file = str(tmp_path / "arrays")
     with ds.simulate(2, native_names=True):
@@ -62,7 +62,7 @@ def test_files_from_real_gpus_load_to_simulated_ones(mxnet: None, old_calls: Non
     assert [x.ctx for x in mx.nd.load(file)] == [mx.cpu()] * 3  # as in every build without CUDA
 
 
-def test_a_forked_process_has_the_names(mxnet: None) -> None:
+def test_a_forked_process_has_the_names(current: str) -> None:
     program = (
         "import os, mxnet as mx\n"
         "if os.fork() == 0:\n"
@@ -75,7 +75,7 @@ def test_a_forked_process_has_the_names(mxnet: None) -> None:
 
 
 @pytest.mark.skipif("hasattr(ds.framework('mxnet'), 'Device')", reason="MXNet 2.0 has no executors and no modules")
-def test_executors_and_modules(mxnet: None) -> None:
+def test_executors_and_modules(current: str) -> None:
     mx = ds.framework("mxnet")
     with ds.simulate(2, native_names=True):
         with mx.AttrScope(ctx_group="first"):

@@ -10,7 +10,7 @@ import pytest
 import devshim as ds
 
 mx = ds.framework("mxnet")
-pytestmark = pytest.mark.usefixtures("mxnet")
+pytestmark = pytest.mark.usefixtures("current")
 
 
 def arrays(interface: str, dtype: str) -> list[Any]:

@@ -16,7 +16,7 @@ from gluon_arrays import DEVICE, IS_2
 import devshim as ds
 
 mx = ds.framework("mxnet")
-pytestmark = pytest.mark.usefixtures("mxnet")
+pytestmark = pytest.mark.usefixtures("current")
 CPU, GPU0, GPU1 = ds.cpu(), ds.gpu(0), ds.gpu(1)
 KINDS = pytest.mark.parametrize("make", [mx.np.array, mx.nd.array], ids=["np", "nd"])
 

@@ -5,26 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from devshim.registry import registry
-
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _require_paddle() -> None:
-    if find_spec("paddle") is None:
-        pytest.skip("PaddlePaddle is not installed")
-
-
-@pytest.fixture
-def backend() -> Any:
-    return registry.load("paddle")
 
 
 @pytest.fixture

@@ -11,9 +11,6 @@ import devshim as ds
 from devshim.interop import convert
 from devshim.testing.values import at_offset
 
-if "paddle" not in ds.backends():
-    pytest.skip("PaddlePaddle is not installed", allow_module_level=True)
-
 paddle = ds.framework("paddle")
 interop = pytest.importorskip("devshim_backends._paddle.dlpack")
 
@@ -21,16 +18,13 @@ PLAIN = np.arange(6, dtype="float32").reshape(2, 3)
 
 
 @pytest.fixture(autouse=True)
-def _fast_paths_are_known():
+def _fast_paths_are_known(current):
     """Make sure that every fast path is known before the test."""
-    ds.use("paddle")
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "paddle"), "numpy")
     ds.convert(paddle.create_parameter([1], "float32"), "numpy")
     assert ((np.ndarray, "paddle") in convert._FAST_PATHS) is interop._SHARES_MEMORY
     assert ((type(paddle.ones([1])), "numpy") in convert._FAST_PATHS) is interop._HAS_VERSIONED_CAPSULES
-    yield
-    ds.use(None)
 
 
 @pytest.fixture

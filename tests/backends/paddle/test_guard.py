@@ -9,20 +9,10 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.registry import registry
 
-if "paddle" not in ds.backends():
-    pytest.skip("PaddlePaddle is not installed", allow_module_level=True)
-
-ds.simulate(gpus=2)  # before Paddle is imported
 paddle = ds.framework("paddle")
-ds.simulate(gpus=0)
 
-
-@pytest.fixture(autouse=True, scope="module")
-def backend():
-    with ds.using("paddle"), ds.simulate(gpus=2):
-        yield registry.load("paddle")
+pytestmark = pytest.mark.usefixtures("two_cards")
 
 
 @pytest.fixture

@@ -5,23 +5,16 @@ from __future__ import annotations
 import pytest
 
 import devshim as ds
-
-if "paddle" not in ds.backends():
-    pytest.skip("PaddlePaddle is not installed", allow_module_level=True)
+from devshim.contract.models import Weight
 
 paddle = ds.framework("paddle")
-from devshim.contract.models import Weight  # noqa: E402
 
 nn = paddle.nn
 BOTH = "bias weight"
 GATED = "bias_hh bias_ih weight_hh weight_ih"
 
 
-@pytest.fixture(autouse=True)
-def _paddle():
-    ds.use("paddle")
-    yield
-    ds.use(None)
+pytestmark = pytest.mark.usefixtures("current")
 
 
 class Residual(nn.Layer):

@@ -8,22 +8,13 @@ from typing import Any
 import pytest
 
 import devshim as ds
-from devshim.registry import registry
 
 
 @pytest.fixture
-def adapter() -> Any:
-    """Return TensorFlow's adapter."""
-    return registry.load("tensorflow")
-
-
-@pytest.fixture
-def two_small_gpus() -> Iterator[None]:
+def two_small_gpus(current: str) -> Iterator[None]:
     """Make TensorFlow current, with two simulated GPUs of 64 MiB."""
-    ds.use("tensorflow")
     with ds.simulate(gpus=2, memory="64MiB"):
         yield
-    ds.use(None)
 
 
 @pytest.fixture

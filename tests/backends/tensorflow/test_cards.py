@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from unstarted_gpus import calls_on_second_gpu, fail_on_second_gpu
 
 import devshim as ds
@@ -15,8 +16,6 @@ from devshim.devices import startup
 from devshim.errors import DeviceMismatchError
 from devshim.testing.values import sample
 from devshim.transfers import dlpack
-
-tf = pytest.importorskip("tensorflow")
 
 pytestmark = pytest.mark.usefixtures("two_cards")
 
@@ -62,18 +61,18 @@ def test_int32_results_of_gather_are_on_the_gpu(hosted: list[Any], device: str) 
 
 @pytest.mark.parametrize("call", ["narrow", "concatenate", "stack_tensors"])
 def test_int32_on_a_gpu_is_split_and_joined_there(
-    adapter: Any, hosted: list[Any], monkeypatch: pytest.MonkeyPatch, call: str
+    backend: Any, hosted: list[Any], monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """Every bit is preserved, without an operator that reads int32 from host memory."""
     values = np.array([[0x7F800001, -1], [-(2**31), 0x7FC00000]], "int32")  # of float32, including NaN
     x, slices = ds.from_numpy(values), []
     own = tf.Tensor.__getitem__
     monkeypatch.setattr(type(x), "__getitem__", lambda x, key: slices.append(x.dtype) or own(x, key))
-    monkeypatch.setattr(type(adapter), "is_accelerator", lambda self, device: True)
+    monkeypatch.setattr(type(backend), "is_accelerator", lambda self, device: True)
     found, expected = {
-        "narrow": lambda: (adapter.narrow(x, 1, 1, 2), values[:, 1:]),
-        "concatenate": lambda: (adapter.concatenate([x, x], 0), np.concatenate([values, values])),
-        "stack_tensors": lambda: (adapter.stack_tensors([x, x]), np.stack([values, values])),
+        "narrow": lambda: (backend.narrow(x, 1, 1, 2), values[:, 1:]),
+        "concatenate": lambda: (backend.concatenate([x, x], 0), np.concatenate([values, values])),
+        "stack_tensors": lambda: (backend.stack_tensors([x, x]), np.stack([values, values])),
     }[call]()
     monkeypatch.undo()
     assert hosted == []
@@ -92,10 +91,10 @@ def test_int32_is_reduced_on_its_gpus(hosted: list[Any], op: Any) -> None:
 
 
 @pytest.fixture
-def behind(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def behind(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate that the memory of int32 is the host's, whatever device its operator ran on."""
-    own = type(adapter).device_of
-    monkeypatch.setattr(type(adapter), "device_of", lambda self, x: ds.cpu() if x.dtype == tf.int32 else own(self, x))
+    own = type(backend).device_of
+    monkeypatch.setattr(type(backend), "device_of", lambda self, x: ds.cpu() if x.dtype == tf.int32 else own(self, x))
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -135,27 +134,27 @@ OTHER = [
 
 
 @pytest.mark.parametrize("error", FULL, ids=str)
-def test_errors_of_a_full_gpu_are_recognized(adapter: Any, error: Exception) -> None:
+def test_errors_of_a_full_gpu_are_recognized(backend: Any, error: Exception) -> None:
     """Copies allocate where only an InternalError comes out (gpu_util.cc), and libraries have messages of their own."""
-    assert adapter.is_out_of_memory(error)
+    assert backend.is_out_of_memory(error)
 
 
 @pytest.mark.parametrize("error", OTHER, ids=repr)
-def test_other_errors_are_not_out_of_memory(adapter: Any, error: Exception) -> None:
-    assert not adapter.is_out_of_memory(error)
+def test_other_errors_are_not_out_of_memory(backend: Any, error: Exception) -> None:
+    assert not backend.is_out_of_memory(error)
 
 
-def test_a_copy_to_a_full_gpu_is_out_of_memory(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_to_a_full_gpu_is_out_of_memory(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """`place` raises it with the number of bytes, and `shrink_batch` continues with a smaller batch."""
     x = ds.zeros(8)
-    own = type(adapter).copy_to
+    own = type(backend).copy_to
 
     def copy_to(self: Any, x: Any, device: Any, non_blocking: bool = False) -> Any:
         if x.shape[0] > 4:
             raise FULL[2]
         return own(self, x, device, non_blocking)
 
-    monkeypatch.setattr(type(adapter), "copy_to", copy_to)
+    monkeypatch.setattr(type(backend), "copy_to", copy_to)
     with pytest.raises(ds.OutOfMemoryError, match="32 bytes"):
         ds.place(x, "gpu:0")
     assert ds.shrink_batch(lambda size: int(ds.place(ds.zeros(size), "gpu:0").shape[0]), 16) == (4, 4)
@@ -173,14 +172,14 @@ NO_START = [
 
 @pytest.mark.parametrize("error", NO_START, ids=str)
 def test_a_gpu_that_does_not_start_is_not_found(
-    adapter: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
+    backend: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """TensorFlow lists GPUs without starting them, so the first copy or query fails."""
     from devshim_backends._tensorflow import devices
 
     x = ds.zeros(8)
-    fail_on_second_gpu(monkeypatch, adapter, lambda: error)
-    monkeypatch.setattr(adapter, "simulated", 0)
+    fail_on_second_gpu(monkeypatch, backend, lambda: error)
+    monkeypatch.setattr(backend, "simulated", 0)
     monkeypatch.setattr(devices, "logical_gpus", lambda kind: [None, None])
     reported = "TensorFlow has 0 gpu devices: TensorFlow cannot start"
     for call in calls_on_second_gpu(x):
@@ -193,19 +192,19 @@ def test_a_gpu_that_does_not_start_is_not_found(
         assert caught.value.__cause__ is error
 
 
-def test_another_error_is_not_a_failed_start(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert adapter.why_unable_to_start(tf.errors.InternalError(None, None, "Blas GEMM launch failed")) is None
-    assert adapter.why_unable_to_start(ValueError("cudaSetDevice() on GPU:0 failed")) is None
+def test_another_error_is_not_a_failed_start(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert backend.why_unable_to_start(tf.errors.InternalError(None, None, "Blas GEMM launch failed")) is None
+    assert backend.why_unable_to_start(ValueError("cudaSetDevice() on GPU:0 failed")) is None
 
 
 @pytest.mark.parametrize("reported", [None, "the NVIDIA driver's CUDA does not start (CUDA_ERROR_UNKNOWN)"])
 def test_gpus_that_tensorflow_does_not_list_are_explained(
-    adapter: Any, monkeypatch: pytest.MonkeyPatch, reported: str | None
+    backend: Any, monkeypatch: pytest.MonkeyPatch, reported: str | None
 ) -> None:
     """NVML shows them: either the driver's CUDA does not start, or TensorFlow's libraries do not."""
     from devshim.devices import cuda, nvml
 
-    monkeypatch.setattr(adapter, "simulated", 0)
+    monkeypatch.setattr(backend, "simulated", 0)
     monkeypatch.setattr(tf.test, "is_built_with_gpu_support", lambda: True)
     monkeypatch.setattr(nvml, "visible", lambda: [nvml.Card(0, "H200", "GPU-0", 1, 1)])
     monkeypatch.setattr(cuda, "refusal", lambda: reported)
@@ -233,7 +232,7 @@ DTYPES = [
 
 
 @pytest.fixture
-def on_a_card(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def on_a_card(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a host with a GPU's kernels, from which nothing may be read."""
     from devshim_backends._tensorflow import tensors
 
@@ -246,7 +245,7 @@ def on_a_card(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(tensors, "_DEEP_COPY", deep_copy)
     monkeypatch.setattr(tensors.gen_array_ops, "deep_copy", deep_copy)
-    monkeypatch.setattr(type(adapter), "is_accelerator", lambda self, device: True)
+    monkeypatch.setattr(type(backend), "is_accelerator", lambda self, device: True)
     monkeypatch.setattr(tensors.EAGER, "numpy", lambda x: pytest.fail("it went by way of the host"))
 
 
@@ -257,12 +256,12 @@ def address(x: Any) -> int:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(4,), (), (0, 3), (2, 3)], ids=str)
 def test_a_copy_on_a_gpu_does_not_leave_it(
-    adapter: Any, dtype: str, shape: tuple[int, ...], request: pytest.FixtureRequest
+    backend: Any, dtype: str, shape: tuple[int, ...], request: pytest.FixtureRequest
 ) -> None:
     """A dtype without a kernel of its own is copied as another dtype of its width, bit for bit."""
     x = ds.from_numpy(sample(dtype, shape))
     request.getfixturevalue("on_a_card")
-    y = adapter.copy_to(x, ds.cpu())
+    y = backend.copy_to(x, ds.cpu())
     request.getfixturevalue("monkeypatch").undo()
     assert (y.dtype, y.shape) == (x.dtype, x.shape)
     assert not y.shape.num_elements() or address(y) != address(x)
@@ -270,11 +269,11 @@ def test_a_copy_on_a_gpu_does_not_leave_it(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
-def test_gradients_flow_through_a_copy_on_a_gpu(adapter: Any, dtype: str, on_a_card: None) -> None:
+def test_gradients_flow_through_a_copy_on_a_gpu(backend: Any, dtype: str, on_a_card: None) -> None:
     x = tf.constant([1, 2], dtype)
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = adapter.copy_to(x, ds.cpu()) * 3
+        y = backend.copy_to(x, ds.cpu()) * 3
     assert bool(tf.reduce_all(tape.gradient(y, x) == 3))
 
 
@@ -284,7 +283,7 @@ def test_gradients_flow_through_a_copy_on_a_gpu(adapter: Any, dtype: str, on_a_c
     [("01", 0, True), ("01", 1, True), ("1", 0, False), ("10", 0, False), ("02", 1, False), ("00", 1, False)],
 )
 def test_dlpack_uses_cuda_device_numbers(
-    adapter: Any, monkeypatch: pytest.MonkeyPatch, shown: str, index: int, same: bool
+    backend: Any, monkeypatch: pytest.MonkeyPatch, shown: str, index: int, same: bool
 ) -> None:
     """Trap: DLPack's ids are CUDA's, and TensorFlow uses its own, of the GPUs that tf.config shows."""
     from devshim_backends._tensorflow import dlpack as dlpack_module
@@ -292,18 +291,18 @@ def test_dlpack_uses_cuda_device_numbers(
     x = ds.zeros(64)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list("0123"))
     monkeypatch.setattr(dlpack_module, "logical_gpus", lambda kind: list(shown))
-    monkeypatch.setattr(type(adapter), "is_accelerator", lambda self, device: True)
-    monkeypatch.setattr(type(adapter), "device_of", lambda self, x: ds.gpu(index))
+    monkeypatch.setattr(type(backend), "is_accelerator", lambda self, device: True)
+    monkeypatch.setattr(type(backend), "device_of", lambda self, x: ds.gpu(index))
     offered = dlpack.TensorInfo(
         device=(dlpack.CUDA, index), dtype="float32", shape=(64,), strides=(1,), address=64, read_only=False
     )
-    monkeypatch.setattr(adapter, "simulated", 0)
-    monkeypatch.setattr(type(adapter), "count", lambda self, kind: len(shown))
+    monkeypatch.setattr(backend, "simulated", 0)
+    monkeypatch.setattr(type(backend), "count", lambda self, kind: len(shown))
     if same:
-        assert adapter.to_dlpack(x).__dlpack_device__()[1] == index
-        adapter._check_memory(offered)
+        assert backend.to_dlpack(x).__dlpack_device__()[1] == index
+        backend._check_memory(offered)
         return
     with pytest.raises(ds.ConversionError, match="uses its number for another GPU"):
-        adapter.to_dlpack(x)
+        backend.to_dlpack(x)
     with pytest.raises(BufferError, match=r"numbers GPUs differently from CUDA"):
-        adapter._check_memory(offered)
+        backend._check_memory(offered)

@@ -8,16 +8,13 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from devshim_backends._tensorflow.locations import EAGER
+from devshim_backends._tensorflow.transfers import operators
+from tensorflow.python import pywrap_tfe
 
 import devshim as ds
-
-tf = pytest.importorskip("tensorflow")
-
-from devshim_backends._tensorflow.locations import EAGER  # noqa: E402
-from devshim_backends._tensorflow.transfers import operators  # noqa: E402
-from tensorflow.python import pywrap_tfe  # noqa: E402
-
-from devshim.registry import registry  # noqa: E402
+from devshim.registry import registry
 
 HOST = np.ones((2, 2), "float32")
 FIRST, SECOND = "CPU:1", "CPU:2"

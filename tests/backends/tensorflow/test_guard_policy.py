@@ -9,26 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from devshim_backends._tensorflow.transfers import operators
+from tensorflow.python.eager import context
 
 import devshim as ds
-
-tf = pytest.importorskip("tensorflow")
-
-from devshim_backends._tensorflow.transfers import operators  # noqa: E402
-from tensorflow.python.eager import context  # noqa: E402
-
-from devshim.registry import registry  # noqa: E402
 
 HOST = np.ones((2, 2), "float32")
 FIRST, SECOND = "CPU:1", "CPU:2"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def backend():
-    ds.use("tensorflow")
-    with ds.simulate(gpus=2):
-        yield registry.load("tensorflow")
-    ds.use(None)
+pytestmark = pytest.mark.usefixtures("two_cards")
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from held import leaves
 
 import devshim as ds
 
-tf = pytest.importorskip("tensorflow")
-keras = pytest.importorskip("keras")
 layers = keras.layers
 
 pytestmark = pytest.mark.usefixtures("three_cards")

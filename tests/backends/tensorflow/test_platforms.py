@@ -8,20 +8,11 @@ from __future__ import annotations
 import sys
 
 import pytest
+import tensorflow as tf
+from devshim_backends._tensorflow import devices
 
 import devshim as ds
 from devshim.devices import parsing, startup
-from devshim.registry.registry import load
-
-tf = pytest.importorskip("tensorflow")
-devices = pytest.importorskip("devshim_backends._tensorflow.devices")
-
-
-@pytest.fixture
-def backend():
-    """Make the framework the current one, and return its adapter."""
-    with ds.using("tensorflow"):
-        yield load("tensorflow")
 
 
 def machine(monkeypatch, device_type, count):

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import devshim as ds
 from devshim.registry import registry
 
-tf = pytest.importorskip("tensorflow")
 NAMES = ["/CPU:1", "/CPU:2", "/CPU:3"]
 
 

@@ -7,11 +7,10 @@ import weakref
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorflow_memory import ROUND, pointer, rounded, used
 
 import devshim as ds
-
-tf = pytest.importorskip("tensorflow")
 
 pytestmark = pytest.mark.usefixtures("two_small_gpus")
 

@@ -6,20 +6,14 @@ import threading
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import devshim as ds
-
-tf = pytest.importorskip("tensorflow")
 
 CPU = ds.cpu()
 
 
-@pytest.fixture(autouse=True)
-def _cards():
-    ds.use("tensorflow")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
+pytestmark = pytest.mark.usefixtures("two_cards")
 
 
 def matrix(device):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 
+import keras
 import pytest
+import tensorflow as tf
 
 import devshim as ds
-
-tf = pytest.importorskip("tensorflow")
-keras = pytest.importorskip("keras")
 
 SPELLINGS = [
     *("/GPU:1", "gpu:1", "GPU:1", "/device:GPU:1", "/device:gpu:1", "/job:localhost/replica:0/task:0/device:GPU:1"),

@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import devshim as ds
-
-tf = pytest.importorskip("tensorflow")
 
 DEVICES = ["gpu:0", "gpu:1"]
 SHAPES = [(), (5,), (2, 3), (1,), (4, 1, 2)]

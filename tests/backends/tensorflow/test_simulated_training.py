@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import devshim as ds
-
-tf = pytest.importorskip("tensorflow")
-keras = pytest.importorskip("keras")
 
 CARD = ds.gpu(1)
 RNG = np.random.default_rng(0)

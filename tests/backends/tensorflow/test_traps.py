@@ -8,11 +8,10 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorflow_memory import pointer
 
 import devshim as ds
-
-tf = pytest.importorskip("tensorflow")
 
 CPU = ds.cpu()
 DTYPES = [
@@ -21,12 +20,7 @@ DTYPES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _tensorflow():
-    ds.use("tensorflow")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
+pytestmark = pytest.mark.usefixtures("two_cards")
 
 
 def aligned(count, offset=0):
@@ -194,15 +188,15 @@ def test_a_mirrored_variable_is_on_no_single_device():
         ds.device_of(v)
 
 
-def test_keras_variables_are_tensors_and_its_layers_models(adapter):
+def test_keras_variables_are_tensors_and_its_layers_models(backend):
     keras = pytest.importorskip("keras")
     v = keras.Variable([1.0, 2.0])
     assert ds.device_of(v) is CPU
     assert ds.device_of(ds.place(v, "gpu:1")) is ds.gpu(1)
-    assert adapter.is_model(keras.layers.Dense)
-    assert adapter.is_model(keras.optimizers.Adam)
-    assert adapter.is_model(tf.Module)
-    assert not adapter.is_model(tf.Variable)
+    assert backend.is_model(keras.layers.Dense)
+    assert backend.is_model(keras.optimizers.Adam)
+    assert backend.is_model(tf.Module)
+    assert not backend.is_model(tf.Variable)
 
 
 # ---------------------------------------------------------------------------------------------------- gradients
@@ -383,18 +377,18 @@ def test_strides_are_refused_where_memory_must_be_shared_and_read_elsewhere(arra
     assert ds.from_numpy(array).numpy().tolist() == array.tolist()
 
 
-def test_strings_are_refused_before_the_export_aborts(adapter):
+def test_strings_are_refused_before_the_export_aborts(backend):
     """`tf.constant(['a']).__dlpack__()` crashes."""
     with pytest.raises(ds.ConversionError, match="string"):
-        adapter.to_dlpack(tf.constant(["a"]))
+        backend.to_dlpack(tf.constant(["a"]))
 
 
-def test_memory_of_a_simulated_gpu_is_exported_as_host_memory(adapter):
+def test_memory_of_a_simulated_gpu_is_exported_as_host_memory(backend):
     """A tensor on `CPU:2` exports the DLPack device (CPU, 2), which no other framework has."""
     x = ds.ones((3,), device="gpu:1")
-    export = adapter.to_dlpack(x)
+    export = backend.to_dlpack(x)
     assert export.__dlpack_device__() == (1, 0)
-    assert pointer(x) == pointer(adapter.from_dlpack(export))
+    assert pointer(x) == pointer(backend.from_dlpack(export))
 
 
 # ---------------------------------------------------------------------------------------------------- before the start

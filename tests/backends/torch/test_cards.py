@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from devshim_backends._torch import devices as devices_module
+from devshim_backends._torch import random as draws_module
+from devshim_backends._torch.transfers import pinned as pinned_module
 
 import devshim as ds
-
-torch = pytest.importorskip("torch")
-
-from devshim_backends._torch import devices as devices_module  # noqa: E402
-from devshim_backends._torch import random as draws_module  # noqa: E402
-from devshim_backends._torch.transfers import pinned as pinned_module  # noqa: E402
-
-from devshim.devices import cuda, startup  # noqa: E402
-from devshim.registry import unstarted  # noqa: E402
-from devshim.registry.registry import load  # noqa: E402
+from devshim.devices import cuda, startup
+from devshim.registry import unstarted
+from devshim.registry.registry import load
 
 
 @pytest.fixture

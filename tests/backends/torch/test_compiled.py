@@ -6,10 +6,9 @@ import copy
 import pickle
 
 import pytest
+import torch
 
 import devshim as ds
-
-torch = pytest.importorskip("torch")
 
 CALLS = {
     "a missing device": (lambda x, y: ds.place(x, "gpu:7"), ds.DeviceNotFoundError),

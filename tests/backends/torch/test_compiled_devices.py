@@ -6,10 +6,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import devshim as ds
-
-torch = pytest.importorskip("torch")
 
 before_2_13 = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
 reads_less = pytest.mark.skipif(before_2_13, reason="upstream: dynamo before 2.13 cannot trace these calls")

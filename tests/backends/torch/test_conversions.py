@@ -7,13 +7,12 @@ import gc
 
 import numpy as np
 import pytest
+import torch
+from devshim_backends._torch import dlpack as interop
 
 import devshim as ds
 from devshim.interop import convert
 from devshim.testing.values import at_offset
-
-torch = pytest.importorskip("torch")
-interop = pytest.importorskip("devshim_backends._torch.dlpack")
 
 PLAIN = np.arange(6, dtype="float32").reshape(2, 3)
 
@@ -64,16 +63,13 @@ REFUSED = {
 
 
 @pytest.fixture(autouse=True)
-def _learned():
+def _fast_paths_are_known(current):
     """Make sure that every fast path is known before the test."""
-    ds.use("torch")
     for _ in range(2):
         x = ds.convert(PLAIN, "torch")
         ds.convert(x, "numpy")
     ds.convert(torch.nn.Parameter(x), "numpy")
     assert {(np.ndarray, "torch"), (torch.Tensor, "numpy"), (torch.nn.Parameter, "numpy")} <= {*convert._FAST_PATHS}
-    yield
-    ds.use(None)
 
 
 def values_of(x):

@@ -7,12 +7,10 @@ import sys
 import warnings
 
 import pytest
+import torch
+from devshim_backends._torch.transfers import operators
 
 import devshim as ds
-
-torch = pytest.importorskip("torch")
-
-from devshim_backends._torch.transfers import operators  # noqa: E402
 
 NEEDS_CARD = [
     pytest.mark.gpu,
@@ -25,16 +23,8 @@ def line():
     return sys._getframe(1).f_lineno
 
 
-@pytest.fixture(scope="module")
-def simulated():
-    ds.use("torch")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
-
-
 @pytest.fixture
-def x(simulated):
+def x(two_cards):
     return torch.tensor([[3.0, 1.0], [0.0, 2.0]], device="sim:1")
 
 

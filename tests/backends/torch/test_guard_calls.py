@@ -5,19 +5,18 @@ from __future__ import annotations
 import sys
 
 import pytest
+import torch
 
 import devshim as ds
 
-torch = pytest.importorskip("torch")
-
 
 @pytest.fixture(scope="module", autouse=True)
-def simulated():
-    ds.use("torch")
-    with ds.simulate(gpus=2):
-        yield
+def _compiled_functions_are_dropped():
+    yield
     torch._dynamo.reset()
-    ds.use(None)
+
+
+pytestmark = pytest.mark.usefixtures("two_cards")
 
 
 @pytest.fixture

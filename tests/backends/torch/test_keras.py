@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from keras_cases import GPU, KerasCases, X, Y
 from keras_kit import filtered, keras_on
 
@@ -11,7 +12,6 @@ import devshim as ds
 
 keras_on("torch")
 
-torch = pytest.importorskip("torch")
 keras = pytest.importorskip("keras")
 
 pytestmark = filtered()

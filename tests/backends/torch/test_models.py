@@ -6,13 +6,13 @@ import copy
 import warnings
 
 import pytest
+import torch
 from held import devices, leaves
+from torch.nn.utils import prune
 
 import devshim as ds
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
-prune = pytest.importorskip("torch.nn.utils.prune")
 
 CPU = ds.cpu()
 

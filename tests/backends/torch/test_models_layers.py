@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
+import torch
 
 from devshim.contract.models import Weight
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 
 

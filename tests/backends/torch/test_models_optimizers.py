@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 
 import pytest
+import torch
 from held import leaves
 
 import devshim as ds
 
 pytestmark = pytest.mark.usefixtures("three_cards")
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 schedulers = torch.optim.lr_scheduler
 

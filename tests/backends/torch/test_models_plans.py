@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import devshim as ds
 
-torch = pytest.importorskip("torch")
 accelerate = pytest.importorskip("accelerate")
 from accelerate.utils import get_balanced_memory  # noqa: E402  # after accelerate itself, which may be absent
 

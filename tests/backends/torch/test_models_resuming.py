@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 
 import pytest
+import torch
 
 import devshim as ds
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 
 NAMES = sorted(

@@ -9,10 +9,10 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 
 import devshim as ds
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 F = nn.functional
 

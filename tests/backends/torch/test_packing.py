@@ -11,12 +11,10 @@ import itertools
 import time
 
 import pytest
+import torch
+from devshim_backends._torch.transfers import coalesce, pinned
 
-torch = pytest.importorskip("torch")
-
-from devshim_backends._torch.transfers import coalesce, pinned  # noqa: E402
-
-import devshim as ds  # noqa: E402
+import devshim as ds
 
 HOST = torch.device("cpu")
 NEEDS_CARD = [

@@ -10,9 +10,8 @@ import gc
 import weakref
 
 import pytest
+import torch
 from programs import run_program
-
-torch = pytest.importorskip("torch")
 
 _C = torch._C
 aten = torch.ops.aten

@@ -8,17 +8,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
+from devshim_backends._torch import devices as devices_module
+from devshim_backends._torch import gpu_types
 from programs import run_program
 
 import devshim as ds
-
-torch = pytest.importorskip("torch")
-
-from devshim_backends._torch import devices as devices_module  # noqa: E402
-from devshim_backends._torch import gpu_types  # noqa: E402
-
-from devshim.devices import parsing, startup  # noqa: E402
-from devshim.registry import unstarted  # noqa: E402
+from devshim.devices import parsing, startup
+from devshim.registry import unstarted
 
 pytestmark = pytest.mark.skipif(torch.version.cuda is not None, reason="for builds without CUDA")
 

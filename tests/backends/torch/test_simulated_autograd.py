@@ -5,10 +5,8 @@ from __future__ import annotations
 import signal
 
 import pytest
+import torch
 from simulated_torch import GPU, two_gpus_for_module  # noqa: F401 - a fixture
-
-torch = pytest.importorskip("torch")
-
 
 # PyTorch's own setup for forward mode still scripts.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")

@@ -7,10 +7,10 @@ from __future__ import annotations
 import threading
 
 import pytest
+import torch
 
 import devshim as ds
 
-torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("two_cards")
 
 ACC = torch.accelerator

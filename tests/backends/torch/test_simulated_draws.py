@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from simulated_torch import GPU
 
 import devshim as ds
 
-torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("two_cards")
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from simulated_torch import GPU, is_on_gpu, two_gpus_for_module  # noqa: F401 - a fixture
-
-torch = pytest.importorskip("torch")
-
 
 MAKERS = {
     "zeros": lambda d: torch.zeros(2, 3, device=d),

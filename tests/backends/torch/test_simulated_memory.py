@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 
 import pytest
+import torch
 from simulated_torch import GPU
 
 import devshim as ds
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 
 MIB = 1 << 20

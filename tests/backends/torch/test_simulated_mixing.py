@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 from simulated_torch import two_gpus_for_module  # noqa: F401 - a fixture
 
 import devshim as ds
 
-torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 

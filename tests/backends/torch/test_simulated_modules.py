@@ -6,11 +6,11 @@ import copy
 import io
 
 import pytest
+import torch
 from simulated_torch import GPU
 
 import devshim as ds
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 
 

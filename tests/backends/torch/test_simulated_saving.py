@@ -9,11 +9,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from simulated_torch import GPU
 
 import devshim as ds
 
-torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("two_cards")
 nn = torch.nn
 

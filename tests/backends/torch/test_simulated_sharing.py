@@ -6,11 +6,10 @@ import gc
 
 import numpy as np
 import pytest
+import torch
 from simulated_torch import GPU, is_on_gpu, two_gpus_for_module  # noqa: F401 - a fixture
 
 import devshim as ds
-
-torch = pytest.importorskip("torch")
 
 
 def test_pinned_memory():

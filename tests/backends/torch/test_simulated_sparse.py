@@ -7,11 +7,11 @@ import gc
 import io
 
 import pytest
+import torch
 from simulated_torch import GPU
 
 import devshim as ds
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 
 LAYOUTS = ["sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc"]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import warnings
 
 import pytest
+import torch
 from simulated_torch import GPU, is_on_gpu, two_gpus_for_module  # noqa: F401 - a fixture
-
-torch = pytest.importorskip("torch")
-
 
 # ---------------------------------------------------------------- moving
 

@@ -7,10 +7,9 @@ import threading
 import time
 
 import pytest
+import torch
 
 import devshim as ds
-
-torch = pytest.importorskip("torch")
 
 THREADS = 16
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
 from simulated_torch import GPU, two_gpus_for_module  # noqa: F401 - a fixture
 
-torch = pytest.importorskip("torch")
 nn, optim = torch.nn, torch.optim
 
 

@@ -8,11 +8,10 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from programs import run_program
 
 import devshim as ds
-
-torch = pytest.importorskip("torch")
 
 CPU = ds.cpu()
 pytestmark = pytest.mark.usefixtures("backend")
