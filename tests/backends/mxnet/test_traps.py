@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import subprocess
 import sys
 import textwrap
 import threading
@@ -12,6 +11,7 @@ import threading
 import numpy as np
 import pytest
 from gluon_arrays import DEVICE, IS_2
+from programs import run_program
 
 import devshim as ds
 
@@ -27,11 +27,7 @@ def native_device(x):
 
 def script(text, *flags):
     """Run a program in a new interpreter and return its output."""
-    done = subprocess.run(
-        [sys.executable, *flags, "-c", textwrap.dedent(text)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.strip()
+    return run_program(textwrap.dedent(text), None, *flags).strip()
 
 
 # ------------------------------------------------------------------ importing with today's NumPy and Python

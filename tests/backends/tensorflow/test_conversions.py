@@ -5,13 +5,12 @@ detect.
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from devshim_backends._tensorflow import dlpack as interop
+from programs import run_program
 
 import devshim as ds
 from devshim.interop import convert
@@ -103,8 +102,7 @@ except ds.ConversionError:
     start = -room.ctypes.data % 64
     print(ds.convert(room[start : start + 3], "tensorflow").numpy())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stdout) == (0, "[0 0 0]\n"), done.stderr
+    assert run_program(code) == "[0 0 0]\n"
 
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "int4"])

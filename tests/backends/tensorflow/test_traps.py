@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from programs import run_program
 from tensorflow_memory import pointer
 
 import devshim as ds
@@ -32,16 +31,7 @@ def aligned(count, offset=0):
 
 def python(program, folder, **environment):
     """Run a program in its own process, in which TensorFlow has not started."""
-    path = os.pathsep.join(part for part in sys.path if part)
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    return run_program(program, folder, TF_CPP_MIN_LOG_LEVEL="3", **environment)
 
 
 # ---------------------------------------------------------------------------------------------------- memory

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from programs import run_program
 
 import devshim as ds
 
@@ -115,5 +113,4 @@ def test_a_cast_compiles_in_a_scope_of_another_gpu():
             cast = torch.compile(lambda x: x.to(torch.float64), fullgraph=True, backend="eager")
             assert cast(torch.ones(3)).dtype is torch.float64
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_program(code)
