@@ -116,6 +116,8 @@ def tables(record: Sequence[dict[str, Any]]) -> str:
         counts = [each[name.replace(" ", "_")] for name in COUNTED]
         cells = [TITLES[each["framework"]], each["suite"], tested, *counts, share(counts)]
         lines.append(f"| {' | '.join(map(str, cells))} |")
+    if not any(each["causes"] for each in record):
+        return "\n".join(lines)
     lines += ["", "Every cause of a test that failed or was not simulated:", ""]
     lines += ["| framework | suite | outcome | tests | cause |", "|---|---|---|---|---|"]
     for each in record:

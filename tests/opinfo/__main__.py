@@ -12,7 +12,9 @@ import argparse
 import json
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from outcome import show, unexpected
 from pool import sweep
@@ -30,18 +32,40 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--limit", type=float, default=300, help="the time limit for one operator, in seconds")
     parser.add_argument("--causes", type=int, default=3, help="the number of causes to print for each failure")
+    parser.add_argument("--native-names", action="store_true", help="name the GPU cuda:1, as PyTorch names a real one")
     parser.add_argument("--json", type=Path, help="a file to write all reports to")
+    parser.add_argument("--record", type=Path, help="the record of suites to add the results to, native-suites.json")
     options = parser.parse_args()
     start = time.perf_counter()
-    reports = sweep(options.processes, options.samples, options.limit, options.only)
+    reports = sweep(options.processes, options.samples, options.limit, options.only, options.native_names)
     if options.json:
         options.json.write_text(json.dumps(reports, indent=1))
+    if options.record:
+        record(reports, options.record)
     show(reports, options.causes)
     print(f"{time.perf_counter() - start:.0f} seconds")
     differences = unexpected(reports)
     for each in differences:
         print(each)
     return 1 if differences else 0
+
+
+def record(reports: list[dict[str, Any]], path: Path) -> None:
+    """Add the results to the record of `tests/native_suites`."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "native_suites"))
+    from native_record import merge, row
+
+    outcomes = [
+        {
+            "test": report["operator"],
+            "outcome": "failed" if report["causes"] else "passed",
+            "cause": next(iter(report["causes"]), ""),
+        }
+        for report in reports
+    ]
+    samples = str(sum(report["samples"] for report in reports))
+    versions = {"torch": version("torch").split("+")[0], "samples": samples}
+    merge(path, row("torch", "operators (OpInfo): every way to call each, compared with the CPU", versions, outcomes))
 
 
 if __name__ == "__main__":

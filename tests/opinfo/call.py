@@ -106,7 +106,7 @@ def _map_tensors(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
 
 def _names_device(leaf: Any) -> bool:
     if isinstance(leaf, str):
-        return leaf.partition(":")[0] in ("cpu", "sim")
+        return leaf.partition(":")[0] in ("cpu", "sim", "cuda")
     return isinstance(leaf, torch.device)
 
 

@@ -21,13 +21,14 @@ class Worker:
         names: All operators.
     """
 
-    def __init__(self, max_samples: int, seconds: float) -> None:
-        self.max_samples, self.seconds = max_samples, seconds
+    def __init__(self, max_samples: int, seconds: float, native_names: bool) -> None:
+        self.options = [str(max_samples), *(["--native-names"] if native_names else [])]
+        self.seconds = seconds
         self.start()
 
     def start(self) -> None:
         """Start the process, which first sends the names."""
-        command = [sys.executable, str(WORKER), str(self.max_samples)]
+        command = [sys.executable, str(WORKER), *self.options]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         names = self._read()
         if not names:
@@ -68,7 +69,9 @@ class Worker:
         return self.process.stdout.readline()
 
 
-def sweep(processes: int, max_samples: int, seconds: float, only: list[str]) -> list[dict[str, Any]]:
+def sweep(
+    processes: int, max_samples: int, seconds: float, only: list[str], native_names: bool = False
+) -> list[dict[str, Any]]:
     """Examine operators in several processes, each taking the next one when it is done.
 
     Args:
@@ -76,12 +79,13 @@ def sweep(processes: int, max_samples: int, seconds: float, only: list[str]) -> 
         max_samples: The number of samples of each operator; 0 for all.
         seconds: The time limit for one operator.
         only: Names; empty for all.
+        native_names: True if the GPU is ``cuda:1``, PyTorch's name for a real one, and not ``sim:1``.
 
     Returns:
         The reports, in the order of the names.
     """
     with ThreadPoolExecutor(processes) as pool:
-        workers = list(pool.map(lambda _: Worker(max_samples, seconds), range(processes)))
+        workers = list(pool.map(lambda _: Worker(max_samples, seconds, native_names), range(processes)))
         names = workers[0].names
         if unknown := set(only) - set(names):
             raise SystemExit(f"no such operators: {', '.join(sorted(unknown))}")

@@ -48,6 +48,8 @@ CREATIONS = [
     "torch.hann_window(4, device=D)",
     "torch.fft.fftfreq(4, device=D)",
     "torch.empty_strided((2, 2), (1, 2), device=D)",
+    "torch.zeros(3, device=D, out=torch.empty(3, device=D))",
+    "torch.arange(3, device=D, out=torch.empty(0, dtype=torch.int64, device=D))",
     "torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (3,), device=D)",
     "torch.ones(3).new_zeros(2, device=D)",
     "torch.ones(3).new_tensor([1.0], device=D)",
@@ -264,3 +266,86 @@ def test_the_names_stay_when_the_number_of_cards_changes() -> None:
     with pytest.raises(RuntimeError, match="was removed"):
         x + 1
     assert torch.cuda.device_count() == len(torch.cuda.default_generators) == 2
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.usefixtures("cards")
+def test_a_script_knows_the_functions_that_create_tensors() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.ones(2, device=x.device) + torch.tensor([1.0, 2.0], device=x.device)
+
+    result = torch.jit.script(function)(torch.zeros(2, device="cuda:1"))
+    assert result.tolist() == [2, 3]
+    assert result.device == torch.device("cuda:1")
+
+
+def test_a_script_is_compiled_after_the_end_of_native_names() -> None:
+    program = (
+        "import torch, devshim as ds\n"
+        "with ds.simulate(2, native_names=True): torch.ones(2, device='cuda:1')\n"
+        "def function(x: torch.Tensor): return x + torch.ones(2)\n"
+        "print(torch.jit.script(function)(torch.zeros(2)).tolist())\n"
+    )
+    path = "import inspect, linecache; linecache.cache['program'] = (1, None, PROGRAM.splitlines(True), 'program')"
+    source = f"PROGRAM = {program!r}\n{path}\nexec(compile(PROGRAM, 'program', 'exec'))"
+    command = [sys.executable, "-W", "ignore", "-c", source]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[1.0, 1.0]\n"
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_compiled_function_creates_tensors_on_a_card() -> None:
+    compiled = torch.compile(lambda x: x + torch.ones(2, device="cuda:1"), backend="eager", fullgraph=True)
+    assert compiled(torch.zeros(2, device="cuda:1")).device == torch.device("cuda:1")
+
+
+LIBRARIES = {
+    "torch.backends.cudnn.is_available()": True,
+    "torch.backends.cudnn.version() > 9000": True,
+    "torch.backends.cudnn.is_acceptable(torch.ones(2, device='cuda'))": True,
+    "torch.backends.cudnn.is_acceptable(torch.ones(2))": False,
+    "torch.cuda.has_magma": True,
+    "str(torch.backends.cuda.preferred_linalg_library('magma'))": "_LinalgBackend.Magma",
+    "str(torch.backends.cuda.preferred_blas_library('cublaslt'))": "_BlasBackend.Cublaslt",
+    "torch.backends.cuda.cufft_plan_cache[1].max_size": 4095,
+    "torch.backends.cuda.cufft_plan_cache.size": 0,
+    "torch.backends.cuda.is_flash_attention_available()": True,
+    "torch.cuda.nccl.version()[0]": 2,
+    "torch.cuda.get_device_properties(1).pci_bus_id": 1,
+}
+
+
+@pytest.mark.parametrize("question", LIBRARIES)
+@pytest.mark.usefixtures("cards")
+def test_the_libraries_of_real_cards_are_there(question: str) -> None:
+    assert eval(question) == LIBRARIES[question]
+
+
+def test_a_program_s_choice_of_libraries_ends_with_native_names() -> None:
+    ds.use("torch")
+    before = torch.backends.cuda.preferred_linalg_library()
+    with ds.simulate(2, native_names=True):
+        torch.backends.cuda.preferred_linalg_library("magma")
+        torch.backends.cuda.cufft_plan_cache[1].max_size = 5
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True, benchmark_limit=3):
+            assert torch._C._cuda_get_cudnn_benchmark_limit() == 3
+    with ds.simulate(2, native_names=True):
+        assert torch.backends.cuda.preferred_linalg_library() == before
+        assert torch.backends.cuda.cufft_plan_cache[1].max_size == 4095
+    ds.use(None)
+    assert not torch.backends.cudnn.is_available()
+    assert torch.backends.cudnn.version() is None
+    assert torch.backends.cuda.cufft_plan_cache.caches == []
+
+
+@pytest.mark.parametrize("name", ["EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "FLASH_ATTENTION", "MATH"])
+@pytest.mark.usefixtures("cards")
+def test_attention_is_computed_whichever_kernel_a_program_allows(name: str) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    x = torch.randn(1, 2, 4, 8, dtype=torch.float16, device="cuda:1", requires_grad=True)
+    with sdpa_kernel(getattr(SDPBackend, name)):
+        result = nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+    result.sum().backward()
+    expected = nn.functional.scaled_dot_product_attention(*[x.detach().cpu()] * 3, is_causal=True)
+    torch.testing.assert_close(result.cpu(), expected, atol=1e-3, rtol=1e-3)
+    assert x.grad.device == torch.device("cuda:1")

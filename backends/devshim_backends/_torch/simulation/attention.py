@@ -17,6 +17,7 @@ from devshim_backends._torch.simulation.schemas import plan_of
 aten = torch.ops.aten
 _FORMULA, _FLASH = 0, 1  # torch.nn.attention.SDPBackend
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_formula = aten._scaled_dot_product_attention_math.default
 _attention, _fused = aten.scaled_dot_product_attention.default, aten._scaled_dot_product_fused_attention_overrideable
 
 
@@ -34,11 +35,21 @@ def attention(
     """Implement ``aten::scaled_dot_product_attention``; C++ finds a device's kernel in a table instead."""
     arguments = (query, key, value, attn_mask, dropout_p, is_causal)
     options = {"scale": scale, "enable_gqa": enable_gqa}
+    if _is_only_of_cuda():
+        return _formula(*arguments, **options)[0]
     if _is_plain(query, key, value):
         mask = _to_additive_mask(attn_mask, query)
         if _choose_kernel((query, key, value, mask, dropout_p, is_causal), options) == _FLASH:
             return _fused(query, key, value, mask, dropout_p, is_causal, scale=scale)[0]
     return _attention._op_dk(_COMPOSITE, *arguments, **options)
+
+
+def _is_only_of_cuda() -> bool:
+    """Return True if the program allows only kernels that CUDA alone has, for which the formula is computed."""
+    allowed = torch._C
+    if allowed._get_math_sdp_enabled() or allowed._get_flash_sdp_enabled():
+        return False
+    return bool(allowed._get_mem_efficient_sdp_enabled() or allowed._get_cudnn_sdp_enabled())
 
 
 def _is_plain(query: Any, key: Any, value: Any) -> bool:

@@ -20,6 +20,7 @@ Requirements this package answers:
 | `constructors` | functions that create tensors, and the default device |
 | `tensor_types` | ``torch.cuda.FloatTensor`` and the other legacy types |
 | `bindings`, `runtime` | the C functions under ``torch.cuda``, and what it has besides them |
+| `libraries` | versions and choices of cuDNN, MAGMA, cuSOLVER, cuBLAS, cuFFT, NCCL and fused attention |
 | `streams` | ``torch.cuda.Stream`` and ``torch.cuda.Event`` |
 | `autocast` | ``torch.autocast("cuda")`` |
 | `refused` | calls that raise `UnsupportedError` |

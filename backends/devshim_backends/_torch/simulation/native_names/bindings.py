@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 from devshim.errors import UnsupportedError
 from devshim_backends._torch.simulation import accelerator, module
@@ -38,14 +39,22 @@ class Properties:
     shared_memory_per_multiprocessor = 167936
     L2_cache_size = 0
     gcnArchName = "Simulated GPU"  # PyTorch's name
+    clock_rate = 1410000  # in kHz
+    memory_clock_rate = 1215000
+    memory_bus_width = 5120
+    pci_domain_id = pci_device_id = 0
 
     def __init__(self, index: int) -> None:
         self.total_memory = module.get_device_properties(index).total_memory
+        self.pci_bus_id = index
+        self.uuid = UUID(int=index)
 
     def __repr__(self) -> str:
         return (
             f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
-            f"total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count})"
+            f"total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count}, "
+            f"uuid={self.uuid}, pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, "
+            f"pci_domain_id={self.pci_domain_id}, L2_cache_size={self.L2_cache_size >> 20}MB)"
         )
 
 

@@ -22,8 +22,14 @@ _NAMES = (
     *("sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"),
 )
 
+_WITH_OUT = (
+    *("arange", "empty", "eye", "full", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn"),
+    *("randperm", "range", "zeros"),
+)
+"""Functions that compare the device with that of ``out=`` before the dispatcher."""
+
 _FUNCTIONS = torch._C._VariableFunctions
-WRAPPED = tuple(getattr(_FUNCTIONS, name) for name in _NAMES if hasattr(_FUNCTIONS, name))
+WRAPPED = tuple(getattr(_FUNCTIONS, name) for name in (*_NAMES, *_WITH_OUT) if hasattr(_FUNCTIONS, name))
 """The functions themselves."""
 
 
@@ -33,6 +39,18 @@ def _translated(real: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(real)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("device") is not None and not is_compiling():
+            kwargs["device"] = to_simulated(kwargs["device"])
+        return real(*args, **kwargs)
+
+    return wrapper
+
+
+def _translated_with_out(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper that translates the keyword ``device`` of a call with ``out=``."""
+
+    @functools.wraps(real)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if "out" in kwargs and kwargs.get("device") is not None and not is_compiling():
             kwargs["device"] = to_simulated(kwargs["device"])
         return real(*args, **kwargs)
 
@@ -50,8 +68,9 @@ def _create_on_default(self: Any, func: Any, types: Any, args: Any = (), kwargs:
 def install(patches: Patches) -> None:
     """Install the replacements."""
     _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognises calls
-    for name in _NAMES:
-        patches.replace(torch, name, _translated(getattr(torch, name)))
+    for wrap, names in ((_translated, _NAMES), (_translated_with_out, _WITH_OUT)):
+        for name in names:
+            patches.replace(torch, name, wrap(getattr(torch, name)))
     patches.replace(DeviceContext, "__torch_function__", _create_on_default)
 
 

@@ -120,5 +120,3 @@ def install(patches: Patches) -> None:
                 patches.replace(module_of_start, name, replaced[name])
     patches.replace(cuda.graphs, "_cuda_isCurrentStreamCapturing", bindings.FUNCTIONS["_cuda_isCurrentStreamCapturing"])
     patches.replace(cuda.nvtx, "_nvtx", _Ranges())
-    # The question is about cuDNN's kernels, and warns on a build without them.
-    patches.replace(torch.backends.cudnn, "is_acceptable", lambda tensor: False)

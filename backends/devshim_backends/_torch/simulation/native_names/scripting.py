@@ -7,6 +7,11 @@ from torch.jit._builtins import _get_builtin_table
 from devshim.simulation.patching import Patches
 
 
+def prepare() -> None:
+    """Build TorchScript's table, which stays for the life of the process, while PyTorch's functions are its own."""
+    _get_builtin_table()
+
+
 def install(patches: Patches) -> None:
     """Let TorchScript compile calls of the functions that were replaced: it finds their operators, as before.
 

@@ -12,6 +12,7 @@ from devshim_backends._torch.simulation.native_names import (
     compiling,
     constructors,
     distributed,
+    libraries,
     operators,
     profiling,
     refused,
@@ -38,6 +39,7 @@ _MODULES = (
     compiling,
     profiling,
     distributed,
+    libraries,
     scripting,  # the last one: it reads what the others have replaced
 )
 
@@ -88,6 +90,7 @@ class _Postponed:
 def _install() -> None:
     _Postponed.begin()
     set_types(NAME, "cuda")
+    scripting.prepare()
     operators.install()
     for each in _MODULES:
         each.install(_PATCHES)
@@ -99,6 +102,7 @@ def _uninstall() -> None:
     constructors.forget_default_device()
     autocast.switch_off()
     bindings.forget_modes()
+    libraries.forget_choices()
     _PATCHES.undo()
     operators.uninstall()
     distributed.uninstall()

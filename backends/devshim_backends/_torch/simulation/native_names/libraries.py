@@ -1,0 +1,138 @@
+"""NVIDIA's libraries under PyTorch: programs ask for their versions and choose between them, which has no effect here.
+
+A build for the CPU answers that it lacks cuDNN, MAGMA, cuSOLVER, cuBLASLt, cuFFT's cache and fused attention. On every
+real card they are there, and what they compute, simulated GPUs compute with the CPU's kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.backends import cuda, cudnn
+
+from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation.native_names.translate import CARDS
+from devshim_backends._torch.simulation.state import index_of
+
+CUDNN_VERSION = 91002
+"""The version of cuDNN that programs ask for: 9.10.2."""
+NCCL_VERSION = (2, 27, 5)
+"""The version of NCCL that programs ask for."""
+_PLANS = 4095
+"""The capacity of cuFFT's cache of plans."""
+_HALF = (torch.float16, torch.bfloat16)
+
+
+class _Choices:
+    """What a program has chosen in this process: None for PyTorch's own default."""
+
+    linalg: Any = None
+    blas: Any = None
+    benchmarks = 10
+    plans: dict[int, int] = {}  # noqa: RUF012  # of the process, and replaced at the end
+
+
+def _chosen(name: str, real: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a replacement for a function of ``torch._C`` that returns the preferred library."""
+
+    def get() -> Any:
+        found = getattr(_Choices, name)
+        return real() if found is None else found
+
+    return get
+
+
+def _choose(name: str, libraries: tuple[Any, ...], real: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a replacement for a function that sets the preferred library; the real one refuses those of AMD."""
+
+    def choose(library: Any) -> None:
+        if library not in libraries:
+            real(library)
+        setattr(_Choices, name, library)
+
+    return choose
+
+
+def _set_benchmark_limit(limit: int) -> None:
+    _Choices.benchmarks = limit
+
+
+def _plan_capacity(device: Any) -> int:
+    return _Choices.plans.get(index_of(device), _PLANS)
+
+
+def _set_plan_capacity(device: Any, capacity: int) -> None:
+    _Choices.plans[index_of(device)] = capacity
+
+
+def _no_plans(device: Any) -> int:
+    """Return the number of plans of a card, after a check that it exists: the CPU's library has no cache."""
+    index_of(device)
+    return 0
+
+
+def _can_use(dtypes: tuple[Any, ...]) -> Callable[..., bool]:
+    """Return a replacement for a question whether a kernel of attention can be used for arguments."""
+
+    def can_use(params: Any, debug: bool = False) -> bool:
+        return bool(params.query.is_cuda and params.query.dtype in dtypes)
+
+    return can_use
+
+
+def _replacements() -> dict[str, Any]:
+    """Return the replacements of attributes of ``torch._C``."""
+    real, linalg, blas = torch._C, torch._C._LinalgBackend, torch._C._BlasBackend
+    major, minor, patch = NCCL_VERSION
+    return {
+        "_has_cudnn": True,
+        "_has_magma": True,
+        "_get_linalg_preferred_backend": _chosen("linalg", real._get_linalg_preferred_backend),
+        "_set_linalg_preferred_backend": _choose(
+            "linalg", (linalg.Default, linalg.Cusolver, linalg.Magma), real._set_linalg_preferred_backend
+        ),
+        "_get_blas_preferred_backend": _chosen("blas", real._get_blas_preferred_backend),
+        "_set_blas_preferred_backend": _choose(
+            "blas", (blas.Default, blas.Cublas, blas.Cublaslt), real._set_blas_preferred_backend
+        ),
+        "_cuda_get_cudnn_benchmark_limit": lambda: _Choices.benchmarks,
+        "_cuda_set_cudnn_benchmark_limit": _set_benchmark_limit,
+        "_is_flash_attention_available": lambda: True,
+        "_can_use_flash_attention": _can_use(_HALF),
+        "_can_use_cudnn_attention": _can_use(_HALF),
+        "_can_use_mem_efficient_attention": _can_use((*_HALF, torch.float32)),
+        "_nccl_version": lambda: major << 32 | minor << 16 | patch,
+        "_nccl_version_suffix": lambda: b"",
+        "_cuda_tunableop_is_enabled": lambda: False,
+        "_cuda_tunableop_tuning_is_enabled": lambda: False,
+    }
+
+
+def install(patches: Patches) -> None:
+    """Install the replacements."""
+    for name, new in _replacements().items():
+        patches.replace(torch._C, name, new)
+    patches.replace(torch.cuda, "has_magma", True)
+    functions = cudnn.m  # `cudnn` is an object that has this module's functions
+    patches.replace(functions, "_init", lambda: True)
+    patches.replace(functions, "version", lambda: CUDNN_VERSION)
+    plans = cuda.cuFFTPlanCache
+    attribute = cuda.cuFFTPlanCacheAttrContextProp
+    for name, get, change in (
+        ("size", _no_plans, vars(plans)["size"].setter),
+        ("max_size", _plan_capacity, _set_plan_capacity),
+    ):
+        patches.replace(torch, f"_cufft_get_plan_cache_{name}", get)
+        patches.replace(plans, name, attribute(get, change))
+    patches.replace(torch, "_cufft_set_plan_cache_max_size", _set_plan_capacity)
+    patches.replace(torch, "_cufft_clear_plan_cache", _no_plans)
+    cuda.cufft_plan_cache.caches[:] = [plans(index) for index in range(CARDS)]  # the number of cards can change
+
+
+def forget_choices() -> None:
+    """Forget what a program has chosen."""
+    _Choices.linalg = _Choices.blas = None
+    _Choices.benchmarks, _Choices.plans = 10, {}
+    cuda.cufft_plan_cache.caches.clear()
