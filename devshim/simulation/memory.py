@@ -6,16 +6,17 @@ weak reference to the owner that knows the number of bytes, represents them. It 
 GPU:
 
 * `_allocations` holds the allocations that are counted; `_used` is the sum of their bytes.
-* `_freed` is a queue of allocations whose owners were freed. The garbage collector may free an owner in the middle of
-  any operation, so its callback only appends to this queue. The callback is a function in C (``deque.append``), because
-  Python may interrupt a finalizer in Python before its first line, and then drops the interrupt; adapters follow the
-  same rule.
-* `_deferred` is a queue of allocations that were made in the middle of an update of the counts, by a signal handler or
-  a finalizer that ran in the same thread.
+* `_changes` is a queue of allocations that are not counted yet, each in a tuple, and of allocations whose owners were
+  freed, in the order in which that happened. The garbage collector may free an owner in the middle of any operation, so
+  its callback only appends to this queue. The callback is a function in C (``deque.append``), because Python may
+  interrupt a finalizer in Python before its first line, and then drops the interrupt; adapters follow the same rule.
+  An allocation goes through the queue if it cannot be refused, which saves each operator the update, or if it is made
+  in the middle of an update, by a signal handler or a finalizer that runs in the same thread.
 
-Whoever reads or changes the counts takes the lock and applies both queues first (`_apply_queues`). Ctrl-C may interrupt
-an update between two of its lines: `_inconsistent` is true during an update, and if it is still true when the queues
-are applied next, `_used` is added up again.
+Whoever reads or changes the counts takes the lock and applies the queue first (`_apply_changes`): the sums and the peak
+are the same as if each change had been counted at once. Ctrl-C may interrupt an update between two of its lines:
+`_inconsistent` is true during an update, and if it is still true when the queue is applied next, `_used` is added up
+again.
 
 Bytes are rounded up to a multiple of `ROUND`, like those of the CUDA allocators of PyTorch and TensorFlow. If a
 framework's own operator finds a GPU full, it raises the same error as devshim's own calls; an adapter can pass a class
@@ -30,7 +31,7 @@ from _thread import RLock
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
-from weakref import ref
+from weakref import getweakrefcount, getweakrefs, ref
 
 from devshim.devices import platforms
 from devshim.devices.device import CPU, Device
@@ -52,17 +53,16 @@ ROUND = 512
 class _Allocation(ref):  # type: ignore[type-arg]  # generic for the type checker only
     """A weak reference to the owner of allocated memory, with the number of bytes."""
 
-    __slots__ = ("nbytes", "owner_id")
+    __slots__ = ("nbytes",)
 
-    owner_id: int
     nbytes: int
 
 
+_MANY = 1024
+"""Changes that may be queued before an allocation applies them: this bounds the memory of the queue."""
 _LOCK: Any = RLock()
 """The lock around every update of a count; reentrant, because a signal handler or a finalizer may run in the middle of
 an update, in the same thread."""
-_BY_OWNER: dict[int, _Allocation] = {}
-"""The latest allocation of the owner at each address; that owner may be freed, and another object may be there."""
 
 
 class SimulatedDevice:
@@ -87,8 +87,7 @@ class SimulatedDevice:
         self._peak = 0
         self._allocations: dict[int, _Allocation] = {}
         """The counted allocations, by their addresses; `_used` is the sum of their bytes."""
-        self._freed: deque[_Allocation] = deque()
-        self._deferred: deque[_Allocation] = deque()
+        self._changes: deque[tuple[_Allocation] | _Allocation] = deque()
         self._inconsistent = False
         """True while `_allocations` and `_used` do not agree, because an update is incomplete."""
         self._faults: list[Fault] = []
@@ -99,7 +98,7 @@ class SimulatedDevice:
         nested = _LOCK._is_owned()
         with _LOCK:
             if not nested:
-                self._apply_queues()
+                self._apply_changes()
             self.limit, self.vanished = limit, False
             self._peak = self._used
             self._faults = [fault for fault in faults if fault.device is self.device]
@@ -118,23 +117,28 @@ class SimulatedDevice:
             DeviceFailedError: The GPU has vanished.
             SimulationError: The GPU was removed.
         """
-        known = _BY_OWNER.get(id(owner))
-        if known is not None and known() is owner:
+        if getweakrefcount(owner) and any(type(each) is _Allocation for each in getweakrefs(owner)):
             return
-        if not exists:
+        if self.removed_at is not None and not exists:
             self.require_shown()
-        allocation = _Allocation(owner, self._freed.append)
-        allocation.owner_id, allocation.nbytes = id(owner), -(-nbytes // ROUND) * ROUND
-        if _LOCK._is_owned():  # in the middle of an update
-            self._deferred.append(allocation)
+        changes = self._changes
+        allocation = _Allocation(owner, changes.append)
+        allocation.nbytes = -(-nbytes // ROUND) * ROUND
+        is_nested = _LOCK._is_owned()  # in the middle of an update
+        if is_nested or (self.limit is None and not self._faults):
+            changes.append((allocation,))
+            if len(changes) > _MANY and not is_nested:
+                with _LOCK:
+                    self._apply_changes()
             return
         with _LOCK:
-            self._apply_queues()
+            self._apply_changes()
             fails = self._faults and not exists and self._count_event("allocation")
             if exists or (not fails and (self.limit is None or allocation.nbytes <= self.limit - self._used)):
-                self._add(allocation, id(allocation))
+                self._add(allocation)
                 return
             free = self._free()
+        del allocation  # the error refers to this frame, and a living allocation would count as known
         if self.vanished:
             raise messages.device_failed(self.device, f"an allocation of {nbytes:,} bytes")
         raise messages.full(self.device, nbytes, free, self._error_class)
@@ -164,7 +168,7 @@ class SimulatedDevice:
         nested = _LOCK._is_owned()
         with _LOCK:
             if not nested:
-                self._apply_queues()
+                self._apply_changes()
             self._peak = self._used
 
     def info(self) -> MemoryInfo:
@@ -172,7 +176,7 @@ class SimulatedDevice:
         nested = _LOCK._is_owned()
         with _LOCK:
             if not nested:
-                self._apply_queues()
+                self._apply_changes()
             total, used, free, peak = self.limit, self._used, self._free(), self._peak
         return MemoryInfo(total=total, used=used, free=free, peak=peak)
 
@@ -180,28 +184,25 @@ class SimulatedDevice:
         """Return the bytes that can still be allocated: a multiple of `ROUND`."""
         return None if self.limit is None else max(self.limit - self._used, 0) // ROUND * ROUND
 
-    def _apply_queues(self) -> None:
+    def _apply_changes(self) -> None:
         """Count the queued allocations and frees, with the lock held; a repeat after an interrupt does no harm."""
         if self._inconsistent:
             self._used = sum(allocation.nbytes for allocation in self._allocations.values())
             self._inconsistent = False
-        deferred = self._deferred
-        while deferred:
-            allocation = deferred[0]
-            key = id(allocation)
-            if allocation() is not None and key not in self._allocations:
-                self._add(allocation, key)
-            deferred.popleft()
-        freed = self._freed
-        while freed:
-            self._remove(freed[0])
-            freed.popleft()
+        changes = self._changes
+        while changes:
+            change = changes[0]
+            if isinstance(change, _Allocation):
+                self._remove(change)
+            elif id(change[0]) not in self._allocations:
+                self._add(change[0])
+            changes.popleft()
 
-    def _add(self, allocation: _Allocation, key: int) -> None:
-        """Count an allocation, with the lock held; it calls no function, so that no other code can run in between."""
+    def _add(self, allocation: _Allocation) -> None:
+        """Count an allocation, with the lock held; the update calls no function, so no other code can run in it."""
+        key = id(allocation)
         self._inconsistent = True
         self._allocations[key] = allocation
-        _BY_OWNER[allocation.owner_id] = allocation
         self._used += allocation.nbytes
         if self._used > self._peak:
             self._peak = self._used
@@ -212,9 +213,6 @@ class SimulatedDevice:
         self._inconsistent = True
         if self._allocations.pop(id(allocation), None) is not None:
             self._used -= allocation.nbytes
-        owner_id = getattr(allocation, "owner_id", None)  # None: an interrupt came before it was set
-        if owner_id is not None and _BY_OWNER.get(owner_id) is allocation:
-            del _BY_OWNER[owner_id]
         self._inconsistent = False
 
     def _count_event(self, event: str) -> bool:
