@@ -13,11 +13,13 @@ from devshim_backends._torch.simulation.cuda_dtypes import UNSUPPORTED, compute_
 from devshim_backends._torch.simulation.generators import generator_for
 from devshim_backends._torch.simulation.host_arguments import ArgumentConverter
 from devshim_backends._torch.simulation.memory import adopt
-from devshim_backends._torch.simulation.relabel import to_host, unsupported_error
+from devshim_backends._torch.simulation.relabel import HOST, relabel, to_host, to_host_keeping_bits, unsupported_error
 from devshim_backends._torch.simulation.schemas import PLANS, OperatorPlan, plan_of, sparse_plan_of
-from devshim_backends._torch.simulation.state import require_simulated
+from devshim_backends._torch.simulation.state import SIMULATION, require_simulated
 
 _CPU = torch._C.DispatchKey.CPU
+_HOST, _NOT_SEEN = -1, -2  # in place of a GPU's index
+_Tensor, _get_device = torch.Tensor, torch._C.TensorBase.get_device
 _CPU_CASTS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _autocasts = torch._C._is_any_autocast_enabled
 _modes = torch._C._len_torch_function_stack
@@ -98,6 +100,10 @@ def _call_without_modes(function: Callable[..., Any], *args: Any, **kwargs: Any)
 def _compute(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if plan.is_view:
         return _view(plan, args, kwargs)
+    if plan.is_common and (not kwargs or (plan.keywords_are_plain and kwargs.get("device") is None)):
+        result = _compute_common(plan, args, kwargs)
+        if result is not NotImplemented:
+            return result
     converter = ArgumentConverter(plan)
     converted = converter.convert_positional(args)
     keywords = converter.convert_keywords(kwargs) if kwargs else kwargs
@@ -117,6 +123,73 @@ def _view(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """Return a view of a GPU's tensor: the CPU's kernels for views touch no memory, so no relabelling is needed."""
     require_simulated(args[0].get_device())
     return plan.kernel(_CPU, *args, **kwargs)
+
+
+def _compute_common(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute a call whose tensors are all on one GPU: a fast path, with the results of an `ArgumentConverter`.
+
+    Return ``NotImplemented``, before anything is computed, for a call with a host tensor or several GPUs.
+    """
+    gpu = _NOT_SEEN
+    converted = list(args)
+    count = len(converted)
+    for position, is_list in plan.tensor_positions:
+        if position >= count:
+            break
+        value = converted[position]
+        if isinstance(value, _Tensor):
+            index = _get_device(value)
+            if index != gpu:
+                if gpu >= 0 or index < 0:
+                    return NotImplemented
+                gpu = index
+            converted[position] = to_host_keeping_bits(value) if plan.accepts_lazy_bits else relabel(value, HOST)
+        elif is_list and value is not None:
+            gpu = _gpu_of_list(value, gpu)
+            if gpu == _HOST:
+                return NotImplemented
+            converted[position] = [_to_host_or_none(plan, each) for each in value]
+        elif value is not None and not plan.accepts_numbers:
+            return NotImplemented
+    if not 0 <= gpu < SIMULATION.count:
+        return NotImplemented
+    if plan.is_inplace:
+        return _in_place(plan, args[0], converted, kwargs)
+    return _adopt_results(plan.call(*converted, **kwargs), gpu, args, converted)
+
+
+def _gpu_of_list(values: Any, gpu: int) -> int:
+    """Return the GPU of the tensors in a list and of the call's earlier ones; `_HOST` if that is not one GPU."""
+    for value in values:
+        if value is not None:
+            index = int(_get_device(value))
+            if index != gpu:
+                if gpu >= 0 or index < 0:
+                    return _HOST
+                gpu = index
+    return gpu
+
+
+def _to_host_or_none(plan: OperatorPlan, tensor: Any) -> Any:
+    if tensor is None:
+        return None
+    return to_host_keeping_bits(tensor) if plan.accepts_lazy_bits else relabel(tensor, HOST)
+
+
+def _adopt_results(result: Any, gpu: int, args: tuple[Any, ...], converted: list[Any]) -> Any:
+    """Return results as the GPU's: an argument as itself, every other tensor as a new one."""
+    if not isinstance(result, _Tensor):
+        if isinstance(result, (tuple, list)):
+            return type(result)([_adopt_results(each, gpu, args, converted) for each in result])
+        return result
+    for position, argument in enumerate(converted):
+        if argument is result:
+            return args[position]
+        if type(argument) is list:
+            for index, each in enumerate(argument):
+                if each is result:
+                    return args[position][index]
+    return adopt(result, gpu)
 
 
 def _set_generator(plan: OperatorPlan, converted: list[Any], keywords: dict[str, Any], gpu: int) -> None:

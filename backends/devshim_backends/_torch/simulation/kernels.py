@@ -55,9 +55,18 @@ def empty_strided(
     return adopt(_empty_strided(size, stride, dtype=dtype, device=_CPU), index_of(device))
 
 
-def zeros(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
-    """Implement ``aten::_efficientzerotensor``: the CPU's has no memory to relabel; this one has."""
-    return adopt(aten.zeros.default(size, dtype=dtype, device=_CPU), index_of(device))
+def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel that makes a tensor by one of PyTorch's functions."""
+
+    def kernel(*args: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+        _require_strided(layout)
+        return adopt(function(*args, dtype=dtype, device=_CPU), index_of(device))
+
+    return kernel
+
+
+zeros = _factory(torch.zeros)
+"""The kernel of ``aten::_efficientzerotensor``, too: the CPU's has no memory to relabel; this one has."""
 
 
 def copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
@@ -187,6 +196,10 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
     "_efficientzerotensor": zeros,
+    "zeros": zeros,
+    "ones": _factory(torch.ones),
+    "full": _factory(torch.full),
+    "scalar_tensor": _factory(torch.scalar_tensor),
     "copy_": copy,
     "_copy_from": copy_from,
     "_to_copy": to_copy,

@@ -36,19 +36,23 @@ class OperatorPlan:
         host_keywords: Names of arguments that may be on the host.
         accepts_lazy_bits: True if it may receive tensors with a pending conjugation or negation.
         only_computes: True if it neither writes to arguments, returns a view, nor draws random numbers.
+        is_common: True if it takes tensors, and only computes, or changes its first argument without drawing numbers.
+        keywords_are_plain: True if no keyword argument is a tensor or a generator.
         writes_to_arguments: True if it writes to an argument.
     """
 
     __slots__ = (
         *("accepts_host_scalars", "accepts_lazy_bits", "accepts_numbers", "call", "generator_name", "host_keywords"),
-        *("host_positions", "is_inplace", "is_view", "kernel", "name", "only_computes", "out_names"),
-        *("takes_indices", "tensor_keywords", "tensor_positions", "writes_to_arguments"),
+        *("host_positions", "is_common", "is_inplace", "is_view", "kernel", "keywords_are_plain", "name"),
+        *("only_computes", "out_names", "takes_indices", "tensor_keywords", "tensor_positions", "writes_to_arguments"),
     )
 
     def __init__(self, op: Any) -> None:
         self.call, self.kernel, self.name = op._op, op._op_dk, str(op._schema.name)
         self._read_schema(op._schema.arguments, op._schema.returns)
         self.only_computes = not (self.is_view or self.out_names or self.writes_to_arguments or self.generator_name)
+        in_place = self.is_inplace and not self.generator_name
+        self.is_common = bool(self.tensor_positions) and (self.only_computes or in_place)
         name = self.name.partition("::")[2]
         self.accepts_numbers = torch._C._should_allow_numbers_as_tensors(name)
         self.accepts_host_scalars = torch.Tag.pointwise in op.tags or name in HOST_SCALARS
@@ -62,6 +66,8 @@ class OperatorPlan:
         kinds = [(n, _list_of_tensors(a), a) for n, a in enumerate(arguments)]
         self.tensor_positions = tuple((n, kind) for n, kind, a in kinds if kind is not None and not a.kwarg_only)
         self.tensor_keywords = {a.name: kind for _, kind, a in kinds if kind is not None}
+        keyword_types = " ".join(str(a.type) for a in arguments if a.kwarg_only)
+        self.keywords_are_plain = "Tensor" not in keyword_types and "Generator" not in keyword_types
         self.out_names = tuple(a.name for a in arguments if a.kwarg_only and _is_written(a))
         self.writes_to_arguments = any(map(_is_written, arguments))
         self.is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in returned)
