@@ -29,7 +29,7 @@ def measure(name: str, python: str, rounds: int) -> Path:
     path = RESULTS / f"{name}.json"
     command = [python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-quiet", "benchmarks"]
     command += [f"--bench={name}", f"--bench-rounds={rounds}", f"--bench-json={path}"]
-    for more in ([], ["--bench-simulated"]) if name == "jax" else ([],):
+    for more in ([],) if name == "numpy" else ([], ["--bench-simulated"]):
         subprocess.run([*command, *more], check=True, env={**os.environ, **QUIET})
     return path
 

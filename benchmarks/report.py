@@ -47,6 +47,11 @@ SECTIONS = {
         "A slow loader",
         "A loop over `ds.prefetch(loader, d)`, whose loader takes as long for a batch as the loop's own work.",
     ),
+    "simulation": (
+        "Simulated GPUs",
+        "The same work on a simulated GPU and on the CPU: small operators of PyTorch in microseconds, training steps "
+        "as ratios. The CPU's turns are in a process without devshim, whose hooks would slow the CPU's operators too.",
+    ),
     "cards": ("Real cards", ""),
 }
 PROFILES = Path(__file__).with_name("profiles.md")
