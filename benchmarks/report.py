@@ -52,6 +52,12 @@ SECTIONS = {
         "The same work on a simulated GPU and on the CPU: small operators of PyTorch in microseconds, training steps "
         "as ratios. The CPU's turns are in a process without devshim, whose hooks would slow the CPU's operators too.",
     ),
+    "training": (
+        "Training",
+        "The loop of `examples/lenet.py` on one device, beside the same loop in the framework's own functions. The "
+        "neutral loop uses `value_and_grad`, `namespace`, `run`, `prefetch` and `MetricLog`. Both find the same "
+        "losses.",
+    ),
     "cards": ("Real cards", ""),
 }
 PROFILES = Path(__file__).with_name("profiles.md")

@@ -177,12 +177,14 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         from devshim.registry import argument_hints
 
         raise argument_hints.no_callable("run", fn, args)
-    labelled = _labelled(args, kwargs)
-    in_trace = _scope_in_trace(labelled)
-    if in_trace is not None:
-        with in_trace:
-            return fn(*args, **kwargs)
-    where = _of_labelled("run", labelled)
+    where = None if kwargs or tracing.compiler() is not None else _of_eager_tensors(args)
+    if where is None:
+        labelled = _labelled(args, kwargs)
+        in_trace = _scope_in_trace(labelled)
+        if in_trace is not None:
+            with in_trace:
+                return fn(*args, **kwargs)
+        where = _of_labelled("run", labelled)
     if where is None:
         return fn(*args, **kwargs)
     backend, device = where
@@ -205,6 +207,16 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 def of_arguments(call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
     """Return the backend and the device of a call's arguments, or None without tensors."""
     return _of_labelled(call, _labelled(args, kwargs))
+
+
+def _of_eager_tensors(args: tuple[Any, ...]) -> tuple[Backend, Device] | None:
+    """Fast path: return the backend and device of plain tensors, if all have the same ones; None otherwise."""
+    kind: type = type(args[0]) if args else type(None)
+    backend = registry.TENSORS.get(kind)
+    if backend is None or backend.tracing() or any(type(x) is not kind or backend.is_tracer(x) for x in args):
+        return None
+    device, *others = [backend.device_of(x) for x in args]
+    return (backend, device) if all(other is device for other in others) else None
 
 
 def _scope_in_trace(labelled: list[tuple[str, Tensor, Backend]]) -> AbstractContextManager[object] | None:
@@ -244,8 +256,7 @@ def same_device(*objs: object) -> bool:
 
     This includes the case of at most one tensor.
     """
-    labelled = _labelled(objs, {})
-    _explain_devices(labelled)
+    _explain_devices(labelled := _labelled(objs, {}))
     return len({owner.device_of(x) for _, x, owner in labelled}) <= 1
 
 

@@ -25,6 +25,8 @@ def axes_of(axis: Any, count: int, call: str) -> tuple[int, ...]:
     """Return one axis, several or None for all as a tuple of numbers from 0."""
     if axis is None:
         return tuple(range(count))
+    if type(axis) is int:
+        return (axis_of(axis, count, call),)
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     found = tuple(axis_of(int(each), count, call) for each in given)
     if len(set(found)) < len(found):
@@ -128,19 +130,28 @@ def functions(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.take(x, xp.searchsorted(ends, xp.astype(places, dtypes.get(ends)), side="right"), axis=where)
 
     def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
-        shape = list(xp.shape(x))
+        shape, chosen = list(xp.shape(x)), list(xp.shape(indices))
         where = axis_of(axis, len(shape), "take_along_axis")
-        chosen = list(xp.shape(indices))
-        outer = [max(a, b) if a and b else 0 for a, b in zip(shape, chosen, strict=True)]
-        x = xp.broadcast_to(x, tuple(shape[i] if i == where else outer[i] for i in range(len(shape))))
-        indices = xp.broadcast_to(indices, tuple(chosen[i] if i == where else outer[i] for i in range(len(shape))))
-        x, indices = xp.moveaxis(x, where, -1), xp.moveaxis(indices, where, -1)
-        length, count, rows = shape[where], chosen[where], prod(outer) // (outer[where] or 1)
+        if shape[:where] + shape[where + 1 :] != chosen[:where] + chosen[where + 1 :]:
+            outer = [max(a, b) if a and b else 0 for a, b in zip(shape, chosen, strict=True)]
+            x = xp.broadcast_to(x, tuple(shape[i] if i == where else outer[i] for i in range(len(shape))))
+            indices = xp.broadcast_to(indices, tuple(chosen[i] if i == where else outer[i] for i in range(len(shape))))
+        if where == len(shape) - 1:
+            return _along_last(x, indices)
+        return xp.moveaxis(_along_last(xp.moveaxis(x, where, -1), xp.moveaxis(indices, where, -1)), -1, where)
+
+    def _along_last(x: Any, indices: Any) -> Any:
+        """Return the elements at indices into the last axis; the other axes of both are equal."""
+        length, chosen = xp.shape(x)[-1], xp.shape(indices)
+        native = xp.functions.get("_along_last")
+        found = None if native is None else native(x, indices)
+        if found is not None:
+            return found
+        count, rows = chosen[-1], prod(chosen[:-1])
         indices = xp.where(xp.less(indices, 0), xp.add(indices, length), indices)
         start = xp.multiply(xp.reshape(xp.iota(rows, x), (rows, 1)), length)
         flat = xp.add(xp.astype(xp.reshape(indices, (rows, count)), dtypes.get(start)), start)
-        found = xp.take(xp.reshape(x, (-1,)), xp.reshape(flat, (-1,)), axis=0)
-        return xp.moveaxis(xp.reshape(found, (*xp.shape(x)[:-1], count)), -1, where)
+        return xp.reshape(xp.take(xp.reshape(x, (-1,)), xp.reshape(flat, (-1,)), axis=0), chosen)
 
     def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
         count = len(arrays)

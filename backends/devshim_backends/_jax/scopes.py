@@ -9,11 +9,13 @@ device. `_Scope` keeps the generator from being collected.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
 from devshim_backends._jax.random import JaxRandom
 from devshim_backends._jax.tensors import is_compiling
 
@@ -42,12 +44,19 @@ class _Scope:
         self._scope.__exit__(*failure)
 
 
+def _default_is_host() -> bool:
+    """Return True if JAX computes on the CPU by default."""
+    return jax.config.jax_default_device is None and jax.default_backend() == "cpu"
+
+
 class JaxScopes(JaxRandom, Backend):
     """The mixin for scopes."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if self.compiling():
             raise self._tracing_error("on")
+        if device is CPU and _default_is_host():
+            return nullcontext()  # JAX compiles each function again for another default device
         return _Scope(self.to_native(device))
 
     def compiling(self) -> bool:

@@ -37,9 +37,13 @@ def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduction(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
         axes = axes_of(axis, len(x.shape), "a reduction")
-        wanted = DT.name(DT.sum_dtype(x, dtype))
-        x = cast(x, RARE.get(wanted, wanted))
-        return (fn(x, axis=axes, keepdims=keepdims) if axes else x).astype(wanted, copy=False)
+        wanted = DT.sum_dtype(x, dtype).name
+        via = RARE.get(wanted, wanted)
+        kept = name_of(x) == via
+        if not axes:
+            return x.copy() if kept else cast(x, via).astype(wanted, copy=False)
+        found = fn(x if kept else cast(x, via), axis=axes, keepdims=keepdims)
+        return found if name_of(found) == wanted else found.astype(wanted)
 
     return reduction
 
@@ -96,6 +100,8 @@ def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
 
 
 def _same_dtype(arrays: Any) -> list[Any]:
+    if len({name_of(x) for x in arrays}) == 1:
+        return list(arrays)
     name = DT.result_name(*arrays)
     return [x.astype(name, copy=False) for x in arrays]
 
@@ -124,6 +130,13 @@ def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
 def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
     where = axis_of(0 if axis is None else axis, len(x.shape), "take")
     return moving(mx.np.take)(x, indices, axis=where, mode="wrap")
+
+
+def _along_last(x: Any, indices: Any) -> Any:
+    """Return one element of each row, which MXNet can take natively."""
+    if indices.shape[-1] != 1 or name_of(x) in RARE or 0 in x.shape:
+        return None
+    return mx.npx.pick(x, indices, axis=-1, mode="wrap", keepdims=True)
 
 
 def _matmul(x1: Any, x2: Any, /) -> Any:
@@ -208,6 +221,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "shape": lambda x: tuple(x.shape),
     "scalar": scalar,
     "iota": iota,
+    "_along_last": _along_last,
     "_argsort": _argsort,
     "_sort": _sort,
     "_cumsum": moving(lambda x, axis: mx.np.cumsum(x, axis=axis)),

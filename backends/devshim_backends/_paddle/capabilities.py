@@ -46,6 +46,10 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "a function that a program imported from Paddle before GPUs were simulated does not refuse tensors on two "
             "simulated GPUs, or on one that was removed"
         ),
+        "follow_data": (
+            "functions of Paddle that make tensors of their own, such as paddle.where with Python numbers, make them "
+            "on the default device: on another GPU, call them by ds.run, or in ds.on of the tensors' device"
+        ),
         "several": (
             "in your own threads, use a lock around paddle.grad, compiling, and a function that was compiled as one "
             "program (full_graph=True): in two threads at once they end the process or give wrong values (seen on "

@@ -98,9 +98,10 @@ def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
         axes, wanted = list(axes_of(axis, len(x.shape), "a reduction")), DT.sum_dtype(x, dtype)
-        x = paddle.cast(x, DT.name(wanted))
+        name = DT.name(wanted)
+        x = x if _name_of(x) == name else paddle.cast(x, name)
         found = _widened(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
-        return paddle.cast(found, DT.name(wanted))
+        return found if _name_of(found) == name else paddle.cast(found, name)
 
     return reduce
 
@@ -145,6 +146,8 @@ def _broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _same_dtype(arrays: Any) -> list[Any]:
+    if all(x.dtype == arrays[0].dtype for x in arrays):
+        return list(arrays)
     name = DT.result_name(*arrays)
     return [x if _name_of(x) == name else paddle.cast(x, name) for x in arrays]
 
@@ -175,6 +178,13 @@ def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
     where = axis_of(0 if axis is None else axis, len(x.shape), "take")
     indices = paddle.where(indices < 0, indices + x.shape[where], indices)
     return _widened(lambda t: paddle.index_select(t, indices, where))(x)
+
+
+def _along_last(x: Any, indices: Any) -> Any:
+    if _name_of(x) not in ("float32", "float64", "int32", "int64") or _name_of(indices) not in ("int32", "int64"):
+        return None  # other dtypes lack kernels
+    indices = paddle.where(indices < 0, indices + x.shape[-1], indices)
+    return paddle.take_along_axis(x, indices, axis=len(x.shape) - 1, broadcast=False)
 
 
 def _matmul(x1: Any, x2: Any, /) -> Any:
@@ -272,6 +282,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "shape": lambda x: tuple(x.shape),
     "scalar": _scalar,
     "iota": _iota,
+    "_along_last": _along_last,
     "_argsort": _argsort,
     "_sort": lambda x, axis: _widened(lambda t: paddle.sort(t, axis=axis))(x),
     "_cumsum": lambda x, axis: _widened(lambda t: paddle.cumsum(t, axis))(x),

@@ -166,6 +166,8 @@ def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
 
 
 def _same_dtype(arrays: Any) -> list[Any]:
+    if all(x.dtype == arrays[0].dtype for x in arrays):
+        return list(arrays)
     name = DT.result_name(*arrays)
     return [x if x.dtype.name == name else _cast(x, DT.own[name]) for x in arrays]
 
@@ -193,6 +195,12 @@ def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
     where = axis_of(0 if axis is None else axis, len(x.shape), "take")
     size = tf.cast(tf.shape(x)[where], indices.dtype)
     return tf.gather(x, tf.where(tf.less(indices, 0), indices + size, indices), axis=where)
+
+
+def _along_last(x: Any, indices: Any) -> Any:
+    length = tf.constant(x.shape[-1], indices.dtype)
+    indices = tf.where(tf.less(indices, tf.zeros((), indices.dtype)), indices + length, indices)
+    return tf.gather(x, indices, batch_dims=len(x.shape) - 1)
 
 
 def _matmul(x1: Any, x2: Any, /) -> Any:
@@ -269,6 +277,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "shape": _shape,
     "scalar": _scalar,
     "iota": _iota,
+    "_along_last": _along_last,
     "_argsort": _argsort,
     "_sort": _sort,
     "_cumsum": lambda x, axis: tf.cumsum(x, axis),

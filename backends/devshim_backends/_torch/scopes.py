@@ -13,6 +13,7 @@ Requirements this module answers:
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
 from devshim.monitoring import instrumentation
 from devshim_backends._torch.devices import device_module, native
 from devshim_backends._torch.trace_errors import as_constant, keep_untraced, raise_traced
@@ -76,6 +78,8 @@ class TorchScopes(Backend):
         select = getattr(device_module("gpu"), "device", None) if device.kind == "gpu" else None  # MPS has one GPU
         if select is not None:
             return _AcceleratorScope(native(device), select(device.index))
+        if device is CPU and _default_is_host():
+            return _NO_SCOPE  # a ``torch.device`` would take part in every call of a function of PyTorch
         scope: AbstractContextManager[object] = torch.device(native(device))
         return scope
 
@@ -94,6 +98,14 @@ class TorchScopes(Backend):
         if cause is not None and not torch.compiler.is_compiling():
             raise make(*args) from cause
         raise_traced(make, as_constant(args))
+
+
+def _default_is_host() -> bool:
+    """Return True if new tensors are on the CPU: no mode, such as a ``torch.device``, and no default type differs."""
+    return torch._C._len_torch_function_stack() == 0 and torch._C._get_default_device() == "cpu"
+
+
+_NO_SCOPE: AbstractContextManager[object] = nullcontext()
 
 
 class _AcceleratorScope:

@@ -68,6 +68,11 @@ def each(fn: Callable[..., Any], *trees: Any) -> Any:
     return fn(*trees)
 
 
+def _chosen_squares(x: Any, indices: Any, axis: int) -> Any:
+    found = ds.namespace(x).take_along_axis(x, indices, axis=axis)
+    return ds.namespace(x).sum(found * found)
+
+
 class NeutralProgramTests(Kit):
     """Networks without a word of a framework."""
 
@@ -88,6 +93,27 @@ class NeutralProgramTests(Kit):
             assert np.array_equal(ds.to_numpy(grad), np.where(there, numbers, 0)), axes
             kept = getattr(ds.namespace(x), name)(x, axis=axes, keepdims=True)
             assert np.array_equal(ds.to_numpy(kept), getattr(np, name)(numbers, axis=axes, keepdims=True)), axes
+
+    @feature("namespace", "value_and_grad")
+    @pytest.mark.parametrize("dtype", ["int32", "int64"])
+    @pytest.mark.parametrize(("axis", "count"), [(-1, 1), (-1, 3), (0, 1), (1, 4)])
+    def test_elements_along_an_axis(self, device: Device, dtype: str, axis: int, count: int) -> None:
+        """Indices of both integer dtypes, negative and repeated ones, choose elements; gradients are added up."""
+        rng = np.random.default_rng(3)
+        numbers = rng.normal(size=(4, 3, 5)).astype(np.float32)
+        shape = [count if i == axis % 3 else size for i, size in enumerate(numbers.shape)]
+        indices = rng.integers(-numbers.shape[axis], numbers.shape[axis], shape).astype(dtype)
+        x, chosen = ds.from_numpy(numbers, device), ds.from_numpy(indices, device)
+        found = ds.namespace(x).take_along_axis(x, chosen, axis=axis)
+        assert np.array_equal(ds.to_numpy(found), np.take_along_axis(numbers, indices, axis))
+        value, grad = ds.value_and_grad(_chosen_squares)(x, chosen, axis)
+        slope = np.zeros_like(numbers)
+        for place in np.ndindex(*shape):
+            source = tuple(indices[place] if i == axis % 3 else at for i, at in enumerate(place))
+            slope[source] += 2 * numbers[source]
+        assert np.allclose(ds.to_numpy(value), (np.take_along_axis(numbers, indices, axis) ** 2).sum(), rtol=1e-5)
+        assert np.allclose(ds.to_numpy(grad), slope, rtol=1e-5)
+        assert ds.device_of(found) is ds.device_of(grad) is device
 
     @feature("namespace", "gradient")  # the scalars of NumPy are no arrays
     def test_operators_on_numbers_of_the_namespace(self, device: Device) -> None:

@@ -1,0 +1,79 @@
+"""The overhead of a neutral program: the loop of examples/lenet.py, and the same loop in the framework's own words.
+
+Both train the same network on the same batches of NumPy arrays, on the CPU, and must find the same losses.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from benchmarks.native_training import WORDS, Loop
+from benchmarks.session import Rival, Session
+
+ROWS, BATCHES = 64, 7
+RATE, MOMENTUM = 0.03, 0.9
+ROUNDS = 21
+TARGET = 1.05
+
+
+def example() -> ModuleType:
+    """Import the example from its file."""
+    path = Path(__file__).parents[1] / "examples" / "lenet.py"
+    spec = importlib.util.spec_from_file_location("lenet", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Neutral:
+    """The loop of the example, on one device."""
+
+    def __init__(self, lenet: ModuleType) -> None:
+        self.lenet = lenet
+        self.weights = ds.place(lenet.initial(), "cpu")
+        self.momenta = lenet.each(ds.zeros_like, self.weights)
+        self.step = ds.value_and_grad(lenet.loss)
+
+    def train(self, batches: list[dict[str, np.ndarray]]) -> np.ndarray:
+        """Return the loss of each batch."""
+        each, params, momenta = self.lenet.each, self.weights, self.momenta
+        losses = ds.MetricLog(capacity=len(batches))
+        for batch in ds.prefetch(batches, "cpu"):
+            value, grads = self.step(params, batch)
+            momenta = each(lambda momentum, grad: MOMENTUM * momentum + grad, momenta, grads)
+            params = each(lambda x, momentum: x - RATE * momentum, params, momenta)
+            losses.append(value)
+        return losses.flush()
+
+
+def test_training(benchmark: Any, session: Session) -> None:
+    """Each loop trains from the same first weights."""
+    if session.backend not in WORDS:
+        pytest.skip(f"{session.backend} has no gradients")
+    lenet = example()
+    images, labels = lenet.images()
+    rows = np.arange(ROWS * BATCHES).reshape(BATCHES, ROWS)
+    batches = [{"images": images[each], "labels": labels[each]} for each in rows]
+    neutral = Neutral(lenet)
+    weights = [ds.to_numpy(x) for _, x in sorted(ds.leaves(neutral.weights).items())]
+    weights = [x for pair in zip(weights[1::2], weights[::2], strict=True) for x in pair]  # each bias after its matrix
+    native = Loop(WORDS[session.backend](), weights, RATE, MOMENTUM)
+    np.testing.assert_allclose(neutral.train(batches), native.train(batches), rtol=1e-5)
+    session.versus(
+        benchmark,
+        "training",
+        f"LeNet, {BATCHES} batches of {ROWS} images",
+        ("the neutral loop", lambda: neutral.train(batches)),
+        [Rival("the native loop", lambda: native.train(batches), target=TARGET)],
+        {},
+        rounds=min(ROUNDS, session.rounds),
+    )
