@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim.contract.collectives import CollectiveBackend
 from devshim.devices.device import CPU
+from devshim.devices.dtypes import is_number
 from devshim.errors import ArgumentError, DevshimError, NotATensorError, messages
 from devshim.errors.formatting import show
 from devshim.models import moving
@@ -96,6 +97,9 @@ class _Group:
         """Raise for tensors or dtypes for which the operation has no result."""
         multi_map.require_same_form("all_reduce_", "tensor", self.cell, self.xs, self.backend)
         name = self.backend.dtype_name(self.xs[0])
+        if not is_number(name):
+            msg = f"ds.all_reduce_ computes with numbers, and found tensors of {name}{self._where()}"
+            raise ArgumentError(msg, "leave them out of the trees")
         instead = {"bool": "cast to 'int32' first", "complex": "take their absolute values, or the sum"}
         kind = "bool" if name == "bool" else "complex" if name.startswith("complex") and op in ("max", "min") else None
         if op == "mean" and "int" in name:

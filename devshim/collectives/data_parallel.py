@@ -17,6 +17,7 @@ import numpy as np
 
 from devshim.collectives import arguments, parallel, split
 from devshim.contract import capabilities
+from devshim.devices.dtypes import is_number
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
 from devshim.registry import argument_hints, registry, tracing
@@ -164,6 +165,11 @@ def _reduced(results: list[Any], weights: list[float], home: Device, op: str) ->
 
 def _sum(backend: Backend, cell: Cell, xs: list[Tensor], weights: list[float], home: Device, op: str) -> Tensor:
     name = backend.dtype_name(xs[0])
+    if len(xs) > 1 and not is_number(name):
+        msg = (
+            f"ds.data_parallel computes the {op} of numbers, and found {name} results at {brackets(cell) or 'the top'}"
+        )
+        raise ArgumentError(msg, "return numbers only")
     if len(xs) > 1 and (name == "bool" or (op == "mean" and "int" in name)):
         where = brackets(cell)
         msg = f"ds.data_parallel cannot give the {op} of {name} results{f' at {where}' if where else ''}"

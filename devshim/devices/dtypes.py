@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DTYPES", "dtype_name", "is_numpy_dtype", "numpy_dtype", "widest"]
+__all__ = ["DTYPES", "dtype_name", "is_number", "is_numpy_dtype", "numpy_dtype", "widest"]
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -17,6 +17,7 @@ DTYPES = (
 )
 """The array-API names of the dtypes, and bfloat16."""
 
+_NUMBERS = ("float", "bfloat", "int", "uint", "bool", "complex")
 _NAMES = {np.dtype(name): name for name in DTYPES if name != "bfloat16"}
 
 
@@ -30,6 +31,11 @@ def is_numpy_dtype(value: object) -> bool:
     if not isinstance(value, np.dtype) or not value.isnative:
         return False
     return value.kind in "biufc" or value.name == "bfloat16"  # ml_dtypes gives its own dtypes the kind "V"
+
+
+def is_number(name: str) -> bool:
+    """Return True for the name of a dtype of numbers; others are text, dates, or keys of a random generator."""
+    return name.startswith(_NUMBERS)
 
 
 def numpy_dtype(name: str) -> np.dtype:

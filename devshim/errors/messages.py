@@ -125,6 +125,14 @@ def no_numpy_dtype(name: str) -> ConversionError:
     )
 
 
+def key_not_converted(source: Backend, target: Backend) -> ConversionError:
+    """Return the error for a random key of a framework's own generator."""
+    return ConversionError(
+        f"a random key of {source.title} cannot be converted: {target.title} has no such keys",
+        "convert its data: ds.convert(jax.random.key_data(x), ...)",
+    )
+
+
 def simulated_too_late(backend: Backend, why: str, move: str) -> SimulationError:
     """Return the error for a simulation that was requested after the framework started its devices."""
     return SimulationError(f"{backend.title} cannot simulate GPUs now: {why}", move)

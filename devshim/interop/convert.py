@@ -175,6 +175,8 @@ class _Conversion:
 
     def run(self, copy: bool | None) -> Tensor:
         """Return the tensor of the other framework."""
+        if self._source.random_key(self._x) is not None:
+            raise messages.key_not_converted(self._source, self._target)
         self._target.dtype(self._source.dtype_name(self._x))  # refuses a missing dtype before anything is exported
         if copy is not True:
             shared, why = self._share()

@@ -18,6 +18,7 @@ import numpy as np
 
 from devshim.devices import parsing
 from devshim.devices.device import CPU
+from devshim.devices.dtypes import is_number
 from devshim.errors import ArgumentError, DeviceMismatchError
 from devshim.errors.formatting import show, type_name
 from devshim.errors.messages import bad_argument
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from devshim.devices.parsing import DeviceLike
 
 __all__ = ["MetricLog"]
-
-_NUMBERS = ("float", "bfloat", "int", "uint", "bool", "complex")
-"""The prefixes of the names of number dtypes; other dtypes are text, dates, or keys of a random generator."""
 
 
 class MetricLog:
@@ -156,7 +154,7 @@ class MetricLog:
         if here is not device:
             msg = f"a MetricLog on {device} got a value on {here}"
             raise DeviceMismatchError(msg, f"ds.place(value, {str(device)!r}), or ds.MetricLog({str(here)!r})")
-        if not backend.dtype_name(value).startswith(_NUMBERS):
+        if not is_number(backend.dtype_name(value)):
             msg = f"a MetricLog takes numbers, and this tensor is of dtype {backend.dtype_name(value)}"
             raise ArgumentError(msg, "append a number of a plain dtype, such as float32")
         size = 1

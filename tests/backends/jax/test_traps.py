@@ -787,3 +787,16 @@ def test_the_fast_path_over_dlpack_works():
     assert y is not x
     assert addresses.address_of(y) == addresses.address_of(x)
     assert y.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_random_keys_are_no_numbers():
+    """JAX would say that ``add`` does not accept their dtype, and NumPy that it has none."""
+    keys = [jax.random.key(0), jax.random.key(1)]
+    with pytest.raises(ds.ConversionError, match="a random key of JAX cannot be converted") as failure:
+        ds.convert(keys[0], "numpy")
+    assert "jax.random.key_data" in failure.value.hint
+    with pytest.raises(ds.ArgumentError, match=r"ds\.all_reduce_ computes with numbers, and found tensors of key<fry>"):
+        ds.all_reduce_(keys)
+    double = ds.data_parallel(lambda key, batch: key, ["cpu", "cpu"])
+    with pytest.raises(ds.ArgumentError, match=r"computes the mean of numbers, and found key<fry> results at the top"):
+        double(keys[0], jnp.ones((4, 2)))

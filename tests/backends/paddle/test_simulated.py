@@ -34,6 +34,17 @@ def paddle_name(device: str) -> str:
     return device if device == "cpu" else f"sim_{device}"
 
 
+# ---------------------------------------------------------------- the default device
+def test_where_makes_its_numbers_on_the_default_device(paddle: Any) -> None:
+    """``paddle.where`` makes tensors of its numbers on the default device, and real GPUs cannot combine two devices."""
+    condition = ds.asarray([True, False], device=GPU)
+    with pytest.raises(ds.DeviceMismatchError, match=r"paddle\.where needs its tensors on one device"):
+        paddle.where(condition, 1, 0)
+    for found in (ds.run(paddle.where, condition, 1, 0), ds.namespace(condition).where(condition, 1, 0)):
+        assert found.tolist() == [1, 0]
+        assert str(ds.device_of(found)) == GPU
+
+
 # ---------------------------------------------------------------- mixing devices
 def _changed(x: Any, how: Callable[[Any], Any]) -> Any:
     target = ds.copy(x, ds.device_of(x))

@@ -28,18 +28,6 @@ def leaf(paddle: Any) -> Any:
     return paddle.to_tensor([1.0, 2.0], stop_gradient=False, place=paddle.CPUPlace())
 
 
-# ---------------------------------------------------------------- the default device
-def test_where_makes_its_numbers_on_the_default_device(paddle: Any) -> None:
-    """``paddle.where`` makes tensors of its numbers on the default device, and real GPUs cannot combine two devices."""
-    condition = ds.asarray([True, False], device="gpu:1")
-    with pytest.raises(ds.DeviceMismatchError, match=r"paddle\.where needs its tensors on one device"):
-        paddle.where(condition, 1, 0)
-    found = ds.run(paddle.where, condition, 1, 0)
-    assert found.tolist() == [1, 0]
-    assert ds.device_of(found) is ds.gpu(1)
-    assert ds.device_of(ds.namespace(condition).where(condition, 1, 0)) is ds.gpu(1)
-
-
 # ---------------------------------------------------------------- tensors and gradients
 def test_gradient_reaches_the_source_of_a_copy(paddle: Any) -> None:
     """``.to``, ``.cpu`` and ``_copy_to`` return a leaf, and the source's gradient stays None."""
