@@ -46,7 +46,7 @@ class _Scope:
 
 def _default_is_host() -> bool:
     """Return True if JAX computes on the CPU by default."""
-    return jax.config.jax_default_device is None and jax.default_backend() == "cpu"
+    return bool(jax.config.jax_default_device is None and jax.default_backend() == "cpu")
 
 
 class JaxScopes(JaxRandom, Backend):

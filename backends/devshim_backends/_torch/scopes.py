@@ -102,7 +102,7 @@ class TorchScopes(Backend):
 
 def _default_is_host() -> bool:
     """Return True if new tensors are on the CPU: no mode, such as a ``torch.device``, and no default type differs."""
-    return torch._C._len_torch_function_stack() == 0 and torch._C._get_default_device() == "cpu"
+    return bool(torch._C._len_torch_function_stack() == 0 and torch._C._get_default_device() == "cpu")
 
 
 _NO_SCOPE: AbstractContextManager[object] = nullcontext()
