@@ -191,20 +191,8 @@ def _matmul(x1: Any, x2: Any, /) -> Any:
     first, second = _same_dtype([x1, x2])
     kept = _name_of(first)
     if DT.isdtype(kept, "integral"):
-        return _integer_matmul(first, second, kept)
+        return linear.integer_matmul(first, second, kept)
     return paddle.matmul(first, second)
-
-
-def _integer_matmul(first: Any, second: Any, kept: str) -> Any:
-    """Return a product of integers, for which PaddlePaddle has no kernel on the CPU (3.3): in sums of products."""
-    first, second = paddle.cast(first, "int64"), paddle.cast(second, "int64")
-    vectors = len(first.shape) == 1, len(second.shape) == 1
-    first = first.unsqueeze(0) if vectors[0] else first
-    second = second.unsqueeze(1) if vectors[1] else second
-    found = (first.unsqueeze(-1) * second.unsqueeze(-3)).sum(-2)
-    found = found.squeeze(-1) if vectors[1] else found
-    found = found.squeeze(-1 if vectors[1] else -2) if vectors[0] else found
-    return paddle.cast(found, kept)
 
 
 def _nonzero(x: Any, /) -> tuple[Any, ...]:
