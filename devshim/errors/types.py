@@ -6,7 +6,7 @@ from sys import modules
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
+    from typing import Any, ClassVar, TypeVar
 
     from devshim.devices.device import Device
 
@@ -158,6 +158,8 @@ class SimulationError(DevshimError, RuntimeError):
     """
 
     device: Device | None = None
+    _real_text: ClassVar[str] = ""
+    """What a real GPU says of such a tensor: adapters derive a class that is also the framework's own error."""
 
     def where(self) -> Device:
         """Return the simulated GPU that was removed; raise the error itself if it has another reason."""
@@ -172,6 +174,11 @@ class AlreadyStartedError(DevshimError, RuntimeError):
 
 class OutOfMemoryError(DevshimError, MemoryError):
     """A device that has too little free memory for the request."""
+
+    @classmethod
+    def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
+        """Return the text of a real GPU's error if the program uses native names: adapters override this."""
+        return None
 
 
 class UnsupportedError(DevshimError, NotImplementedError):

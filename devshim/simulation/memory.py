@@ -36,7 +36,7 @@ from weakref import getweakrefcount, getweakrefs, ref
 from devshim.devices import platforms
 from devshim.devices.device import CPU, Device
 from devshim.devices.info import MemoryInfo
-from devshim.errors import OutOfMemoryError, messages
+from devshim.errors import OutOfMemoryError, SimulationError, messages
 from devshim.simulation.faults import EVENTS, Fault
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class SimulatedDevice:
         if self.removed_at is not None:
             from devshim.simulation.removed_gpus import removed_gpu_error
 
-            raise removed_gpu_error(self.device, self.removed_at)
+            raise removed_gpu_error(self.device, self.removed_at, self.group.removed_error)
 
     def count_copy(self, what: str) -> None:
         """Count a copy to or from the GPU; raise `DeviceFailedError` if a fault is due."""
@@ -237,7 +237,11 @@ class SimulatedDevices:
         like: The platform that the GPUs imitate.
         dtypes_lacking: The names of the dtypes that they refuse.
         async_copies: When a copy to the host that does not block arrives: ``"immediate"`` or ``"late"``.
+        removed_error: The error for the use of a tensor on a GPU that was removed; an adapter's is also an error of the
+            framework.
     """
+
+    removed_error: type[SimulationError] = SimulationError
 
     def __init__(self, error_class: type[OutOfMemoryError] = OutOfMemoryError) -> None:
         self._error_class = error_class

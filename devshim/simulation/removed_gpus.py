@@ -126,10 +126,11 @@ def device_even_if_removed(backend: Backend, read: Callable[[], Any]) -> Device:
         return error.where()
 
 
-def removed_gpu_error(device: Device, site: str) -> SimulationError:
+def removed_gpu_error(device: Device, site: str, cls: type[SimulationError] = SimulationError) -> SimulationError:
     """Return the error for the use of a tensor on a simulated GPU that is no longer shown."""
-    error = SimulationError(
-        f"{device} was removed at {site}, and a tensor on it was used",
+    real = f": {cls._real_text}" if cls._real_text else ""
+    error = cls(
+        f"{device} was removed at {site}, and a tensor on it was used{real}",
         f"keep the ds.simulate(...) block open while its tensors are used, or move them first: ds.place(x, 'cpu'); "
         f"ds.simulate(gpus={device.index + 1}) brings {device} back, with the tensors on it",
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SPELLINGS = {
     "import torch\ng = torch.cuda.CUDAGraph()": ("torch.cuda.CUDAGraph", 2),
     "import torch as t\n\nwith t.cuda.graph(t.cuda.CUDAGraph()): pass": ("torch.cuda.graph", 3),
-    "from torch import cuda\ncuda.cudart()": ("torch.cuda.cudart", 2),
+    "from torch import cuda\ncuda.current_blas_handle()": ("torch.cuda.current_blas_handle", 2),
     "from torch.cuda import CUDAGraph as G": ("torch.cuda.CUDAGraph", 1),
     "import torch.cuda.nccl\n": ("torch.cuda.nccl", 1),
     "import torch\ndef f():\n    return torch.cuda.graphs.is_current_stream_capturing()": (

@@ -35,7 +35,7 @@ FOR_ADAPTERS = (
     *("adapters", "backend", "contract", "devices", "errors", "transfers.dlpack", "transfers.interrupts"),
     *("monitoring.instrumentation", "monitoring.use_checks", "registry.import_hooks", "registry.mismatches"),
     *("registry.missing_devices", "registry.versions", "simulation.memory", "simulation.patching"),
-    *("simulation.driver_numbers", "tensors.activations"),
+    *("simulation.driver_numbers", "tensors.activations", "transfers.observers"),
 )
 """The packages and modules of the neutral half that an adapter may import."""
 SERVED_ARRAY_API = {"_tensorflow", "_paddle", "_mxnet", "_jax"}

@@ -35,8 +35,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
         "native_names": (
             "torch.compile runs eagerly, and warns; torch.device(1), a number alone, prints sim:1, and so does "
-            "TorchScript; CUDA graphs, torch.cuda.nccl, sensors, allocators and sharing with other processes are "
-            "refused; tried with builds for the CPU"
+            "TorchScript; CUDA graphs, torch.cuda.nccl, temperatures, allocators and sharing with other processes "
+            "are refused; tried with builds for the CPU"
         ),
         "models": (
             "every class in torch.optim is supported; tensors in a module's lists, dicts and plain attributes stay, "
@@ -51,21 +51,80 @@ LIMITS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+_GRAPHS = "it records the work of a real GPU: call the function itself"
+_ALLOCATOR = "it belongs to the allocator of real GPUs: leave it out"
+_KERNELS = "it compiles for real GPUs only: write the function with PyTorch operators"
+_SENSORS = "it reads a sensor of a real GPU: leave it out"
+_HANDLES = "it is for kernels of real GPUs: write the function with PyTorch operators"
+_NCCL = "it calls NCCL itself: use torch.distributed, or torch.nn.parallel.comm"
+_FILES = "it moves data between files and real GPUs: read the file, and use x.to(device)"
+_TUNING = "it measures kernels of real GPUs: leave it out"
+
 NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
     {
-        "torch.cuda.CUDAGraph": "it records the work of a real GPU: call the function itself",
-        "torch.cuda.graph": "it records the work of a real GPU: call the function itself",
-        "torch.cuda.graphs": "it records the work of a real GPU: call the function itself",
-        "torch.cuda.make_graphed_callables": "it records the work of a real GPU: call the function itself",
-        "torch.cuda.MemPool": "it belongs to the allocator of real GPUs: leave it out",
-        "torch.cuda.CUDAPluggableAllocator": "it belongs to the allocator of real GPUs: leave it out",
-        "torch.cuda.memory.CUDAPluggableAllocator": "it belongs to the allocator of real GPUs: leave it out",
-        "torch.cuda.cudart": "it calls CUDA itself: run this part on a real GPU",
-        "torch.cuda.gds": "it calls CUDA itself: run this part on a real GPU",
-        "torch.cuda.jiterator": "it compiles for real GPUs only: write the function with PyTorch operators",
-        "torch.cuda.nccl": "it calls NCCL itself: use torch.distributed",
-        "torch.cuda.tunable": "it measures kernels of real GPUs: leave it out",
+        **{
+            f"torch.cuda.{within}{name}": _GRAPHS
+            for within in ("", "graphs.")
+            for name in ("CUDAGraph", "graph", "make_graphed_callables", "graph_pool_handle")
+        },
+        **{
+            f"torch.cuda.{within}{name}": _ALLOCATOR
+            for within in ("", "memory.")
+            for name in (
+                *("MemPool", "CUDAPluggableAllocator", "use_mem_pool", "change_current_allocator", "memory_snapshot"),
+                *("caching_allocator_alloc", "caching_allocator_delete", "caching_allocator_enable"),
+                *("caching_allocator_disabled", "host_memory_stats", "host_memory_stats_as_nested_dict"),
+                *("reset_peak_host_memory_stats", "reset_accumulated_host_memory_stats"),
+            )
+        },
+        **{
+            f"torch.cuda.memory.{name}": _ALLOCATOR
+            for name in ("_record_memory_history", "_dump_snapshot", "_snapshot", "_save_segment_usage")
+        },
+        **dict.fromkeys(
+            (
+                *("torch.cuda.jiterator._create_jit_fn", "torch.cuda.jiterator._create_multi_output_jit_fn"),
+                "torch.cuda._compile_kernel",
+            ),
+            _KERNELS,
+        ),
+        **{f"torch.cuda.{name}": _SENSORS for name in ("temperature", "power_draw", "clock_rate")},
+        **dict.fromkeys(
+            (
+                *("torch.cuda.current_blas_handle", "torch.cuda.current_solver_handle"),
+                *("torch.backends.cuda.blas_workspace_size", "torch.backends.cuda.cublas_workspace_size"),
+                "torch.backends.cuda.cublaslt_workspace_size",
+            ),
+            _HANDLES,
+        ),
+        **{
+            f"torch.cuda.{name}": "a stream of another library is on a real GPU: use torch.cuda.Stream()"
+            for name in ("ExternalStream", "get_stream_from_external")
+        },
+        **{
+            f"torch.cuda.nccl.{name}": _NCCL
+            for name in ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "unique_id", "init_rank")
+        },
+        **{f"torch.cuda.gds.{name}": _FILES for name in ("GdsFile", "gds_register_buffer", "gds_deregister_buffer")},
+        **{
+            f"torch.cuda.tunable.{name}": _TUNING
+            for name in (
+                *("enable", "tuning_enable", "record_untuned_enable", "set_max_tuning_duration", "get_results"),
+                *("get_max_tuning_duration", "set_max_tuning_iterations", "get_max_tuning_iterations"),
+                *("set_filename", "get_filename", "get_validators", "write_file", "write_file_on_exit", "read_file"),
+                *("tune_gemm_in_file", "mgpu_tune_gemm_in_file", "set_rotating_buffer_size"),
+                *("get_rotating_buffer_size", "set_numerical_check_tolerances"),
+            )
+        },
+        "torch.cuda.green_contexts.GreenContext.create": "it divides a real GPU: leave it out",
+        "torch.cuda.GreenContext.create": "it divides a real GPU: leave it out",
+        "torch.cuda._sanitizer.enable_cuda_sanitizer": (
+            "it watches the streams of a real GPU: use devshim run --async-copies late"
+        ),
         "torch.utils.cpp_extension.CUDAExtension": "it compiles for real GPUs only: use CppExtension for the CPU",
     }
 )
-"""A native call, or the beginning of its name, that simulated GPUs cannot run -> why, and what to do instead."""
+"""A native call, or the beginning of its name, that simulated GPUs cannot run -> why, and what to do instead.
+
+`simulation.native_names.refused` refuses these calls while the program runs.
+"""

@@ -2,13 +2,52 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING, Any
+
 import torch
 
-from devshim.errors import OutOfMemoryError, joined
+from devshim.errors import OutOfMemoryError, SimulationError, joined
+from devshim_backends._torch.devices import TYPES
 
-__all__ = ["FullDeviceError"]
+if TYPE_CHECKING:
+    from devshim.devices.device import Device
+
+__all__ = ["FullDeviceError", "RemovedDeviceError"]
+
+_Accelerator: Any = getattr(torch, "AcceleratorError", RuntimeError)  # exists from 2.8 on
 
 
 @joined
 class FullDeviceError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore[misc]  # PyTorch is Any
     """Error for a full device; ``except torch.OutOfMemoryError`` catches it too."""
+
+    @classmethod
+    def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
+        if TYPES.get("gpu") != "cuda" or nbytes is None:
+            return None
+        from devshim_backends._torch.simulation import module
+
+        free_now, total = module.mem_get_info(device.index)
+        used, free = module.memory_allocated(device.index), free_now if free is None else free
+        return (
+            f"CUDA out of memory. Tried to allocate {_amount(nbytes)}. GPU {device.index} has a total capacity of "
+            f"{_amount(total)} of which {_amount(free)} is free. Process {os.getpid()} has {_amount(used)} memory in "
+            f"use. Of the allocated memory {_amount(used)} is allocated by PyTorch, and 0 bytes is reserved by PyTorch "
+            "but unallocated."
+        )
+
+
+def _amount(nbytes: int) -> str:
+    """Return bytes as PyTorch's allocator prints them."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if nbytes >= 1 << power:
+            return f"{nbytes / (1 << power):.2f} {unit}"
+    return f"{nbytes} bytes"
+
+
+@joined
+class RemovedDeviceError(SimulationError, _Accelerator):  # type: ignore[misc]
+    """Error for a tensor whose simulated GPU was removed; on a real one, its memory is gone."""
+
+    _real_text = "CUDA error: an illegal memory access was encountered"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import inspect
+import re
 import subprocess
 import sys
 import threading
@@ -10,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from devshim_backends._torch.capabilities import NOT_SIMULATED
 from torch import nn
 
 import devshim as ds
@@ -195,7 +200,7 @@ def test_what_cannot_be_routed_names_the_line_to_write() -> None:
     for call in (
         torch.cuda.CUDAGraph,
         lambda: torch.cuda.graph(None),
-        torch.cuda.utilization,
+        torch.cuda.temperature,
         torch.cuda.host_memory_stats,
         torch.cuda.memory._record_memory_history,
         lambda: torch.cuda.nccl.all_reduce([x]),
@@ -206,6 +211,158 @@ def test_what_cannot_be_routed_names_the_line_to_write() -> None:
     ):
         with pytest.raises(ds.UnsupportedError, match="Hint: "):
             call()
+    with pytest.raises(ds.UnsupportedError, match=rf"torch.cuda.CUDAGraph, which {re.escape(__file__)}:\d+ calls"):
+        torch.cuda.CUDAGraph()
+
+
+@pytest.mark.usefixtures("cards")
+def test_extensions_with_cuda_sources_are_refused() -> None:
+    pytest.importorskip("setuptools")
+    from torch.utils import cpp_extension
+
+    with pytest.raises(ds.UnsupportedError, match="Hint: build the sources for the CPU"):
+        cpp_extension.CUDAExtension("x", ["x.cu"])
+    with ds.simulate(2):
+        assert cpp_extension._join_cuda_home.__module__ == "torch.utils.cpp_extension"
+
+
+WRONG = re.compile(
+    "not compiled with CUDA|has no attribute '_|dummy base class|not supported on this platform|no NVIDIA"
+)
+"""Texts of errors for what a build without CUDA lacks."""
+ARGUMENTS: dict[str, Any] = {
+    **dict.fromkeys(("device", "device_a", "peer_device", "debug_mode", "range_id", "res", "code", "which"), 0),
+    **dict.fromkeys(("fraction", "seed", "n", "size", "mem_ptr"), 1),
+    **dict.fromkeys(("msg", "filename", "code_string", "kernel_source", "kernel_name", "filename_pattern"), "x"),
+}
+"""Name of a parameter -> a value for it; any other is None."""
+
+
+def _public(module: Any) -> list[tuple[str, Any]]:
+    """Return the public functions and classes of a module of ``torch.cuda``, without what it imports."""
+    found = [(name, each) for name, each in vars(module).items() if not name.startswith("_") and callable(each)]
+    own = ("torch", "devshim_backends")
+    return [(name, each) for name, each in found if str(getattr(each, "__module__", "torch")).startswith(own)]
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("", ".amp", ".gds", ".graphs", ".green_contexts", ".memory", ".nccl", ".nvtx", ".random", ".sparse"),
+        *(".streams", ".tunable", ".profiler"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_every_name_of_torch_cuda_answers_or_is_refused(place: str) -> None:
+    module = importlib.import_module(f"torch.cuda{place}")
+    states = {"new_state": torch.cuda.get_rng_state(), "new_states": torch.cuda.get_rng_state_all()}
+    wrong = []
+    for name, each in _public(module):
+        if name in ("seed", "seed_all"):
+            continue
+        try:
+            known = inspect.signature(each).parameters.values()
+        except (TypeError, ValueError):
+            known = ()
+        needed = [one for one in known if one.default is one.empty and one.kind in (one.POSITIONAL_OR_KEYWORD,)]
+        try:
+            each(*(states.get(one.name, ARGUMENTS.get(one.name)) for one in needed))
+        except Exception as error:  # an argument may be of the wrong type
+            if WRONG.search(str(error)) or (isinstance(error, ds.DevshimError) and error.hint is None):
+                wrong.append(f"{name}: {error}")
+    assert wrong == []
+    assert _public(module)
+
+
+@pytest.mark.usefixtures("cards")
+def test_what_is_listed_beforehand_is_refused() -> None:
+    for name in NOT_SIMULATED:
+        if name.startswith("torch.utils"):
+            continue
+        found = functools.reduce(lambda owner, part: getattr(owner, part, None), name.split(".")[1:], torch)
+        if found is not None:  # other versions of PyTorch have other names
+            with pytest.raises(ds.UnsupportedError):
+                found()
+
+
+@pytest.mark.usefixtures("cards")
+def test_settings_of_cuda_libraries_can_be_asked_and_set() -> None:
+    plans = torch.backends.cuda.cufft_plan_cache
+    plans[1].max_size = 7
+    assert (plans[1].max_size, plans[0].max_size, plans.size) == (7, 4095, 0)
+    plans.clear()
+    assert torch.cuda.nccl.version() > (2, 10)
+    assert not torch.cuda.tunable.is_enabled()
+    assert "CUDA error 2" in str(torch.cuda.CudaError(2))
+
+
+@pytest.mark.usefixtures("cards")
+def test_new_tensors_can_be_pinned() -> None:
+    for made in (
+        torch.empty(3, pin_memory=True),
+        torch.zeros(2, 3, dtype=torch.int64, pin_memory=True),
+        torch.tensor([1.0], pin_memory=True),
+        torch.ones(3, requires_grad=True, pin_memory=True),
+        torch.ones_like(torch.empty(3), pin_memory=True),
+    ):
+        assert made.is_pinned()
+        assert made.is_leaf
+        assert made.cuda(1, non_blocking=True).device == torch.device("cuda", 1)
+    assert torch.ones(3, requires_grad=True, pin_memory=True).requires_grad
+    assert not torch.empty(3).is_pinned()
+    with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
+        torch.empty(3, device="cuda", pin_memory=True)
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_torchscript_knows_the_functions_that_create_tensors() -> None:
+    @torch.jit.script
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.zeros(3, device=x.device) + torch.ones_like(x) + torch.tensor([1.0], device=x.device)
+
+    assert function(torch.ones(3, device="cuda:1")).tolist() == [3, 3, 3]
+
+
+@pytest.mark.usefixtures("cards")
+def test_mixed_devices_name_the_line_of_a_cuda_program() -> None:
+    with pytest.raises(RuntimeError, match="found at least two devices, cuda:1 and cpu!") as caught:
+        torch.ones(2, device="cuda:1") + torch.ones(2)
+    assert caught.value.hint == 'move the others to it: x.to("cuda:1")'
+
+
+def test_a_full_card_has_the_text_of_a_real_one() -> None:
+    with ds.simulate(2, "1GiB", native_names=True):
+        x = torch.ones(1 << 26, device="cuda:1")
+        with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
+            torch.ones(1 << 28, device="cuda:1")
+        del x
+    assert isinstance(caught.value, ds.OutOfMemoryError)
+    assert str(caught.value).startswith(
+        "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 1 has a total capacity of 1.00 GiB of which 768.00 MiB is "
+    )
+    assert "256.00 MiB is allocated by PyTorch" in str(caught.value)
+    assert "gpu:1 is out of memory: 1,073,741,824 bytes were requested" in str(caught.value)
+    with ds.simulate(2, "1MiB"), pytest.raises(ds.OutOfMemoryError, match=r"^gpu:0 is out of memory"):
+        torch.ones(1 << 28, device="sim:0")
+
+
+def test_a_tensor_of_a_card_that_was_taken_away_is_an_illegal_access() -> None:
+    with ds.simulate(2, native_names=True):
+        x = torch.ones(3, device="cuda:1")
+    calls: list[Any] = [lambda x: x + 1, lambda x: x.cpu(), lambda x: x[0].item(), lambda x: x.add_(1)]
+    for again in (lambda: ds.simulate(0), lambda: ds.simulate(1, native_names=True)):
+        with again():
+            for call in calls:
+                with pytest.raises(torch.AcceleratorError, match="CUDA error: an illegal memory access") as caught:
+                    call(x)
+                assert isinstance(caught.value, ds.SimulationError)
+                assert "was removed at" in str(caught.value)
+                assert caught.value.hint is not None
+    with ds.simulate(2, native_names=True):
+        assert (x + 1).tolist() == [2, 2, 2]
+        del x, caught
 
 
 @pytest.mark.usefixtures("cards")

@@ -70,4 +70,4 @@ for line in (
     try:
         print(line, "->", eval(line))
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        print(line, "->", type(error).__name__, str(error).split("\n")[0])
+        print(line, "->", type(error).__name__, str(error).split("\n")[0].split(", which")[0])

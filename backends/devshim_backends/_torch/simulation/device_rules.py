@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from devshim.errors import DeviceMismatchError, joined
+from devshim_backends._torch.simulation.state import TYPES
 
 HOST_SCALARS = frozenset(
     {
@@ -44,7 +45,10 @@ class MixedDevicesError(DeviceMismatchError, RuntimeError):
     """Error for tensors of one call on several devices: devshim's error, and a real GPU's ``RuntimeError``, in one."""
 
 
-_HINT = "bring one of them to the other: ds.place(x, ds.device_of(y))"
+def _hint(gpu: str) -> str:
+    if "cuda" in TYPES:
+        return f'move the others to it: x.to("{gpu}")'
+    return "bring one of them to the other: ds.place(x, ds.device_of(y))"
 
 
 def mixed_devices_error(plan: Any, gpu: str, other: Any, position: int) -> MixedDevicesError:
@@ -52,10 +56,10 @@ def mixed_devices_error(plan: Any, gpu: str, other: Any, position: int) -> Mixed
     if plan.takes_indices and position in (0, 1):
         tensor = other if position == 0 else gpu
         return MixedDevicesError(
-            f"indices should be either on cpu or on the same device as the indexed tensor ({tensor})", _HINT
+            f"indices should be either on cpu or on the same device as the indexed tensor ({tensor})", _hint(gpu)
         )
     return MixedDevicesError(
         "Expected all tensors to be on the same device, but found at least two devices, "
         f"{gpu} and {other}! (when checking arguments for {plan.name})",
-        _HINT,
+        _hint(gpu),
     )

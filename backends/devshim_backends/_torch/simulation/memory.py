@@ -7,12 +7,13 @@ from typing import Any
 import torch
 
 from devshim.simulation.memory import SimulatedDevices
-from devshim_backends._torch.failures import FullDeviceError
+from devshim_backends._torch.failures import FullDeviceError, RemovedDeviceError
 from devshim_backends._torch.simulation import sparse
 from devshim_backends._torch.simulation.relabel import CODES, keep_lazy_bits, relabel, unsupported_error
 from devshim_backends._torch.simulation.state import NAME
 
 SIMULATED = SimulatedDevices(FullDeviceError)
+SIMULATED.removed_error = RemovedDeviceError
 
 
 def adopt(tensor: Any, index: int) -> Any:

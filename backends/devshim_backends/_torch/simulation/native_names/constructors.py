@@ -28,8 +28,16 @@ _WITH_OUT = (
 )
 """Functions that compare the device with that of ``out=`` before the dispatcher."""
 
+_PINNING = (
+    *("empty", "zeros", "ones", "full", "rand", "randn", "randint", "randperm", "arange", "linspace", "eye"),
+    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "empty_strided"),
+)
+"""Functions with ``pin_memory=``: PyTorch's C++ would ask the simulated GPUs for an allocator of pinned memory."""
+
 _FUNCTIONS = torch._C._VariableFunctions
-WRAPPED = tuple(getattr(_FUNCTIONS, name) for name in (*_NAMES, *_WITH_OUT) if hasattr(_FUNCTIONS, name))
+WRAPPED = tuple(
+    getattr(_FUNCTIONS, name) for name in dict.fromkeys((*_NAMES, *_WITH_OUT, *_PINNING)) if hasattr(_FUNCTIONS, name)
+)
 """The functions themselves."""
 
 
@@ -40,7 +48,25 @@ def _translated(real: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("device") is not None and not is_compiling():
             kwargs["device"] = to_simulated(kwargs["device"])
-        return real(*args, **kwargs)
+        return pinned(*args, **kwargs) if kwargs.get("pin_memory") else real(*args, **kwargs)
+
+    pinned = _pinned(real)
+    return wrapper
+
+
+def _pinned(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper that pins the result if the call says so, as `torch.Tensor.pin_memory` does."""
+
+    @functools.wraps(real)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs.get("pin_memory") or is_compiling():
+            return real(*args, **kwargs)
+        made = real(*args, **{**kwargs, "pin_memory": False})
+        if kwargs.get("out") is not None:
+            msg = "Only dense CPU tensors can be pinned, and out= is a tensor that exists"
+            raise RuntimeError(msg)
+        needs_grad = made.requires_grad
+        return made.detach().pin_memory().requires_grad_(needs_grad) if needs_grad else made.pin_memory()
 
     return wrapper
 
@@ -68,7 +94,7 @@ def _create_on_default(self: Any, func: Any, types: Any, args: Any = (), kwargs:
 def install(patches: Patches) -> None:
     """Install the replacements."""
     _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognises calls
-    for wrap, names in ((_translated, _NAMES), (_translated_with_out, _WITH_OUT)):
+    for wrap, names in ((_pinned, _PINNING), (_translated, _NAMES), (_translated_with_out, _WITH_OUT)):
         for name in names:
             patches.replace(torch, name, wrap(getattr(torch, name)))
     patches.replace(DeviceContext, "__torch_function__", _create_on_default)

@@ -107,6 +107,7 @@ def _replacements() -> dict[str, Any]:
         "_nccl_version_suffix": lambda: b"",
         "_cuda_tunableop_is_enabled": lambda: False,
         "_cuda_tunableop_tuning_is_enabled": lambda: False,
+        "_cuda_record_untuned_is_enabled": lambda: False,
     }
 
 

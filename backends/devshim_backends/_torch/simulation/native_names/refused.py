@@ -1,69 +1,96 @@
-"""Calls without a counterpart on simulated GPUs; each raises an error that names the line to write instead."""
+"""Calls without a counterpart on simulated GPUs; each raises an error that names the line, and what to write instead.
+
+The table of these calls is `capabilities.NOT_SIMULATED`, which ``devshim run --check`` reads too.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NoReturn
 
 import torch
 
 from devshim.errors import UnsupportedError
+from devshim.registry import import_hooks
 from devshim.simulation.patching import Patches
+from devshim.transfers.observers import site
+from devshim_backends._torch.capabilities import NOT_SIMULATED
 
-_GRAPHS = "call the function directly; a CUDA graph would only repeat its kernels"
-_NCCL = "use torch.nn.parallel.comm, or torch.distributed, instead of torch.cuda.nccl"
-_KERNELS = "write it with PyTorch's operators, and use the kernel only where torch.version.cuda is a real one"
-_ALLOCATOR = "leave out this line: a simulated GPU's memory is allocated by the host"
-_REFUSED = {
-    **dict.fromkeys(("CUDAGraph", "graph", "make_graphed_callables", "graph_pool_handle"), _GRAPHS),
-    **dict.fromkeys(("jiterator", "_compile_kernel"), _KERNELS),
-    **dict.fromkeys(
-        (
-            *("CUDAPluggableAllocator", "MemPool", "use_mem_pool", "change_current_allocator"),
-            *("caching_allocator_alloc", "caching_allocator_delete", "memory_snapshot", "caching_allocator_enable"),
-            *("host_memory_stats", "host_memory_stats_as_nested_dict", "reset_peak_host_memory_stats"),
-            *("reset_accumulated_host_memory_stats", "_record_memory_history", "_dump_snapshot", "_snapshot"),
-        ),
-        _ALLOCATOR,
-    ),
-    **dict.fromkeys(("current_blas_handle", "get_stream_from_external"), _KERNELS),
-    **dict.fromkeys(
-        ("temperature", "power_draw", "clock_rate"),
-        "leave out this line: it reads a sensor of a real card",
-    ),
-}
-"""Name in ``torch.cuda`` -> what to write instead."""
-_NCCL_FUNCTIONS = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "unique_id", "init_rank")
+_EXTENSIONS = "torch.utils.cpp_extension"
+_PATCHES = Patches()
+"""Those of a module that PyTorch does not import itself."""
+
+
+class _State:
+    """True while native names are on, and once the import of that module is watched."""
+
+    on = False
+    watched = False
+
+
+def refuse(name: str, reason: str) -> NoReturn:
+    """Raise the error for a call; the reason is why, a colon, and what to write instead."""
+    why, _, instead = reason.partition(": ")
+    msg = f"simulated GPUs do not support {name}, which {site()} calls: {why}"
+    raise UnsupportedError(msg, instead)
 
 
 class _Refused:
-    """A function, or a class, that cannot be called."""
+    """A function that cannot be called."""
 
-    def __init__(self, name: str, hint: str) -> None:
+    def __init__(self, name: str, reason: str) -> None:
         self.__name__ = self.__qualname__ = name.rpartition(".")[2]
-        self._text = f"simulated GPUs do not support torch.cuda.{name}"
-        self._hint = hint
+        self._name, self._reason = name, reason
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise UnsupportedError(self._text, self._hint)
+        refuse(self._name, self._reason)
 
 
-def _refused_class(name: str, hint: str) -> type:
+def _refused_class(name: str, reason: str) -> type:
     """Return a class without instances, so that ``isinstance`` still works."""
 
     def create(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
-        msg = f"simulated GPUs do not support torch.cuda.{name}"
-        raise UnsupportedError(msg, hint)
+        refuse(name, reason)
 
-    return type(name, (), {"__new__": create, "__module__": "torch.cuda"})
+    return type(name.rpartition(".")[2], (), {"__new__": create, "__module__": name.rpartition(".")[0]})
 
 
 def install(patches: Patches) -> None:
     """Install the refusals."""
-    for name, hint in _REFUSED.items():
-        owners = [each for each in (torch.cuda, torch.cuda.memory) if callable(getattr(each, name, None))]
-        for owner in owners:
-            is_class = isinstance(getattr(owner, name), type)
-            patches.replace(owner, name, _refused_class(name, hint) if is_class else _Refused(name, hint))
-    for name in _NCCL_FUNCTIONS:
-        if hasattr(torch.cuda.nccl, name):
-            patches.replace(torch.cuda.nccl, name, _Refused(f"nccl.{name}", _NCCL))
+    for name, reason in NOT_SIMULATED.items():
+        if not name.startswith(_EXTENSIONS) and not name.endswith("ExternalStream"):  # `streams` has a class for it
+            _install(patches, name, reason)
+    for dtype in [each for each in vars(torch.cuda.sparse) if each.endswith("Tensor")]:
+        name = f"torch.cuda.sparse.{dtype}"
+        _install(patches, name, 'it is a type of old programs: use torch.sparse_coo_tensor(..., device="cuda")')
+    _State.on = True
+    if _EXTENSIONS in sys.modules or not _State.watched:
+        _State.watched = True
+        import_hooks.behind(_EXTENSIONS, _refuse_compiler)
+
+
+def uninstall() -> None:
+    """Remove the refusals that are not removed with the other patches."""
+    _State.on = False
+    _PATCHES.undo()
+
+
+def _install(patches: Patches, name: str, reason: str) -> None:
+    parts = name.split(".")
+    owner: Any = sys.modules.get(parts[0])
+    for part in parts[1:-1]:
+        owner = getattr(owner, part, None)
+    found = getattr(owner, parts[-1], None)
+    if found is None or parts[-1] not in vars(owner):
+        return
+    refusal = _refused_class(name, reason) if isinstance(found, type) else _Refused(name, reason)
+    patches.replace(owner, parts[-1], refusal)
+
+
+def _refuse_compiler() -> None:
+    """Refuse to look for NVIDIA's compiler, which every extension with CUDA sources does; those for the CPU build."""
+    extensions = sys.modules.get(_EXTENSIONS)
+    if not _State.on or _PATCHES or not hasattr(extensions, "_join_cuda_home"):
+        return
+    reason = "it compiles for real GPUs only: build the sources for the CPU, as CppExtension and load(*.cpp) do"
+    _PATCHES.replace(extensions, "_join_cuda_home", _Refused("the CUDA compiler of torch.utils.cpp_extension", reason))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,7 +20,10 @@ VERSION = "13.0"
 class Runtime:
     """Replacement for the module of CUDA's runtime, which `torch.cuda.cudart` returns."""
 
-    cudaError = SimpleNamespace(success=0)  # CUDA's names
+    class cudaError(int):  # CUDA's name
+        """The number of an error."""
+
+        success = 0
 
     def cudaMemGetInfo(self, device: int) -> tuple[int, int]:
         """Return a GPU's free and total bytes."""

@@ -104,6 +104,7 @@ def _uninstall() -> None:
     bindings.forget_modes()
     libraries.forget_choices()
     _PATCHES.undo()
+    refused.uninstall()
     operators.uninstall()
     distributed.uninstall()
     set_types(NAME)
