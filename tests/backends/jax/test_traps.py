@@ -22,11 +22,8 @@ WIDE = pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex1
 X64 = pytest.mark.parametrize("x64", [False, True], ids=["x64-off", "x64-on"])
 
 
-pytestmark = pytest.mark.usefixtures("two_cards")
-
-
 @pytest.fixture(autouse=True)
-def _nothing_global_changes():
+def _nothing_global_changes(two_cards):
     before = (jax.config.jax_enable_x64, jax.config.jax_default_device, jnp.zeros(()).devices())
     yield
     assert (jax.config.jax_enable_x64, jax.config.jax_default_device, jnp.zeros(()).devices()) == before
