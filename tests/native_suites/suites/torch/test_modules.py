@@ -1,4 +1,4 @@
-"""Every module of PyTorch's database on a GPU, and the database of its older tests of modules and losses."""
+"""Every module of PyTorch's database on a GPU."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ import torch
 from torch import nn
 from torch.testing._internal.common_device_type import deviceCountAtLeast, instantiate_device_type_tests, onlyCUDA
 from torch.testing._internal.common_modules import TrainEvalMode, module_db, modules
-from torch.testing._internal.common_nn import (
-    CriterionTest,
-    NewModuleTest,
-    NNTestCase,
-    criterion_tests,
-    get_new_module_tests,
-    module_tests,
-)
 from torch.testing._internal.common_utils import TestCase, freeze_rng_state
 from torch.utils._pytree import tree_flatten, tree_map
 
-SUITE = "modules (ModuleInfo, and the older module tests): forward, backward, moves, copies, files"
+SUITE = "modules (ModuleInfo): forward, backward, moves, copies, files"
 TESTED = ("torch",)
 PARTS = 2
 
@@ -168,31 +160,4 @@ class TestModules(TestCase):
             self.assertTrue(all(x.grad is None for x in module.parameters()))
 
 
-class TestOlderModules(NNTestCase):
-    """PyTorch's own comparisons of modules and losses on the CPU and on CUDA: ``test_cuda`` of its test classes."""
-
-
-def options(given):
-    """Return the arguments of a test's class; the database has the name of a module, and not its class."""
-    given = {key: value for key, value in given.items() if key != "decorator"}
-    name = given.pop("module_name", None)
-    return given if name is None or "constructor" in given else {**given, "constructor": getattr(nn, name)}
-
-
-def add_older_tests():
-    made = [NewModuleTest(**options(each)) for each in (*module_tests, *get_new_module_tests())]
-    made += [CriterionTest(**options(each)) for each in criterion_tests]
-    for each in made:
-        name = each.get_name()
-        while hasattr(TestOlderModules, name):
-            name += "_"
-        if isinstance(each, CriterionTest):
-            for dtype in (torch.float32, torch.float64):
-                run = lambda self, each=each, dtype=dtype: each.test_cuda(self, dtype)  # noqa: E731
-                setattr(TestOlderModules, f"{name}_{str(dtype)[6:]}", run)
-        elif each.should_test_cuda:
-            setattr(TestOlderModules, name, lambda self, each=each: each.test_cuda(self))
-
-
-add_older_tests()
 instantiate_device_type_tests(TestModules, globals(), only_for="cuda")
