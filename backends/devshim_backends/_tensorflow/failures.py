@@ -11,9 +11,16 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import core
 
-from devshim.errors import DeviceMismatchError, DeviceNotFoundError, DevshimError, OutOfMemoryError, joined
+from devshim.errors import (
+    DeviceMismatchError,
+    DeviceNotFoundError,
+    DevshimError,
+    OutOfMemoryError,
+    UnsupportedError,
+    joined,
+)
 
-__all__ = ["FAILURES", "FullDeviceError", "MissingDeviceError", "MixedDevicesError"]
+__all__ = ["FAILURES", "FullDeviceError", "MissingDeviceError", "MissingKernelError", "MixedDevicesError"]
 
 FAILURES: tuple[type[Exception], ...] = (core._NotOkStatusException, tf.errors.OpError)
 """The types of an operator's error: the fast path raises the status, and the slow path raises the error."""
@@ -41,6 +48,14 @@ class MissingDeviceError(DeviceNotFoundError, tf.errors.InvalidArgumentError):  
 
     def __init__(self, *args: Any) -> None:
         _init_both(self, tf.errors.InvalidArgumentError, args)
+
+
+@joined
+class MissingKernelError(UnsupportedError, tf.errors.NotFoundError):  # type: ignore[misc]  # TensorFlow is Any
+    """The error for an operator that has kernels for real GPUs alone."""
+
+    def __init__(self, *args: Any) -> None:
+        _init_both(self, tf.errors.NotFoundError, args)
 
 
 def _init_both(error: Any, theirs: Any, args: tuple[Any, ...]) -> None:

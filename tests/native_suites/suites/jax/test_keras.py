@@ -90,7 +90,7 @@ def test_data_parallelism_gives_the_losses_of_one_gpu() -> None:
 def test_model_parallelism_divides_the_weights() -> None:
     mesh = keras.distribution.DeviceMesh((1, 2), ["batch", "model"], keras.distribution.list_devices())
     layout = keras.distribution.LayoutMap(mesh)
-    layout["hidden.*kernel"] = (None, "model")
+    layout[".*hidden.*kernel"] = (None, "model")
     keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch"))
     model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(16, name="hidden"), keras.layers.Dense(2)])
     kernel = model.layers[0].kernel.value

@@ -210,7 +210,7 @@ def test_layers_of_images_and_sequences_fit() -> None:
     assert all(np.isfinite(found))
 
 
-def test_steps_that_are_run_eagerly() -> None:
+def test_several_steps_in_an_execution_and_eager_ones() -> None:
     with BOTH.scope():
         model = net()
         model.compile(

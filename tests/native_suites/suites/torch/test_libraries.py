@@ -338,10 +338,10 @@ class TestOthers:
 
         rate = Decay().to(GPU)
         start, times = torch.ones(2, device=GPU), torch.linspace(0, 1, 11, device=GPU)
-        found = odeint(rate, start, times, method=method)
+        found = odeint(rate, start, times, method=method, rtol=1e-3, atol=1e-4)
         assert found.device == GPU
         torch.testing.assert_close(found[-1].cpu(), torch.full((2,), 0.6065), atol=0.02, rtol=0.02)
-        odeint_adjoint(rate, start, times, method=method)[-1].sum().backward()
+        odeint_adjoint(rate, start, times, method=method, rtol=1e-3, atol=1e-4)[-1].sum().backward()
         assert rate.rate.grad is not None
         assert rate.rate.grad.device == GPU
 

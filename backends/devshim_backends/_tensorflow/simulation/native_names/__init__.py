@@ -16,7 +16,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devshim.simulation.patching import Patches
-from devshim_backends._tensorflow.simulation.native_names import builds, datasets, lists, names, nccl, operators, scopes
+from devshim_backends._tensorflow.simulation.native_names import (
+    builds,
+    cudnn,
+    datasets,
+    lists,
+    names,
+    nccl,
+    operators,
+    scopes,
+)
 
 if TYPE_CHECKING:
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
@@ -29,7 +38,7 @@ _patches = Patches()
 def install(backend: TensorflowSimulation) -> None:
     """Let TensorFlow's names of GPUs mean the simulated GPUs."""
     try:
-        for module in (names, scopes, operators, datasets, builds, nccl, lists):
+        for module in (names, scopes, operators, datasets, builds, cudnn, nccl, lists):
             module.install(_patches, backend)
     except BaseException:
         uninstall()
