@@ -20,9 +20,9 @@ SPELLINGS = {
     "import torch as t\n\nwith t.cuda.graph(t.cuda.CUDAGraph()): pass": ("torch.cuda.graph", 3),
     "from torch import cuda\ncuda.current_blas_handle()": ("torch.cuda.current_blas_handle", 2),
     "from torch.cuda import CUDAGraph as G": ("torch.cuda.CUDAGraph", 1),
-    "import torch.cuda.nccl\n": ("torch.cuda.nccl", 1),
-    "import torch\ndef f():\n    return torch.cuda.graphs.is_current_stream_capturing()": (
-        "torch.cuda.graphs.is_current_stream_capturing",
+    "import torch.cuda.nccl\ntorch.cuda.nccl.all_reduce([])": ("torch.cuda.nccl.all_reduce", 2),
+    "import torch\ndef f():\n    return torch.cuda.graphs.graph_pool_handle()": (
+        "torch.cuda.graphs.graph_pool_handle",
         3,
     ),
     "import torch\n@torch.cuda.jiterator._create_jit_fn\ndef f(): pass": ("torch.cuda.jiterator._create_jit_fn", 2),
