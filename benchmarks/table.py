@@ -45,7 +45,7 @@ def show(records: Sequence[Record], width: int = 160) -> str:
         for row in record.rows:
             colour = COLOURS.get(row.met, "")
             met = f"[{colour}]{row.met}[/]" if colour else row.met
-            table.add_row(record.environment, row.case, escape(row.rival), goal(row), number(row), met)
+            table.add_row(record.environment, escape(row.case), escape(row.rival), goal(row), number(row), met)
         table.add_section()
     file = io.StringIO()
     Console(file=file, width=width, force_terminal=False, no_color=True).print(table)
