@@ -29,36 +29,42 @@ def filtered() -> pytest.MarkDecorator:
 
 
 class KerasModels:
-    """The kit's hooks for models. Keras is imported when a model is requested, on the backend of ``KERAS_BACKEND``."""
+    """The kit's hooks for models. Keras is imported when a model is requested, on the backend of ``KERAS_BACKEND``.
+
+    Models are made on the host: without a scope, some frameworks make them on the first GPU.
+    """
 
     def model(self) -> Any:
         import keras
 
         layers = keras.layers
         first = keras.initializers.GlorotUniform(1), keras.initializers.GlorotUniform(2)
-        model = keras.Sequential(
-            [
-                layers.Dense(8, use_bias=False, kernel_initializer=first[0]),
-                layers.BatchNormalization(),
-                layers.ReLU(),
-                layers.Dense(3, kernel_initializer=first[1]),
-            ]
-        )
-        model.build((None, 4))
+        with ds.on("cpu"):
+            model = keras.Sequential(
+                [
+                    layers.Dense(8, use_bias=False, kernel_initializer=first[0]),
+                    layers.BatchNormalization(),
+                    layers.ReLU(),
+                    layers.Dense(3, kernel_initializer=first[1]),
+                ]
+            )
+            model.build((None, 4))
         return model
 
     def unbuilt_model(self) -> Any:
         import keras
 
         layers = keras.layers
-        return keras.Sequential([layers.Dense(8), layers.BatchNormalization(), layers.ReLU(), layers.Dense(3)])
+        with ds.on("cpu"):
+            return keras.Sequential([layers.Dense(8), layers.BatchNormalization(), layers.ReLU(), layers.Dense(3)])
 
     def tied_model(self) -> Any:
         import keras
 
-        shared = keras.layers.Dense(4)
-        model = keras.Sequential([keras.Sequential([shared]), keras.layers.ReLU(), keras.Sequential([shared])])
-        model.build((None, 4))
+        with ds.on("cpu"):
+            shared = keras.layers.Dense(4)
+            model = keras.Sequential([keras.Sequential([shared]), keras.layers.ReLU(), keras.Sequential([shared])])
+            model.build((None, 4))
         return model
 
     def optimizer(self, model: Any) -> Any:

@@ -6,7 +6,7 @@ TensorFlow's ``message`` is the whole text, including the hint.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python.eager import core
@@ -16,11 +16,22 @@ from devshim.errors import (
     DeviceNotFoundError,
     DevshimError,
     OutOfMemoryError,
+    SimulationError,
     UnsupportedError,
     joined,
 )
 
-__all__ = ["FAILURES", "FullDeviceError", "MissingDeviceError", "MissingKernelError", "MixedDevicesError"]
+if TYPE_CHECKING:
+    from devshim.devices.device import Device
+
+__all__ = [
+    "FAILURES",
+    "FullDeviceError",
+    "MissingDeviceError",
+    "MissingKernelError",
+    "MixedDevicesError",
+    "RemovedDeviceError",
+]
 
 FAILURES: tuple[type[Exception], ...] = (core._NotOkStatusException, tf.errors.OpError)
 """The types of an operator's error: the fast path raises the status, and the slow path raises the error."""
@@ -30,8 +41,27 @@ FAILURES: tuple[type[Exception], ...] = (core._NotOkStatusException, tf.errors.O
 class FullDeviceError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for a full simulated GPU."""
 
+    native_names = False
+
     def __init__(self, *args: Any) -> None:
         _init_both(self, tf.errors.ResourceExhaustedError, args)
+
+    @classmethod
+    def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
+        if not cls.native_names:
+            return None
+        name = f"/job:localhost/replica:0/task:0/device:GPU:{device.index}"
+        return f"OOM when allocating a tensor of {nbytes} bytes on {name} by allocator GPU_{device.index}_bfc"
+
+
+@joined
+class RemovedDeviceError(SimulationError, tf.errors.InternalError):  # type: ignore[misc]  # TensorFlow is Any
+    """The error for a tensor on a simulated GPU that was removed."""
+
+    _real_text = "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"
+
+    def __init__(self, *args: Any) -> None:
+        _init_both(self, tf.errors.InternalError, args)
 
 
 @joined

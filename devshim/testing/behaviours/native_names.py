@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import devshim as ds
@@ -36,6 +37,9 @@ class NativeGpus:
         name: Returns the name of a tensor's device, as a program would print it.
         names: The expected names of the first two GPUs.
         packages: The top-level packages whose attributes may be replaced.
+        computes_on: Returns the index of the GPU that computes with a tensor on the GPU of an index, without a scope.
+            Most frameworks follow their data; TensorFlow copies to the first GPU.
+        failure: The framework's own class of errors for memory that a GPU cannot access.
     """
 
     count: Callable[[], int]
@@ -44,6 +48,8 @@ class NativeGpus:
     name: Callable[[Tensor], str]
     names: tuple[str, str]
     packages: tuple[str, ...]
+    computes_on: Callable[[int], int] = int
+    failure: type[Exception] = RuntimeError
 
 
 class NativeNameTests(Kit):
@@ -74,7 +80,7 @@ class NativeNameTests(Kit):
         for x in (named.ones(index), named.moved(self.tensor(), index), named.moved(named.ones(1 - index), index)):
             assert ds.device_of(x) is ds.gpu(index)
             assert named.name(x) == named.names[index]
-            assert ds.device_of(x + x) is ds.gpu(index)
+            assert ds.device_of(x + x) is ds.gpu(named.computes_on(index))
         assert self.same_numbers(named.ones(index) + named.ones(index), 2 * ds.to_numpy(named.ones(index)))
 
     @feature("native_names")
@@ -116,10 +122,45 @@ class NativeNameTests(Kit):
 
     @feature("native_names")
     @hook("native_gpus")
+    def test_tensors_survive_switching(self, named: NativeGpus) -> None:
+        """Names go off and on again three times, and tensors stay where they are, also for another thread."""
+        kept = [named.ones(0), named.ones(1)]
+
+        def check() -> None:
+            for index, x in enumerate(kept):
+                assert ds.device_of(x) is ds.gpu(index)
+                assert self.same_numbers(x, np.ones((3, 4), "float32"))
+
+        for _ in range(3):
+            with ds.simulate(2):
+                check()
+                in_thread(check)
+                kept[1] = ds.copy(kept[1], "gpu:1")
+            check()
+            in_thread(check)
+            assert [named.name(x) for x in kept] == list(named.names)
+            kept[0] = named.moved(kept[0], 0)
+
+    @feature("native_names")
+    @hook("native_gpus")
+    def test_a_removed_gpu_fails_as_the_framework_does(self, named: NativeGpus) -> None:
+        """A tensor whose GPU was removed raises devshim's error, which is also the framework's own."""
+        x = named.ones(1)
+        with ds.simulate(1, native_names=True), pytest.raises(ds.SimulationError, match="gpu:1 was removed") as caught:
+            x + x
+        assert isinstance(caught.value, named.failure)
+        assert self.same_numbers(x, np.ones((3, 4), "float32"))
+
+    @feature("native_names")
+    @hook("native_gpus")
     def test_without_native_names_nothing_is_left(self, other_device: Device) -> None:
         """After the block, every function, class and method of the framework is the one from before."""
         if not self.adapter.simulated:
             pytest.skip("hardware: a real GPU has its own name")
+        with ds.simulate(2):  # the whole run may have native names
+            self._check_that_nothing_is_left()
+
+    def _check_that_nothing_is_left(self) -> None:
         native = self.native_gpus()
         without = native.count()
         with ds.simulate(2, native_names=True):  # it imports what is only needed with native names

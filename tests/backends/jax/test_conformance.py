@@ -82,7 +82,15 @@ class TestJax(Conformance):
         def moved(x: Any, index: int) -> Any:
             return jax.device_put(x, jax.local_devices(backend="cuda")[index])
 
-        return NativeGpus(count, ones, moved, lambda x: str(*x.devices()), ("cuda:0", "cuda:1"), ("jax", "jaxlib"))
+        return NativeGpus(
+            count=count,
+            ones=ones,
+            moved=moved,
+            name=lambda x: str(*x.devices()),
+            names=("cuda:0", "cuda:1"),
+            packages=("jax", "jaxlib"),
+            failure=jax.errors.JaxRuntimeError,
+        )
 
     def global_state(self) -> object:
         import jax

@@ -56,6 +56,7 @@ class TestMxnet(Conformance):
             name=lambda x: str(x.device if hasattr(mx, "Device") else x.ctx),
             names=("gpu(0)", "gpu(1)"),
             packages=("mxnet",),
+            failure=mx.MXNetError,
         )
 
     def loaders(self, values: np.ndarray) -> dict[str, Any]:

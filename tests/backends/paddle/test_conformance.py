@@ -79,6 +79,7 @@ class TestPaddle(Conformance):
             name=lambda x: str(x.place),
             names=("Place(gpu:0)", "Place(gpu:1)"),
             packages=("paddle",),
+            failure=OSError,
         )
 
     def loaders(self, values: np.ndarray) -> dict[str, Any]:

@@ -37,6 +37,8 @@ class TestTensorflow(KerasModels, Conformance):
             name=lambda x: str(x.device),
             names=(_GPU.format(0), _GPU.format(1)),
             packages=("tensorflow",),
+            computes_on=lambda index: 0,
+            failure=tf.errors.InternalError,
         )
 
     def mixing_error(self) -> Any:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from devshim.simulation.patching import Patches
     from devshim_backends._jax.backend import JaxBackend
 
+_COMPUTE_CAPABILITY = "8.0"
+"""The compute capability that programs see: that of an Ampere GPU."""
 _indices: dict[Any, int] = {}
 """Maps a JAX device to the index of its simulated GPU, also of a removed one that arrays are still on."""
 _shown: list[Any] = []
@@ -56,9 +58,17 @@ def install(patches: Patches, backend: JaxBackend) -> None:
         "device_kind": lambda _: kind,
     }.items():
         _replace_property(patches, name, value)
+    patches.replace(xla_client.Device, "compute_capability", property(_compute_capability))
     _replace_method(patches, "__str__", "cuda:{}".format)
     _replace_method(patches, "__repr__", "CudaDevice(id={})".format)
     _replace_method(patches, "memory_stats", lambda index: _memory_stats(backend, index))
+
+
+def _compute_capability(native: Any) -> str:
+    if native in _indices:
+        return _COMPUTE_CAPABILITY
+    msg = "compute_capability"
+    raise AttributeError(msg)
 
 
 def gpu_index(x: Any) -> int | None:

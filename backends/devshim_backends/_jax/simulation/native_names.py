@@ -27,7 +27,7 @@ from jax._src.lib import xla_client
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
 from devshim_backends._jax import clients
-from devshim_backends._jax.simulation import native_arrays, native_devices
+from devshim_backends._jax.simulation import native_arrays, native_devices, native_platforms
 from devshim_backends._jax.simulation.hooks import clear_fast_paths
 from devshim_backends._jax.simulation.native_client import GpuClient
 
@@ -51,6 +51,7 @@ def install(backend: JaxBackend) -> None:
         native_devices.install(_patches, backend)
         native_arrays.install(_patches)
         _install_client(client)
+        native_platforms.install(_patches)
         _replace(compiler, "get_compile_options", _with_true_ids(compiler.get_compile_options))
         _install_factories(client)
     except BaseException:
@@ -63,6 +64,7 @@ def uninstall() -> None:
     """Give JAX's names for GPUs back to JAX."""
     with xla_bridge._backend_lock:
         _patches.undo()
+    native_platforms.uninstall()
     native_devices.show([], 0)
     clients.keep_client(None)
     _forget()

@@ -18,7 +18,7 @@ import jax
 from jax._src import xla_bridge
 
 from devshim.contract.backend import Backend
-from devshim.errors import OutOfMemoryError, joined, messages
+from devshim.errors import OutOfMemoryError, SimulationError, joined, messages
 from devshim_backends._jax import clients, devices
 from devshim_backends._jax.dlpack import JaxDlpack
 from devshim_backends._jax.simulation import hooks
@@ -33,6 +33,7 @@ _GPUS_AT_ONCE = 8
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from devshim.devices.device import Device
     from devshim.simulation.memory import Fault
 
 
@@ -40,8 +41,24 @@ if TYPE_CHECKING:
 class FullDeviceError(OutOfMemoryError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
     """The error for a full simulated GPU, which is also JAX's."""
 
+    native_names = False
+
+    @classmethod
+    def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
+        return (
+            f"RESOURCE_EXHAUSTED: Out of memory while trying to allocate {nbytes} bytes." if cls.native_names else None
+        )
+
+
+@joined
+class RemovedDeviceError(SimulationError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
+    """The error for an array on a simulated GPU that was removed, which is also JAX's."""
+
+    _real_text = "INTERNAL: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"
+
 
 SIMULATED = JaxSimulatedDevices(FullDeviceError)
+SIMULATED.removed_error = RemovedDeviceError
 
 
 class JaxSimulation(JaxDlpack, Backend):
@@ -62,6 +79,7 @@ class JaxSimulation(JaxDlpack, Backend):
             self._names().refresh(self)
 
     def set_native_names(self, named: bool) -> None:
+        FullDeviceError.native_names = named
         if named:
             self._names().install(self)
         else:

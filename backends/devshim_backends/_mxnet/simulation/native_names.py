@@ -1,17 +1,18 @@
 """MXNet's own names for GPUs, ``mx.gpu(1)`` and the like, for simulated GPUs (``ds.simulate(2, native_names=True)``).
 
 A simulated GPU is a CPU for MXNet's C++ library: its ``cpu(1)`` is ``gpu(0)`` (see `simulate`).  Everything above the
-library is Python, and every device crosses into it in one of four ways:
+library is Python, and every device crosses into it in one of these ways:
 
 * As two numbers, the kind and the index: in the functions of `_PLACED`, and in ``MXNDArrayGetContext``, which returns
   them.  These attributes of the MXNet library object are replaced.
 * As text, such as ``"gpu(1)"``, among the arguments of an operator: `hooks` translates it with `to_library_text`, and
   so does the replaced ``MXSymbolCreateAtomicSymbol`` for symbols.
 * In saved bytes, as the device that an array was saved from (see `saved_devices`).
+* As text that the library passes back: the device of a ``CustomOpProp``, in `to_program_text`.
 * As a question: how many GPUs there are, how much memory they have, and what the build supports.
 
-So MXNet's Python has real ``gpu(1)`` devices everywhere, in arrays, parameters, trainers and ``with`` blocks, and no
-function or class of it is replaced.  Requirements that this module meets:
+So the Python of MXNet has real ``gpu(1)`` devices in arrays, parameters, trainers and ``with`` blocks, and few of its
+functions are replaced.  Requirements that this module meets:
 
 * Every other CPU of a program, such as ``mx.cpu(1)``, is the host.  The library has them from ``cpu(65)`` on, behind
   all simulated GPUs, and the program sees the numbers that it wrote.
@@ -26,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
-from mxnet.base import _LIB, check_call
+from mxnet.base import _LIB, check_call, py_str
 
 from devshim.devices import host
 from devshim.devices.amounts import MAX_GPUS
@@ -80,6 +81,7 @@ def install(backend: MxnetTensors) -> None:
     _backend = backend
     try:
         _replace_functions()
+        _patches.replace(mx.operator, "py_str", to_program_text)  # the device of a CustomOpProp
         _show_feature()
     except BaseException:
         uninstall()
@@ -125,6 +127,15 @@ def to_library_text(text: str) -> str:
     if text[1:4] != "pu(" or text[-1] != ")" or not text[4:-1].isdecimal() or text[0] not in "cg":
         return text
     kind, index = to_library(_GPU if text[0] == "g" else _CPU, int(text[4:-1]))
+    return f"{'gpu' if kind == _GPU else 'cpu'}({index})"
+
+
+def to_program_text(text: bytes) -> str:
+    """Return the text of the library, with a simulated GPU's device as the program knows it."""
+    found = str(py_str(text))
+    if found[:4] != "cpu(" or not found[4:-1].isdecimal():
+        return found
+    kind, index = from_library(_CPU, int(found[4:-1]))
     return f"{'gpu' if kind == _GPU else 'cpu'}({index})"
 
 

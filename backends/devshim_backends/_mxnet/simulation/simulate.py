@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import mxnet as mx
 
-from devshim.errors import OutOfMemoryError, joined, messages
+from devshim.errors import OutOfMemoryError, SimulationError, joined, messages
 from devshim.simulation.memory import SimulatedDevices
 from devshim_backends._mxnet.devices import HAS_CUDA
 from devshim_backends._mxnet.models import parameters
@@ -26,6 +26,7 @@ from devshim_backends._mxnet.tensors import MxnetTensors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from devshim.devices.device import Device
     from devshim.simulation.memory import Fault
 
 
@@ -33,9 +34,24 @@ if TYPE_CHECKING:
 class FullDeviceError(OutOfMemoryError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
     """The error of a full simulated GPU, which replaces MXNet's."""
 
+    native_names = False
+
+    @classmethod
+    def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
+        return "cudaMalloc retry failed: out of memory" if cls.native_names else None
+
+
+@joined
+class RemovedDeviceError(SimulationError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
+    """The error for an array on a simulated GPU that was removed, which is also MXNet's."""
+
+    _real_text = "CUDA: an illegal memory access was encountered"
+
 
 class MxnetSimulatedDevices(SimulatedDevices):
     """The simulated GPUs of MXNet."""
+
+    removed_error = RemovedDeviceError
 
     def count_freed(self) -> None:
         memory_module.release_unused()
@@ -72,6 +88,7 @@ class MxnetSimulation(MxnetTensors):
     def set_native_names(self, named: bool) -> None:
         from devshim_backends._mxnet.simulation import native_names
 
+        FullDeviceError.native_names = named
         with _LOCK:
             if named:
                 native_names.install(self)

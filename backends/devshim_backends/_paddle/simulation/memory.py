@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from devshim.devices.device import Device
 from devshim.devices.info import MemoryInfo
-from devshim.errors import DevshimError, OutOfMemoryError, messages
+from devshim.errors import DevshimError, OutOfMemoryError, SimulationError, joined, messages
 from devshim.simulation.memory import EVENTS, SimulatedDevice, SimulatedDevices
 from devshim_backends._paddle.simulation import plugin
 
@@ -76,13 +76,49 @@ class PaddleSimulatedDevice(SimulatedDevice):
         return state
 
 
+@joined
+class FullDeviceError(OutOfMemoryError):
+    """The error for a full simulated GPU: a `MemoryError`, as that of Paddle."""
+
+    native_names = False
+
+    @classmethod
+    def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
+        if not cls.native_names:
+            return None
+        wanted = "memory" if nbytes is None else f"{_readable(nbytes)} memory"
+        left = "" if free is None else f", and available memory is only {_readable(free)}"
+        return (
+            f"ResourceExhaustedError: Out of memory error on GPU {device.index}. "
+            f"Cannot allocate {wanted} on GPU {device.index}{left}."
+        )
+
+
+@joined
+class RemovedDeviceError(SimulationError, OSError):
+    """The error for a tensor on a simulated GPU that was removed: an `OSError`, as Paddle's for errors of CUDA."""
+
+    _real_text = "(External) CUDA error(700), an illegal memory access was encountered."
+
+
+def _readable(nbytes: int) -> str:
+    """Return a number of bytes as Paddle writes it."""
+    amount, units = float(nbytes), ["B", "KB", "MB", "GB"]
+    while amount >= 1024 and len(units) > 1:
+        amount /= 1024
+        del units[0]
+    return f"{amount:f}{units[0]}"
+
+
 class _PaddleSimulatedDevices(SimulatedDevices):
+    removed_error = RemovedDeviceError
+
     def new(self, device: Device) -> SimulatedDevice:
         return PaddleSimulatedDevice(device, self._error_class)
 
 
-SIMULATED = _PaddleSimulatedDevices()
-"""The GPUs simulated so far. A full one raises `OutOfMemoryError`, which is a `MemoryError` like Paddle's own error."""
+SIMULATED = _PaddleSimulatedDevices(FullDeviceError)
+"""The GPUs simulated so far."""
 
 
 def take_failure() -> DevshimError | None:
@@ -95,4 +131,4 @@ def take_failure() -> DevshimError | None:
     if failure.lost:
         what = "a copy" if failure.lost == 2 else "an allocation"
         return messages.device_failed(device, f"{what} of {failure.bytes:,} bytes")
-    return messages.full(device, failure.bytes, None if failure.free == _NO_LIMIT else failure.free, OutOfMemoryError)
+    return messages.full(device, failure.bytes, None if failure.free == _NO_LIMIT else failure.free, FullDeviceError)

@@ -21,7 +21,7 @@ from devshim.errors import messages
 from devshim_backends._paddle import devices, import_hooks
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation import operators, plugin, visibility
-from devshim_backends._paddle.simulation.memory import SIMULATED
+from devshim_backends._paddle.simulation.memory import SIMULATED, FullDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +56,7 @@ class PaddleSimulation(Backend):
     def set_native_names(self, named: bool) -> None:
         from devshim_backends._paddle.simulation import native_names
 
+        FullDeviceError.native_names = named
         if named:
             native_names.install(self)
         else:

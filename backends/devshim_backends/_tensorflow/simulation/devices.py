@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 from devshim.simulation.memory import ROUND, SimulatedDevice, SimulatedDevices
-from devshim_backends._tensorflow.failures import FullDeviceError
+from devshim_backends._tensorflow.failures import FullDeviceError, RemovedDeviceError
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
@@ -176,6 +176,7 @@ class TensorflowSimulatedDevices(SimulatedDevices):
 
 
 SIMULATED = TensorflowSimulatedDevices(FullDeviceError)
+SIMULATED.removed_error = RemovedDeviceError
 
 LOCK = allocate_lock()
 """The lock for all changes to blocks. It is never held while an operator runs."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from devshim_backends._tensorflow.locations import TensorflowLocations
     from devshim_backends._tensorflow.simulation.devices import TensorflowSimulatedDevice
 
-__all__ = ["count_results", "start", "stop"]
+__all__ = ["begin_epoch", "count_results", "start", "stop"]
 
 _SIMULATED_BY_NAME: dict[str, TensorflowSimulatedDevice | None] = {}
 """Maps a TensorFlow device name to the simulated GPU, or to None. Entries are added on first use."""
@@ -76,13 +76,20 @@ _epoch = 0
 
 def start(backend: TensorflowLocations) -> None:
     """Install the hooks, for all threads; this thread already has the device policy."""
-    global _backend, _epoch
-    _backend, _epoch = backend, _epoch + 1
-    LOCAL.epoch = _epoch
+    global _backend
+    _backend = backend
+    begin_epoch()
     for (owner, name), wrapper in zip(_ENTRIES, _WRAPPERS, strict=True):
         setattr(owner, name, wrapper)
     direct_operators.run_operators_directly(backend, True)
     _SIMULATED_BY_NAME.clear()
+
+
+def begin_epoch() -> None:
+    """Let each other thread set its device policy at its next operator; this thread already has it."""
+    global _epoch
+    _epoch += 1
+    LOCAL.epoch = _epoch
 
 
 def stop() -> None:

@@ -42,7 +42,8 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
     """The number of GPUs before a program hides or divides some with ``tf.config`` (see `native_names`)."""
 
     _request: tuple[int | None, Sequence[Fault]] = (None, ())
-    _policy: Any = None
+    program_policy: Any = None
+    """TensorFlow's device policy from before GPUs were simulated."""
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus:
@@ -65,6 +66,7 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
     def set_native_names(self, named: bool) -> None:
         from devshim_backends._tensorflow.simulation import native_names
 
+        FullDeviceError.native_names = named
         if named:
             native_names.install(self)
         else:
@@ -84,10 +86,10 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
         """Set TensorFlow's device policy for this thread; `hooks` sets it for others at their first operator."""
         chosen = context.context()
         if now and not before:
-            self._policy = chosen.device_policy
+            self.program_policy = chosen.device_policy
             chosen._device_policy = context.DEVICE_PLACEMENT_EXPLICIT  # this suffices before the start
         elif before and not now:
-            chosen._device_policy = self._policy
+            chosen._device_policy = self.program_policy
         if self.started():
             device_rules.set_policy(chosen._device_policy)
 

@@ -49,7 +49,7 @@ class TensorflowTransferHooks(TensorflowLocations):
                     instrument_operands(_defining("__add__", cls), self._device_read, report, indices=False)
                 )
                 watched.enter_context(self._report_display(_defining("__repr__", cls), report))
-            if self.count("gpu") and not self.simulated:
+            if self.count("gpu") and (not self.simulated or self.native_names):  # otherwise operators never mix devices
                 watched.enter_context(report_operators(self, report))
             yield
 

@@ -5,7 +5,7 @@ Requirements these modules answer:
 * A program sees ``GPU:0`` and ``GPU:1``; below Python, TensorFlow computes on the logical CPUs ``CPU:1`` and ``CPU:2``.
   Python reads and writes device names in few places, and these translate (`names`, `scopes`, `datasets`).
 * The lists of devices and their configuration are TensorFlow's own code, on a list that has the GPUs (`lists`).
-* What a program creates without a scope is on ``GPU:0``, as on a machine with GPUs (`operators`).
+* What has no scope runs on ``GPU:0``, as on a machine with GPUs (`operators`). `policies` decides what is copied there.
 * A name of a GPU that is not there is refused. With soft placement, TensorFlow would compute on the host.
 
 Everything is replaced through one `Patches`, which restores it. Nothing here is imported while native names are off.
@@ -24,6 +24,7 @@ from devshim_backends._tensorflow.simulation.native_names import (
     names,
     nccl,
     operators,
+    policies,
     scopes,
 )
 
@@ -38,7 +39,7 @@ _patches = Patches()
 def install(backend: TensorflowSimulation) -> None:
     """Let TensorFlow's names of GPUs mean the simulated GPUs."""
     try:
-        for module in (names, scopes, operators, datasets, builds, cudnn, nccl, lists):
+        for module in (names, scopes, operators, policies, datasets, builds, cudnn, nccl, lists):
             module.install(_patches, backend)
     except BaseException:
         uninstall()
@@ -49,3 +50,4 @@ def uninstall() -> None:
     """Restore every attribute of TensorFlow, and the lists of its context."""
     lists.uninstall()
     _patches.undo()
+    policies.uninstall()

@@ -1,12 +1,10 @@
 """Eager operators with native names: the GPU on which they run without a scope, and the log of their devices.
 
-* A machine with GPUs creates on ``GPU:0`` what is created without a scope: constants, variables, random numbers. So do
-  simulated GPUs. TensorFlow reads the scope in C++, so the name is set there for the time of one operator.
-* An operator with tensors runs where its first tensor is. TensorFlow would run it on ``GPU:0`` and copy the tensors
-  there, one by one. If they are on different GPUs, the operator is refused, as always on simulated GPUs.
-* A constant that was created without a scope is copied to the device of the other tensors: TensorFlow creates many.
-* A call of a ``tf.function`` with variables runs on their device; TensorFlow would copy the arguments, too.
-* In a scope of TensorFlow's name, TensorFlow's rule applies: tensors are copied to the scope's device.
+* A machine with GPUs runs on ``GPU:0`` what has no scope, wherever its tensors are, and copies them there. So do
+  simulated GPUs. TensorFlow reads the scope in C++, so the name is set there for the time of one operator. An operator
+  on a variable runs where the variable is; TensorFlow does this in C++, too.
+* A call of a ``tf.function`` with variables on a GPU runs on their device; TensorFlow places each operator of it.
+* `policies` decides which tensors may be copied.
 
 ``tf.debugging.set_log_device_placement`` would log the names of logical CPUs, so the log is written here.
 """
@@ -16,28 +14,22 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
 from tensorflow.python.eager import context
 
-from devshim.devices.device import CPU
-from devshim_backends._tensorflow.failures import MixedDevicesError
-from devshim_backends._tensorflow.locations import EAGER, RAW_BACKING_DEVICE, RAW_DEVICE
-from devshim_backends._tensorflow.simulation import device_rules, direct_operators, hooks
+from devshim_backends._tensorflow.locations import EAGER, RAW_DEVICE
+from devshim_backends._tensorflow.simulation import device_rules, hooks
 from devshim_backends._tensorflow.simulation.memory import VARIABLES
 from devshim_backends._tensorflow.simulation.native_names.names import logical_name
-from devshim_backends._tensorflow.simulation.native_names.scopes import SCOPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from devshim.devices.device import Device
     from devshim.simulation.patching import Patches
-    from devshim_backends._tensorflow.locations import TensorflowLocations
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
-__all__ = ["install"]
+__all__ = ["FIRST", "install"]
 
-_FIRST = "/job:localhost/replica:0/task:0/device:CPU:1"
+FIRST = "/job:localhost/replica:0/task:0/device:CPU:1"
 """TensorFlow's name of the logical CPU that is ``GPU:0``."""
 _FUNCTIONS = ("__inference_", "__forward_", "__backward_", "PartitionedCall", "StatefulPartitionedCall")
 _FUNCTION_BYTES = tuple(name.encode() for name in _FUNCTIONS)
@@ -47,7 +39,7 @@ _logged = False
 
 
 def install(patches: Patches, backend: TensorflowSimulation) -> None:
-    """Choose the device of an operator: in a scope by its rule; otherwise that of its tensors, or the first GPU."""
+    """Run operators without a scope on the first GPU."""
     global _backend, _logged
     _backend, _logged = backend, False
     patches.replace(hooks, "_FAST", _wrap_fast(hooks._FAST))
@@ -55,8 +47,6 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
     patches.replace(hooks, "_CANCELABLE", _wrap_slow(hooks._CANCELABLE))
     patches.replace(hooks, "_CONSTANT", _wrap_constant(hooks._CONSTANT))
     patches.replace(hooks, "_GRADIENT", _wrap_gradient(hooks._GRADIENT))
-    patches.replace(device_rules, "_common_device", _wrap_common_device(device_rules._common_device))
-    patches.replace(device_rules, "_is_hosted", _wrap_is_hosted(device_rules._is_hosted))
     patches.replace(context.Context, "log_device_placement", property(lambda owner: _logged, _log))
 
 
@@ -74,16 +64,14 @@ def _print_devices(op: Any, result: Any) -> None:
 
 # ---------------------------------------------------------------------------------------------------- without a scope
 def _default_device(op: Any, inputs: Sequence[Any]) -> str:
-    """Return the raw name of the device on which an operator runs without a scope; "" leaves it to the rules."""
+    """Return the raw name of the device on which an operator runs without a scope; "" leaves it to TensorFlow."""
     if _is_function(op):
         variable = _first_variable(inputs)
         if variable is not None:
             return str(RAW_DEVICE(variable))
-    first = next(device_rules._tensors(inputs), None)
-    if first is None or (first.dtype == tf.resource and _is_function(op)):
-        return _FIRST if _backend.count("gpu") else ""
-    name = "" if type(first) is not EAGER or first.dtype == tf.resource else str(RAW_BACKING_DEVICE(first))
-    return "" if name.endswith("CPU:0") else name
+    if (b"Dataset" if isinstance(op, bytes) else "Dataset") in op:  # these have no kernels for GPUs
+        return ""
+    return FIRST if _backend.count("gpu") else ""
 
 
 def _is_function(op: Any) -> bool:
@@ -133,7 +121,7 @@ def _wrap_constant(original: Callable[..., Any]) -> Callable[..., Any]:
         local = ctx._thread_local_data
         try:
             ctx.ensure_initialized()
-            local.device_name = _FIRST
+            local.device_name = FIRST
             result = original(value, ctx, dtype)
         finally:
             local.device_name = ""
@@ -152,50 +140,3 @@ def _wrap_gradient(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(tape, target, sources, output_gradients, *args, **kwargs)
 
     return gradient
-
-
-# ---------------------------------------------------------------------------------------------------- mixed devices
-def _wrap_common_device(original: Callable[..., Device]) -> Callable[..., Device]:
-    def common_device(backend: TensorflowLocations, op: str, inputs: Sequence[Any]) -> Device:
-        scope = backend.device_named(context.context().device_name or "")
-        if scope is not None and SCOPE.native:
-            return scope
-        try:
-            found = original(backend, op, inputs)
-            return found if found is not CPU or scope is not None else _device_beside_host_inputs(backend, op, inputs)
-        except MixedDevicesError:
-            pass
-        try:
-            SCOPE.constants_move = True
-            return original(backend, op, inputs)
-        except MixedDevicesError:
-            moves = _is_function(op) or op in direct_operators.ON_VARIABLES
-            variable = _first_variable(inputs) if scope is None and moves else None
-            if variable is None:
-                raise
-            return VARIABLES[id(variable)].gpu.device
-        finally:
-            SCOPE.constants_move = False
-
-    return common_device
-
-
-def _device_beside_host_inputs(backend: TensorflowLocations, op: str, inputs: Sequence[Any]) -> Device:
-    """Return the host for an operator with data there, and the first of its GPUs if it has only shapes or seeds there.
-
-    Kernels for GPUs read the keys of stateless random numbers from host memory, where TensorFlow computes them.
-    """
-    on_host = (0, 1, 2, 3) if op.startswith("Stateless") else device_rules._HOST_INPUTS.get(op, ())
-    placed = [(number, x, backend.device_of(x)) for number, x in enumerate(device_rules._tensors(inputs))]
-    if any(x.dtype == tf.resource for _, x, _ in placed):
-        return CPU
-    if any(device is CPU and number not in on_host for number, _, device in placed):
-        return CPU
-    return min((device for *_, device in placed if device is not CPU), default=CPU)
-
-
-def _wrap_is_hosted(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    def is_hosted(x: Any) -> bool:
-        return original(x) or (SCOPE.constants_move and hasattr(x, "_devshim_anywhere"))
-
-    return is_hosted

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import device_util
+from tensorflow.python.eager import context
 from tensorflow.python.framework import importer, ops
 
 from devshim_backends._tensorflow.locations import EAGER, RAW_BACKING_DEVICE, RAW_DEVICE
 from devshim_backends._tensorflow.simulation import gpu_names
+from devshim_backends._tensorflow.simulation.device_rules import set_policy
 from devshim_backends._tensorflow.simulation.native_names.names import (
     logical_name,
     native_text,
@@ -43,46 +45,63 @@ class _State(threading.local):
     """The state of a thread.
 
     Attributes:
-        native: True in a scope that the program opened by TensorFlow's name.
+        strict: True in a scope of devshim: operators refuse tensors on other devices.
+        policy: The thread's policy outside the scopes of devshim, in such a scope.
         constants_move: True while a constant that was created without a scope does not decide about the device.
     """
 
-    native = False
+    strict = False
+    policy: Any = None
     constants_move = False
 
 
 SCOPE = _State()
+_backend: TensorflowSimulation
 
 
 class _Scope:
-    """A scope of TensorFlow, and whose rule for mixed devices applies in it."""
+    """A scope of TensorFlow, and whose rule for mixed devices applies in it: devshim's if it is strict."""
 
-    __slots__ = ("_before", "_inner", "_native")
+    __slots__ = ("_before", "_inner", "_strict")
 
-    def __init__(self, inner: Any, native: bool) -> None:
-        self._inner, self._native = inner, native
+    def __init__(self, inner: Any, strict: bool) -> None:
+        self._inner, self._strict, self._before = inner, strict, False
 
     def __enter__(self) -> Any:
         entered = self._inner.__enter__()
-        self._before, SCOPE.native = SCOPE.native, self._native
+        self._before = SCOPE.strict
+        _set_strict(self._strict)
         return entered
 
     def __exit__(self, *failure: Any) -> Any:
-        SCOPE.native = self._before
+        _set_strict(self._before)
         return self._inner.__exit__(*failure)
+
+
+def _set_strict(strict: bool) -> None:
+    """Give this thread devshim's policy, or again the one that it has outside the scopes of devshim."""
+    if strict == SCOPE.strict:
+        return
+    owner = context.context()
+    owner.ensure_initialized()
+    if strict:
+        SCOPE.policy = owner.device_policy
+    if _backend.native_names:  # it may have been switched off in the scope
+        set_policy(context.DEVICE_PLACEMENT_EXPLICIT if strict else SCOPE.policy)
+    SCOPE.strict = strict
 
 
 def _open_scope(original: Callable[..., Any], owner: Any, name: Any) -> Any:
     """Open a scope; replaces `gpu_names.open_scope`, which refuses the names of GPUs."""
     text = native_text(name)
     if text is None:
-        return original(owner, name) if isinstance(owner, ops.Graph) else _Scope(original(owner, name), False)
+        return original(owner, name) if isinstance(owner, ops.Graph) else _Scope(original(owner, name), strict=False)
     if _through_tf_device():  # ops.init_scope opens the scopes around it again, with TensorFlow's own names
         refuse_second_cpu(text)
     opened = original(owner, logical_name(text))
     if isinstance(owner, ops.Graph):
         return opened
-    return _Scope(opened, isinstance(name, (str, tf.config.LogicalDevice)))
+    return _Scope(opened, strict=not isinstance(name, (str, tf.config.LogicalDevice)))
 
 
 def _through_tf_device() -> bool:
@@ -97,6 +116,8 @@ def _through_tf_device() -> bool:
 
 def install(patches: Patches, backend: TensorflowSimulation) -> None:
     """Translate the names of devices in Python code."""
+    global _backend
+    _backend = backend
     patches.replace(gpu_names, "open_scope", _open_scope)
     for name, read in (("device", RAW_DEVICE), ("backing_device", RAW_BACKING_DEVICE)):
         patches.replace(EAGER, name, property(_shown_by(read)))
