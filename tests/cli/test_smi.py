@@ -175,11 +175,17 @@ def test_one_gpu_is_chosen_by_index_or_uuid(invoke: Invoke, monkeypatch: pytest.
 def test_it_repeats_until_it_is_interrupted(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "devshim", "smi", "-L", "-l", "0.1"]
     environment = {**os.environ, "DEVSHIM_SIMULATE_GPUS": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as program:
+    # A program in the background of a shell ignores the signal, and so do the programs that it starts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with program:
         assert program.stdout is not None
         first, second = program.stdout.readline(), program.stdout.readline()
         program.send_signal(signal.SIGINT)
-        program.communicate()
+        program.communicate(timeout=30)
     assert first == second
     assert first.startswith("GPU 0: Simulated GPU")
     assert program.returncode == 0
