@@ -26,6 +26,7 @@ __all__ = [
     "Gpu",
     "Process",
     "gpus_of",
+    "number_of",
     "of_environment",
     "of_this_process",
     "uuid",
@@ -91,17 +92,23 @@ def uuid(index: int) -> str:
     return f"GPU-64657673-6869-6d00-0000-{index:012x}"
 
 
+def number_of(index: int) -> int:
+    """Return the number that the machine has for a GPU of this process; CUDA_VISIBLE_DEVICES makes them differ."""
+    numbers = simulation_request.visible(simulation_request.requested()[0])
+    return numbers[index] if index < len(numbers) else index
+
+
 def of_this_process() -> Process:
     """Return what this process uses."""
     gpus, total = _machine()
-    used, numbers = [0] * gpus, simulation_request.visible(gpus)
+    used = [0] * gpus
     for backend in registry.loaded():
         simulated = backend.simulated_devices
         if simulated is None or not backend.simulated:
             continue
         simulated.count_freed()
         for index in range(backend.simulated):
-            number = numbers[index] if index < len(numbers) else index
+            number = number_of(index)
             if number < gpus:
                 used[number] += simulated[index].info().used or 0
     return Process(os.getpid(), _program(), gpus, total, tuple(used))

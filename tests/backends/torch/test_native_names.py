@@ -468,6 +468,7 @@ LIBRARIES = {
     "torch.backends.cuda.is_flash_attention_available()": True,
     "torch.cuda.nccl.version()[0]": 2,
     "torch.cuda.get_device_properties(1).pci_bus_id": 1,
+    "str(torch.cuda.get_device_properties(1).uuid)": "64657673-6869-6d00-0000-000000000001",  # as `devshim smi`
 }
 
 
