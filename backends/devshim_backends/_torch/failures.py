@@ -24,10 +24,10 @@ class FullDeviceError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore
 
     @classmethod
     def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
-        if TYPES.get("gpu") != "cuda" or nbytes is None:
-            return None
         from devshim_backends._torch.simulation import module
 
+        if nbytes is None or TYPES.get("gpu") != "cuda" or device.index >= module.device_count():
+            return None  # no native names, or a real GPU
         free_now, total = module.mem_get_info(device.index)
         used, free = module.memory_allocated(device.index), free_now if free is None else free
         return (

@@ -346,6 +346,8 @@ def test_a_full_card_has_the_text_of_a_real_one() -> None:
     assert "gpu:1 is out of memory: 1,073,741,824 bytes were requested" in str(caught.value)
     with ds.simulate(2, "1MiB"), pytest.raises(ds.OutOfMemoryError, match=r"^gpu:0 is out of memory"):
         torch.ones(1 << 28, device="sim:0")
+    with ds.simulate(2, native_names=True), pytest.raises(ds.OutOfMemoryError, match=r"^cpu is out of memory"):
+        ds.empty(2**50)
 
 
 def test_a_tensor_of_a_card_that_was_taken_away_is_an_illegal_access() -> None:
