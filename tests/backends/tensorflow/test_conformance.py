@@ -58,7 +58,7 @@ class TestTensorflow(KerasModels, Conformance):
 
         from devshim.transfers import dlpack
 
-        return dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address, self.backend.nbytes(x)
+        return dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address, self.adapter.nbytes(x)
 
     def compiled(self, fn: Any) -> Any:
         import tensorflow as tf
