@@ -12,7 +12,7 @@ Requirements that this module meets:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import paddle
 
@@ -26,7 +26,7 @@ from devshim_backends._paddle.simulation.memory import SIMULATED, FullDeviceErro
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devshim.errors import SimulationError
+    from devshim.errors import OutOfMemoryError, SimulationError
     from devshim.simulation.memory import Fault
 
 _MOVE_HINT = "move ds.simulate(...) above `import paddle`, or set DEVSHIM_SIMULATE_GPUS in the environment"
@@ -38,6 +38,8 @@ if plugin.library() is not None:
 
 class PaddleSimulation(Backend):
     """The mixin for simulation."""
+
+    out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus and plugin.library() is None:
