@@ -144,10 +144,11 @@ def conform(session: nox.Session, name: str) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     folder = TESTS / backend
     kits = sorted(folder.glob("test_conformance*.py"))
-    kit = ["-p", "devshim.testing.plugin", *kits, f"--devshim-stress={STRESS}"]
-    runs = [[*kit, f"--devshim-gpus={n}", f"--devshim-results={RESULTS / name}-{n}.json"] for n in (2, 0)]
-    runs[1] += ["-m", "not fresh"]  # they would be the same as with two
-    runs.append([*kit, "--devshim-gpus=3", "-m", "cards"])
+    plugin = ["-p", "devshim.testing.plugin", f"--devshim-stress={STRESS}"]
+    runs = [[*plugin, kit, "--devshim-gpus=2", f"--devshim-results={RESULTS / name}-2-{kit.stem}.json"] for kit in kits]
+    same = ["-m", "not fresh"]  # the others would be the same as with two
+    runs.append([*plugin, *kits, "--devshim-gpus=0", f"--devshim-results={RESULTS / name}-0.json", *same])
+    runs.append([*plugin, *kits, "--devshim-gpus=3", "-m", "cards"])
     apart = {*kits, folder / NATIVE_SCRIPTS}
     rest = [each for each in sorted(folder.glob("test_*.py")) if each not in apart]  # traps, simulated GPUs, models
     current = f"DEVSHIM_BACKEND={backend}"
@@ -162,16 +163,13 @@ def install_revived(session: nox.Session, name: str) -> None:
 
 
 def conform_again(session: nox.Session, name: str) -> None:
-    """Run the kit on simulated GPUs, and a backend's tests of known traps, on versions other than the pinned ones."""
-    backend = backend_of(name)
-    kit = [
-        "-p",
-        "devshim.testing.plugin",
-        TESTS / backend / "test_conformance.py",
-        "--devshim-gpus=2",
-        "--devshim-stress=3",
-    ]
-    pytests(session, [kit, [TESTS / backend / "test_traps.py"]])
+    """Run the kit on simulated GPUs, and a backend's tests of known traps, on versions other than the pinned ones.
+
+    The kit is divided over two processes by the names of its tests, which contain their devices.
+    """
+    folder = TESTS / backend_of(name)
+    kit = ["-p", "devshim.testing.plugin", folder / "test_conformance.py", "--devshim-gpus=2", "--devshim-stress=3"]
+    pytests(session, [[*kit, "-k", "not gpu"], [*kit, "-k", "gpu"], [folder / "test_traps.py"]])
 
 
 def check_style(session: nox.Session) -> None:

@@ -1,7 +1,8 @@
 """The support table: one generated page of what every backend declares and what the kit found.
 
 ``python -m devshim.testing.table RESULT.json ...`` prints it from result files of ``--devshim-results``.
-``--write RECORD PAGE RESULT.json ...`` merges results into a record that is kept beside the docs, and writes the page.
+``--write RECORD PAGE RESULT.json ...`` adds up results, merges them into a record that is kept beside the docs, and
+writes the page.
 ``--check RECORD PAGE`` makes the page again from the record and today's declarations; exit code 1 if it differs.
 """
 
@@ -36,6 +37,20 @@ def merge(records: Iterable[Record]) -> Record:
     found = {_key(run): run for record in records for run in record}
     order = {name: i for i, name in enumerate(discovery.BUILTIN)}
     return sorted(found.values(), key=lambda run: (order.get(run["backend"], len(order)), *_key(run)))
+
+
+def add(records: Iterable[Record]) -> Record:
+    """Return results as one record, with sums of the counts of one backend, version and kind of device.
+
+    A framework's session tests its kits in several processes.
+    """
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for run in (run for record in records for run in record):
+        whole = found.setdefault(_key(run), {**run, "features": {}})
+        for feature, count in run["features"].items():
+            before = whole["features"].get(feature, {})
+            whole["features"][feature] = {key: before.get(key, 0) + count.get(key, 0) for key in {**before, **count}}
+    return list(found.values())
 
 
 def _key(run: dict[str, Any]) -> tuple[str, str, str]:
@@ -106,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
         return _check(Path(arguments[1]), Path(arguments[2]))
     if arguments[:1] == ["--write"] and len(arguments) > 3:
         kept, target = Path(arguments[1]), Path(arguments[2])
-        record = merge([_read(kept) if kept.exists() else [], *(_read(Path(name)) for name in arguments[3:])])
+        record = merge([_read(kept) if kept.exists() else [], add(_read(Path(name)) for name in arguments[3:])])
         lines = ",\n".join(json.dumps(run) for run in record)  # one line for each run keeps diffs small
         kept.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
         target.write_text(page(record), encoding="utf-8")
@@ -114,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
-    print(page(merge(_read(Path(name)) for name in arguments)), end="")
+    print(page(merge([add(_read(Path(name)) for name in arguments)])), end="")
     return 0
 
 

@@ -66,6 +66,14 @@ def test_the_later_of_two_runs_counts() -> None:
     assert table.merge([[older], [newer]]) == [newer]
 
 
+def test_the_counts_of_several_processes_are_added() -> None:
+    kit, keras = run(place={"passed": 2}, copy={"gap": 1}), run(place={"passed": 1, "failed": 1}, models={"passed": 4})
+    other = run(devices="2 simulated GPUs", place={"passed": 5})
+    together = run(place={"passed": 3, "failed": 1}, copy={"gap": 1}, models={"passed": 4})
+    assert table.add([[kit], [keras, other]]) == [together, other]
+    assert kit == run(place={"passed": 2}, copy={"gap": 1})
+
+
 @pytest.fixture
 def written(tmp_path: Path) -> list[str]:
     """Return a record and its page, with results of every framework."""
