@@ -1,13 +1,18 @@
-"""The numbers that NVIDIA's driver gives to GPUs: ``CUDA_VISIBLE_DEVICES`` hides GPUs from CUDA, and none from it."""
+"""The numbers and UUIDs of GPUs in NVIDIA's driver: ``CUDA_VISIBLE_DEVICES`` hides GPUs from CUDA, and none from it."""
 
 from __future__ import annotations
 
 from devshim.registry import simulation_request
 
-__all__ = ["driver_number"]
+__all__ = ["driver_number", "uuid"]
 
 
 def driver_number(index: int) -> int:
     """Return the driver's number of a simulated GPU, from its index in this process."""
     numbers = simulation_request.visible(simulation_request.requested()[0])
     return numbers[index] if index < len(numbers) else index
+
+
+def uuid(number: int) -> str:
+    """Return the UUID of the GPU that has this number; the digits before the number spell ``devshim``."""
+    return f"GPU-64657673-6869-6d00-0000-{number:012x}"

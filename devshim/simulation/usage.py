@@ -17,6 +17,7 @@ from typing import Any
 
 from devshim.devices import host
 from devshim.registry import registry, simulation_request
+from devshim.simulation.driver_numbers import driver_number, uuid
 
 __all__ = [
     "CAPABILITY",
@@ -26,7 +27,6 @@ __all__ = [
     "Gpu",
     "Process",
     "gpus_of",
-    "number_of",
     "of_environment",
     "of_this_process",
     "uuid",
@@ -87,17 +87,6 @@ class Gpu:
         return max(self.total - self.used, 0)
 
 
-def uuid(index: int) -> str:
-    """Return the UUID of a GPU; the digits before the index spell ``devshim``."""
-    return f"GPU-64657673-6869-6d00-0000-{index:012x}"
-
-
-def number_of(index: int) -> int:
-    """Return the number that the machine has for a GPU of this process; CUDA_VISIBLE_DEVICES makes them differ."""
-    numbers = simulation_request.visible(simulation_request.requested()[0])
-    return numbers[index] if index < len(numbers) else index
-
-
 def of_this_process() -> Process:
     """Return what this process uses."""
     gpus, total = _machine()
@@ -108,7 +97,7 @@ def of_this_process() -> Process:
             continue
         simulated.count_freed()
         for index in range(backend.simulated):
-            number = number_of(index)
+            number = driver_number(index)
             if number < gpus:
                 used[number] += simulated[index].info().used or 0
     return Process(os.getpid(), _program(), gpus, total, tuple(used))

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from devshim.errors import UnsupportedError
-from devshim.simulation import usage
+from devshim.simulation.driver_numbers import driver_number, uuid
 from devshim_backends._torch.simulation import accelerator, module
 from devshim_backends._torch.simulation.state import SIMULATION, current, index_of, make_current
 
@@ -47,8 +47,8 @@ class Properties:
 
     def __init__(self, index: int) -> None:
         self.total_memory = module.get_device_properties(index).total_memory
-        self.pci_bus_id = usage.number_of(index)
-        self.uuid = UUID(usage.uuid(self.pci_bus_id).removeprefix("GPU-"))
+        self.pci_bus_id = driver_number(index)
+        self.uuid = UUID(uuid(self.pci_bus_id).removeprefix("GPU-"))
 
     def __repr__(self) -> str:
         return (
