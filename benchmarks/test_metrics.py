@@ -6,10 +6,9 @@ little computation.
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from example_programs import load_example
 
 import devshim as ds
 from benchmarks.record import Row
@@ -21,23 +20,12 @@ SUMS = 500
 """The number of values in the log in the benchmark with little computation."""
 
 
-def example() -> ModuleType:
-    """Import the example from its file."""
-    path = Path(__file__).parents[1] / "examples" / "frobenius.py"
-    spec = importlib.util.spec_from_file_location("frobenius", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_frobenius(benchmark: Any, session: Session) -> None:
     """On the host there is nothing to wait for, so only the number of transfers differs.
 
     On a GPU the time does, too.
     """
-    products = example().Products(session.d)
+    products = load_example("frobenius").Products(session.d)
     for words, way, expected in (("at the end", products.at_the_end, 1), ("one by one", products.one_by_one, COUNT)):
         with ds.transfers() as copies:
             way(COUNT)

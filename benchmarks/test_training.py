@@ -5,13 +5,12 @@ Both train the same network on the same batches of NumPy arrays, on the CPU, and
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from example_programs import load_example
 
 import devshim as ds
 from benchmarks.native_training import WORDS, Loop
@@ -21,17 +20,6 @@ ROWS, BATCHES = 64, 7
 RATE, MOMENTUM = 0.03, 0.9
 ROUNDS = 21
 TARGET = 1.05
-
-
-def example() -> ModuleType:
-    """Import the example from its file."""
-    path = Path(__file__).parents[1] / "examples" / "lenet.py"
-    spec = importlib.util.spec_from_file_location("lenet", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Neutral:
@@ -59,7 +47,7 @@ def test_training(benchmark: Any, session: Session) -> None:
     """Each loop trains from the same first weights."""
     if session.backend not in WORDS:
         pytest.skip(f"{session.backend} has no gradients")
-    lenet = example()
+    lenet = load_example("lenet")
     images, labels = lenet.images()
     rows = np.arange(ROWS * BATCHES).reshape(BATCHES, ROWS)
     batches = [{"images": images[each], "labels": labels[each]} for each in rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import re
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_programs import loaded_example
 
 import devshim as ds
 
@@ -90,18 +90,12 @@ def test_only_the_layers_name_a_framework() -> None:
 @pytest.fixture
 def program() -> Any:
     """Yield the program's module on NumPy, with gradients by hand."""
-    spec = importlib.util.spec_from_file_location("data_parallel", PROGRAM)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclass looks for it
-    spec.loader.exec_module(module)
-    module.gradients = lambda model, batch: (None, by_hand(model, batch, module.Arrays))
-    ds.use("numpy")
-    with ds.simulate(3):
-        yield module
-    ds.use(None)
-    del sys.modules[spec.name]
+    with loaded_example("data_parallel") as module:
+        module.gradients = lambda model, batch: (None, by_hand(model, batch, module.Arrays))
+        ds.use("numpy")
+        with ds.simulate(3):
+            yield module
+        ds.use(None)
 
 
 def by_hand(model: Any, batch: Any, arrays: Any) -> Any:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from example_programs import load_example
 
 import devshim as ds
 
@@ -18,13 +17,7 @@ BACKEND = os.environ.get("DEVSHIM_BACKEND") or "numpy"
 
 @pytest.fixture
 def example() -> ModuleType:
-    (path,) = (each for folder in Path(__file__).parents for each in folder.glob("examples/frobenius.py"))
-    spec = importlib.util.spec_from_file_location("frobenius", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_example("frobenius")
 
 
 @pytest.fixture(autouse=True)
