@@ -19,8 +19,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from native_plugin import read, write_to
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
 from native_record import merge, row
+from suite_files import read, run_all
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -92,18 +94,13 @@ def constants(file: Path) -> dict[str, Any]:
 
 
 def run(file: Path, asked: argparse.Namespace, target: Path, part: str) -> None:
-    """Run a part of a suite; if the process dies, note the test that it died of, and go on in another one."""
-    entries = read(target)
-    while not any("done" in entry for entry in entries):
-        begun = len(entries)
-        ended = run_once(file, asked, target, part)
-        entries = read(target)
-        started = [entry["start"] for entry in entries if "start" in entry]
-        ran = {entry["test"] for entry in entries if "test" in entry}
-        if started and started[-1] not in ran:
-            write_to(target, {"test": started[-1], "outcome": "failed", "cause": f"the process ended: {ended}"})
-        elif len(entries) == begun:
-            raise SystemExit(f"{file.name}: {ended}: see {target.with_suffix('.txt')}")
+    """Run a part of a suite; a test of which the process dies has failed."""
+    run_all(
+        target,
+        lambda: run_once(file, asked, target, part),
+        lambda ended: {"outcome": "failed", "cause": f"the process ended: {ended}"},
+        file.name,
+    )
 
 
 def run_once(file: Path, asked: argparse.Namespace, target: Path, part: str) -> str:
@@ -112,7 +109,7 @@ def run_once(file: Path, asked: argparse.Namespace, target: Path, part: str) -> 
     command += ["-p", "no:cacheprovider", "-p", "native_plugin", "-c", os.devnull, f"--rootdir={HERE}", "--tb=short"]
     command += [f"--timeout={SECONDS}", f"--native-outcomes={target}", f"--native-part={part}", str(file)]
     command += ["-k", asked.tests] if asked.tests else []
-    path = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [str(HERE), str(HERE.parent / "helpers"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"}
     with target.with_suffix(".txt").open("a", encoding="utf-8") as printed:
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=printed, stderr=printed, check=False)

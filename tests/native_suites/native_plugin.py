@@ -6,7 +6,6 @@ is not simulated. So is a test that is skipped because simulated GPUs lack somet
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import suite_files
 
 LACKING = re.compile(r"(?i)magma|cudnn|cusolver|cublas|cusparse|cuda graph|triton|requires cuda|no cuda|nvrtc")
 """Pattern of the reasons of skips that a real GPU would not skip."""
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests of other parts, and those that ran in a process that died."""
     part, parts = map(int, config.getoption("--native-part").split("/"))
-    ran = {entry.get("test") for entry in read(outcomes_file(config))}
+    ran = {entry.get("test") for entry in suite_files.read(outcomes_file(config))}
     items[:] = [each for each in items[part - 1 :: parts] if each.nodeid not in ran]
 
 
@@ -96,17 +96,6 @@ def outcomes_file(config: pytest.Config) -> Path:
     return Path(config.getoption("--native-outcomes"))
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a file, none if it does not exist."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
 def write(config: pytest.Config, entry: dict[str, Any]) -> None:
     """Append a record to the file of outcomes."""
-    write_to(outcomes_file(config), entry)
-
-
-def write_to(path: Path, entry: dict[str, Any]) -> None:
-    """Append a record to a file."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")
+    suite_files.append(outcomes_file(config), entry)

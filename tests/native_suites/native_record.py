@@ -29,7 +29,6 @@ between the marks of the page; with ``--check`` the exit code is 1 if they diffe
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections import defaultdict
@@ -37,7 +36,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-MARKS = ("<!-- suites -->\n", "<!-- end of suites -->\n")
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
+import suite_files
+
 TITLES = {
     "torch": "PyTorch",
     "jax": "JAX",
@@ -97,11 +99,13 @@ def general(cause: str) -> str:
 
 def merge(path: Path, made: dict[str, Any]) -> None:
     """Add a row to the record, and remove an earlier one of the same suite."""
-    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    rows = {(each["framework"], each["suite"]): each for each in [*old, made]}
     order = list(TITLES)
-    record = sorted(rows.values(), key=lambda each: (order.index(each["framework"]), each["suite"]))
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    suite_files.merge(
+        path,
+        made,
+        key=lambda each: (each["framework"], each["suite"]),
+        order=lambda each: (order.index(each["framework"]), each["suite"]),
+    )
 
 
 # ---------------------------------------------------------------------- the page
@@ -136,21 +140,8 @@ def share(counts: Sequence[int]) -> str:
 
 def page(text: str, record: Sequence[dict[str, Any]]) -> str:
     """Return the page with new tables between the marks."""
-    before, rest = text.split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    return f"{before}{MARKS[0]}\n{tables(record)}\n\n{MARKS[1]}{after}"
-
-
-def main(arguments: list[str]) -> int:
-    """Run one of the two commands, and return the exit code."""
-    record, target = json.loads(Path(arguments[1]).read_text(encoding="utf-8")), Path(arguments[2])
-    text = target.read_text(encoding="utf-8")
-    made = page(text, record)
-    if arguments[0] == "--check":
-        return int(made != text)
-    target.write_text(made, encoding="utf-8")
-    return 0
+    return suite_files.with_tables(text, tables(record))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(suite_files.write_or_check(sys.argv[1:], page))

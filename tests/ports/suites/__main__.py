@@ -16,9 +16,11 @@ import tarfile
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
 
 import suite_plugin
+from suite_files import read, run_all
 from suite_record import ON_GPU, merge, summary, tests_that_pass
 
 HERE = Path(__file__).parent
@@ -93,21 +95,14 @@ def versions(project: str, framework: str) -> dict[str, str]:
 
 
 def run(project: str, tree: Path, framework: str, mode: str, folder: Path, asked: argparse.Namespace) -> None:
-    """Run all files of tests in one process; if it dies, note the test that it died of, and go on in another one."""
+    """Run all files of tests in one process; a test of which the process dies has failed."""
     target = outcomes_of(folder, project, framework, mode)
-    entries = read(target)
-    while not any("done" in entry for entry in entries):
-        begun = len(entries)
-        ended = run_once(project, tree, framework, mode, target, asked)
-        entries = read(target)
-        started = [entry["start"] for entry in entries if "start" in entry]
-        ran = {entry["test"] for entry in entries if "test" in entry}
-        if started and started[-1] not in ran:
-            died = {"test": started[-1], "outcome": "failed", "error": "Ended", "text": ended, "site": "", "in": "test"}
-            with target.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(died) + "\n")
-        elif len(entries) == begun:
-            raise SystemExit(f"{project} on {framework}, {mode}: {ended}")
+    entries = run_all(
+        target,
+        lambda: run_once(project, tree, framework, mode, target, asked),
+        lambda ended: {"outcome": "failed", "error": "Ended", "text": ended, "site": "", "in": "test"},
+        f"{project} on {framework}, {mode}",
+    )
     print(f"{project} {framework} {mode}: {len(entries)} entries", flush=True)
 
 
@@ -143,7 +138,8 @@ def run_once(project: str, tree: Path, framework: str, mode: str, target: Path, 
 
 def environment(project: str, framework: str, tree: Path) -> dict[str, str]:
     """Return the environment of a run: one framework, and this folder for the plugin."""
-    path = [str(HERE), str(ROOT), str(ROOT / "backends"), *([str(tree)] if project == "tensorly" else [])]
+    path = [str(HERE), str(ROOT / "tests/helpers"), str(ROOT), str(ROOT / "backends")]
+    path += [str(tree)] if project == "tensorly" else []
     names = {"torch": "PYTORCH", "jax": "JAX", "tensorflow": "TENSORFLOW", "cupy": "CUPY"}
     others = {f"POT_BACKEND_DISABLE_{name}": "1" for each, name in names.items() if each != framework}
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("DEVSHIM_", "POT_", "TENSORLY_"))}
@@ -163,11 +159,6 @@ def environment(project: str, framework: str, tree: Path) -> dict[str, str]:
 def outcomes_of(folder: Path, project: str, framework: str, mode: str) -> Path:
     """Return the file of the outcomes of one run."""
     return folder / "outcomes" / f"{project}-{framework}-{mode}.jsonl"
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """Return the outcomes of one run, test by test."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import suite_files
 
 MODES = {
     "without": "devshim is not imported",
@@ -109,8 +110,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out POT's tests that do not concern the framework; NumPy has all tests that name no other."""
     framework, mode = config.getoption("--suite-framework"), config.getoption("--suite-mode")
     path = Path(config.getoption("--suite-outcomes"))
-    entries = map(json.loads, path.read_text(encoding="utf-8").splitlines()) if path.exists() else []
-    ran = {entry.get("test") for entry in entries}  # in a process that died
+    ran = {entry.get("test") for entry in suite_files.read(path)}  # in a process that died
     kept = items
     if config.getoption("--suite-project") == "pot":
         kept = [each for each in kept if concerns(each, framework, only_nx=mode in ("gpu", "ported"))]
@@ -180,8 +180,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def write(config: pytest.Config, entry: dict[str, Any]) -> None:
     """Append an entry to the file of outcomes."""
-    with Path(config.getoption("--suite-outcomes")).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")
+    suite_files.append(Path(config.getoption("--suite-outcomes")), entry)
 
 
 def cause(excinfo: pytest.ExceptionInfo[BaseException], package: str) -> dict[str, str]:

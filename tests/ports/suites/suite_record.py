@@ -6,14 +6,16 @@ of the page; with ``--check`` the exit code is 1 if they differ.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-MARKS = ("<!-- suites -->\n", "<!-- end of suites -->\n")
+sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
+
+import suite_files
+
 TITLES = {"numpy": "NumPy", "torch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow", "paddle": "PaddlePaddle"}
 PROJECTS = {"pot": "POT", "tensorly": "TensorLy"}
 ON_GPU = ("gpu", "ported")
@@ -111,11 +113,13 @@ def causes(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def merge(path: Path, run: dict[str, Any]) -> None:
     """Add a run to the record, and remove an earlier one of the same project and framework."""
-    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    runs = {(each["project"], each["framework"]): each for each in [*old, run]}
     order = list(TITLES)
-    record = sorted(runs.values(), key=lambda each: (each["project"], order.index(each["framework"])))
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    suite_files.merge(
+        path,
+        run,
+        key=lambda each: (each["project"], each["framework"]),
+        order=lambda each: (each["project"], order.index(each["framework"])),
+    )
 
 
 # ---------------------------------------------------------------------- the page
@@ -174,21 +178,8 @@ def function_of(site: str) -> str:
 
 def page(text: str, record: list[dict[str, Any]]) -> str:
     """Return the page with new tables between the marks."""
-    before, rest = text.split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    return f"{before}{MARKS[0]}\n{tables(record)}\n\n{MARKS[1]}{after}"
-
-
-def main(arguments: list[str]) -> int:
-    """Run one of the two commands, and return the exit code."""
-    record, target = json.loads(Path(arguments[1]).read_text(encoding="utf-8")), Path(arguments[2])
-    text = target.read_text(encoding="utf-8")
-    made = page(text, record)
-    if arguments[0] == "--check":
-        return int(made != text)
-    target.write_text(made, encoding="utf-8")
-    return 0
+    return suite_files.with_tables(text, tables(record))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(suite_files.write_or_check(sys.argv[1:], page))
