@@ -172,7 +172,7 @@ def full(
     amounts = [] if nbytes is None else [f"{nbytes:,} bytes were requested"]
     amounts.append("the free memory is unknown" if free is None else f"{free:,} bytes are free")
     problem = f"{device} is out of memory: {', '.join(amounts)}"
-    real = cls._real_text(device, nbytes, free) if device.kind == "gpu" else None
+    real = cls._real_text(device, nbytes, free) if cls._native_names and device.kind == "gpu" else None
     return cls(
         problem if real is None else f"{real}\n{problem}",
         "free tensors and call ds.empty_cache(), use a smaller batch (ds.shrink_batch), or another device",

@@ -159,7 +159,7 @@ class SimulationError(DevshimError, RuntimeError):
 
     device: Device | None = None
     _real_text: ClassVar[str] = ""
-    """What a real GPU says of such a tensor: adapters derive a class that is also the framework's own error."""
+    """The text of a real GPU's error for such a tensor: adapters derive a class that is also the framework's error."""
 
     def where(self) -> Device:
         """Return the simulated GPU that was removed; raise the error itself if it has another reason."""
@@ -175,9 +175,12 @@ class AlreadyStartedError(DevshimError, RuntimeError):
 class OutOfMemoryError(DevshimError, MemoryError):
     """A device that has too little free memory for the request."""
 
+    _native_names: ClassVar[bool] = False
+    """True for the class of an adapter while its framework's own names for GPUs mean the simulated GPUs."""
+
     @classmethod
     def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
-        """Return the text of a real GPU's error if the program uses native names: adapters override this."""
+        """Return the text of a real GPU's error for a program that uses native names: adapters override this."""
         return None
 
 

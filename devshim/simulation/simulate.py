@@ -239,6 +239,8 @@ def _name_gpus(backend: Backend, named: bool) -> None:
     """Let the framework's own names for GPUs mean the simulated GPUs, or let them mean what they meant before."""
     backend.set_native_names(named)
     backend.native_names = named
+    if backend.out_of_memory_class is not None:
+        backend.out_of_memory_class._native_names = named
 
 
 def _imitate(backend: Backend, like: str) -> None:

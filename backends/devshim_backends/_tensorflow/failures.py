@@ -41,15 +41,11 @@ FAILURES: tuple[type[Exception], ...] = (core._NotOkStatusException, tf.errors.O
 class FullDeviceError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for a full simulated GPU."""
 
-    native_names = False
-
     def __init__(self, *args: Any) -> None:
         _init_both(self, tf.errors.ResourceExhaustedError, args)
 
     @classmethod
     def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
-        if not cls.native_names:
-            return None
         name = f"/job:localhost/replica:0/task:0/device:GPU:{device.index}"
         return f"OOM when allocating a tensor of {nbytes} bytes on {name} by allocator GPU_{device.index}_bfc"
 

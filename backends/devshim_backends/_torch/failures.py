@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from devshim.errors import OutOfMemoryError, SimulationError, joined
-from devshim_backends._torch.devices import TYPES
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
@@ -26,8 +25,8 @@ class FullDeviceError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore
     def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
         from devshim_backends._torch.simulation import module
 
-        if nbytes is None or TYPES.get("gpu") != "cuda" or device.index >= module.device_count():
-            return None  # no native names, or a real GPU
+        if nbytes is None:
+            return None
         free_now, total = module.mem_get_info(device.index)
         used, free = module.memory_allocated(device.index), free_now if free is None else free
         return (

@@ -41,13 +41,9 @@ if TYPE_CHECKING:
 class FullDeviceError(OutOfMemoryError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
     """The error for a full simulated GPU, which is also JAX's."""
 
-    native_names = False
-
     @classmethod
     def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
-        return (
-            f"RESOURCE_EXHAUSTED: Out of memory while trying to allocate {nbytes} bytes." if cls.native_names else None
-        )
+        return f"RESOURCE_EXHAUSTED: Out of memory while trying to allocate {nbytes} bytes."
 
 
 @joined
@@ -79,7 +75,6 @@ class JaxSimulation(JaxDlpack, Backend):
             self._names().refresh(self)
 
     def set_native_names(self, named: bool) -> None:
-        FullDeviceError.native_names = named
         if named:
             self._names().install(self)
         else:

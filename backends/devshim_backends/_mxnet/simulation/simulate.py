@@ -34,11 +34,9 @@ if TYPE_CHECKING:
 class FullDeviceError(OutOfMemoryError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
     """The error of a full simulated GPU, which replaces MXNet's."""
 
-    native_names = False
-
     @classmethod
     def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
-        return "cudaMalloc retry failed: out of memory" if cls.native_names else None
+        return "cudaMalloc retry failed: out of memory"
 
 
 @joined
@@ -88,7 +86,6 @@ class MxnetSimulation(MxnetTensors):
     def set_native_names(self, named: bool) -> None:
         from devshim_backends._mxnet.simulation import native_names
 
-        FullDeviceError.native_names = named
         with _LOCK:
             if named:
                 native_names.install(self)

@@ -80,12 +80,8 @@ class PaddleSimulatedDevice(SimulatedDevice):
 class FullDeviceError(OutOfMemoryError):
     """The error for a full simulated GPU: a `MemoryError`, as that of Paddle."""
 
-    native_names = False
-
     @classmethod
     def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
-        if not cls.native_names:
-            return None
         wanted = "memory" if nbytes is None else f"{_readable(nbytes)} memory"
         left = "" if free is None else f", and available memory is only {_readable(free)}"
         return (

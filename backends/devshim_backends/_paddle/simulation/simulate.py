@@ -58,7 +58,6 @@ class PaddleSimulation(Backend):
     def set_native_names(self, named: bool) -> None:
         from devshim_backends._paddle.simulation import native_names
 
-        FullDeviceError.native_names = named
         if named:
             native_names.install(self)
         else:

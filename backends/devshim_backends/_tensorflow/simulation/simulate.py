@@ -66,7 +66,6 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
     def set_native_names(self, named: bool) -> None:
         from devshim_backends._tensorflow.simulation import native_names
 
-        FullDeviceError.native_names = named
         if named:
             native_names.install(self)
         else:
