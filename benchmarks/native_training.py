@@ -16,7 +16,7 @@ Loss = Callable[[Sequence[Any], Any, Any], Any]
 
 @dataclass(frozen=True)
 class Words:
-    """What the native loop uses of a framework.
+    """The functions of a framework that the native loop uses.
 
     Args:
         math: The module with ``tanh``, ``exp``, ``log``, ``matmul`` and ``reshape``.

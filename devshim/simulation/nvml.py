@@ -162,8 +162,8 @@ def _utilization(gpu: Gpu, reference: Any) -> int:
 
 
 def _compute_processes(gpu: Gpu, count: Any, entries: Any) -> int:
-    room, _target(count).value = _target(count).value, len(gpu.processes)
-    if entries is None or room < len(gpu.processes):
+    capacity, _target(count).value = _target(count).value, len(gpu.processes)
+    if entries is None or capacity < len(gpu.processes):
         return _TOO_SMALL if gpu.processes else _SUCCESS
     for entry, (process, nbytes) in zip(entries, gpu.processes, strict=False):
         entry.pid, entry.usedGpuMemory = process.pid, nbytes

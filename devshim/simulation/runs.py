@@ -97,7 +97,7 @@ def _serve(server: Any) -> None:
             return
         try:
             os.write(number, dumps(of_this_process().as_json()).encode())
-        except Exception:  # whoever asked has gone, or a framework is in the middle of its start
+        except Exception:  # the process that asked has ended, or a framework is in the middle of its start
             pass
         finally:
             os.close(number)

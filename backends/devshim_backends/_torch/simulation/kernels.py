@@ -56,7 +56,7 @@ def empty_strided(
 
 
 def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel that makes a tensor by one of PyTorch's functions."""
+    """Return a kernel that makes a tensor by a function of PyTorch."""
 
     def kernel(*args: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
         _require_strided(layout)

@@ -17,7 +17,7 @@ from torch.testing._internal.common_device_type import (
 )
 from torch.testing._internal.common_utils import TestCase
 
-SUITE = "device-generic tests: the classes of PyTorch's tests"
+SUITE = "device-generic tests: the test classes of PyTorch"
 TESTED = ("torch",)
 
 

@@ -1,4 +1,4 @@
-"""Every module of PyTorch's database on a GPU."""
+"""Every module in the database of PyTorch, on a GPU."""
 
 from __future__ import annotations
 

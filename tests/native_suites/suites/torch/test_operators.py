@@ -1,4 +1,4 @@
-"""Every operator of PyTorch's database on a GPU, as its own tests of CUDA use it: compared with the CPU."""
+"""Every operator in the database of PyTorch, on a GPU as in its own tests of CUDA: compared with the CPU."""
 
 from __future__ import annotations
 

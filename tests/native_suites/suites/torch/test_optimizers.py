@@ -1,4 +1,4 @@
-"""Every optimizer of PyTorch's database on a GPU: for-loop, foreach, fused and capturable steps, states and files."""
+"""Every optimizer in the database of PyTorch, on a GPU: for-loop, foreach, fused and capturable steps, and files."""
 
 from __future__ import annotations
 
