@@ -25,6 +25,11 @@ def smi(
         typer.Option("--format", metavar="FORM", help="With a query: csv, with ',noheader' and ',nounits'."),
     ] = None,
     list_gpus: Annotated[bool, typer.Option("--list-gpus", "-L", help="Print one line for each GPU.")] = False,
+    query: Annotated[bool, typer.Option("--query", "-q", help="List the fields of each GPU, one a line.")] = False,
+    display: Annotated[
+        str | None,
+        typer.Option("--display", "-d", metavar="SECTIONS", help="With -q: these sections, such as MEMORY,PIDS."),
+    ] = None,
     ids: Annotated[
         str | None, typer.Option("--id", "-i", metavar="ID", help="Show these GPUs: indices or UUIDs, with commas.")
     ] = None,
@@ -39,4 +44,5 @@ def smi(
     """
     from devshim.cli import smi as showing
 
-    raise typer.Exit(showing.main(showing.Request(query_gpu, query_compute_apps, form, list_gpus, ids, loop)))
+    request = showing.Request(query_gpu, query_compute_apps, form, list_gpus, ids, loop, query, display)
+    raise typer.Exit(showing.main(request))

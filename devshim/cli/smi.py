@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from devshim.cli import _smi_fields, _smi_table
+from devshim.cli import _smi_fields, _smi_listing, _smi_table
 from devshim.devices import nvml
 from devshim.registry import simulation_request
 from devshim.simulation import runs, usage
@@ -33,6 +33,8 @@ class Request:
         names: True to list only names and UUIDs.
         ids: Indices or UUIDs of the GPUs to show, separated by commas, or None for all.
         every: Seconds between repetitions, or None for one answer.
+        listing: True to list the fields of each GPU, one a line.
+        display: Sections of that list, separated by commas, or None for all.
     """
 
     gpus: str | None = None
@@ -41,6 +43,8 @@ class Request:
     names: bool = False
     ids: str | None = None
     every: float | None = None
+    listing: bool = False
+    display: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,20 +89,40 @@ def _once(request: Request) -> int:
     if not any(machine.gpus for machine in shown):
         print(f"No devices were found: there is no GPU {request.ids}")
         return NO_GPUS
-    fields = request.gpus or request.processes
-    if fields is None and request.form is not None:
-        print('"--format=" switch cannot be used without "--query-gpu=" or "--query-compute-apps="', file=sys.stderr)
+    wrong = _wrong_combination(request)
+    if wrong is not None:
+        print(wrong, file=sys.stderr)
         return WRONG
+    fields = request.gpus or request.processes
     if fields is not None:
         return _query(shown, fields.split(","), request)
-    for machine in shown:
-        if request.names:
-            print("\n".join(f"GPU {gpu.index}: {usage.NAME} (UUID: {usage.uuid(gpu.index)})" for gpu in machine.gpus))
-            continue
-        if len(shown) > 1:
+    counts = [len(machine.gpus) for machine in found]
+    for machine, count in zip(shown, counts, strict=True):
+        if len(shown) > 1 and not request.names:
             print(machine.title)
-        print(_smi_table.table(machine.gpus))
+        print(_text(machine.gpus, count, request))
     return 0
+
+
+def _wrong_combination(request: Request) -> str | None:
+    """Return what is wrong with options that do not go together, or None."""
+    if request.form is not None and request.gpus is None and request.processes is None:
+        return '"--format=" switch cannot be used without "--query-gpu=" or "--query-compute-apps="'
+    if request.display is None:
+        return None
+    if not request.listing:
+        return '"--display=" switch cannot be used without "-q"'
+    unknown = _smi_listing.unknown_section(request.display)
+    return unknown and f'"{unknown}" is not one of the sections {", ".join(_smi_listing.SECTIONS)}'
+
+
+def _text(gpus: Sequence[Gpu], count: int, request: Request) -> str:
+    """Return the names, the listing or the table of some GPUs of a machine with ``count``."""
+    if request.names:
+        return "\n".join(f"GPU {gpu.index}: {usage.NAME} (UUID: {usage.uuid(gpu.index)})" for gpu in gpus)
+    if request.listing:
+        return _smi_listing.listing(gpus, count, request.display)
+    return _smi_table.table(gpus)
 
 
 def _query(shown: Sequence[Machine], fields: Sequence[str], request: Request) -> int:

@@ -81,6 +81,37 @@ def test_the_memory_of_a_running_program_is_shown(run: Run, started: subprocess.
     assert len(apps) == 2
 
 
+def test_the_fields_of_a_running_programs_gpus_are_listed(run: Run, started: subprocess.Popen[str]) -> None:
+    lines = run("smi", "-q").stdout.splitlines()
+    assert lines[1] == "=============DEVSHIM-SMI LOG============="
+    pairs = [tuple(part.strip() for part in line.split(" : ", 1)) for line in lines if " : " in line]
+    assert {line.index(" : ") for line in lines if " : " in line} == {41}
+    assert ("Attached GPUs", "3") in pairs
+    assert [line for line in lines if line.startswith("GPU ")] == [f"GPU {i} (simulated)" for i in range(3)]
+    assert [value for name, value in pairs if name == "GPU UUID"] == [
+        f"GPU-64657673-6869-6d00-0000-00000000000{i}" for i in range(3)
+    ]
+    assert [value for name, value in pairs if name == "Used"] == ["0 MiB", "4 MiB", "0 MiB"]
+    assert [value for name, value in pairs if name == "Process ID"] == [str(started.pid)]
+    assert [value for name, value in pairs if name == "Processes"] == ["None", "None"]
+
+
+def test_sections_of_one_gpu_are_listed(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEVSHIM_SIMULATE_GPUS", "2")
+    monkeypatch.setenv("DEVSHIM_SIMULATE_MEMORY", "1GiB")
+    lines = invoke("smi", "-q", "-d", "pids,MEMORY", "-i", "1").stdout.splitlines()
+    assert [" ".join(line.split()) for line in lines[lines.index("GPU 1 (simulated)") - 1 :] if line] == [
+        "Attached GPUs : 2",
+        "GPU 1 (simulated)",
+        "FB Memory Usage",
+        "Total : 1024 MiB",
+        "Reserved : 0 MiB",
+        "Used : 0 MiB",
+        "Free : 1024 MiB",
+        "Processes : None",
+    ]
+
+
 def test_each_run_has_gpus_of_its_own(run: Run, started: subprocess.Popen[str]) -> None:
     inner = f"import subprocess, devshim; devshim.use('numpy'); subprocess.run(['nvidia-smi', *{QUERY}])"
     assert run("run", "--gpus", "1", "-c", inner).stdout == "0, 0\n"
@@ -156,7 +187,9 @@ def test_a_forked_process_does_not_answer_for_its_parent(run: Run) -> None:
         (["--query-gpu=index", "--format=xml"], 2, "--format=csv"),
         (["--format=csv"], 2, "--query-gpu="),
         (["-i", "7"], 6, "No devices were found"),
-        (["-q"], 2, "No such option"),
+        (["-d", "MEMORY"], 2, '"--display=" switch cannot be used without "-q"'),
+        (["-q", "-d", "MEMORY,COLOUR"], 2, '"COLOUR" is not one of the sections MEMORY, '),
+        (["-q", "-x"], 2, "No such option"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
