@@ -343,9 +343,9 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT)
 def notebook(session: nox.Session) -> None:
-    """Test the output in a notebook, in a Jupyter kernel."""
-    install(session, *group("test", "notebook"), ".")
-    session.run("pytest", "-q", "tests/notebook")
+    """Test the output in a notebook, in a Jupyter kernel, and `devshim tutorial`, which runs pages in such kernels."""
+    install(session, *group("test", "notebook", "tutorial"), ".")
+    session.run("pytest", "-q", "tests/notebook", "tests/tutorial", *session.posargs)
 
 
 @nox.session(python="3.13t", default=False)

@@ -28,7 +28,7 @@ LAYERS = (
     {"tensors"},
     {"runtime", "monitoring"},
     {"interop", "checkpoints", "collectives"},
-    {"backend", "adapters", "random"},
+    {"backend", "adapters", "random", "tutorial"},
     {"certify", "cli", "pytest_plugin", "testing", "__main__"},
 )
 """Packages and modules below `devshim`, lowest first; the package itself is above them all."""
