@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parent
 RUNNER = ROOT / "tests" / "pages" / "page.py"
-PAGES = ("README.md", "docs/*.md", "docs/frameworks/*.md")
+PAGES = ("README.md", "docs/*.md", "docs/*/*.md")
 FRAMEWORKS = ("torch", "tensorflow", "mxnet", "paddle", "jax")
 
 

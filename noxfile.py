@@ -128,7 +128,8 @@ def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]]) -> None:
 
 def pages(backend: str) -> list[Path]:
     """Return the pages whose examples may run on a framework: exactly those that each page allows are collected."""
-    general = [Path("README.md"), *sorted(Path("docs").glob("*.md"))]
+    folders = [Path("docs"), *(Path("docs", name) for name in ("start", "tutorials", "guides", "reference"))]
+    general = [Path("README.md"), *(page for folder in folders for page in sorted(folder.glob("*.md")))]
     return [*general, Path(f"docs/frameworks/{backend}.md")]
 
 

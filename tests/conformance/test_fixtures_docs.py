@@ -10,7 +10,8 @@ pytest_plugins = ["pytester"]
 
 
 def test_the_example_runs(project: Any) -> None:
-    (root,) = [folder for folder in Path(__file__).parents if (folder / "docs" / "testing.md").is_file()]
-    (example,) = re.findall(r"```python\n(.*?)```", (root / "docs" / "testing.md").read_text(encoding="utf-8"), re.S)
+    pages = [folder / "docs" / "guides" / "testing.md" for folder in Path(__file__).parents]
+    (page,) = [each for each in pages if each.is_file()]
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
     done = project(example, "--devshim-backends=numpy", "-v")
     done.assert_outcomes(passed=7)

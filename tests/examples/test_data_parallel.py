@@ -62,7 +62,7 @@ def loop(source: str) -> str:
 
 
 def test_the_page_shows_this_loop() -> None:
-    page = (PROGRAM.parents[1] / "docs" / "several-devices.md").read_text(encoding="utf-8")
+    page = (PROGRAM.parents[1] / "docs" / "guides" / "several-devices.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(def train\(model.*?)```", page, re.DOTALL)
     assert [loop(block) for block in blocks] == [loop(PROGRAM.read_text(encoding="utf-8"))]
 

@@ -3,7 +3,7 @@
 A page says on which frameworks it runs, visibly for the reader: ``ds.use("numpy")  # or "torch", "jax"``. On a
 framework other than the first, its name replaces the first, as the comment says; nothing else is added or changed.
 
-    python tests/pages/page.py docs/transfers.md jax        # the whole page
+    python tests/pages/page.py docs/guides/transfers.md jax        # the whole page
     python tests/pages/page.py README.md jax 3              # its third block alone
 """
 

@@ -15,10 +15,10 @@ RUNNER = ROOT / "tests" / "pages" / "page.py"
 PAGE: dict[str, Any] = runpy.run_path(str(RUNNER))
 DIFFERENTIATING = ["torch", "tensorflow", "mxnet", "paddle", "jax"]
 OF_ONE = {
-    "docs/models.md": ["torch"],
-    "docs/gradients.md": DIFFERENTIATING,
-    "docs/models-keras.md": ["tensorflow", "torch", "jax"],
-    "docs/models-jax.md": ["jax"],
+    "docs/guides/models.md": ["torch"],
+    "docs/guides/gradients.md": DIFFERENTIATING,
+    "docs/guides/models-keras.md": ["tensorflow", "torch", "jax"],
+    "docs/guides/models-jax.md": ["jax"],
 } | {
     f"docs/frameworks/{name}.md": [name] for name in ("torch", "tensorflow", "mxnet", "paddle", "jax", "cupy", "numpy")
 }

@@ -1,7 +1,7 @@
 """Plans of `Placement.balanced` compared with accelerate's `infer_auto_device_map`, for the same models and budgets.
 
-``python tests/backends/torch/test_models_plans.py`` prints the table of docs/placement.md; a test compares the page
-with it.
+``python tests/backends/torch/test_models_plans.py`` prints the table of docs/guides/placement.md; a test compares
+the page with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ accelerate = pytest.importorskip("accelerate")
 from accelerate.utils import get_balanced_memory  # noqa: E402  # after accelerate itself, which may be absent
 
 nn = torch.nn
-PAGE = Path(__file__).parents[3] / "docs" / "placement.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "placement.md"
 SIMULATED = ("gpu:0", "gpu:1")
 WHO = ("devshim", "accelerate", "accelerate, balanced")
 
