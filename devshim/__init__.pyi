@@ -105,9 +105,9 @@ from devshim.runtime.queries import devices as devices
 from devshim.runtime.queries import require as require
 from devshim.runtime.queries import try_all_gpus as try_all_gpus
 from devshim.runtime.queries import try_gpu as try_gpu
+from devshim.runtime.running import run as run
 from devshim.runtime.scopes import on as on
 from devshim.runtime.scopes import require_same_device as require_same_device
-from devshim.runtime.scopes import run as run
 from devshim.runtime.scopes import same_device as same_device
 from devshim.runtime.scopes import set_device as set_device
 from devshim.runtime.timing import timer as timer

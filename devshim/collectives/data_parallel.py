@@ -21,7 +21,7 @@ from devshim.devices.dtypes import is_number
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
 from devshim.registry import argument_hints, registry, tracing
-from devshim.runtime import scopes
+from devshim.runtime import running, scopes
 from devshim.tensors import placing, value_hints
 from devshim.transfers import device_lists, engine
 from devshim.trees import multi_map, trees
@@ -142,7 +142,7 @@ def _run(fns: list[Callable[[Any], Any]], inputs: list[Any]) -> list[Any]:
     """Call all functions at the same time; one after the other if autograd could not follow them."""
     if all(backend.autograd_crosses_threads() for backend in registry.loaded()):
         return parallel.parallel(fns, inputs)
-    return [scopes.run(fn, given) for fn, given in zip(fns, inputs, strict=True)]
+    return [running.run(fn, given) for fn, given in zip(fns, inputs, strict=True)]
 
 
 # ---------------------------------------------------------------------- reducing
@@ -175,7 +175,7 @@ def _sum(backend: Backend, cell: Cell, xs: list[Tensor], weights: list[float], h
         msg = f"ds.data_parallel cannot give the {op} of {name} results{f' at {where}' if where else ''}"
         raise ArgumentError(msg, "return it as 'float32', or use op='sum' for counts")
     there = [x if backend.device_of(x) is home else engine.move(backend, x, home) for x in xs]
-    return there[0] if len(there) == 1 else _array(scopes.run(backend.weighted_sum, there, weights))
+    return there[0] if len(there) == 1 else _array(running.run(backend.weighted_sum, there, weights))
 
 
 def _array(x: Any) -> Any:

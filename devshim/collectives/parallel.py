@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from devshim.errors import ArgumentError, DevshimError, messages
 from devshim.errors.formatting import type_name
 from devshim.registry import argument_hints, current, registry, tracing
-from devshim.runtime import scopes
+from devshim.runtime import running, scopes
 from devshim.transfers import explain, observing
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class _Call:
             for mode in self._modes:
                 entered.enter_context(mode())
             if self._located:
-                return scopes.run(self._fn, self._given)
+                return running.run(self._fn, self._given)
             if self._device is not None:
                 entered.enter_context(scopes.on(self._device))
             return self._fn(self._given)

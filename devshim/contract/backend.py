@@ -71,6 +71,8 @@ class Backend(Defaults, ABC):
 
     Only `devshim.registry.tracing` asks this.
     """
+    narrows: ClassVar[bool] = False
+    """True if operators may give 32-bit results for 64-bit tensors (JAX): see `at_full_width`."""
     out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = None
     """The class of errors for a full device, which is also the framework's own; None: devshim's class."""
     policies_after_start: ClassVar[tuple[str, ...]] = ()
@@ -222,6 +224,13 @@ class Backend(Defaults, ABC):
     def tracing(self) -> bool:
         """Return True if side effects of the calling code happen once, now, and not each time the function runs."""
         return self.compiling()
+
+    def at_full_width(self, fn: Callable[..., Any], xs: Sequence[Tensor]) -> Callable[..., Any]:
+        """Return a function that calls ``fn`` so that operators keep the 64 bits of tensors such as ``xs``.
+
+        Called only if `narrows` is True; for a call of `devshim.run` with these tensors, tracers among them.
+        """
+        return fn
 
     def raise_error(
         self, make: Callable[..., DevshimError], args: tuple[Any, ...], cause: BaseException | None = None

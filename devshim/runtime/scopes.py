@@ -1,9 +1,9 @@
-"""Default devices: `on` for a block, `set_device` for the rest of a thread or task, `run` for one call.
+"""Default devices: `on` for a block, `set_device` for the rest of a thread or task; and the devices of arguments.
 
 There are two default devices.  devshim's creation functions follow a context variable, so each thread and each
 asyncio task has its own default.  A framework's operators follow the framework's scope, if it has one, and that
 scope belongs to a thread. Inside an asyncio task, another task of the same thread may run at every ``await``, so
-only the first default is set there.  `run` is right in both cases.
+only the first default is set there.  `devshim.run` is right in both cases.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from devshim.trees.flatten import flatten
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Any, ParamSpec, TypeVar
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
     R = TypeVar("R")
 
-__all__ = ["on", "require_same_device", "run", "same_device", "set_device"]
+__all__ = ["labelled_tensors", "of_arguments", "of_labelled", "on", "require_same_device", "same_device", "set_device"]
 
 
 class _Native(_local):
@@ -158,76 +157,13 @@ def set_device(device: DeviceLike) -> None:
     current.DEVICE.set(target)
 
 
-def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function on the device of its arguments: compute follows data, on every framework.
-
-    Args:
-        fn: Any callable.
-        *args: Its arguments; tensors in trees count too.
-        **kwargs: Its keyword arguments.
-
-    Returns:
-        The return value of ``fn``, computed on the one device of all tensors among the arguments; without tensors,
-        ``fn`` is simply called.
-
-    Raises:
-        DeviceMismatchError: The arguments are on different devices; ``fn`` is not called.
-    """
-    if not callable(fn):
-        from devshim.registry import argument_hints
-
-        raise argument_hints.no_callable("run", fn, args)
-    where = None if kwargs or tracing.compiler() is not None else _of_eager_tensors(args)
-    if where is None:
-        labelled = _labelled(args, kwargs)
-        in_trace = _scope_in_trace(labelled)
-        if in_trace is not None:
-            with in_trace:
-                return fn(*args, **kwargs)
-        where = _of_labelled("run", labelled)
-    if where is None:
-        return fn(*args, **kwargs)
-    backend, device = where
-    explain.show_call(backend, "run", device, args)
-    if tracing.compiler() is not None:
-        current.TRACED.devices.append(device)
-        try:
-            with backend.scope(device):
-                return fn(*args, **kwargs)
-        finally:
-            current.TRACED.devices.pop()
-    before = current.DEVICE.set(device)  # what fn creates through devshim is on that device, too
-    try:
-        with backend.scope(device):
-            return fn(*args, **kwargs)
-    finally:
-        current.DEVICE.reset(before)
-
-
 def of_arguments(call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
     """Return the backend and the device of a call's arguments, or None without tensors."""
-    return _of_labelled(call, _labelled(args, kwargs))
+    return of_labelled(call, labelled_tensors(args, kwargs))
 
 
-def _of_eager_tensors(args: tuple[Any, ...]) -> tuple[Backend, Device] | None:
-    """Fast path: return the backend and device of plain tensors, if all have the same ones; None otherwise."""
-    kind: type = type(args[0]) if args else type(None)
-    backend = registry.TENSORS.get(kind)
-    if backend is None or backend.tracing() or any(type(x) is not kind or backend.is_tracer(x) for x in args):
-        return None
-    device, *others = [backend.device_of(x) for x in args]
-    return (backend, device) if all(other is device for other in others) else None
-
-
-def _scope_in_trace(labelled: list[tuple[str, Tensor, Backend]]) -> AbstractContextManager[object] | None:
-    """Return the scope of tensors whose devices are known only when a compiled function is called; None for others."""
-    for _, _, owner in labelled:
-        if owner.tracers_have_no_device and owner.tracing():
-            return owner.scope_of_tracers([x for _, x, other in labelled if other is owner])
-    return None
-
-
-def _of_labelled(call: str, labelled: list[tuple[str, Tensor, Backend]]) -> tuple[Backend, Device] | None:
+def of_labelled(call: str, labelled: list[tuple[str, Tensor, Backend]]) -> tuple[Backend, Device] | None:
+    """Return the backend and the device of tensors that `labelled_tensors` found, as `of_arguments` does."""
     located: dict[str, tuple[Backend, Device]] = {}
     for label, x, owner in labelled:
         if not (owner.jit_is_single_device and owner.is_tracer(x)):
@@ -235,7 +171,7 @@ def _of_labelled(call: str, labelled: list[tuple[str, Tensor, Backend]]) -> tupl
     return _agree(located, call) if located else None
 
 
-def _labelled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Tensor, Backend]]:
+def labelled_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Tensor, Backend]]:
     """Return every tensor among a call's arguments, alone or in a tree, with its name for errors.
 
     Plain loops, because torch.compile before 2.13 cannot trace a comprehension over a generator.
@@ -256,7 +192,7 @@ def same_device(*objs: object) -> bool:
 
     This includes the case of at most one tensor.
     """
-    _explain_devices(labelled := _labelled(objs, {}))
+    _explain_devices(labelled := labelled_tensors(objs, {}))
     return len({owner.device_of(x) for _, x, owner in labelled}) <= 1
 
 
@@ -279,7 +215,7 @@ def require_same_device(*_unnamed: object, **objs: object) -> Device | None:
         from devshim.registry import argument_hints
 
         raise argument_hints.unnamed(len(_unnamed))
-    labelled = _labelled((), objs)
+    labelled = labelled_tensors((), objs)
     _explain_devices(labelled)
     located = {label: (owner, owner.device_of(x)) for label, x, owner in labelled}
     return _agree(located, "require_same_device")[1] if located else None

@@ -53,6 +53,7 @@ from devshim.testing.behaviours.timing import TimerTests
 from devshim.testing.behaviours.training import TrainingTests
 from devshim.testing.behaviours.trees import TreeTests
 from devshim.testing.behaviours.value_and_grad import ValueAndGradTests
+from devshim.testing.behaviours.widths import WidthTests
 
 __all__ = ["Conformance"]
 
@@ -73,6 +74,7 @@ class Conformance(
     PortableDrawTests,
     NumpyArrayTests,
     DtypeTests,
+    WidthTests,
     GradientTests,
     ValueAndGradTests,
     GradientRefusalTests,

@@ -37,6 +37,7 @@ class JaxBackend(
     snippets = SNIPPETS
     immutable = True
     jit_is_single_device = True
+    narrows = True
 
     def native_text(self, device: Device) -> str:
         name = self._gpu_name() if device.kind == "gpu" else device.kind

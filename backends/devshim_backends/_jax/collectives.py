@@ -26,7 +26,8 @@ from devshim.devices.device import CPU
 from devshim.errors import messages
 from devshim_backends._jax.clients import computes_on_cpu
 from devshim_backends._jax.devices import JaxDevices
-from devshim_backends._jax.tensors import detached_copy, enable_x64, primal, wide
+from devshim_backends._jax.tensors import detached_copy, primal
+from devshim_backends._jax.widths import enable_x64, wide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

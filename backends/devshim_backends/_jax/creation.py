@@ -26,7 +26,8 @@ from jax._src.core import trace_state_clean
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import ConversionError, messages
 from devshim_backends._jax.devices import concrete
-from devshim_backends._jax.tensors import JaxTensors, private_copy, wide
+from devshim_backends._jax.tensors import JaxTensors, private_copy
+from devshim_backends._jax.widths import default_dtype, wide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +81,7 @@ class JaxCreation(JaxTensors):
         if host.dtype.kind not in _PYTHON:
             msg = "JAX has no dtype for these values"
             raise ConversionError(msg, "pass numbers, and integers between -2**63 and 2**64 - 1")
-        wanted = np.dtype(jnp.result_type(_PYTHON[host.dtype.kind]) if dtype is None else dtype)
+        wanted = default_dtype(_PYTHON[host.dtype.kind]) if dtype is None else np.dtype(dtype)
         if host.size:
             for extreme in (host.flat[0],) if host.dtype.kind in "bc" else (host.min(), host.max()):
                 check_fits(extreme.item(), wanted)
@@ -105,7 +106,7 @@ class JaxCreation(JaxTensors):
         return self._fill("empty", shape, 0, _dtype_or_float(dtype), device)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
-        wanted = np.dtype(jnp.result_type(type(value)) if dtype is None else dtype)
+        wanted = default_dtype(type(value)) if dtype is None else np.dtype(dtype)
         check_fits(value, wanted)
         return self._fill("full", shape, value, wanted, device)
 
@@ -117,7 +118,7 @@ class JaxCreation(JaxTensors):
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         integers = all(isinstance(bound, int) for bound in (start, stop, step))
-        wanted = np.dtype(jnp.result_type(int if integers else float) if dtype is None else dtype)
+        wanted = default_dtype(int if integers else float) if dtype is None else np.dtype(dtype)
         if integers and (values := range(int(start), int(stop), int(step))):
             check_fits(values[0], wanted)
             check_fits(values[-1], wanted)
@@ -127,7 +128,7 @@ class JaxCreation(JaxTensors):
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
         kind = complex if isinstance(start, complex) or isinstance(stop, complex) else float
-        wanted = np.dtype(jnp.result_type(kind) if dtype is None else dtype)
+        wanted = default_dtype(kind) if dtype is None else np.dtype(dtype)
         make = partial(jnp.linspace, start, stop, num, endpoint=endpoint, dtype=wanted)
         return self._create("linspace", make, wanted, device)
 
@@ -158,8 +159,7 @@ class JaxCreation(JaxTensors):
 
 def _dtype_or_float(dtype: Any | None) -> np.dtype:
     """Return a dtype, or JAX's default floating dtype for None."""
-    found: np.dtype = np.dtype(jnp.result_type(float) if dtype is None else dtype)
-    return found
+    return default_dtype(float) if dtype is None else np.dtype(dtype)
 
 
 @cache

@@ -19,12 +19,11 @@ from jax._src.core import trace_state_clean
 
 from devshim.errors import messages
 from devshim_backends._jax.models.nnx import JaxNnx, clone_in_trace
-from devshim_backends._jax.tensors import wide
+from devshim_backends._jax.widths import full_width, wide
 from devshim_backends._keras.traversal import is_layer, is_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Tensor
     from devshim.contract.gradients import Call
@@ -63,7 +62,7 @@ class JaxGradients(JaxNnx):
 
         _DIFFERENTIATED.models.extend(models)
         try:
-            with _wide_for([*xs, *values]):
+            with full_width([*xs, *values]) or nullcontext():
                 computed, grads = jax.value_and_grad(function, (0, 1), has_aux=True)(list(xs), values)
         finally:
             del _DIFFERENTIATED.models[len(_DIFFERENTIATED.models) - len(models) :]
@@ -150,8 +149,3 @@ def _set(leaf: Leaf, x: Tensor) -> None:
         leaf.owner._value = x
     else:
         leaf.write(x)
-
-
-def _wide_for(xs: Sequence[Tensor]) -> AbstractContextManager[object]:
-    widest = max((x.dtype for x in xs), key=lambda dtype: dtype.itemsize, default=None)
-    return nullcontext() if widest is None else wide(widest)

@@ -1,21 +1,27 @@
 """The array-API namespace of JAX: ``jax.numpy``, or ``jax.experimental.array_api`` before it had all names.
 
-Some functions ignore their argument's device, such as ``isfinite`` of integers (0.10): it is the default one meanwhile.
+Without ``jax_enable_x64``, functions of 64-bit arrays give 32-bit results, or fail (``argmax``, 0.10), so devshim calls
+them with it. Some functions ignore their argument's device, such as ``isfinite`` of integers (0.10): it is the default
+one meanwhile.
 """
 
 from __future__ import annotations
 
+from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from devshim.contract.backend import Backend
 from devshim.contract.namespaces import ABOUT_DTYPES, native_functions
 from devshim_backends._array_api.following import following
+from devshim_backends._jax.widths import enable_x64, is_wide
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 class JaxNamespace(Backend):
@@ -24,4 +30,26 @@ class JaxNamespace(Backend):
     def array_api(self) -> Mapping[str, Any]:
         full = hasattr(jnp, "__array_api_version__")
         found = native_functions(jnp if full else import_module("jax.experimental.array_api"))
-        return {name: fn if name in ABOUT_DTYPES else following(self, name, fn) for name, fn in found.items()}
+        return {
+            name: fn if name in ABOUT_DTYPES - {"result_type"} else _at_full_width(following(self, name, fn))
+            for name, fn in found.items()
+        }
+
+
+def _at_full_width(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that computes with 64 bits if one of its arrays, or a dtype that it is given, has 64 bits."""
+
+    @wraps(fn)
+    def compute(*args: Any, **options: Any) -> Any:
+        if jax.config.jax_enable_x64 or not any(map(_has_64_bits, (*args, *options.values()))):
+            return fn(*args, **options)
+        with enable_x64(True):
+            return fn(*args, **options)
+
+    return compute
+
+
+def _has_64_bits(value: Any) -> bool:
+    if isinstance(value, (jax.Array, np.dtype)):
+        return is_wide(value if isinstance(value, np.dtype) else value.dtype)
+    return isinstance(value, (list, tuple)) and any(map(_has_64_bits, value))

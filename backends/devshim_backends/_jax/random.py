@@ -21,6 +21,7 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import KINDS
 from devshim.errors import messages
 from devshim_backends._jax.creation import JaxCreation, check_fits
+from devshim_backends._jax.widths import default_dtype
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
@@ -105,7 +106,7 @@ class JaxRandom(JaxCreation, Backend):
         self, low: int, high: int, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
     ) -> Tensor:
         self._refuse_compiled()
-        wanted = np.dtype(jnp.result_type(int) if dtype is None else dtype)
+        wanted = default_dtype(int) if dtype is None else np.dtype(dtype)
         check_fits(low, wanted)
         check_fits(high - 1, wanted)
         narrow = low >= -(2**31) and high < 2**31
@@ -118,7 +119,7 @@ class JaxRandom(JaxCreation, Backend):
 
     def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
         self._refuse_compiled()
-        wanted = np.dtype(jnp.result_type(int) if dtype is None else dtype)
+        wanted = default_dtype(int) if dtype is None else np.dtype(dtype)
         return self.create_on(device, lambda: _permutation(self._next_key(device, seed), n, wanted), wanted)
 
     def bernoulli(
@@ -144,7 +145,7 @@ class JaxRandom(JaxCreation, Backend):
     def _drawing_dtype(self, dtype: Any | None, kind: Any) -> np.dtype:
         """Return the dtype of random numbers, which must be of a kind, or raise inside a compiled function."""
         self._refuse_compiled()
-        wanted: np.dtype = np.dtype(jnp.result_type(float) if dtype is None else dtype)
+        wanted: np.dtype = default_dtype(float) if dtype is None else np.dtype(dtype)
         if not jnp.issubdtype(wanted, kind):
             raise messages.not_a_float_dtype(wanted.name)
         return wanted

@@ -18,10 +18,13 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim_backends._jax.random import JaxRandom
 from devshim_backends._jax.tensors import is_compiling
+from devshim_backends._jax.widths import full_width
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
+    from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
 
@@ -61,3 +64,14 @@ class JaxScopes(JaxRandom, Backend):
 
     def compiling(self) -> bool:
         return is_compiling()
+
+    def at_full_width(self, fn: Callable[..., Any], xs: Sequence[Tensor]) -> Callable[..., Any]:
+        width = full_width(xs)
+        if width is None:
+            return fn
+
+        def compute(*args: Any, **options: Any) -> Any:
+            with width:
+                return fn(*args, **options)
+
+        return compute

@@ -19,7 +19,6 @@ on the target already is returned unchanged, because `place` promises the same o
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -40,24 +39,16 @@ from devshim_backends._jax.buffers import alias, default_memory_sharding, is_c_o
 from devshim_backends._jax.devices import JaxDevices, concrete, in_gpu_host_memory
 from devshim_backends._jax.simulation import hooks
 from devshim_backends._jax.transfers.addresses import address_of
+from devshim_backends._jax.widths import wide, wide_for_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
 ALIGNMENT = 64
 """XLA shares host memory on the CPU that is aligned to this many bytes."""
-
-try:
-    enable_x64: Any = jax.enable_x64
-except AttributeError:  # before JAX 0.8, which deprecates this
-    from jax import experimental
-
-    enable_x64 = experimental.enable_x64
-
 
 _SHARD_MAP_TRACE = "ShardMapTrace"
 """The name of a class from a module that old releases load only with `jax.experimental.shard_map`."""
@@ -80,19 +71,6 @@ def is_compiling() -> bool:
             return True
         trace = getattr(trace, "parent_trace", None)
     return False
-
-
-def wide(dtype: Any) -> AbstractContextManager[object]:
-    """Return a context in which values of a dtype keep their width, in this thread only."""
-    kind = getattr(dtype, "kind", "V")  # the dtypes of random keys have none
-    return enable_x64(True) if kind in "iufc" and dtype.itemsize == (16 if kind == "c" else 8) else nullcontext()
-
-
-def _wide_for_all(xs: Iterable[Tensor]) -> AbstractContextManager[object]:
-    """Return `wide` for several arrays: between a GPU and the host, JAX uses NumPy and truncates 64 bits (0.10)."""
-    dtypes = (x.dtype for x in xs)
-    widest = next((each for each in dtypes if isinstance(each, np.dtype) and each.itemsize >= 8), None)
-    return nullcontext() if widest is None else wide(widest)
 
 
 def private_copy(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -118,11 +96,11 @@ class JaxTensors(JaxDevices, Backend):
         value = concrete(x) if isinstance(x, Tracer) else x
         if type(x) is ArrayImpl and in_gpu_host_memory(x):
             # JAX moves host memory of a GPU only to an explicit sharding (0.10).
-            with _wide_for_all([x]):
+            with wide_for_all([x]):
                 y = jax.device_put(x, default_memory_sharding(native))
         else:
             source = alias(x) if device is CPU else x
-            with _wide_for_all([x]):
+            with wide_for_all([x]):
                 y = jax.device_put(source if x.ndim < 2 or is_c_ordered(value) else jax.lax.copy_p.bind(x), native)
             if isinstance(value, jax.Array) and native in value.sharding.device_set:
                 y = jax.lax.copy_p.bind(y)
@@ -152,7 +130,7 @@ class JaxTensors(JaxDevices, Backend):
             if self.simulated and not already_there and all(type(x) is ArrayImpl for x in ordered):
                 ys = hooks.put_from_elsewhere(lambda: jax.device_put(ordered, native), native)
             else:
-                with _wide_for_all(ordered):
+                with wide_for_all(ordered):
                     ys = jax.device_put([*map(alias, ordered)] if device is CPU else ordered, native)
             for i in already_there:
                 ys[i] = jax.lax.copy_p.bind(ys[i])

@@ -59,6 +59,11 @@ def _question(fn: Callable[..., Any]) -> Callable[..., Any]:
     return reduction
 
 
+def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
+    dtype = x.dtype if DT.is_kind(x, "real floating") else None  # MXNet 2.0 makes float32 of float64 without it
+    return mx.np.mean(x, axis=axis, dtype=dtype, keepdims=keepdims)
+
+
 def _prod(x: Any, axis: Any, keepdims: bool) -> Any:
     if 0 in x.shape:
         return mx.np.ones(np.empty(x.shape, bool).all(axis, keepdims=keepdims).shape, dtype=x.dtype)
@@ -198,7 +203,8 @@ def _cumprod(x: Any, axis: int) -> Any:
 
 
 NATIVE: dict[str, Callable[..., Any]] = {
-    **{name: _reduction(np_function(name)) for name in ("max", "min", "mean")},
+    **{name: _reduction(np_function(name)) for name in ("max", "min")},
+    "mean": _reduction(_mean),
     **{name: _index_of(np_function(name)) for name in ("argmax", "argmin")},
     **elementwise.FUNCTIONS,
     **linear.FUNCTIONS,

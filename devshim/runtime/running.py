@@ -1,0 +1,101 @@
+"""`run`: call a function on the device of its arguments.
+
+Inside, devshim's creation functions and, where the framework has a scope, its own operators use that device. The
+function computes at the width of its tensors: JAX, which would otherwise make 32-bit results of 64-bit tensors, too.
+"""
+
+from __future__ import annotations
+
+from devshim.registry import current, registry, tracing
+from devshim.runtime import scopes
+from devshim.transfers import explain
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from typing import Any, ParamSpec, TypeVar
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+__all__ = ["run"]
+
+
+def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function on the device of its arguments: compute follows data, on every framework.
+
+    Args:
+        fn: Any callable.
+        *args: Its arguments; tensors in trees count too.
+        **kwargs: Its keyword arguments.
+
+    Returns:
+        The return value of ``fn``, computed on the one device of all tensors among the arguments; without tensors,
+        ``fn`` is simply called. If the tensors have 64 bits, ``fn`` computes with 64 bits on every framework, JAX
+        included; of floats and integers among them, the floats decide.
+
+    Raises:
+        DeviceMismatchError: The arguments are on different devices; ``fn`` is not called.
+    """
+    if not callable(fn):
+        from devshim.registry import argument_hints
+
+        raise argument_hints.no_callable("run", fn, args)
+    where = None if kwargs or tracing.compiler() is not None else _of_eager_tensors(args)
+    if where is None:
+        labelled = scopes.labelled_tensors(args, kwargs)
+        fn = _at_full_width(fn, labelled)
+        in_trace = _scope_in_trace(labelled)
+        if in_trace is not None:
+            with in_trace:
+                return fn(*args, **kwargs)
+        where = scopes.of_labelled("run", labelled)
+    elif where[0].narrows:
+        fn = where[0].at_full_width(fn, args)
+    if where is None:
+        return fn(*args, **kwargs)
+    backend, device = where
+    explain.show_call(backend, "run", device, args)
+    if tracing.compiler() is not None:
+        current.TRACED.devices.append(device)
+        try:
+            with backend.scope(device):
+                return fn(*args, **kwargs)
+        finally:
+            current.TRACED.devices.pop()
+    before = current.DEVICE.set(device)  # what fn creates through devshim is on that device, too
+    try:
+        with backend.scope(device):
+            return fn(*args, **kwargs)
+    finally:
+        current.DEVICE.reset(before)
+
+
+def _of_eager_tensors(args: tuple[Any, ...]) -> tuple[Backend, Device] | None:
+    """Fast path: return the backend and device of plain tensors, if all have the same ones; None otherwise."""
+    kind: type = type(args[0]) if args else type(None)
+    backend = registry.TENSORS.get(kind)
+    if backend is None or backend.tracing() or any(type(x) is not kind or backend.is_tracer(x) for x in args):
+        return None
+    device, *others = [backend.device_of(x) for x in args]
+    return (backend, device) if all(other is device for other in others) else None
+
+
+def _scope_in_trace(labelled: list[tuple[str, Tensor, Backend]]) -> AbstractContextManager[object] | None:
+    """Return the scope of tensors whose devices are known only when a compiled function is called; None for others."""
+    for _, _, owner in labelled:
+        if owner.tracers_have_no_device and owner.tracing():
+            return owner.scope_of_tracers([x for _, x, other in labelled if other is owner])
+    return None
+
+
+def _at_full_width(fn: Callable[P, R], labelled: list[tuple[str, Tensor, Backend]]) -> Callable[P, R]:
+    """Return the function, or one that computes with 64 bits if its tensors have 64 bits."""
+    for _, _, owner in labelled:
+        if owner.narrows:
+            return owner.at_full_width(fn, [x for _, x, other in labelled if other is owner])
+    return fn
