@@ -182,3 +182,17 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
+def load_ipython_extension(shell: object) -> None:
+    """Add the magics ``%devices``, ``%use`` and ``%simulate``: called by ``%load_ext devshim``."""
+    from devshim.jupyter import extension
+
+    extension.load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """Remove the magics: called by ``%unload_ext devshim``."""
+    from devshim.jupyter import extension
+
+    extension.unload(shell)

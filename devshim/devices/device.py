@@ -140,6 +140,11 @@ class Device:
     def __repr__(self) -> str:
         return "Device('cpu')" if self.kind == "cpu" else f"Device({self.kind!r}, {self.index})"
 
+    def _repr_html_(self) -> str:
+        from devshim import _html
+
+        return _html.block(_html.join(repr(self), _html.badge("simulated") if FRAMEWORKS.is_simulated(self) else ""))
+
     def __format__(self, spec: str) -> str:
         return format(self.text, spec)
 

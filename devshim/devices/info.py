@@ -45,6 +45,24 @@ class DeviceInfo:
     platform: str = ""
     dtypes: tuple[str, ...] = ()
 
+    def _repr_html_(self) -> str:
+        from devshim import _html
+
+        capability = None if self.compute_capability is None else ".".join(map(str, self.compute_capability))
+        memory = None if self.total_memory is None else _html.size(self.total_memory)
+        facts = {
+            "name": self.name,
+            "described by": self.backend,
+            "platform": self.platform,
+            "memory": memory,
+            "compute capability": capability,
+            "UUID": self.uuid,
+            "PCI address": self.pci_bus_id,
+            "dtypes": " ".join(self.dtypes),
+        }
+        title = _html.join(self.device, _html.badge("simulated") if self.simulated else "")
+        return _html.block(title, _html.table((), [pair for pair in facts.items() if pair[1]]))
+
 
 @dataclass(frozen=True)
 class MemoryInfo:
@@ -61,6 +79,16 @@ class MemoryInfo:
     used: int | None = None
     free: int | None = None
     peak: int | None = None
+
+    def _repr_html_(self) -> str:
+        from devshim import _html
+
+        amounts = {"total": self.total, "used": self.used, "free": self.free, "peak": self.peak}
+        known = {name: "unknown" if each is None else _html.size(each) for name, each in amounts.items()}
+        if not self.total or self.used is None:
+            return _html.block(_html.table((), known.items(), right={1}))
+        about = f"of {known['total']} (free {known['free']}, peak {known['peak']})"
+        return _html.block(_html.bars([("used", self.used, f"{known['used']} {about}")], self.total))
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,14 @@ class guard:
             if value not in MODES and (value is not None or name == "mode"):
                 raise unknown_choice(name, value, MODES)
         self.modes: dict[str, str] = {name: value or mode for name, value in zip(DIRECTIONS, by_direction, strict=True)}
+        self._mode = mode
         self._opened: list[observers.Scope] = []
         self.refused: TransferError | None = None
         """The last refusal raised in this block."""
+
+    def __repr__(self) -> str:
+        named = "".join(f", {name}={each!r}" for name, each in self.modes.items() if each != self._mode)
+        return f"guard({self._mode!r}{named})"
 
     def __enter__(self) -> None:
         tracing.refuse("guard", "enter it around the call of the compiled function")
@@ -147,9 +152,8 @@ def _reporter(backend: Backend) -> Callable[[Device | None, Device, str], None]:
         if mode == "allow":
             return
         frame = observers.user_frame()
-        file, line = frame.f_code.co_filename, frame.f_lineno
         copy = f"{backend.title} copies from {source or 'a GPU'} to {target} for {what}"
-        problem = f"{copy} (an implicit transfer) at {file}:{line}"
+        problem = f"{copy} (an implicit transfer) at {observers.site_of(frame)}"
         if mode == "error":
             written = f"ds.place(x, {str(target)!r})" + (" or ds.to_numpy(x)" if target is CPU else "")
             innermost.refused = TransferError(
@@ -160,6 +164,7 @@ def _reporter(backend: Backend) -> Callable[[Device | None, Device, str], None]:
             _LOGGER.warning("%s", problem)
             return
         module, registry = frame.f_globals.get("__name__"), frame.f_globals.setdefault("__warningregistry__", {})
+        file, line = frame.f_code.co_filename, frame.f_lineno  # the real ones: Python shows the line's source
         warnings.warn_explicit(problem, TransferWarning, file, line, module, registry)
 
     return report

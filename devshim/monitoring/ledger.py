@@ -38,7 +38,8 @@ class Transfer(NamedTuple):
     tensors: int
     """How many tensors were copied together."""
     site: str
-    """The line that caused it, as ``file:line``: the nearest line outside devshim and the framework."""
+    """The line that caused it, as ``file:line``, or ``In [8]:3`` in a notebook: the nearest line outside devshim and
+    the framework."""
     backend: str
     """The name of the framework."""
     start: float
@@ -121,6 +122,11 @@ class TransferLog:
 
         return table(self.records)
 
+    def _repr_html_(self) -> str:
+        from devshim.monitoring.reports import html
+
+        return html(self.records)
+
 
 class transfers:
     """A ``with`` block that returns a `TransferLog` of every copy that devshim makes in it.
@@ -144,11 +150,19 @@ class transfers:
         self._log = TransferLog()
         self._synchronize = synchronize
         self._opened: list[observers.Scope] = []
+        self._entered = False
 
     def __enter__(self) -> TransferLog:
         tracing.refuse("transfers", "enter it around the call of the compiled function")
         observers.push(observers.LISTENING, (self._log._hear, self._synchronize), self._opened)
+        self._entered = True
         return self._log
 
     def __exit__(self, *failure: object) -> None:
         observers.pop(observers.LISTENING, self._opened)
+
+    def __repr__(self) -> str:
+        state = "open" if self._opened else "ended" if self._entered else "not entered"
+        found = self._log.records
+        copies = "1 copy" if len(found) == 1 else f"{len(found)} copies"
+        return f"<transfers: {state}, {copies}, {self._log.total_bytes:,} bytes>"

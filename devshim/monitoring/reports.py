@@ -7,6 +7,8 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from devshim._html import badge, block, join, size
+from devshim._html import table as html_table
 from devshim.devices.device import CPU
 
 if TYPE_CHECKING:
@@ -19,16 +21,6 @@ SHOWN = 20
 """Rows of a table; the rest is summed up in one row."""
 NUMBERS = range(2, 6)
 """The columns of a table that contain numbers."""
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def size(nbytes: float) -> str:
-    """Return a number of bytes with a unit: ``1.5 MiB``."""
-    for unit in UNITS:
-        if nbytes < 1024 or unit == UNITS[-1]:
-            break
-        nbytes /= 1024
-    return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
 
 
 def table(records: Sequence[Transfer]) -> str:
@@ -38,13 +30,7 @@ def table(records: Sequence[Transfer]) -> str:
     """
     if not records:
         return "<no transfers>"
-    sums: dict[tuple[str, str, str], list[float]] = {}
-    for record in records:
-        row = sums.setdefault((*_ends(record), record.site), [0, 0, 0, 0.0])
-        for i, value in enumerate((1, record.tensors, record.bytes, record.seconds)):
-            row[i] += value
-    ordered = sorted(sums.items(), key=lambda item: -item[1][2])
-    total = [sum(row[i] for _, row in ordered) for i in range(4)]
+    ordered, total = _by_line(records)
     rows = [("from", "to", "copies", "tensors", "size", "ms", "line")]
     rows += [(source, target, *_numbers(row), _short(site)) for (source, target, site), row in ordered[:SHOWN]]
     if len(ordered) > SHOWN:
@@ -52,6 +38,37 @@ def table(records: Sequence[Transfer]) -> str:
     rows.append(("all", "", *_numbers(total), ""))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(map(_aligned, range(len(row)), row, widths)).rstrip() for row in rows)
+
+
+def html(records: Sequence[Transfer]) -> str:
+    """Return the copies as HTML: a matrix of the bytes from each device to each, and the lines of the program."""
+    if not records:
+        return block("no transfers")
+    records = list(records)  # other threads may add records meanwhile
+    named = {device: str(device) for record in records for device in record[:2]}
+    simulated = any(record.simulated for record in records)
+    devices, sums = sorted(named), Counter[tuple[Any, Any]]()
+    for record in records:
+        sums[record.source, record.target] += record.bytes
+    ordered, total = _by_line(records)
+    copies = "1 copy" if len(records) == 1 else f"{len(records)} copies"
+    title = join(f"{copies}, {size(total[2])}, {total[3] * 1e3:.2f} ms", badge("simulated") if simulated else "")
+    grid = [[named[a], *(size(sums[a, b]) if (a, b) in sums else "" for b in devices)] for a in devices]
+    matrix = html_table(["from \\ to", *map(named.get, devices)], grid, right=range(1, len(devices) + 1))
+    lines = [(*ends, *_numbers(row), _short(site)) for (*ends, site), row in ordered]
+    head = ("from", "to", "copies", "tensors", "size", "ms", "line")
+    return block(title, matrix, html_table(head, lines, right=NUMBERS))
+
+
+def _by_line(records: Sequence[Transfer]) -> tuple[list[tuple[tuple[str, str, str], list[float]]], list[float]]:
+    """Return copies, tensors, bytes and seconds of each source, target and line, most bytes first; and of all."""
+    sums: dict[tuple[str, str, str], list[float]] = {}
+    for record in records:
+        row = sums.setdefault((*_ends(record), record.site), [0, 0, 0, 0.0])
+        for i, value in enumerate((1, record.tensors, record.bytes, record.seconds)):
+            row[i] += value
+    ordered = sorted(sums.items(), key=lambda item: -item[1][2])
+    return ordered, [sum(row[i] for _, row in ordered) for i in range(4)]
 
 
 def _numbers(sums: Sequence[float]) -> tuple[str, str, str, str]:

@@ -227,7 +227,14 @@ class Placement:
         return new
 
     def __repr__(self) -> str:
-        return _table(self._places, self._default, self._sizes) or "<Placement of nothing>"
+        from devshim.placement import presentation
+
+        return presentation.table(self._places, self._default, self._sizes) or "<Placement of nothing>"
+
+    def _repr_html_(self) -> str:
+        from devshim.placement import presentation
+
+        return presentation.html(self._places, self._default, self._sizes)
 
 
 def placement_of(obj: object) -> Placement:
@@ -243,35 +250,10 @@ def placement_of(obj: object) -> Placement:
     from devshim.trees import explain as tree_lines
     from devshim.trees import trees
 
-    found = trees.placement_of(obj)
+    found, sizes = trees.placement_of(obj)
     if explain.is_open():
         tree_lines.about("device_of", obj)
-    return Placement(found)
-
-
-def _table(places: Mapping[str, Device], default: Device | None, sizes: Mapping[str, int]) -> str:
-    """Return the placement as the lines of a table, with totals per device if the bytes are known."""
-    rows = [(key or "(the tensor itself)", _shown(place), _bytes(sizes.get(key))) for key, place in places.items()]
-    if default is not None:
-        rows.append(("(everything else)", _shown(default), ""))
-    for device in sorted(set(places.values())) if sizes else ():
-        total = sum(sizes.get(key, 0) for key, place in places.items() if place is device)
-        rows.append(("(together)", _shown(device), _bytes(total)))
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
-    lines = (f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}" for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _shown(device: Device) -> str:
-    """Return a device as the table shows it; a simulated GPU is labelled so."""
-    from devshim.registry import simulation_request
-
-    simulated = device.kind == "gpu" and device.index < simulation_request.simulated_gpus()
-    return f"{device} (simulated)" if simulated else str(device)
-
-
-def _bytes(size: int | None) -> str:
-    return "" if size is None else f"{size:,} bytes"
+    return Placement(found).sized(sizes)
 
 
 def _no_placement(why: object) -> ArgumentError:

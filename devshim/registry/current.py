@@ -74,6 +74,9 @@ class using:
     def __init__(self, backend: BackendName) -> None:
         self._name = _choose(backend)
 
+    def __repr__(self) -> str:
+        return f"using({self._name!r})"
+
     def __enter__(self) -> str:
         tracing.refuse_where_read("using", "enter it around the call of the compiled function")
         _CHOSEN.set((*_CHOSEN.get(), self._name))

@@ -10,7 +10,7 @@ import sys
 
 from devshim.devices import device as device_module
 from devshim.devices.device import CPU, Device
-from devshim.registry import argument_hints, current, platform_names, registry
+from devshim.registry import argument_hints, current, platform_names, registry, simulation_request
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from devshim.errors import DeviceSpecError
     from devshim.registry.discovery import BackendName
 
-__all__ = ["check_platform", "from_native", "is_tensor", "no_device", "to_native"]
+__all__ = ["check_platform", "from_native", "is_simulated", "is_tensor", "no_device", "to_native"]
 
 check_platform: Callable[[str, object, str | None], bool] = platform_names.check
+is_simulated: Callable[[Device], bool] = simulation_request.is_simulated
 no_device: Callable[[str, object, object, DeviceSpecError], DeviceSpecError] = argument_hints.no_device
 
 

@@ -10,13 +10,23 @@ TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from devshim.devices.device import Device
     from devshim.simulation.faults import Fault
 
     Request: TypeAlias = tuple[int, int | None, tuple[Fault, ...], str, bool, str]
     """The number of GPUs, the bytes of each (None: no limit), their faults, the platform that they imitate, whether the
     framework's own names for GPUs mean them, and when a copy to the host that does not block arrives."""
 
-__all__ = ["current", "read_async_copies", "read_switch", "requested", "shown", "simulated_gpus", "visible"]
+__all__ = [
+    "current",
+    "is_simulated",
+    "read_async_copies",
+    "read_switch",
+    "requested",
+    "shown",
+    "simulated_gpus",
+    "visible",
+]
 
 _NATIVE_NAMES = "DEVSHIM_SIMULATE_NATIVE_NAMES"
 _ASYNC_COPIES = "DEVSHIM_SIMULATE_ASYNC_COPIES"
@@ -106,3 +116,8 @@ def read_switch(text: str, name: str) -> bool:
 def simulated_gpus() -> int:
     """Return the number of simulated GPUs that were requested; 0 without a request."""
     return current()[0]
+
+
+def is_simulated(device: Device) -> bool:
+    """Return True if a device is a simulated GPU, by the request; nothing is started for the answer."""
+    return device.kind == "gpu" and device.index < simulated_gpus()

@@ -66,6 +66,9 @@ class on:
     def __init__(self, device: DeviceLike) -> None:
         self._device = parsing.of_argument(device)
 
+    def __repr__(self) -> str:
+        return f"on({str(self._device)!r})"
+
     def __enter__(self) -> Device:
         return enter(self._device)
 

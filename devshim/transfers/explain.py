@@ -24,6 +24,15 @@ _COUNTING = allocate_lock()
 _LISTENING: ContextVar[tuple[explain, ...]] = ContextVar("devshim_explain", default=())
 
 
+class Lines(list[str]):
+    """The lines of an `explain`, which a notebook displays as source code."""
+
+    def _repr_html_(self) -> str:
+        from devshim import _html
+
+        return _html.block(_html.code("\n".join(self)) if self else "no native lines")
+
+
 class explain:
     """A ``with`` block that records, and prints, the native line each devshim call stands for.
 
@@ -46,7 +55,7 @@ class explain:
 
     def __init__(self, file: Any = ...) -> None:
         self._file = file
-        self._lines: list[str] = []
+        self._lines: list[str] = Lines()
 
     def __enter__(self) -> list[str]:
         from devshim.registry import tracing
@@ -63,6 +72,10 @@ class explain:
             listening.remove(self)
             _LISTENING.set(tuple(reversed(listening)))
         _count(-1)
+
+    def __repr__(self) -> str:
+        state = "open" if any(self is each for each in _LISTENING.get()) else "closed"
+        return f"<explain: {state}, {'1 line' if len(self._lines) == 1 else f'{len(self._lines)} lines'}>"
 
     def _hear(self, line: str) -> None:
         self._lines.append(line)

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from devshim.registry import registry
-from devshim.transfers import observing
+from devshim.transfers import cells, observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,9 +103,16 @@ def in_own_transfer() -> bool:
 
 
 def site() -> str:
-    """Return the nearest line outside devshim, the frameworks and the standard library, as ``file:line``."""
-    frame = user_frame()
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    """Return the nearest line outside devshim, the frameworks and the standard library, as ``file:line``.
+
+    A line of a notebook is ``In [8]:3``.
+    """
+    return site_of(user_frame())
+
+
+def site_of(frame: FrameType) -> str:
+    """Return the line that a frame executes, in the form of `site`."""
+    return cells.line_name(frame.f_code.co_filename, frame.f_lineno)
 
 
 def user_frame() -> FrameType:

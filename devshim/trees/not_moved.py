@@ -72,11 +72,12 @@ def warn(call: str, others: Iterable[tuple[Cell, Any]]) -> None:
 
 
 def _warn(call: str, cell: Cell, leaf: Any, names: list[str]) -> None:
+    from devshim.transfers.cells import in_cell
     from devshim.transfers.observers import user_frame
 
     frame, where = user_frame(), key_paths.path_text(cell)
     problem = (
-        f"ds.{call} did not move the tensors of the {type_name(leaf)} at {where!r} ({_listed(names)}): "
+        f"ds.{call}{in_cell(frame)} did not move the tensors of the {type_name(leaf)} at {where!r} ({_listed(names)}): "
         f"the class is not a container that devshim knows\n\n"
         f"Hint: place them one by one, or register the class as a pytree with your framework or with optree"
     )

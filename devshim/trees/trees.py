@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, defaultdict
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +29,7 @@ from devshim.trees.key_paths import brackets, path_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.contract.backend import Tensor
+    from devshim.contract.backend import Backend, Tensor
     from devshim.models.moving import Where
     from devshim.trees.flatten import Flattened
 
@@ -142,8 +143,11 @@ def _itself(x: Tensor) -> Tensor:
     return x
 
 
-def placement_of(tree: Any) -> dict[str, Device]:
-    """Return the device of every tensor of a tree, by path: parameters and buffers of models, state of optimizers."""
+def placement_of(tree: Any) -> tuple[dict[str, Device], dict[str, int]]:
+    """Return the device of every tensor of a tree, by path: parameters and buffers of models, state of optimizers.
+
+    The second mapping has the bytes of those tensors that tell them; while a compiler traces the call, it is empty.
+    """
     from devshim.models.moving import joined
     from devshim.simulation.removed_gpus import device_even_if_removed
 
@@ -153,10 +157,21 @@ def placement_of(tree: Any) -> dict[str, Device]:
     found = {
         path_text(cell): device_even_if_removed(backend, partial(_itself, x)) for _, cell, x, backend in flat.leaves
     }
+    sizes: dict[str, int] = {}
+    for _, cell, x, backend in flat.leaves if flat.compiler is None else ():
+        _measure(sizes, path_text(cell), backend, partial(_itself, x))
     for _, cell, obj, backend in flat.models:
         prefix = path_text(cell)
         tracing.refuse_where_read("placement_of", "ask of models outside the compiled function")
         for leaf in backend.leaves(obj):
             if leaf.kind != "gradient":
-                found[joined(prefix, leaf.path)] = device_even_if_removed(backend, leaf.read)
-    return found
+                path = joined(prefix, leaf.path)
+                found[path] = device_even_if_removed(backend, leaf.read)
+                _measure(sizes, path, backend, leaf.read)
+    return found, sizes
+
+
+def _measure(sizes: dict[str, int], path: str, backend: Backend, read: Callable[[], Tensor]) -> None:
+    """Store the bytes of a tensor, unless its framework refuses to tell, as for one on a GPU that was removed."""
+    with suppress(DevshimError):
+        sizes[path] = backend.nbytes(read())

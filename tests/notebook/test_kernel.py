@@ -82,7 +82,7 @@ def test_it_is_printed_and_logged(cell: Cell) -> None:
 @pytest.mark.parametrize(
     ("expression", "has"),
     [
-        ("ds.placement_of({'a': x})", "a  gpu:1 (simulated)"),
+        ("ds.placement_of({'a': x})", "a           gpu:1 (simulated)  24 bytes"),
         ("ds.Placement({'*.bias': 'cpu'}, default='gpu:1')", "(everything else)  gpu:1 (simulated)"),
         ("ds.simulate(gpus=2)", "2 simulated GPUs"),
         ("ds.describe('gpu:1')", "simulated=True"),
@@ -131,3 +131,68 @@ def test_commands_of_a_notebook_move_no_cursor(cell: Cell) -> None:
     assert "\u2500" in shown, "it is drawn as on a terminal"
     assert set(re.findall(r"\x1b\[[0-9;?]*([A-Za-z])", shown)) == {"m"}
     assert "\r" not in shown.replace("\r\n", "")
+
+
+def test_a_ledger_names_the_cell_and_its_line(cell: Cell) -> None:
+    ((_, data),) = cell("y = 1\nwith ds.transfers() as found:\n    y = ds.copy(x, 'cpu')\nfound")
+    number = value(cell, "str(len(In) - 2)")
+    assert f"In [{number}]:3" in data["text/plain"]
+    assert f"In [{number}]:3" in data["text/html"]
+
+
+def test_a_ledger_names_the_cell_of_a_function(cell: Cell) -> None:
+    cell("def mine():\n    return ds.copy(x, 'cpu')")
+    number = value(cell, "str(len(In) - 2)")
+    thread = "import threading\ndef work():\n    global found\n    with ds.transfers() as found:\n        mine()"
+    cell(f"{thread}\nt = threading.Thread(target=work); t.start(); t.join()")
+    assert value(cell, "found.records[0].site") == f"In [{number}]:2"
+
+
+def test_a_refusal_names_the_cell(cell: Cell) -> None:
+    shown = cell("\nwith ds.guard('error'):\n    x.tolist()")
+    number = value(cell, "str(len(In) - 2)")
+    assert f"(an implicit transfer) at In [{number}]:3" in shown[-1][1]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "ds.gpu(1)",
+        "ds.describe('gpu:1')",
+        "ds.memory('gpu:1')",
+        "ds.placement_of({'<a>': x})",
+        "log",
+        "ds.TransferLog()",
+    ],
+)
+def test_html_is_displayed_beside_the_text(cell: Cell, expression: str) -> None:
+    ((kind, data),) = cell(expression)
+    assert kind == "execute_result"
+    assert data["text/html"].startswith("<div")
+    assert "<a>" not in data["text/html"]
+
+
+def test_magics_are_loaded_used_and_unloaded(cell: Cell) -> None:
+    assert cell("%load_ext devshim") == []
+    ((kind, text),) = cell("%load_ext devshim")
+    assert (kind, "already loaded" in text) == ("stdout", True)
+    ((_, data),) = cell("%devices")
+    assert "gpu:1 (simulated)" in data["text/plain"]
+    assert "<table" in data["text/html"]
+    assert cell("%use numpy")[0][1].startswith("NumPy ")
+    assert cell("%simulate 3") == [("stdout", "3 simulated GPUs\n")]
+    assert value(cell, "str(ds.device_count())") == "3"
+    assert cell("%simulate 2") == [("stdout", "2 simulated GPUs\n")]
+    written = "".join(text for _, text in cell("%use numppy"))
+    assert "UsageError" in written
+    assert "Hint: " in written
+    assert "Traceback" not in written
+    assert cell("%reload_ext devshim") == []
+    assert cell("%unload_ext devshim") == []
+    assert "not found" in "".join(text for _, text in cell("%devices"))
+
+
+def test_the_magics_work_in_a_task_of_a_cell(cell: Cell) -> None:
+    cell("%load_ext devshim")
+    assert cell("import asyncio\nawait asyncio.sleep(0)\n%simulate 2") == [("stdout", "2 simulated GPUs\n")]
+    cell("%unload_ext devshim")

@@ -17,7 +17,7 @@ import devshim as ds
 
 ROOT = Path(ds.__file__).parent
 LAYERS = (
-    {"_lazy", "_version", "errors"},
+    {"_html", "_lazy", "_version", "errors"},
     {"devices"},
     {"contract"},
     {"registry"},
@@ -29,7 +29,7 @@ LAYERS = (
     {"runtime", "monitoring"},
     {"interop", "checkpoints", "collectives"},
     {"backend", "adapters", "random", "tutorial"},
-    {"certify", "cli", "pytest_plugin", "testing", "__main__"},
+    {"certify", "cli", "jupyter", "pytest_plugin", "testing", "__main__"},
 )
 """Packages and modules below `devshim`, lowest first; the package itself is above them all."""
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,44 @@
+"""The name of a line of a notebook: ``In [8]:3``, as the notebook shows the cell, instead of a temporary file's name.
+
+IPython compiles each cell under a file name of its own: ``/tmp/ipykernel_71/2071649295.py`` in a Jupyter kernel,
+``<ipython-input-8-...>`` in a terminal. Its compiler knows the number of the cell for that name. A cell that is
+executed again has its latest number.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["in_cell", "line_name"]
+
+_NUMBER = re.compile(r"In ?\[(\d+)\]$")
+
+
+def line_name(file: str, line: int) -> str:
+    """Return a line as ``file:line``, or as ``In [8]:3`` if the file is a cell of this process's notebook."""
+    number = _cell(file)
+    return f"{file}:{line}" if number is None else f"In [{number}]:{line}"
+
+
+def in_cell(frame: FrameType) -> str:
+    """Return ``" at In [8]:3"`` for a frame of a cell, and otherwise nothing: for a warning, which names the file."""
+    file = frame.f_code.co_filename
+    return "" if _cell(file) is None else f" at {line_name(file, frame.f_lineno)}"
+
+
+def _cell(file: str) -> str | None:
+    """Return the number of the cell that is compiled under a file name, or None."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None:
+        return None
+    try:
+        named = ipython.get_ipython().compile.format_code_name(file)
+    except Exception:  # no shell runs, it is still being imported, or it has no such method (IPython 7)
+        return None
+    found = _NUMBER.match(named[1]) if isinstance(named, tuple) and len(named) == 2 else None
+    return None if found is None or found[1] == "0" else found[1]
