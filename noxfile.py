@@ -66,6 +66,12 @@ SETTINGS = {
 }
 """Session name -> environment variables of its tests. JAX compiles every operator that a test uses: here quickly, and
 without making it fast."""
+ALONE = {
+    "torch": ("test_cards.py", "test_native_names.py", "test_platforms.py", "test_traps.py"),
+    "tensorflow": ("test_conversions.py", "test_guard_policy.py", "test_simulated_full.py", "test_traps.py"),
+}
+"""Session name -> files of tests that need a process in which no other test has used the framework; the others share
+two processes. The frameworks that are not listed choose their GPUs once, when they start: there, each file is alone."""
 SCRIPTED = [name for name in FRAMEWORKS if name != "numpy"]
 """The frameworks with names of their own for GPUs."""
 TESTED = {"torch": ("opinfo", "native-torch"), "jax": ("keras", "flax"), "tensorflow": ("keras",)}
@@ -152,8 +158,11 @@ def conform(session: nox.Session, name: str) -> None:
     runs.append([*plugin, *kits, "--devshim-gpus=3", "-m", "cards"])
     apart = {*kits, folder / NATIVE_SCRIPTS}
     rest = [each for each in sorted(folder.glob("test_*.py")) if each not in apart]  # traps, simulated GPUs, models
+    alone = [each for each in rest if each.name in ALONE.get(name, (each.name,))]
+    shared = [each for each in rest if each not in alone]
     current = f"DEVSHIM_BACKEND={backend}"
-    runs += [*([own] for own in rest), pages(backend), [current, EXAMPLES], [current, LIBRARIES]]
+    runs += [*([own] for own in alone), shared[::2], shared[1::2]] if shared else [[own] for own in alone]
+    runs += [pages(backend), [current, EXAMPLES], [current, LIBRARIES]]
     pytests(session, runs)
 
 

@@ -110,12 +110,19 @@ def test_a_pytorch_module_in_a_keras_model_moves_with_its_buffers():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # torch.compile's own
-def test_a_compiled_model_continues_to_train_after_moves():
-    """On a simulated GPU PyTorch's compiler (inductor) generates no code, as for any other model."""
+def test_a_compiled_model_continues_to_train_after_moves(monkeypatch):
+    """Keras compiles with the default of `torch.compile`, which builds C++ code for a minute; another one is enough.
+
+    On a simulated GPU PyTorch's compiler (inductor) generates no code, as for any other model.
+    """
+    compiled = []
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda fn: compiled.append(fn) or real(fn, backend="aot_eager"))
     model, stayed = net(), net()
     stayed.set_weights(model.get_weights())
     ds.place(ds.place(model, GPU), "cpu")
     for each in (model, stayed):
         each.compile("sgd", "mse", jit_compile=True)
         each.fit(X, Y, shuffle=False, verbose=0)
+    assert compiled
     assert all(np.allclose(a, b, atol=1e-6) for a, b in zip(model.get_weights(), stayed.get_weights(), strict=True))
