@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from devshim.cli._program import ProgramCommand
 from devshim.cli._smi_command import smi
+from devshim.cli._tabs_command import tabs
 from devshim.errors import DevshimError
 
 __all__ = ["app"]
@@ -219,6 +220,7 @@ def devices(
 
 
 app.command()(smi)
+app.command()(tabs)
 
 
 @app.command()

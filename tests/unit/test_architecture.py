@@ -52,6 +52,7 @@ FOR_COMMANDS = (
     "simulation.usage",
     "devices.nvml",
     "certify",
+    "tutorial",
     "errors",
     "cli",
 )
