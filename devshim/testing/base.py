@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,8 @@ from devshim.registry import registry
 from devshim.testing.values import numbers
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
     from devshim.testing.behaviours.native_names import NativeGpus
@@ -275,6 +278,14 @@ class Kit:
         ds.synchronize()  # an operation that relies on an immutable tensor may still be reading it
         address, nbytes = self.memory_of(x)
         ctypes.memset(address, 0x2A, nbytes)
+
+    def scope_of(self, device: Device) -> AbstractContextManager[object]:
+        """Return the scope in which the framework's operators compute on tensors of a device, where the tensors are.
+
+        It is empty for a framework whose operators follow their tensors. Others copy the tensors to a default device
+        outside `ds.on`, such as TensorFlow to ``/GPU:0``, if native names are on or the GPUs are real.
+        """
+        return nullcontext() if self.adapter.operators_follow_tensors else ds.on(device)
 
     def part(self, x: Tensor, index: Any) -> Tensor:
         """Return ``x[index]``, computed on the device of ``x``: a view if the framework has views."""

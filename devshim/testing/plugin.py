@@ -1,8 +1,9 @@
 """The pytest plugin of the kit: it selects the devices and the tests, and counts the outcomes per feature.
 
 Load it with ``-p devshim.testing.plugin``, or with ``pytest_plugins = ["devshim.testing.plugin"]`` in a conftest; it is
-not loaded automatically. ``--devshim-gpus=N`` runs on N simulated GPUs and ``-m gpu`` on real ones; without them, tests
-that need a GPU are not collected. ``--devshim-results=FILE`` writes what ran.
+not loaded automatically. ``--devshim-gpus=N`` runs on N simulated GPUs, with ``--devshim-native-names`` under the
+framework's own names, and ``-m gpu`` on real ones; without them, tests that need a GPU are not collected.
+``--devshim-results=FILE`` writes what ran.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     asked = config.getoption("--devshim-gpus")
     if asked is not None:
         os.environ["DEVSHIM_SIMULATE_GPUS"] = str(asked)
+    if config.getoption("devshim_native_names", False):  # of `devshim.pytest_plugin`
+        os.environ["DEVSHIM_SIMULATE_NATIVE_NAMES"] = "1"
     if simulated_gpu_count(config):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # simulated GPUs cannot be used together with real ones
 

@@ -24,7 +24,7 @@ only from that process-wide card (``phi::Copy`` in tensor_utils.cc): `cuda_scope
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from threading import Lock
 from types import FunctionType
@@ -40,6 +40,7 @@ from devshim_backends._paddle import cuda_context
 from devshim_backends._paddle.devices import is_custom, make_place
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
 framework = paddle.base.framework
@@ -138,6 +139,21 @@ def _set_computing_place(scope: object, place: Any) -> None:
             _OPEN_GPU_SCOPES[:] = [entry for entry in _OPEN_GPU_SCOPES if entry[0] is not scope]
         if tracer is not None:
             tracer._expected_place = _OPEN_GPU_SCOPES[-1][1] if _OPEN_GPU_SCOPES else process_wide_place()
+
+
+@contextmanager
+def host_program_scope() -> Iterator[None]:
+    """Let Paddle's C++ layer put the results of a whole program on the host, if a scope of the host is open."""
+    tracer, scope_place = framework.global_var._dygraph_tracer_, _SCOPE_PLACE.get()
+    if tracer is None or not isinstance(scope_place, framework.core.CPUPlace):
+        yield
+        return
+    before = tracer._expected_place
+    try:
+        tracer._expected_place = scope_place
+        yield
+    finally:
+        tracer._expected_place = before
 
 
 def is_default_chosen() -> bool:

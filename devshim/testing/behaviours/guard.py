@@ -59,13 +59,14 @@ class GuardTests(Kit):
     def test_the_guard_refuses_implicit_transfers(self, other_device: Device, how: str) -> None:
         """Reading a GPU's value into Python raises `TransferError` at the line, and works again after the guard."""
         x = self.scalar(other_device)
-        plain = outcome(lambda: IMPLICIT[how](x))  # MXNet 1.9 cannot compare a tensor without axes
-        with pytest.raises(plain or ds.TransferError) as caught, ds.guard("error"):
-            IMPLICIT[how](x)
-        if isinstance(caught.value, ds.TransferError):
-            assert f" copies from {other_device} to cpu for " in caught.value.problem
-            assert caught.value.problem.partition(" (an implicit transfer) at ")[2].rpartition(":")[0] in HERE
-        assert outcome(lambda: IMPLICIT[how](x)) is plain
+        with self.scope_of(other_device):
+            plain = outcome(lambda: IMPLICIT[how](x))  # MXNet 1.9 cannot compare a tensor without axes
+            with pytest.raises(plain or ds.TransferError) as caught, ds.guard("error"):
+                IMPLICIT[how](x)
+            if isinstance(caught.value, ds.TransferError):
+                assert f" copies from {other_device} to cpu for " in caught.value.problem
+                assert caught.value.problem.partition(" (an implicit transfer) at ")[2].rpartition(":")[0] in HERE
+            assert outcome(lambda: IMPLICIT[how](x)) is plain
 
     @feature("guard")
     @pytest.mark.parametrize(
@@ -82,19 +83,20 @@ class GuardTests(Kit):
     def test_the_guard_refuses_implicit_copies_to_a_gpu(self, other_device: Device, how: str) -> None:
         """Host data in an operator with a GPU's tensor is reported before it is copied, or the framework refuses it."""
         x = self.tensor(other_device)
-        with ds.guard("error"), pytest.raises(Exception) as caught:  # noqa: PT011 - a refusal is the framework's own
+        scope = self.scope_of(other_device)
+        with scope, ds.guard("error"), pytest.raises(Exception) as caught:  # noqa: PT011 - the framework's own refusal
             IMPLICIT_TO_GPU[how](x)
         if isinstance(caught.value, ds.TransferError):
             assert f" copies from cpu to {other_device} for an " in caught.value.problem
             assert caught.value.problem.partition(" (an implicit transfer) at ")[2].rpartition(":")[0] in HERE
-        with ds.guard("error", host_to_device="allow"):
+        with self.scope_of(other_device), ds.guard("error", host_to_device="allow"):
             assert self.same_numbers(x + x, 2 * numbers())
 
     @feature("guard")
     def test_the_guard_allows_python_numbers_as_operands(self, other_device: Device) -> None:
         """Python numbers are allowed in an operator with a GPU's tensor; tensors on one device are not copied."""
         x = self.tensor(other_device)
-        with ds.guard("error"):
+        with self.scope_of(other_device), ds.guard("error"):
             y = (x + 1) * 2 - x
             z = y[0]
         assert self.same_numbers(y, numbers() + 2)
@@ -153,7 +155,7 @@ class GuardTests(Kit):
     def test_the_guard_refuses_iteration(self, other_device: Device) -> None:
         """Splitting a tensor into rows copies nothing; reading an element does."""
         x = self.tensor(other_device)
-        with ds.guard("error"):
+        with self.scope_of(other_device), ds.guard("error"):
             rows = list(x)
             at = line() + 2
             with pytest.raises(ds.TransferError) as caught:

@@ -145,7 +145,7 @@ class MixedDeviceTests(Kit):
         x, y = self.tensor(away[0], (2, 2)), self.tensor(away[1], (2, 2))
         mixes: list[Callable[[], Tensor]] = [lambda: x + y, lambda: self.matmul(x, y)]
         for mix in mixes:
-            with pytest.raises(ds.DeviceMismatchError) as caught:
+            with pytest.raises(ds.DeviceMismatchError) as caught, self.scope_of(away[0]):
                 mix()
             error = caught.value
             assert isinstance(error, self.mixing_error())

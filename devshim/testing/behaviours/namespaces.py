@@ -245,7 +245,8 @@ class NamespaceTests(Kit):
     def test_gradients_flow_through_functions(self, device: Device) -> None:
         """The functions are differentiable."""
         x = self.tensor(device)
-        found = self.gradient(lambda t: ds.namespace(t).sum(ds.namespace(t).multiply(t, t), axis=0), x)
+        with self.scope_of(device):
+            found = self.gradient(lambda t: ds.namespace(t).sum(ds.namespace(t).multiply(t, t), axis=0), x)
         assert found is not None, "no gradient arrived"
         assert ds.device_of(found) is device
         assert np.allclose(ds.to_numpy(found), 4 * numbers() * (numbers() ** 2).sum(0))

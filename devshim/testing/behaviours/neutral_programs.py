@@ -50,15 +50,6 @@ def cross_entropy(layer: Any, x: Tensor, labels: Tensor, xp: Any) -> Tensor:
     return loss + 0.01 * xp.sum(layer[0] ** 2)
 
 
-def loss(params: Any, batch: Any) -> Tensor:
-    """Return the loss; the dense layer computes where it is."""
-    images, labels = batch
-    xp = ds.namespace(images)
-    there = ds.device_of(params["dense"][0])
-    x, labels = ds.place((convolution(params["convolution"], images, xp), labels), there)
-    return cross_entropy(params["dense"], x, labels, xp)
-
-
 def each(fn: Callable[..., Any], *trees: Any) -> Any:
     """Return a tree of the results for the leaves at each position."""
     if isinstance(trees[0], dict):
@@ -123,7 +114,8 @@ class NeutralProgramTests(Kit):
         def compute() -> None:
             x = ds.from_numpy(np.array([[1, 2], [3, 6]], np.float32), device)
             mean = ds.namespace(x).mean(x)
-            found.extend([mean * 0.5, mean + mean, -mean, mean / 2 + 1, x - mean, 2 * mean])
+            with self.scope_of(device):
+                found.extend([mean * 0.5, mean + mean, -mean, mean / 2 + 1, x - mean, 2 * mean])
 
         ds.run(compute)
         thread = threading.Thread(target=compute)
@@ -137,7 +129,7 @@ class NeutralProgramTests(Kit):
     @feature("namespace", "data_parallel", "value_and_grad", "checkpoints")
     def test_two_devices_train_as_one_does(self, away: tuple[Device, Device], tmp_path: Path) -> None:
         """Data parallel, model parallel, and across a checkpoint, a program reaches the losses of one device."""
-        step = ds.value_and_grad(loss)
+        step = ds.value_and_grad(self.program_loss)
         first, second = away
         alone, _ = self.train_program(step, ds.Placement(default="cpu"), "cpu")
         assert alone[-1] < alone[0] - 0.1, "it does not learn"
@@ -150,6 +142,25 @@ class NeutralProgramTests(Kit):
         rest, _ = self.train_program(step, split, first, 3, ds.load(tmp_path / "state.safetensors", split))
         assert np.allclose([*parts, *rest], alone, rtol=1e-5)
 
+    def program_loss(self, params: Any, batch: Any) -> Tensor:
+        """Return the loss; the dense layer computes where it is."""
+        images, labels = batch
+        xp = ds.namespace(images)
+        with self.scope_of(ds.device_of(images)):
+            features = convolution(params["convolution"], images, xp)
+        there = ds.device_of(params["dense"][0])
+        x, labels = ds.place((features, labels), there)
+        with self.scope_of(there):
+            return cross_entropy(params["dense"], x, labels, xp)
+
+    def _new_momentum(self, momentum: Any, grad: Any) -> Any:
+        with self.scope_of(ds.device_of(momentum)):
+            return 0.9 * momentum + grad
+
+    def _new_parameter(self, x: Any, momentum: Any) -> Any:
+        with self.scope_of(ds.device_of(x)):
+            return x - RATE * momentum
+
     def train_program(
         self, step: Any, placement: Any, source: Any, steps: int = 6, state: Any = None
     ) -> tuple[list[float], Any]:
@@ -160,8 +171,8 @@ class NeutralProgramTests(Kit):
         params, momenta, log = state["params"], state["momenta"], ds.MetricLog()
         for batch in ds.prefetch([(IMAGES, LABELS)] * steps, source):
             value, grads = step(params, batch)
-            momenta = each(lambda momentum, grad: 0.9 * momentum + grad, momenta, grads)
-            params = each(lambda x, momentum: x - RATE * momentum, params, momenta)
+            momenta = each(self._new_momentum, momenta, grads)
+            params = each(self._new_parameter, params, momenta)
             assert each(ds.device_of, params) == each(ds.device_of, state["params"])
             log.append(value)
         return log.flush().tolist(), {"params": params, "momenta": momenta}

@@ -110,7 +110,8 @@ class ThreadedObserverTests(Kit):
         """Plan a fault for a copy that never happens, so that every copy is counted."""
         if "simulate_memory" in self.adapter.gaps:
             return
-        with ds.simulate(gpus=ds.device_count(), faults=ds.Fault("gpu:0", "copy", at=MARGIN)):
+        fault = ds.Fault("gpu:0", "copy", at=MARGIN)
+        with ds.simulate(gpus=ds.device_count(), faults=fault, native_names=self.adapter.native_names):
             ds.place(ds.ones(3), "gpu:0")
         time.sleep(0.001)
 

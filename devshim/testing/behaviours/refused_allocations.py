@@ -84,9 +84,11 @@ class RefusedAllocationTests(Kit):
         """Make the first, second and third allocation of a call fail, and return how many of them the call made."""
         found = 0
         for at in (1, 2, 3):
-            before = [used_bytes(each) for each in ds.devices("gpu")]  # without garbage cycles of earlier tests
+            gpus, names = ds.device_count(), self.adapter.native_names
+            with ds.simulate(gpus=gpus, native_names=names):  # which also empties TensorFlow's cache of constants
+                before = [used_bytes(each) for each in ds.devices("gpu")]  # without garbage cycles of earlier tests
             faults = [ds.Fault(each, "allocation", at=at) for each in ds.devices("gpu")]
-            with ds.simulate(gpus=ds.device_count(), faults=faults):
+            with ds.simulate(gpus=gpus, faults=faults, native_names=names):
                 try:
                     work()
                 except ds.OutOfMemoryError:

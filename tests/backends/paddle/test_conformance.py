@@ -101,7 +101,7 @@ class TestPaddle(Conformance):
     def model(self) -> Any:
         from paddle import nn
 
-        with _drawn():
+        with ds.on("cpu"), _drawn():
             return nn.Sequential(nn.Linear(4, 8, bias_attr=False), nn.BatchNorm1D(8), nn.ReLU(), nn.Linear(8, 3))
 
     def unbuilt_model(self) -> Any:
@@ -113,7 +113,8 @@ class TestPaddle(Conformance):
     def tied_model(self) -> Any:
         from paddle import nn
 
-        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.BatchNorm1D(4))
+        with ds.on("cpu"):
+            model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.BatchNorm1D(4))
         model[2].weight = model[0].weight
         return model
 

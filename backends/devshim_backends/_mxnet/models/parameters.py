@@ -51,6 +51,7 @@ def _check_and_get_named(parameter: Any, arrays: Any, native: Any) -> Any:
         backend = _backend
         requested = (None if backend is None else backend.from_native(native)) or CPU
         devices = [_device(device_code(x)) for x in arrays]
+        _require_shown(devices)
         msg = (
             f"Parameter {parameter.name!r} was not initialized on {_show(requested)}, only on "
             f"{', '.join(map(_show, devices))}"
@@ -65,6 +66,14 @@ def _check_and_get_named(parameter: Any, arrays: Any, native: Any) -> Any:
 def _device(code: int) -> Device:
     backend = _backend
     return device_from_code(code, 0 if backend is None else backend.simulated_or_removed) or CPU
+
+
+def _require_shown(devices: list[Device]) -> None:
+    """Raise if a parameter is on a simulated GPU that was removed; native names may have been switched with it."""
+    gpus = None if _backend is None else _backend.simulated_devices
+    for device in devices:
+        if gpus is not None and device is not CPU:
+            gpus[device.index].require_shown()
 
 
 def _show(device: Device) -> str:

@@ -193,7 +193,8 @@ def refuse_gpus(operator: Function) -> Function:
                 "GPU"
             )
             raise TracingError(msg, "compile it with to_static(full_graph=False), or call it without to_static")
-        return operator(*args, **kwargs)
+        with scopes.host_program_scope():
+            return operator(*args, **kwargs)
 
     return call
 

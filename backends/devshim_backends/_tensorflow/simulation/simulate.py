@@ -63,6 +63,10 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
             hooks.stop()
         self._set_policy(bool(before), bool(gpus))
 
+    @property
+    def operators_follow_tensors(self) -> bool:  # type: ignore[override]  # a constant elsewhere
+        return bool(self.simulated) and not self.native_names
+
     def set_native_names(self, named: bool) -> None:
         from devshim_backends._tensorflow.simulation import native_names
 

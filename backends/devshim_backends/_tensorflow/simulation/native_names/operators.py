@@ -96,6 +96,8 @@ def _wrap_fast(original: Callable[..., Any]) -> Callable[..., Any]:
                 result = original(*args)
             finally:
                 local.device_name = ""
+            if args[1] == "Fill":  # tf.zeros and others: no line chose the device
+                result._devshim_anywhere = True
         if _logged:
             _print_devices(args[1], result)
         return result
