@@ -158,7 +158,7 @@ def run(
         typer.Option(
             "--async-copies",
             metavar="WHEN",
-            help="When copies to the host that do not block arrive: immediate (default) or late.",
+            help="When copies that do not block arrive: immediate (default) or late, which finds missing waits.",
         ),
     ] = None,
     check: Annotated[

@@ -236,7 +236,7 @@ class SimulatedDevices:
     Attributes:
         like: The platform that the GPUs imitate.
         dtypes_lacking: The names of the dtypes that they refuse.
-        async_copies: When a copy to the host that does not block arrives: ``"immediate"`` or ``"late"``.
+        async_copies: When a copy that does not block arrives: ``"immediate"`` or ``"late"``.
         removed_error: The error for the use of a tensor on a GPU that was removed; an adapter's is also an error of the
             framework.
     """

@@ -44,7 +44,7 @@ class Simulation:
         faults: The faults on them.
         like: The platform that they imitate.
         native_names: Whether the framework's own names for GPUs mean them.
-        async_copies: When a copy to the host that does not block arrives.
+        async_copies: When a copy that does not block arrives.
     """
 
     def __init__(self, request: Request, before: Request) -> None:
@@ -94,9 +94,10 @@ def simulate(
         native_names: Whether the framework's own names for GPUs, such as ``"cuda:1"`` on PyTorch and ``/GPU:1`` on
             TensorFlow, mean the simulated GPUs, for programs that are written for real ones. A value of
             ``CUDA_VISIBLE_DEVICES`` then hides simulated GPUs as it hides real ones.
-        async_copies: With ``"late"``, a copy to the host with ``non_blocking=True`` in PyTorch's own calls arrives only
-            when the program waits for it, so that a missing wait gives wrong values every time, instead of now and
-            then. The other frameworks have no copy that can be read before it arrives.
+        async_copies: With ``"late"``, a copy with ``non_blocking=True`` in PyTorch's own calls, to the host or from
+            pinned memory, arrives only when something waits for it, and so does a copy between GPUs. So a missing wait
+            gives wrong values every time, instead of now and then. On the other frameworks every copy is complete on
+            return, and this changes nothing.
 
     Returns:
         A handle that restores the earlier state if it is used as a ``with`` block; otherwise it can be dropped.

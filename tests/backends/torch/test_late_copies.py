@@ -1,10 +1,11 @@
-"""Tests of `simulate` with ``async_copies="late"``: a copy to the host arrives when the program waits for it."""
+"""Tests of `simulate` with ``async_copies="late"``: a copy arrives when something waits for it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,6 +52,8 @@ WAITS: dict[str, Callable[[torch.Tensor], object]] = {
     "place": lambda x: ds.place(x, "cpu"),
     "place without blocking": lambda x: ds.place(x, "cpu", non_blocking=True),
     "to_numpy": lambda x: ds.to_numpy(x),
+    "a number of another GPU to which it was copied": lambda x: x.to("sim:0").sum().item(),
+    "a copy to the GPU that blocks": lambda x: torch.ones(3).to(x.device),
     "another thread": lambda x: in_thread(lambda: ds.synchronize("gpu:1")),
 }
 
@@ -68,7 +71,6 @@ def test_a_copy_arrives_with_the_wait(wait: str) -> None:
     [
         lambda x: x + x,
         lambda x: x.to("sim:0"),
-        lambda x: x.to("sim:0").sum().item(),
         lambda x: ds.synchronize("gpu:0"),
         lambda x: x.to("cpu", non_blocking=True),
         lambda x: torch.accelerator.current_stream(0).synchronize(),
@@ -158,6 +160,162 @@ def test_a_copy_to_the_gpu_and_one_that_blocks_are_complete() -> None:
     x = torch.ones(3).to(GPU, non_blocking=True)
     assert x.to("cpu").tolist() == [1, 1, 1]
     assert x.to("cpu", torch.float64).tolist() == [1, 1, 1]
+
+
+# ---------------------------------------------------------------------- to the GPU
+def pinned(value: float = 1.0) -> torch.Tensor:
+    return torch.full((3,), value).pin_memory()
+
+
+STARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "to": lambda x: x.to(GPU, non_blocking=True),
+    "to another dtype": lambda x: x.to(GPU, torch.float64, non_blocking=True),
+    "copy_": lambda x: torch.zeros(3, device=GPU).copy_(x, non_blocking=True),
+    "copy_ to a part": lambda x: torch.zeros(2, 3, device=GPU)[1].copy_(x, non_blocking=True),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_pinned_memory_that_is_overwritten_too_early(start: str) -> None:
+    """Also through NumPy, which PyTorch does not see."""
+    source = pinned()
+    x = STARTS[start](source)
+    source.numpy()[:] = 5
+    assert x.tolist() == [5, 5, 5]
+    source = pinned()
+    x = STARTS[start](source)
+    ds.synchronize("gpu:1")
+    source.fill_(5)
+    assert x.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        lambda x: x.to(GPU),
+        lambda x: x.clone().to(GPU, non_blocking=True),
+        lambda x: x.expand(2, 3).to(GPU, non_blocking=True)[0],
+        lambda x: ds.place(x, "gpu:1"),
+        lambda x: torch.zeros(3, device=GPU).copy_(x),
+    ],
+    ids=["blocking", "not pinned", "not contiguous", "place", "a blocking copy_"],
+)
+def test_a_copy_to_the_gpu_that_is_complete_on_return(start: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    source = pinned()
+    x = start(source)
+    source.fill_(5)
+    assert x.tolist() == [1, 1, 1]
+
+
+def test_work_on_the_gpu_waits_for_its_own_copies() -> None:
+    """Work comes after the copies that were started before, in the same stream."""
+    source = pinned().requires_grad_()
+    x = source.to(GPU, non_blocking=True)
+    view = x[1:]
+    y = view * 2
+    with torch.no_grad():
+        source.fill_(5)
+    assert y.tolist() == [2, 2]
+    y.sum().backward()
+    assert source.grad is not None
+    assert source.grad.tolist() == [0, 2, 2]
+    z = torch.ones(3, device="sim:0").to(GPU).add_(1)
+    assert z.tolist() == [2, 2, 2]
+
+
+def test_copies_that_are_dropped_take_no_memory() -> None:
+    """A loop that only loads batches needs the memory of one."""
+    with ds.simulate(2, memory="1KiB", async_copies="late"):
+        batch = torch.ones(128).pin_memory()
+        for _ in range(5):
+            x = batch.to(GPU, non_blocking=True)
+            del x
+        assert ds.memory("gpu:1").used == 0
+        view = batch.to(GPU, non_blocking=True).reshape(2, 64)
+        assert view.sum().item() == 128
+
+
+def test_a_prefetched_loader_is_unchanged() -> None:
+    loader = torch.utils.data.DataLoader(torch.arange(8.0), batch_size=2, pin_memory=True)
+    found = [batch.to(GPU, non_blocking=True) for batch in loader]
+    assert torch.cat(found).tolist() == list(range(8))
+    with ds.simulate(2, async_copies="late"):
+        rows = [np.full((2,), i, np.float32) for i in range(3)]
+        assert [x.tolist() for x in ds.prefetch(rows, "gpu:1")] == [[0, 0], [1, 1], [2, 2]]
+
+
+# ---------------------------------------------------------------------- streams
+@pytest.fixture
+def native() -> Iterator[None]:
+    with ds.simulate(2, native_names=True, async_copies="late"):
+        yield
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("source", ["pinned memory", "another GPU"])
+def test_another_stream_must_wait(source: str) -> None:
+    side = torch.cuda.Stream("cuda:1")
+
+    def loaded() -> torch.Tensor:
+        x = pinned() if source == "pinned memory" else torch.ones(3, device="cuda:0")
+        with torch.cuda.stream(side):
+            return x.to("cuda:1", non_blocking=True)
+
+    x = loaded()
+    assert x.isnan().all().item()
+    x = loaded()
+    torch.cuda.current_stream("cuda:1").wait_stream(side)
+    assert (x + 1).tolist() == [2, 2, 2]
+    x = loaded()
+    done = side.record_event()
+    later = loaded()
+    torch.cuda.current_stream("cuda:1").wait_event(done)
+    assert (x + 1).tolist() == [2, 2, 2]
+    assert later.isnan().all().item()
+    x = loaded()
+    done = torch.cuda.Event()
+    done.record(side)
+    third = torch.cuda.Stream("cuda:1")
+    done.wait(third)
+    with torch.cuda.stream(third):
+        assert x.tolist() == [1, 1, 1]
+    for wait in (side.synchronize, done.synchronize, lambda: torch.cuda.synchronize("cuda:1")):
+        x = loaded()
+        done.record(side)
+        wait()
+        assert x.tolist() == [1, 1, 1]
+
+
+@pytest.mark.usefixtures("native")
+def test_a_stream_is_waited_for_alone() -> None:
+    x = torch.ones(3, device="cuda:1")
+    side = torch.cuda.Stream("cuda:1")
+    with torch.cuda.stream(side):
+        host = x.to("cpu", non_blocking=True)
+    torch.cuda.current_stream("cuda:1").synchronize()
+    x.sum().item()
+    assert host.isnan().all()
+    torch.cuda.current_stream("cuda:1").wait_stream(side)
+    assert host.isnan().all()
+    x.sum().item()
+    assert host.tolist() == [1, 1, 1]
+
+
+@pytest.mark.usefixtures("native")
+def test_a_pipeline_that_waits_is_unchanged() -> None:
+    """Two streams, a pinned buffer, and an event, as in a loader that prefetches."""
+    buffer, loading, copied = torch.empty(3).pin_memory(), torch.cuda.Stream("cuda:1"), torch.cuda.Event()
+    found = []
+    for i in range(4):
+        copied.synchronize()
+        buffer.fill_(i)
+        with torch.cuda.stream(loading):
+            x = buffer.to("cuda:1", non_blocking=True)
+            copied.record(loading)
+        torch.cuda.current_stream("cuda:1").wait_event(copied)
+        x.record_stream(torch.cuda.current_stream("cuda:1"))
+        found.append((x * 2).sum())
+    assert torch.stack(found).tolist() == [0, 6, 12, 18]
 
 
 def test_leaving_the_block_delivers_everything() -> None:

@@ -25,6 +25,7 @@ Requirements this package answers:
 | `autocast` | mixed precision |
 | `module`, `streams`, `accelerator` | ``torch.sim``, and the functions behind ``torch.accelerator`` |
 | `patches`, `tensors`, `indices`, `engine`, `comm`, `defaults` | patches of PyTorch, each with its reason |
+| `late_copies`, `stream_order` | copies that arrive when something waits for them, and what a stream has waited for |
 | `untraced` | keeping `torch.compile` out of this package |
 | `switch` | switching on and off, and what happens once |
 | `simulate` | the part of the adapter that loads this package on demand |

@@ -17,6 +17,7 @@ from devshim_backends._torch.simulation.relabel import to_host, to_host_keeping_
 from devshim_backends._torch.simulation.schemas import plan_of
 from devshim_backends._torch.simulation.state import TYPES, index_of, require_simulated
 from devshim_backends._torch.simulation.storages import STORAGE_KERNELS
+from devshim_backends._torch.simulation.tensors import is_pinned
 
 aten = torch.ops.aten
 _CPU = torch.device("cpu")
@@ -71,13 +72,29 @@ zeros = _factory(torch.zeros)
 
 def copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
     """Implement ``aten::copy_``: at least one side is a simulated GPU."""
-    if target.is_cpu and late_copies.are_late():
-        if non_blocking:
-            late_copies.begin(target, _as_host(source).to(target.dtype, copy=True), source.get_device())
-            return target
-        late_copies.finish(source.get_device())
+    if late_copies.are_late() and _copies_late(target, source, non_blocking):
+        return target
     _copy(_as_host(target), _as_host(source))
     return target
+
+
+def _copies_late(target: Any, source: Any, non_blocking: bool) -> bool:
+    """Begin a copy that arrives later, and return True; a copy that blocks waits for the earlier ones."""
+    to, of = target.get_device(), source.get_device()
+    if to == of or target.layout is not torch.strided or source.layout is not torch.strided:
+        return False
+    if to < 0 or of < 0:
+        if not non_blocking:
+            late_copies.finish_current(max(to, of))
+            return False
+        if of < 0 and not (is_pinned(source) and source.is_contiguous() and source.shape == target.shape):
+            return False  # PyTorch copies such memory on the host first
+    if to < 0:
+        late_copies.to_existing_host(target, _as_host(source).to(target.dtype, copy=True), of)
+    else:
+        require_simulated(to)
+        late_copies.to_existing_gpu(target, source if of < 0 else _as_host(source).clone(), of)
+    return True
 
 
 def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
@@ -96,24 +113,35 @@ def to_copy(
     memory_format: Any = None,
 ) -> Any:
     """Implement ``aten::_to_copy``: a copy from or to a simulated GPU, possibly in another dtype."""
+    if late_copies.are_late() and x.layout is torch.strided:
+        late = _copy_late(x, dtype, device, memory_format, non_blocking)
+        if late is not None:
+            return late
     host = _as_host(x)
     keep = torch.preserve_format if memory_format is None else memory_format
     copied = _to(host, device=_CPU, dtype=dtype or x.dtype, copy=True, memory_format=keep)
     if device is None:
         return adopt(copied, x.get_device())
     if device == _CPU:
-        return _arrived(copied, x.get_device(), non_blocking)
+        return copied
     return adopt(copied, index_of(device)) if device.type in TYPES else _to(copied, device)
 
 
-def _arrived(copied: Any, gpu: int, non_blocking: bool) -> Any:
-    """Return a copy on the host, or a tensor that gets its values later; a copy that blocks waits for earlier ones."""
-    if gpu < 0 or not late_copies.are_late():
-        return copied
-    if non_blocking and copied.layout is torch.strided:
-        return late_copies.new(copied, gpu)
-    late_copies.finish(gpu)
-    return copied
+def _copy_late(x: Any, dtype: Any, device: Any, memory_format: Any, non_blocking: bool) -> Any:
+    """Return a tensor that gets its values later, or None if the copy is complete when it returns."""
+    of = x.get_device()
+    to = of if device is None else -1 if device == _CPU else index_of(device) if device.type in TYPES else of
+    if to == of:
+        return None
+    keep = torch.preserve_format if memory_format is None else memory_format
+    if of >= 0 and (to >= 0 or non_blocking):
+        copied = _to(_as_host(x), device=_CPU, dtype=dtype or x.dtype, copy=True, memory_format=keep)
+        return late_copies.to_new_host(copied, of) if to < 0 else late_copies.to_new_gpu(copied, to, of)
+    if not non_blocking:
+        late_copies.finish_current(max(to, of))
+    elif is_pinned(x) and x.is_contiguous() and keep in (torch.preserve_format, torch.contiguous_format):
+        return late_copies.to_new_gpu(x, to, of, dtype)
+    return None
 
 
 def _as_host(tensor: Any) -> Any:
@@ -140,7 +168,7 @@ def read(tensor: Any) -> Any:
     """Return a GPU's number; this function is patched while a guard is open."""
     require_simulated(tensor.get_device())
     if late_copies.PENDING:
-        late_copies.finish(tensor.get_device())
+        late_copies.finish_current(tensor.get_device())
     return _scalar(to_host(tensor))
 
 

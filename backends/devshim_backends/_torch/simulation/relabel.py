@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -55,6 +56,8 @@ _POINTER = _word_of_pointer()
 
 SAME_WIDTH_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Element size -> a dtype that DLPack supports, used for dtypes that it does not."""
+UNDER_WAY: dict[int, Callable[[Any], None]] = {}
+"""Address of a GPU's memory to which a copy is under way -> a function that is called before the memory is used."""
 _COMPOSITE = torch._C.DispatchKey.CompositeExplicitAutograd
 _STRIDED = torch.strided
 _conj, _negated = torch.ops.aten._conj.default, torch.ops.aten._neg_view.default
@@ -67,12 +70,22 @@ def relabel(tensor: Any, code: int) -> Any:
     Raises:
         NotImplementedError: The tensor has no plain block of memory.
     """
+    if UNDER_WAY and code == HOST:
+        _before_use(tensor)
     try:
         capsule = _export(tensor)
     except (BufferError, RuntimeError) as error:
         return _relabel_indirectly(tensor, code, error)
     _WORDS[(_WORDS[(id(capsule) >> 3) + _POINTER] >> 3) + _DEVICE] = code
     return _read(capsule)
+
+
+def _before_use(tensor: Any) -> None:
+    """Let copies arrive that the use of a GPU's tensor waits for (see `late_copies`)."""
+    if tensor.layout is _STRIDED and tensor.get_device() >= 0:
+        arrive = UNDER_WAY.get(tensor.untyped_storage().data_ptr())
+        if arrive is not None:
+            arrive(tensor)
 
 
 def _relabel_indirectly(tensor: Any, code: int, error: Exception) -> Any:

@@ -1,18 +1,21 @@
 """Streams and events of simulated GPUs: a call returns when its work is complete, so only late copies need a wait.
 
-A GPU has one stream, so work on the GPU is in order, and its waits for streams and events return at once.
+A GPU has one stream, so work on the GPU is in order; with native names, programs can make more (`stream_order`).
 """
 
 from __future__ import annotations
 
 import time
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation import late_copies
+from devshim_backends._torch.simulation import late_copies, stream_order
 from devshim_backends._torch.simulation.patches import install
 from devshim_backends._torch.simulation.state import NAME, TYPES, current, index_of, make_current, shown_device
+from devshim_backends._torch.simulation.stream_order import Clock, StreamKey, clock_of
+from devshim_backends._torch.simulation.stream_order import current_stream as current_stream_key
 
 RealStream: Any = torch.Stream
 RealEvent: Any = torch.Event
@@ -27,18 +30,18 @@ class _ReplacementType(type(RealStream)):  # type: ignore[misc]  # PyTorch is An
         return isinstance(instance, cls.__bases__[0])
 
 
-def _return_at_once(self: Any, other: Any = None) -> None:
-    """Return at once."""
+def _key(stream: Any) -> StreamKey:
+    return stream.device_index, stream.stream_id
 
 
 def _wait_for_stream(self: Any) -> None:
-    """Deliver the copies to the host that are under way."""
-    late_copies.finish(self.device_index)
+    """Deliver the copies that are under way."""
+    late_copies.finish_stream(_key(self))
 
 
 def _wait_for_event(self: Any) -> None:
-    """Deliver the copies to the host that were started before `record`."""
-    late_copies.finish(until=self._recorded_after)
+    """Deliver the copies that were started before `record`."""
+    late_copies.finish_clock(self._recorded_after)
 
 
 def _is_simulated(device: Any) -> bool:
@@ -59,12 +62,20 @@ class Stream(RealStream, metaclass=_ReplacementType):  # type: ignore[misc]
         """The GPU, as a `torch.device`."""
         return shown_device(self.device_index)
 
-    wait_event = wait_stream = _return_at_once
+    def wait_stream(self, stream: Any) -> None:
+        """Let the next work come after the work in another stream."""
+        if late_copies.are_late():
+            stream_order.wait(_key(self), clock_of(_key(stream), late_copies.number()))
+
+    def wait_event(self, event: Any) -> None:
+        """Let the next work come after an event."""
+        event.wait(self)
+
     synchronize = _wait_for_stream
 
     def query(self) -> bool:
-        """Return True if no copy to the host was under way."""
-        return not late_copies.finish(self.device_index)
+        """Return True if no copy was under way."""
+        return not late_copies.finish_stream(_key(self))
 
     def record_event(self, event: Any = None) -> Any:
         """Record an event, by default a new one, and return it."""
@@ -84,26 +95,41 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
     """A moment on a simulated GPU; the time between two events is the host's."""
 
     _recorded_at: float | None = None
-    _recorded_after: int = 0
+    _recorded_after: Clock = MappingProxyType({})
     _is_timed: bool = False
+    _gpu: int | None = None
 
     def __new__(cls, device: Any = None, *, enable_timing: bool = False, **kwargs: Any) -> Any:
         if not _is_simulated(device):
             return RealEvent(device, enable_timing=enable_timing, **kwargs)
         event = RealEvent.__new__(cls, torch.device(NAME, 0), enable_timing=enable_timing)
-        event._is_timed = enable_timing
+        event._is_timed, event._gpu = enable_timing, index_of(device)
         return event
 
-    wait = _return_at_once
+    @property
+    def device(self) -> Any:
+        """The GPU, as a `torch.device`."""
+        return None if self._gpu is None else shown_device(self._gpu)
+
+    def wait(self, stream: Any = None) -> None:
+        """Let the next work in a stream, by default the current one, come after the event."""
+        if late_copies.are_late():
+            gpu = current() if self._gpu is None else self._gpu
+            stream_order.wait(current_stream_key(gpu) if stream is None else _key(stream), self._recorded_after)
+
     synchronize = _wait_for_event
 
     def query(self) -> bool:
         """Return True if none of these copies was under way."""
-        return not late_copies.finish(until=self._recorded_after)
+        return not late_copies.finish_clock(self._recorded_after)
 
     def record(self, stream: Any = None) -> None:
-        """Store the time, and which copies were started before."""
-        self._recorded_after = late_copies.number()
+        """Store the time, and which copies were started before in a stream, by default the current one."""
+        if self._gpu is None:
+            self._gpu = current() if stream is None else stream.device_index
+        if late_copies.are_late():
+            key = current_stream_key(self._gpu) if stream is None else _key(stream)
+            self._recorded_after = clock_of(key, late_copies.number())
         self._recorded_at = time.perf_counter()
 
     def elapsed_time(self, end_event: Any) -> float:

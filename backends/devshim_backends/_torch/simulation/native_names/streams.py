@@ -1,12 +1,12 @@
-"""``torch.cuda.Stream`` and ``torch.cuda.Event``: work is complete when a call returns, so nothing ever waits.
+"""``torch.cuda.Stream`` and ``torch.cuda.Event``: work is complete when a call returns.
 
-A program can create any number of streams and make them current. All of them compute in the order of the program.
+A program can create any number of streams and make them current. All of them compute in the order of the program; with
+``async_copies="late"``, copies arrive by the rules of streams (see `late_copies`).
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,19 +16,10 @@ from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation import streams as simulated
 from devshim_backends._torch.simulation.state import index_of, make_current
+from devshim_backends._torch.simulation.stream_order import current_stream, set_current_stream
 
 _IDS = itertools.count(3, 4)
 """Numbers of new streams; 0 is a GPU's default stream."""
-
-
-class _Current(threading.local):
-    """A thread's current stream of each GPU, by its number."""
-
-    def __init__(self) -> None:
-        self.of_gpu: dict[int, int] = {}
-
-
-_CURRENT = _Current()
 
 
 class _ExactInstances(type(simulated.Stream)):  # type: ignore[misc]  # PyTorch is Any to the type checker
@@ -74,12 +65,11 @@ class Stream(simulated.Stream, metaclass=_ExactInstances):
 
     def __enter__(self) -> Stream:
         self._before = make_current(self.device_index)
-        self._stream_before = _CURRENT.of_gpu.get(self.device_index, 0)
-        _CURRENT.of_gpu[self.device_index] = self.stream_id
+        self._stream_before = set_current_stream(self.device_index, self.stream_id)
         return self
 
     def __exit__(self, *failure: object) -> None:
-        _CURRENT.of_gpu[self.device_index] = self._stream_before
+        set_current_stream(self.device_index, self._stream_before)
         make_current(self._before)
 
     def __eq__(self, other: object) -> bool:
@@ -104,7 +94,9 @@ class Event(simulated.Event, metaclass=_ExactInstances):
         if interprocess:
             msg = "an event of a simulated GPU cannot be shared with another process"
             raise UnsupportedError(msg, "create it without interprocess=True, and use a multiprocessing.Event")
-        return simulated.Event.__new__(cls, enable_timing=enable_timing)
+        event = simulated.Event.__new__(cls, enable_timing=enable_timing)
+        event._gpu = None  # it belongs to the GPU of the stream in which it is first recorded
+        return event
 
     @property
     def cuda_event(self) -> int:
@@ -125,7 +117,7 @@ class ExternalStream(Stream):
 
 def _current_stream(index: int) -> tuple[int, int, int]:
     gpu = index_of(index)
-    return _CURRENT.of_gpu.get(gpu, 0), gpu, simulated.TYPE
+    return current_stream(gpu)[1], gpu, simulated.TYPE
 
 
 def _default_stream(index: int) -> tuple[int, int, int]:
@@ -134,7 +126,7 @@ def _default_stream(index: int) -> tuple[int, int, int]:
 
 def _set_stream(stream_id: int, device_index: int, device_type: int) -> None:
     make_current(device_index)
-    _CURRENT.of_gpu[device_index] = stream_id
+    set_current_stream(device_index, stream_id)
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
