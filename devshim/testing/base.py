@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,6 +12,7 @@ import pytest
 
 import devshim as ds
 from devshim.registry import registry
+from devshim.testing.threads import in_thread
 from devshim.testing.values import numbers
 
 if TYPE_CHECKING:
@@ -28,24 +28,6 @@ GAP = "declared gap: "
 """The start of a skip's reason when the skip reports a declared gap."""
 HARDWARE = "hardware: "
 """The start of a skip's reason when the machine has too few real GPUs."""
-
-
-def in_thread(fn: Callable[[], Any]) -> Any:
-    """Run a function in a new thread with a new context, and return its result or raise its error."""
-    outcome: list[Any] = []
-
-    def target() -> None:
-        try:
-            outcome.extend((fn(), None))
-        except BaseException as error:
-            outcome.extend((None, error))
-
-    thread = threading.Thread(target=target)
-    thread.start()
-    thread.join()
-    if outcome[1] is not None:
-        raise outcome[1]
-    return outcome[0]
 
 
 class Kit:
@@ -280,10 +262,9 @@ class Kit:
         ctypes.memset(address, 0x2A, nbytes)
 
     def scope_of(self, device: Device) -> AbstractContextManager[object]:
-        """Return the scope in which the framework's operators compute on tensors of a device, where the tensors are.
+        """Return a scope in which operators compute where their tensors are; empty if they do so without one.
 
-        It is empty for a framework whose operators follow their tensors. Others copy the tensors to a default device
-        outside `ds.on`, such as TensorFlow to ``/GPU:0``, if native names are on or the GPUs are real.
+        TensorFlow's compute on ``/GPU:0`` outside scopes, if native names are on or the GPUs are real.
         """
         return nullcontext() if self.adapter.operators_follow_tensors else ds.on(device)
 
