@@ -70,7 +70,8 @@ def _device(code: int) -> Device:
 
 def _require_shown(devices: list[Device]) -> None:
     """Raise if a parameter is on a simulated GPU that was removed; native names may have been switched with it."""
-    gpus = None if _backend is None else _backend.simulated_devices
+    backend = _backend
+    gpus = None if backend is None else backend.simulated_devices
     for device in devices:
         if gpus is not None and device is not CPU:
             gpus[device.index].require_shown()
