@@ -13,6 +13,7 @@ from devshim.testing.behaviours.creation import CreationTests
 from devshim.testing.behaviours.creation_arguments import CreationArgumentTests
 from devshim.testing.behaviours.creation_like import LikeTests
 from devshim.testing.behaviours.data_parallel import DataParallelTests
+from devshim.testing.behaviours.data_parallel_models import DataParallelModelTests
 from devshim.testing.behaviours.default_dtypes import DefaultDtypeTests
 from devshim.testing.behaviours.devices import DeviceTests
 from devshim.testing.behaviours.dtypes import DtypeTests
@@ -104,6 +105,7 @@ class Conformance(
     TrainingTests,
     CollectiveTests,
     DataParallelTests,
+    DataParallelModelTests,
     LeafValueTests,
     LedgerTests,
     GuardTests,
