@@ -107,7 +107,7 @@ class WidthTests(Kit):
             assert np.allclose(ds.to_numpy(value), expected[0], rtol=1e-14)
             assert np.allclose(ds.to_numpy(grad), expected[1], rtol=1e-14)
 
-    @feature("float64", "create", "follow_data")
+    @feature("float64", "create", "random", "namespace", "follow_data")
     def test_defaults_are_the_same_in_run(self, device: Device) -> None:
         """Dtypes that the program does not name are those outside, and float32 stays float32 beside int64."""
 
