@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Cell = str | Sequence[tuple[str, str]]
     """Text of one or several lines; or a sequence of lines, each with its rich style."""
 
-__all__ = ["Column", "Grid", "complain", "is_terminal", "say", "show", "size", "width", "working", "write"]
+__all__ = ["Column", "Grid", "complain", "draw", "is_terminal", "say", "show", "size", "width", "working", "write"]
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,13 @@ def say(text: str = "", style: str = "") -> None:
 def show(grid: Grid) -> None:
     """Print a table."""
     if is_terminal():
-        _console().print(_drawn(grid))
+        _console().print(draw(grid))
     else:
         print("\n".join(_plain(grid)))
 
 
-def _drawn(grid: Grid) -> Table:
+def draw(grid: Grid) -> Table:
+    """Return a table for a terminal."""
     table = Table(
         title=Text(grid.title, "bold"), title_justify="left", box=box.HORIZONTALS, header_style="bold", expand=False
     )

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from devshim.cli._program import ProgramCommand
 from devshim.cli._smi_command import smi
 from devshim.cli._tabs_command import tabs
+from devshim.cli._tutorial_commands import tutorial
 from devshim.errors import DevshimError
 
 __all__ = ["app"]
@@ -221,6 +222,7 @@ def devices(
 
 app.command()(smi)
 app.command()(tabs)
+app.add_typer(tutorial, name="tutorial")
 
 
 @app.command()

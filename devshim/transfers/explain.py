@@ -77,6 +77,9 @@ class explain:
         state = "open" if any(self is each for each in _LISTENING.get()) else "closed"
         return f"<explain: {state}, {'1 line' if len(self._lines) == 1 else f'{len(self._lines)} lines'}>"
 
+    def _hear_call(self, snippet: Snippet) -> None:
+        self._hear(snippet.text)
+
     def _hear(self, line: str) -> None:
         self._lines.append(line)
         if self._file is not None:
@@ -112,8 +115,11 @@ def _show_call(
     dtype: object = None,
     **names: str,
 ) -> None:
-    if _LISTENING.get():
-        show(native_line(backend, call, device, args, dtype, **names))
+    listening = _LISTENING.get()
+    if listening:
+        snippet = Snippet(backend, call, device, args, dtype, names)
+        for listener in listening:
+            listener._hear_call(snippet)
 
 
 def show(line: str) -> None:
@@ -147,17 +153,50 @@ def native_line(
         dtype: The array-API name of the requested dtype, or None.
         **names: Source text for further names of the template, such as ``x`` and ``path``.
     """
-    named = backend.snippets.get("dtype", "{name!r}").format(name=dtype) if isinstance(dtype, str) else str(dtype)
-    line = backend.snippet(call) or f"# {backend.title} has no line of its own for ds.{call}"
-    sources = [_source(value) for value in args]
-    known = {
-        "x": "x",
-        "device": "" if device is None else backend.native_text(device),
-        "index": 0 if device is None else device.index,
-        "args": ", ".join(sources),
-        "dtype": "" if dtype is None else f", dtype={named}",
-    }
-    return line.format(*sources, **{**known, **names})
+    return Snippet(backend, call, device, args, dtype, names).text
+
+
+class Snippet:
+    """The native line of one devshim call, and what it was made of; the arguments are those of `native_line`.
+
+    Attributes:
+        call: The devshim call.
+        backend: The backend.
+        device: The device it is about, or None.
+        template: The adapter's template; None if the framework has no line for the call.
+        sources: The source text of the positional arguments, for the template's ``{0}``, ``{1}``.
+        names: The source text of the template's names.
+    """
+
+    __slots__ = ("backend", "call", "device", "names", "sources", "template")
+
+    def __init__(
+        self,
+        backend: Backend,
+        call: str,
+        device: Device | None,
+        args: tuple[object, ...],
+        dtype: object,
+        names: dict[str, str],
+    ) -> None:
+        self.backend, self.call, self.device = backend, call, device
+        self.template = backend.snippet(call)
+        self.sources = [_source(value) for value in args]
+        named = backend.snippets.get("dtype", "{name!r}").format(name=dtype) if isinstance(dtype, str) else str(dtype)
+        known = {
+            "x": "x",
+            "device": "" if device is None else backend.native_text(device),
+            "index": str(0 if device is None else device.index),
+            "args": ", ".join(self.sources),
+            "dtype": "" if dtype is None else f", dtype={named}",
+        }
+        self.names: dict[str, str] = {**known, **names}
+
+    @property
+    def text(self) -> str:
+        """The line."""
+        line = self.template or f"# {self.backend.title} has no line of its own for ds.{self.call}"
+        return line.format(*self.sources, **self.names)
 
 
 def _source(value: object) -> str:

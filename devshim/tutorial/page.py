@@ -18,12 +18,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from devshim._version import __version__
 from devshim.tutorial import front_matter
 from devshim.tutorial.front_matter import FORMATS, page_error
+from devshim.tutorial.support import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -176,7 +179,38 @@ def read(path: Path) -> Page:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise page_error(path, None, f"the page cannot be read: {reason}") from error
-    return parse(path, text)
+    known = (
+        cache_folder() / "pages" / f"{hashlib.sha256(f'{__version__} {path.suffix} {text}'.encode()).hexdigest()}.json"
+    )
+    found = _known(known, path)
+    if found is None:
+        found = parse(path, text)
+        with suppress(OSError, TypeError):  # front matter may have values that JSON has not, such as dates
+            known.parent.mkdir(parents=True, exist_ok=True)
+            known.write_text(_as_json(found), encoding="utf-8")
+    return found
+
+
+def _as_json(page: Page) -> str:
+    parts = [{"is_cell": isinstance(part, Cell), **asdict(part)} for part in page.parts]
+    return json.dumps(
+        [page.title if page.title != page.path.stem else None, page.frameworks, page.gpus, parts, page.metadata]
+    )
+
+
+def _known(known: Path, path: Path) -> Page | None:
+    """Return a page that was parsed before: importing the parser takes up to three seconds."""
+    try:
+        title, frameworks, gpus, parts, metadata = json.loads(known.read_text(encoding="utf-8"))
+        made = tuple(_part(**part) for part in parts)
+    except (OSError, ValueError, TypeError):
+        return None
+    return Page(path, title or path.stem, tuple(frameworks), gpus, made, metadata)
+
+
+def _part(is_cell: bool, frameworks: list[str] | None, tags: Sequence[str] = (), **rest: Any) -> Text | Cell:
+    names = None if frameworks is None else tuple(frameworks)
+    return Cell(frameworks=names, tags=tuple(tags), **rest) if is_cell else Text(frameworks=names, **rest)
 
 
 def parse(path: Path, text: str) -> Page:

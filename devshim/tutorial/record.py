@@ -38,7 +38,9 @@ class Call:
         native: The framework's text for that device, such as ``"cuda:1"``.
         index: The index of that device.
         template: The adapter's template, of which `text` is made; None if the framework has no line for the call.
-        names: The source text of the template's names, such as ``x``, ``args`` and ``dtype``.
+        names: The source text of the template's names, such as ``x``, ``args``, ``dtype``, ``0`` and ``1``.
+        times: How often the cell made this call at this place, with this line.
+        cell: The id of the cell that `span` is in, if it is another one: that of a function's definition.
     """
 
     call: str
@@ -49,6 +51,8 @@ class Call:
     index: int | None = None
     template: str | None = None
     names: dict[str, str] = field(default_factory=dict)
+    times: int = 1
+    cell: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class CellRecord:
         outputs: Its outputs in the format of nbformat 4, without the kernel's extra output.
         value: The value of its last expression, as `devshim.tutorial.values` describes it; None if it has none.
         names: The tensors that it assigned, by variable.
-        calls: The devshim calls it made, in order; the same place may occur several times.
+        calls: The devshim calls it made, in order; a call in a loop is one entry if its line is the same each time.
     """
 
     status: str

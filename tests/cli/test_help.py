@@ -45,7 +45,7 @@ def test_help_is_plain_in_a_pipe(run: Run) -> None:
     assert all(command in done.stdout for command in ("tour", "devices", "doctor"))
 
 
-COMMANDS = ["tour", "run", "compare", "devices", "smi", "doctor", "certify", "new-backend", "tabs"]
+COMMANDS = ["tour", "run", "compare", "devices", "smi", "doctor", "certify", "new-backend", "tabs", "tutorial"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,124 @@
+"""`devshim tutorial`: run pages on every framework, compare, and manage environments."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devshim.cli import _tutorial_view as view
+from devshim.cli._console import Column, Grid, complain, say, show, working
+from devshim.errors import DevshimError
+from devshim.registry import discovery
+from devshim.tutorial import comparing, environments, making, session, starting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from devshim.tutorial.session import Options, Outcome
+
+__all__ = ["check", "create", "list_environments", "new", "options", "run"]
+
+_INTERRUPTED = 130
+
+
+def options(
+    frameworks: str | None,
+    env: Sequence[str] | None,
+    gpus: int | None,
+    real: bool,
+    timeout: float,
+    jobs: int,
+    rtol: float,
+    fresh: bool,
+    recorded: bool,
+    records: Path | None,
+) -> Options:
+    """Return the options of a command line; they are checked later."""
+    names = None if frameworks is None else tuple(each.strip() for each in frameworks.split(",") if each.strip())
+    return session.Options(names, tuple(env or ()), gpus, real, timeout, jobs, rtol, fresh, recorded, records)
+
+
+def run(pages: Sequence[Path], chosen: Options) -> int:
+    """Run pages, and print a table for each; return the exit code."""
+    return _each(pages, chosen, compared=False)
+
+
+def check(pages: Sequence[Path], chosen: Options) -> int:
+    """Run pages, print a table for each, and where the frameworks differ; return the exit code."""
+    return _each(pages, chosen, compared=True)
+
+
+def _each(pages: Sequence[Path], chosen: Options, compared: bool) -> int:
+    good = True
+    try:
+        for path in pages:
+            good = _one(path, chosen, compared) and good
+    except KeyboardInterrupt:
+        say("interrupted: the kernels have ended", "bold red")
+        return _INTERRUPTED
+    return 0 if good else 1
+
+
+def _one(path: Path, chosen: Options, compared: bool) -> bool:
+    page = session.read_page(path, chosen)
+    with view.live(page) as watcher:
+        outcome = session.outcome_of(page, chosen, watcher)
+        report = comparing.compare(page, outcome.records, chosen.rtol)
+        watcher.compared(outcome, report)
+    view.show_table(watcher)
+    for error in outcome.problems.values():
+        complain(error)
+    view.show_failures(outcome)
+    view.show_differences(page, report)
+    return _is_good(outcome, report) if compared else outcome.ok
+
+
+def _is_good(outcome: Outcome, report: comparing.Report) -> bool:
+    several = len(outcome.records) > 1
+    undeclared = report.undeclared
+    if not undeclared and outcome.ok and several:
+        say(f"{len(outcome.records)} frameworks agree in {len(report.cells)} cells", "green")
+    return outcome.ok and not undeclared
+
+
+def new(path: Path, frameworks: str) -> int:
+    """Write a page that runs; return the exit code."""
+    starting.write(path, [each.strip() for each in frameworks.split(",") if each.strip()])
+    say(f"{path} is written; run it with: devshim tutorial check {path}")
+    return 0
+
+
+def create(frameworks: Sequence[str], extra: Sequence[str], python: Path | None) -> int:
+    """Create environments; return the exit code."""
+    names = [discovery.canonical(each) for each in frameworks]
+    with _interruptible():
+        for name in names:
+            with working(f"creating an environment for {name}") as change:
+                made = making.create(name, extra, python, notify=change)
+            say(f"{name}  {made.version}  Python {made.python_version}  {made.python.parent.parent}")
+    return 0
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        msg = "interrupted: the environment is not complete, and was removed"
+        raise DevshimError(msg) from error
+
+
+def list_environments(env: Sequence[str]) -> int:
+    """Print the environment of each framework; return the exit code."""
+    table = environments.configured(Path.cwd())
+    found = environments.resolve(discovery.known(), environments.read_options(env), table)
+    columns = [Column("framework"), Column("version"), Column("Python"), Column("from"), Column("environment", share=1)]
+    grid = Grid("", columns)
+    for name, each in found.items():
+        if isinstance(each, DevshimError):
+            grid.rows.append((name, "-", "", "", each.problem))
+        else:
+            grid.rows.append((name, each.version, each.python_version, each.origin, str(each.python)))
+    show(grid)
+    return 0

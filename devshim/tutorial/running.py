@@ -1,0 +1,229 @@
+"""Run a page on frameworks: each in a kernel of its own environment, two at a time.
+
+The kernels talk through sockets in a temporary folder, and end with the run: also when it fails, or is interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from devshim.registry import discovery
+from devshim.registry.processes import signal_name
+from devshim.tutorial import cache, surroundings
+from devshim.tutorial.front_matter import library
+from devshim.tutorial.outputs import cell_record, message_of, record_of
+from devshim.tutorial.support import kernel_command, support_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devshim.tutorial.environments import Environment
+    from devshim.tutorial.page import Cell, Page
+    from devshim.tutorial.record import CellRecord, Record
+
+__all__ = ["JOBS", "TIMEOUT", "Watcher", "run"]
+
+JOBS = 2
+"""How many frameworks run at a time."""
+TIMEOUT = 300
+"""The seconds after which a cell has failed."""
+_STARTING = 180
+_SLOWEST = ("tensorflow", "torch", "paddle", "jax")
+"""The frameworks that take longest to start; they go first, so that the last one to finish is a quick one."""
+
+
+class Watcher:
+    """Is notified of the progress of a run; this one ignores it."""
+
+    def started(self, framework: str) -> None:
+        """A framework starts."""
+
+    def cell(self, framework: str, cell: Cell, record: CellRecord) -> None:
+        """A cell is done."""
+
+    def finished(self, framework: str, record: Record) -> None:
+        """A framework is done."""
+
+
+def run(
+    page: Page,
+    environments: Mapping[str, Environment],
+    watcher: Watcher,
+    jobs: int = JOBS,
+    timeout: float = TIMEOUT,
+    real: bool = False,
+) -> dict[str, Record]:
+    """Run a page on frameworks, and return their records in the order of `environments`.
+
+    A cell that fails ends the run of its framework, and the cells after it are skipped. Complete runs are cached.
+    """
+    names = sorted(environments, key=lambda name: _SLOWEST.index(name) if name in _SLOWEST else len(_SLOWEST))
+    library("nbclient")
+
+    async def all_of_them(folder: str) -> dict[str, Record]:
+        gate = asyncio.Semaphore(jobs)
+
+        async def one(name: str) -> Record:
+            async with gate:
+                return await _Run(page, environments[name], Path(folder), watcher, timeout, real).run()
+
+        return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+
+    with tempfile.TemporaryDirectory(prefix="devshim-", dir=_short_folder()) as folder:
+        done = asyncio.run(all_of_them(folder))
+    return {name: done[name] for name in environments}
+
+
+def _short_folder() -> str | None:
+    """Return a folder with a short name: the path of a socket has at most 107 characters, on a Mac 103."""
+    return "/tmp" if len(tempfile.gettempdir()) > 50 else None
+
+
+class _Run:
+    """One framework's run of a page."""
+
+    def __init__(
+        self, page: Page, environment: Environment, folder: Path, watcher: Watcher, timeout: float, real: bool
+    ) -> None:
+        self._page, self._environment, self._watcher, self._real = page, environment, watcher, real
+        self._timeout = timeout
+        self._name = environment.framework
+        self._cells = page.cells_of(self._name)
+        self._notebook = cache.notebook_of(page, environment, real)
+        self._done: list[CellRecord] = []
+        self._folder = folder / self._name
+        self._log = self._folder / "log"
+
+    async def run(self) -> Record:
+        """Run the page, and return the record; only an interrupt is raised."""
+        begun = time.perf_counter()
+        self._watcher.started(self._name)
+        facts: dict[str, Any] = {"version": self._environment.version, "devshim": "", "python": "", "simulated": False}
+        problem = None
+        self._folder.mkdir()
+        client = self._client()
+        try:
+            facts.update(await self._start(client))
+            await self._run_cells(client)
+        except _EndedError as error:
+            problem = str(error)
+        finally:
+            await _end(client)
+        title = discovery.TITLES.get(self._name, self._name)
+        facts.update(title=title, seconds=round(time.perf_counter() - begun, 2), problem=problem)
+        record = record_of(self._page, self._name, facts, self._done)
+        if record.ok:
+            cache.store(self._page, self._notebook, facts)
+        self._watcher.finished(self._name, record)
+        return record
+
+    def _client(self) -> Any:
+        kernelspec, manager = library("jupyter_client.kernelspec"), library("jupyter_client.manager")
+        environment = self._environment
+        tag, version = environment.tag, environment.python_version.rpartition(".")[0]
+        spec = kernelspec.KernelSpec(
+            argv=kernel_command(environment.python, support_folder(tag, version)), display_name=self._name
+        )
+        connection = str(self._folder / "kernel.json")
+        kernel = manager.AsyncKernelManager(transport="ipc", ip=str(self._folder / "s"), connection_file=connection)
+        kernel._kernel_spec = spec
+        setup = library("nbformat").v4.new_code_cell(
+            "from devshim.tutorial import kernel as _kernel\n"
+            f"_kernel.start({self._name!r}, {self._page.gpus}, real={self._real})\ndel _kernel"
+        )
+        cells = library("nbformat").v4.new_notebook(cells=[setup, *self._notebook.cells])
+        return library("nbclient").NotebookClient(
+            cells,
+            km=kernel,
+            timeout=self._timeout,
+            startup_timeout=_STARTING,
+            record_timing=False,
+            store_widget_state=False,
+            resources={"metadata": {"path": str(self._page.path.absolute().parent)}},
+        )
+
+    async def _start(self, client: Any) -> dict[str, Any]:
+        """Start the kernel and the framework; return the versions that the kernel sends."""
+        cell = client.nb.cells[0]
+        with self._log.open("wb") as log:
+            variables = surroundings.variables(self._folder, self._real)
+            await self._step(self._launched(client, env=variables, stdout=log, stderr=log), client, _STARTING)
+        await self._step(client.async_execute_cell(cell, 0, store_history=False), client, _STARTING, cell)
+        return message_of(cell.outputs)
+
+    async def _launched(self, client: Any, **options: Any) -> None:
+        await client.async_start_new_kernel(**options)
+        await client.async_start_new_kernel_client()
+
+    async def _run_cells(self, client: Any) -> None:
+        for number, cell in enumerate(self._cells, 1):
+            ran = client.nb.cells[number]
+            try:
+                await self._step(client.async_execute_cell(ran, number), client, self._timeout, None)
+            except _EndedError as error:
+                ran.outputs.append(_as_output(error))
+            record = cell_record(cell, ran.outputs, self._cells)
+            self._done.append(record)
+            self._watcher.cell(self._name, cell, record)
+            if record.status == "failed":
+                return
+
+    async def _step(self, work: Any, client: Any, seconds: float, setup: Any = ...) -> None:
+        """Await a step; what ends the run becomes an `_EndedError`."""
+        errors = library("nbclient.exceptions")
+        try:
+            await work
+        except errors.CellExecutionError as error:
+            if setup is not None:
+                raise _EndedError("StartError", f"{error.evalue}") from error
+        except errors.CellTimeoutError as error:
+            raise _EndedError("TimeoutError", f"not done after {seconds:g} s (--timeout)") from error
+        except (errors.DeadKernelError, RuntimeError, OSError) as error:
+            if _is_cancelled():  # nbclient takes the cancellation of its task for a dead kernel
+                raise asyncio.CancelledError from error
+            raise _EndedError("KernelError", await self._how_it_died(client, error)) from error
+
+    async def _how_it_died(self, client: Any, error: Exception) -> str:
+        code = await client.km.provisioner.poll() if client.km.has_kernel else None
+        how = f"by {signal_name(code)}" if code is not None and code < 0 else f"with exit code {code}"
+        last = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()][-3:]
+        return "\n".join([f"the kernel ended {how}" if code is not None else str(error), *last])
+
+
+class _EndedError(Exception):
+    """The end of a run, apart from an error that a cell raises."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
+        self.name = name
+
+
+def _as_output(error: _EndedError) -> Any:
+    nbformat = library("nbformat")
+    return nbformat.v4.new_output("error", ename=error.name, evalue=str(error), traceback=[str(error)])
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and bool(getattr(task, "cancelling", int)())  # Python 3.10 has no such method
+
+
+async def _end(client: Any) -> None:
+    """End a kernel and the processes of its group, whatever it is doing."""
+    kernel = client.km
+    group = getattr(kernel.provisioner, "pgid", None) if kernel.provisioner is not None else None
+    with suppress(Exception):
+        if client.kc is not None:
+            client.kc.stop_channels()
+    with suppress(Exception):
+        await kernel.shutdown_kernel(now=True)
+    if group:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)

@@ -1,0 +1,46 @@
+"""The environment variables of a kernel: those of this process, without what would make runs differ."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from devshim.devices import nvml
+
+__all__ = ["variables"]
+
+_QUIET = {
+    "GLOG_minloglevel": "2",  # Paddle's C++ code
+    "GLOG_v": "0",
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    "PYTHONHASHSEED": "0",  # sets print in the same order
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_ENABLE_ONEDNN_OPTS": "0",  # other orders of sums, and a line that says so
+}
+_DROPPED = ("PYTHONSTARTUP", "MPLBACKEND", "JPY_PARENT_PID")
+
+
+def variables(folder: Path, real: bool) -> dict[str, str]:
+    """Return the variables for a kernel.
+
+    Args:
+        folder: A new folder, for what IPython writes; the user's startup files are not run.
+        real: True to leave real GPUs visible; otherwise they are hidden, so that GPUs can be simulated.
+    """
+    kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    for name in [name for name in kept if name.startswith("DEVSHIM_")]:
+        del kept[name]
+    found = {**_QUIET, **kept, "IPYTHONDIR": str(folder / "ipython")}
+    if not real:
+        found.update(_hidden())
+    return found
+
+
+def _hidden() -> dict[str, str]:
+    """Return the variables that hide the real GPUs of this machine; none on a machine without any."""
+    try:
+        nvidia = bool(nvml.cards())
+    except ImportError:
+        nvidia = False
+    amd = Path("/dev/kfd").exists()
+    return {**({"CUDA_VISIBLE_DEVICES": ""} if nvidia else {}), **({"HIP_VISIBLE_DEVICES": "-1"} if amd else {})}

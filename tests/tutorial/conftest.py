@@ -1,0 +1,18 @@
+"""Fixtures of the tests of `devshim tutorial`: a cache of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that all tests share, so that the kernel's packages are linked once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEVSHIM_TUTORIAL_CACHE", str(cache_folder))
