@@ -11,6 +11,7 @@ Requirements of this module:
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from devshim.checkpoints import file as file_module
@@ -25,12 +26,11 @@ from devshim.models import moving
 from devshim.placement.placement import Placement
 from devshim.registry import current, tracing
 from devshim.tensors import arguments
-from devshim.transfers import engine, explain
+from devshim.transfers import engine, explain, progress
 from devshim.trees import key_paths
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     from devshim.checkpoints.arrivals import Later
@@ -125,7 +125,7 @@ def load(
     where = device_or_placement
     name = paths.loaded_path(path, where)
     target = where if where is None or isinstance(where, Placement) else parsing.of_call("load", path, where)
-    with file_module.opened(name) as file:
+    with file_module.opened(name) as file, progress.bar("load", os.stat(name).st_size):
         contents = Contents(file)
         if into is None:
             return _new(file, contents, target)

@@ -27,6 +27,7 @@ from devshim.checkpoints.replace import temporary_folder_for
 from devshim.devices.dtypes import DTYPES, numpy_dtype
 from devshim.errors import ArgumentError, CheckpointError
 from devshim.errors.formatting import show
+from devshim.transfers import progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -112,7 +113,8 @@ def _write(target: str, arrays: Mapping[str, np.ndarray], text: str) -> None:
         os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else 0o600))
         mode = stat.S_IMODE(os.stat(beside).st_mode) if mode is None else mode  # the library makes a new file
         try:
-            save_file(dict(arrays), beside, metadata={LABEL: text, CHECKSUM: f"{zlib.crc32(text.encode()):08x}"})
+            with progress.bar("save", sum(each.nbytes for each in arrays.values()), lambda: os.stat(beside).st_size):
+                save_file(dict(arrays), beside, metadata={LABEL: text, CHECKSUM: f"{zlib.crc32(text.encode()):08x}"})
         except SafetensorError as error:
             msg = f"{target!r} cannot be written: {error}"
             raise CheckpointError(msg, "free disk space; nothing has changed") from error
@@ -185,6 +187,7 @@ class Opened:
             raise damaged(self.path, f"the tensor {show(name)} cannot be read: {error}") from error
         if crc32 is not None and checksum(array) != crc32:
             raise damaged(self.path, f"the values of the tensor {show(name)} are damaged: the checksum differs")
+        progress.advance("load", array.nbytes)
         return array.reshape(-1).view(kind).reshape(shape)
 
 

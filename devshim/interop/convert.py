@@ -35,7 +35,7 @@ from devshim.errors import (
 from devshim.registry import argument_hints, current, discovery, registry
 from devshim.tensors import arguments
 from devshim.transfers import alignment as alignment_module
-from devshim.transfers import dlpack, engine, observing
+from devshim.transfers import dlpack, engine, observing, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,8 +192,11 @@ class _Conversion:
         if self._there is CPU and self._active is not None and self._active.record is not None:
             # Record one copy, whatever is rearranged on the host besides.
             recording = self._active.record(self._source, self._here, CPU, self._source.nbytes(self._x), 1)
-        with recording or nullcontext():
+        with recording or nullcontext(), progress.bar("convert", self._bytes()):
             return self._copy_through_host()
+
+    def _bytes(self) -> int:
+        return self._source.nbytes(self._x) if progress.is_wanted() else 0
 
     def _share(self, *, to_read: bool = False) -> tuple[Tensor, str | None]:
         """Return a tensor over the same memory and None, or None and the reason.

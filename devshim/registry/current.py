@@ -251,7 +251,7 @@ def problem_of(name: str, value: str) -> str | None:
             amounts.read_count(value, name)
         elif name == "DEVSHIM_SIMULATE_LIKE":
             platforms.read_like(value, 1, name)
-        elif name == "DEVSHIM_SIMULATE_NATIVE_NAMES":
+        elif name == "DEVSHIM_SIMULATE_NATIVE_NAMES" or name == "DEVSHIM_PROGRESS":
             simulation_request.read_switch(value, name)
         elif name == "DEVSHIM_SIMULATE_ASYNC_COPIES":
             simulation_request.read_async_copies(value, name)

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devshim.devices.device import CPU
 from devshim.errors import DevshimError
-from devshim.transfers import engine, observing
+from devshim.transfers import engine, observing, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
@@ -113,16 +114,27 @@ class TransferBatch:
                     error.add_leaf(self._name(group.places[0]))
                 raise
         moved: dict[Any, Tensor] = {}
-        for group in self._groups:
-            under_way = list(range(len(group.xs)))
-            try:
-                moved.update(zip(group.keys, group.move(non_blocking, under_way), strict=True))
-            except BaseException as error:
-                moved.clear()  # the traceback would keep them and their memory alive
-                if isinstance(error, DevshimError):
-                    error.add_leaf(self._names(group, under_way))
-                raise
+        with self._progress():
+            for group in self._groups:
+                under_way = list(range(len(group.xs)))
+                try:
+                    moved.update(zip(group.keys, group.move(non_blocking, under_way), strict=True))
+                except BaseException as error:
+                    moved.clear()  # the traceback would keep them and their memory alive
+                    if isinstance(error, DevshimError):
+                        error.add_leaf(self._names(group, under_way))
+                    raise
         return moved
+
+    def _progress(self) -> AbstractContextManager[object]:
+        """Return the block in which a progress bar is shown, if the tensors are large; without a terminal, at no cost.
+
+        While a compiler traces the move, nothing is copied.
+        """
+        if not progress.is_wanted() or any(group.backend.compiling() for group in self._groups):
+            return nullcontext()
+        total = sum(group.backend.nbytes(x) for group in self._groups for x in group.xs)
+        return progress.bar("copy", total)
 
     def _names(self, group: _Group, under_way: list[int]) -> str:
         """Return the names of the leaves one of which failed."""
@@ -214,6 +226,8 @@ class _Announced:
         for i, x in enumerate(self._xs):
             if i == self.taken:  # the first time
                 self.taken += 1
+                if progress.SHOWN and i:
+                    progress.advance("copy", self._backend.nbytes(self._xs[i - 1]))
                 if self._active is not None and engine.sources_now(self._backend, x):
                     engine.fault(self._active, self._backend, x, self._target)
             yield x

@@ -2,7 +2,8 @@
 
 IPython compiles each cell under a file name of its own: ``/tmp/ipykernel_71/2071649295.py`` in a Jupyter kernel,
 ``<ipython-input-8-...>`` in a terminal. Its compiler knows the number of the cell for that name. A cell that is
-executed again has its latest number.
+executed again has its latest number. IPython drops empty lines at the start of a cell, which the notebook shows, so
+they are added to the number of the line.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NUMBER = re.compile(r"In ?\[(\d+)\]$")
 def line_name(file: str, line: int) -> str:
     """Return a line as ``file:line``, or as ``In [8]:3`` if the file is a cell of this process's notebook."""
     number = _cell(file)
-    return f"{file}:{line}" if number is None else f"In [{number}]:{line}"
+    return f"{file}:{line}" if number is None else f"In [{number}]:{line + _dropped(number)}"
 
 
 def in_cell(frame: FrameType) -> str:
@@ -42,3 +43,12 @@ def _cell(file: str) -> str | None:
         return None
     found = _NUMBER.match(named[1]) if isinstance(named, tuple) and len(named) == 2 else None
     return None if found is None or found[1] == "0" else found[1]
+
+
+def _dropped(number: str) -> int:
+    """Return how many empty lines the cell starts with."""
+    try:
+        typed = sys.modules["IPython"].get_ipython().history_manager.input_hist_raw[int(number)]
+        return next((i for i, line in enumerate(typed.splitlines()) if line.strip()), 0)
+    except Exception:  # its text is not kept
+        return 0

@@ -31,6 +31,7 @@ def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "DEVSHIM_SIMULATE_MEMORY",
         "DEVSHIM_SIMULATE_LIKE",
         "DEVSHIM_SIMULATE_ASYNC_COPIES",
+        "DEVSHIM_PROGRESS",
         "DEVSHIM_SIMULATE_NATIVE_NAMES",
         "CUDA_VISIBLE_DEVICES",
         "FORCE_COLOR",

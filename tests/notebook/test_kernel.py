@@ -196,3 +196,13 @@ def test_the_magics_work_in_a_task_of_a_cell(cell: Cell) -> None:
     cell("%load_ext devshim")
     assert cell("import asyncio\nawait asyncio.sleep(0)\n%simulate 2") == [("stdout", "2 simulated GPUs\n")]
     cell("%unload_ext devshim")
+
+
+def test_a_long_copy_is_one_output_that_is_updated_and_emptied(cell: Cell) -> None:
+    lower = "from devshim.transfers import progress\nprogress.LIMIT, progress._EVERY, limit = 64, 0, progress.LIMIT\n"
+    shown = cell(f"{lower}moved = ds.place([ds.ones(64) for i in range(4)], 'gpu:1')\nprogress.LIMIT = limit")
+    ((kind, data),) = shown
+    assert kind == "display_data"
+    assert data["text/plain"].startswith("devshim: copy 0 B of 2.0 KiB")
+    assert "width:0.00%" in data["text/html"]
+    assert cell("moved = ds.place(moved, 'cpu')") == []

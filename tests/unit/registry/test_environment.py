@@ -39,7 +39,7 @@ def test_an_unknown_variable_names_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(environment.unread()) == [
         "the environment variable DEVSHIM_COLOUR has no effect: devshim reads DEVSHIM_BACKEND, DEVSHIM_DEVICE, "
         "DEVSHIM_SIMULATE_GPUS, DEVSHIM_SIMULATE_MEMORY, DEVSHIM_SIMULATE_LIKE, "
-        "DEVSHIM_SIMULATE_NATIVE_NAMES, DEVSHIM_SIMULATE_ASYNC_COPIES"
+        "DEVSHIM_SIMULATE_NATIVE_NAMES, DEVSHIM_PROGRESS, DEVSHIM_SIMULATE_ASYNC_COPIES"
     ]
 
 
@@ -56,6 +56,7 @@ def test_other_programs_variables_and_right_ones_say_nothing(monkeypatch: pytest
         "DEVSHIM_SIMULATE_LIKE": "mps",
         "DEVSHIM_SIMULATE_NATIVE_NAMES": "1",
         "DEVSHIM_SIMULATE_ASYNC_COPIES": "late",
+        "DEVSHIM_PROGRESS": "0",
     }.items():
         monkeypatch.setenv(name, value)
     assert list(environment.unread()) == []
@@ -195,6 +196,8 @@ def test_no_variable_of_the_tests_is_unread() -> None:
         ("DEVSHIM_SIMULATE_NATIVE_NAMES", "yes", "'yes'"),
         ("DEVSHIM_SIMULATE_ASYNC_COPIES", "late", None),
         ("DEVSHIM_SIMULATE_ASYNC_COPIES", "never", "'never'"),
+        ("DEVSHIM_PROGRESS", "0", None),
+        ("DEVSHIM_PROGRESS", "no", "'no'"),
     ],
 )
 def test_what_is_wrong_with_a_value_is_one_sentence(name: str, value: str, problem: str | None) -> None:
