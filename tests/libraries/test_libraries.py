@@ -5,6 +5,8 @@ Each computes on a simulated GPU that is not the default device, and its results
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -111,16 +113,68 @@ def test_devices_of_array_api_compat_are_devices_of_devshim(x: Any) -> None:
     check(array_api_compat.array_namespace(x).zeros((2,), device=native), np.zeros(2))
 
 
+FILES = {
+    "float32": A,
+    "float64": A.astype("float64") / 3,
+    "int64": A.astype("int64") + 2**40,
+    "int32": A.astype("int32"),
+    "uint8": A.astype("uint8"),
+    "bool": A > 3,
+    "float16": A.astype("float16"),
+    "one number": np.array(2.5, "float32"),
+}
+"""Arrays to save with one library, and to load with the other."""
+
+
+UNWRITTEN = {"safetensors.tensorflow": {"one number"}}
+"""Arrays that a module of safetensors (0.8) cannot save: it takes the address of a NumPy scalar."""
+
+UNREAD = {"safetensors.flax": {"float64", "int64"}}
+"""Arrays that a module of safetensors returns with another dtype: JAX without ``jax_enable_x64`` makes 32 bits."""
+
+
+def check_files(library: ModuleType, device: str, folder: Path, write: Callable[[Any], Any] = lambda x: x) -> None:
+    """Check that devshim loads the library's files, and the library those of devshim."""
+    theirs, ours = folder / "theirs.safetensors", folder / "ours.safetensors"
+    tensors = {name: ds.from_numpy(a, device) for name, a in FILES.items()}
+    written = {
+        f"layer.{name}": write(x) for name, x in tensors.items() if name not in UNWRITTEN.get(library.__name__, ())
+    }
+    library.save_file(written, theirs)
+    ds.save({"layer": tensors}, ours)
+    loaded, read = ds.load(theirs, device), library.load_file(ours)
+    assert (sorted(loaded), sorted(read)) == (sorted(written), sorted(f"layer.{name}" for name in FILES))
+    for name in UNREAD.get(library.__name__, ()):
+        del read[f"layer.{name}"]
+    for path, x in [*loaded.items(), *((path, ds.asarray(x, device=device)) for path, x in read.items())]:
+        a = FILES[path.removeprefix("layer.")]
+        assert (ds.dtype_of(x), ds.device_of(x)) == (str(a.dtype), ds.device(device))
+        np.testing.assert_array_equal(ds.to_numpy(x), a)
+    into = {"layer": {"int64": ds.zeros(A.shape, dtype="int64", device=device)}}
+    only = {"layer.int64": write(tensors["int64"])}  # ``safetensors.tensorflow`` changes the dict that it saves
+    library.save_file(only, theirs)
+    np.testing.assert_array_equal(ds.to_numpy(ds.load(theirs, into=into)["layer"]["int64"]), FILES["int64"])
+
+
 @on("safetensors")
 def test_files_of_safetensors_are_files_of_devshim(x: Any, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     name = request.node.callspec.params["x"]
-    library, path = import_module(f"safetensors.{SUPPORTED['safetensors'][name]}"), tmp_path / "a.safetensors"
-    library.save_file({"layer.weight": x}, path)
-    assert list(ds.load(path)) == ["layer.weight"]
-    loaded = ds.load(path, into={"layer": {"weight": ds.zeros((2, 3, 4), dtype="float32", device=GPU)}})
-    check(loaded["layer"]["weight"], A)
-    ds.save({"layer": {"weight": x}}, path)
-    check(ds.place(library.load_file(path)["layer.weight"], GPU), A)
+    check_files(import_module(f"safetensors.{SUPPORTED['safetensors'][name]}"), GPU, tmp_path)
+
+
+@pytest.mark.skipif("paddle" not in INSTALLED, reason="PaddlePaddle is not installed")
+def test_files_of_safetensors_are_files_of_devshim_on_paddle(tmp_path: Path) -> None:
+    """In a process without simulated GPUs, where ``load_file`` works."""
+    code = "import safetensors.paddle, devshim as ds, test_libraries as t; ds.use('paddle'); "
+    code += f"t.check_files(safetensors.paddle, 'cpu', t.Path({str(tmp_path)!r}))"
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True, timeout=120)
+
+
+@pytest.mark.skipif("mxnet" not in INSTALLED, reason="MXNet is not installed")
+def test_files_of_arrays_are_files_of_devshim_on_mxnet(tmp_path: Path) -> None:
+    """The library has no module for MXNet, so MXNet's tensors go through NumPy."""
+    with ds.using("mxnet"), ds.simulate(gpus=2):
+        check_files(import_module("safetensors.numpy"), GPU, tmp_path, write=ds.to_numpy)
 
 
 @pytest.fixture
