@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["Markup", "badge", "bars", "block", "code", "join", "size", "table"]
+__all__ = ["Markup", "badge", "bars", "block", "code", "columns", "image", "join", "note", "size", "table"]
 
 MOST_ROWS = 40
 """Rows of a table; a last row counts the rest."""
@@ -123,3 +123,26 @@ def bars(amounts: Sequence[tuple[object, int, str]], whole: int | None = None) -
     bar = f"display:flex;height:10px;max-width:480px;margin:4px 0;border:{_LINE};border-radius:3px;overflow:hidden"
     below = "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px"
     return Markup(f'<div style="{bar}" aria-hidden="true">{parts}</div><div style="{below}">{"".join(legend)}</div>')
+
+
+def columns(parts: Sequence[tuple[object, Sequence[object]]]) -> Markup:
+    """Return titles with their contents, side by side; where there is no room, one below the other."""
+    style = "flex:1 1 16rem;min-width:0;overflow-x:auto;border-top:3px solid rgba(128,128,128,.5);padding:2px 4px"
+    shown = ""
+    for title, contents in parts:
+        inside = "".join(_text(each) for each in contents)
+        shown += f'<section style="{style}"><strong style="font-size:12px">{_text(title)}</strong>{inside}</section>'
+    return Markup(f'<div style="display:flex;flex-wrap:wrap;gap:12px">{shown}</div>')
+
+
+def note(text: str, colour: str = "inherit") -> Markup:
+    """Return a line of small text with a bar of a colour beside it."""
+    style = f"border-left:3px solid {colour};padding-left:6px;margin:4px 0;font-size:12px;white-space:pre-wrap"
+    return Markup(f'<div style="{style}">{_text(text)}</div>')
+
+
+def image(kind: str, data: str) -> Markup:
+    """Return a picture whose data is in base64."""
+    return Markup(
+        f'<img alt="" style="max-width:100%" src="data:{escape(kind)};base64,{escape("".join(data.split()))}">'
+    )

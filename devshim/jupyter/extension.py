@@ -6,6 +6,7 @@ from which `unload` removes those that are still ours.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import DevshimError
@@ -26,18 +27,34 @@ LINE: dict[str, Callable[[str], object]] = {
 _OURS = "_is_of_devshim"
 
 
+def _frameworks(line: str) -> None:
+    from devshim.jupyter import frameworks  # needs packages that the other magics do without
+
+    frameworks.line(line)
+
+
+def _frameworks_cell(line: str, cell: str) -> None:
+    from devshim.jupyter import frameworks
+
+    frameworks.cell(line, cell)
+
+
 def load(shell: Any) -> None:
     """Register the magics; done twice, it changes nothing."""
     for name, function in LINE.items():
         shell.register_magic_function(_wrapped(function), magic_kind="line", magic_name=name)
+    shell.register_magic_function(_wrapped(_frameworks), magic_kind="line", magic_name="frameworks")
+    shell.register_magic_function(_wrapped(_frameworks_cell), magic_kind="cell", magic_name="frameworks")
 
 
 def unload(shell: Any) -> None:
-    """Remove the magics, unless something else has taken their names."""
-    known = shell.magics_manager.magics["line"]
-    for name in LINE:
-        if hasattr(known.get(name), _OURS):
+    """Remove the magics, unless something else has taken their names, and end the kernels."""
+    for known in shell.magics_manager.magics.values():
+        for name in [name for name, function in known.items() if hasattr(function, _OURS)]:
             del known[name]
+    frameworks = sys.modules.get("devshim.jupyter.frameworks")
+    if frameworks is not None:
+        frameworks.stop_all()
 
 
 def _wrapped(function: Callable[..., object]) -> Callable[..., object]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LIMIT", "SHOWN", "Bar", "advance", "bar", "is_wanted"]
+__all__ = ["LIMIT", "SHOWN", "Bar", "advance", "bar", "in_notebook", "is_wanted"]
 
 LIMIT = 1 << 30
 """Bytes: smaller copies have no bar."""
@@ -44,7 +44,7 @@ def is_wanted() -> bool:
     global _answer
     if _answer[0] is not sys.stderr:
         off = os.environ.get("DEVSHIM_PROGRESS") == "0"
-        _answer = (sys.stderr, not off and (_notebook() or _is_terminal()))
+        _answer = (sys.stderr, not off and (in_notebook() or _is_terminal()))
     return _answer[1]
 
 
@@ -55,7 +55,7 @@ def _is_terminal() -> bool:
         return False
 
 
-def _notebook() -> bool:
+def in_notebook() -> bool:
     """Return True in a Jupyter kernel: its shell displays outputs, and has a kernel."""
     ipython = sys.modules.get("IPython")
     try:
@@ -94,7 +94,7 @@ class Bar:
     def __init__(self, what: str, nbytes: int, position: Callable[[], int] | None) -> None:
         self.what = what
         self.thread = get_ident()
-        self._drawn: Any = _NotebookBar(what, nbytes) if _notebook() else _TerminalBar(what, nbytes, position)
+        self._drawn: Any = _NotebookBar(what, nbytes) if in_notebook() else _TerminalBar(what, nbytes, position)
         self._done = 0
 
     def __enter__(self) -> Bar:
