@@ -8,6 +8,7 @@ same.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 FRAMEWORKS = ("torch", "tensorflow", "jax", "paddle", "mxnet")
 SOURCE = """\
@@ -53,7 +54,7 @@ print(total(H), ds.device_of(H) == ds.device_of(x))
 """
 
 
-def rewritten(framework: str, calls: list) -> str:
+def rewritten(framework: str, calls: list[Any]) -> str:
     """Return the program in a framework's own words."""
     from devshim.tutorial.own_words.cells import Cell, translate_cells
     from devshim.tutorial.own_words.templates import native_code
