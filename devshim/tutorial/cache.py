@@ -46,7 +46,7 @@ def notebook_of(page: Page, environment: Environment, real: bool) -> Any:
 
 
 def find(page: Page, environment: Environment, real: bool, folder: Path | None) -> Record | None:
-    """Return the record of an earlier run with the same key; None if there is none."""
+    """Return the record of an earlier run with the same key, or None."""
     beside = _beside(page, environment, real, folder)
     return beside if beside is not None else _cached(page, environment, real)
 

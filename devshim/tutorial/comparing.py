@@ -24,6 +24,8 @@ RTOL = 1e-4
 """The relative and absolute tolerance of numbers."""
 _NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 _SHOWN = 60
+_VALUE = "the value"
+_NOTHING = {"kind": "none"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Comparison:
     Attributes:
         cell: The cell.
         groups: The frameworks that agree with each other, the largest group first.
-        odd: The frameworks outside the largest group; empty if there is no single largest one.
+        odd: The frameworks outside the largest group; empty if two groups are the largest.
         differences: How each framework outside the first group differs from it, as sentences.
     """
 
@@ -78,7 +80,7 @@ def compare(page: Page, records: Mapping[str, Record], rtol: float = RTOL) -> Re
 
 
 class _Result(NamedTuple):
-    """What a cell did on a framework, and the framework's title, which errors name."""
+    """The record of a cell on one framework, and the framework's title, which errors name."""
 
     cell: CellRecord
     title: str
@@ -115,13 +117,13 @@ def differences(
         found += _of_errors(_neutral(first.error, titles[0]), _neutral(other.error, titles[1]), rtol)
     if first.stdout != other.stdout:
         found += _of_texts(first.stdout, other.stdout, rtol)
-    if first.value is not None or other.value is not None:
-        found += _of_values(first.value or {"kind": "none"}, other.value or {"kind": "none"}, rtol, "the value")
-    for name in [*first.names, *(name for name in other.names if name not in first.names)]:
-        pair = first.names.get(name), other.names.get(name)
-        if pair[0] is not None and pair[1] is not None:
-            found += _of_values(pair[0], pair[1], rtol, name)
-    return list(dict.fromkeys(found))
+    shown = list(_of_values(first.value or _NOTHING, other.value or _NOTHING, rtol, _VALUE))
+    for name in [name for name in first.names if name in other.names]:
+        assigned = list(_of_values(first.names[name], other.names[name], rtol, name))
+        if [each.replace(_VALUE, name, 1) for each in shown] == assigned:
+            shown = []  # the last line shows the variable
+        found += assigned
+    return list(dict.fromkeys([*shown, *found]))
 
 
 def _neutral(error: str | None, title: str) -> str | None:

@@ -131,7 +131,7 @@ def created(framework: str) -> Path | None:
 def chosen(
     framework: str, options: Mapping[str, str], table: Mapping[str, Path | str]
 ) -> tuple[Path | str, str] | None:
-    """Return the environment of a framework and where its name comes from; None if there is none."""
+    """Return the environment of a framework and where its name comes from, or None."""
     if framework in options:
         return options[framework], "--env"
     if framework in table:
@@ -143,7 +143,7 @@ def chosen(
 
 
 def python_of(place: Path | str) -> Path | None:
-    """Return the Python of an environment, given as its folder, its Python or ``here``; None if there is none."""
+    """Return the Python of an environment, given as its folder, its Python or ``here``, or None."""
     if place == HERE:
         return Path(sys.executable)
     path = Path(place).expanduser().absolute()  # not resolved: a virtual environment's Python is a link

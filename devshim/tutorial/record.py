@@ -57,7 +57,7 @@ class Call:
 
 @dataclass(frozen=True)
 class CellRecord:
-    """What one cell did.
+    """The record of one cell.
 
     Attributes:
         status: ``ok``; ``raised``, an error that the cell's tags allow; ``failed``; or ``skipped``, after a failure.

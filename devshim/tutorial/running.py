@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -63,12 +64,18 @@ def run(
     """Run a page on frameworks, and return their records in the order of `environments`.
 
     A cell that fails ends the run of its framework, and the cells after it are skipped. Complete runs are cached.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C or SIGTERM; the kernels have ended.
     """
     names = sorted(environments, key=lambda name: _SLOWEST.index(name) if name in _SLOWEST else len(_SLOWEST))
     library("nbclient")
 
     async def all_of_them(folder: str) -> dict[str, Record]:
         gate = asyncio.Semaphore(jobs)
+        task = asyncio.current_task()
+        if task is not None and threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
         async def one(name: str) -> Record:
             async with gate:
@@ -77,7 +84,10 @@ def run(
         return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
 
     with tempfile.TemporaryDirectory(prefix="devshim-", dir=_short_folder()) as folder:
-        done = asyncio.run(all_of_them(folder))
+        try:
+            done = asyncio.run(all_of_them(folder))
+        except asyncio.CancelledError:  # SIGTERM, which is treated as Ctrl-C is
+            raise KeyboardInterrupt from None
     return {name: done[name] for name in environments}
 
 

@@ -178,7 +178,8 @@ def _runs(number: str) -> bool:
         return False
 
 
-def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_no_process(number: signal.Signals, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     source = f"""
         import os, time
@@ -193,7 +194,7 @@ def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, _ = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "interrupted: the kernels have ended\n")
     assert_ended(pids, 1)

@@ -121,6 +121,12 @@ def test_the_tolerance_is_an_option() -> None:
     assert differences(*near, rtol=0.1) == []
 
 
+def test_a_variable_that_is_shown_is_named_once() -> None:
+    first, other = (CellRecord("ok", value=each, names={"x": each, "z": BASE}) for each in (BASE, tensor(1.0, 3.0)))
+    assert differences(first, other) == ["the numbers of x differ: 3.0, not 2.0 (1 of 2 differ)"]
+    assert len(differences(first, CellRecord("ok", value=TEXT, names=other.names))) == 2
+
+
 def test_one_against_many_is_the_odd_one() -> None:
     cell = report(CELL, jax=value(tensor(5.0)), torch=value(BASE), numpy=value(BASE), paddle=value(BASE)).cells["a"]
     assert cell.groups == (("torch", "numpy", "paddle"), ("jax",))
