@@ -435,6 +435,7 @@ def docs(session: nox.Session) -> None:
     session.run("python", NATIVE_LINES, "--check", "docs/native-lines.json", "docs/from-your-framework.md")
     session.run("python", "-m", "devshim.certify.page", "--check", "docs/certified", "docs/real-cards.md")
     session.run("python", "tests/array_api/page.py", "--check", "docs/array-api.json", "docs/array-api.md")
+    session.run("python", "tests/pages/command_line.py", "--check", "docs/reference/command-line.md")
     session.run("python", f"{SUITES}/suite_record.py", "--check", *PORTS)
     session.run("python", f"{NATIVE_TESTS}/native_record.py", "--check", *NATIVE_RESULTS)
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")

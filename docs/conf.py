@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from inspect import getmodule, unwrap
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from docutils import nodes
 from sphinx.util import logging
 
 import devshim
+from devshim._lazy import LAZY
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -19,7 +24,7 @@ release = devshim.__version__
 
 extensions = [
     *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"),
-    "sphinxcontrib.mermaid",
+    *("sphinx_copybutton", "sphinx_design", "sphinxcontrib.mermaid", "sphinxext.opengraph"),
 ]
 exclude_patterns = ["_build", "conftest.py"]
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -29,6 +34,22 @@ default_role = "py:obj"  # what docstrings put between single backticks
 
 html_theme = "furo"
 html_title = f"devshim {release}"
+html_logo = "_static/logo.svg"
+html_favicon = "_static/favicon.svg"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_copy_source = False
+html_additional_pages = {"404": "404.html"}
+templates_path = ["_templates"]
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
+
+copybutton_prompt_text = "$ "
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"  # outputs are not copied
+ogp_site_url = "https://devshim.readthedocs.io/"
+ogp_site_name = "devshim"
+ogp_social_cards = {"enable": False}  # drawing them needs Matplotlib
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -54,7 +75,28 @@ def all_is_documented(app: Sphinx, env: BuildEnvironment) -> None:
             logging.getLogger(__name__).warning("devshim.%s is public, and not in docs/api.md", name)
 
 
+def module_of(app: Sphinx, module: str, name: str) -> str | None:
+    """Return the module whose source defines a name: public names carry the module `devshim` instead."""
+    try:
+        found = unwrap(attrgetter(name)(sys.modules[module]))
+    except (AttributeError, KeyError):
+        return None
+    home = LAZY.get(name.partition(".")[0]) if module == "devshim" else None
+    code = getattr(found, "__code__", None)
+    defined = None if code is None else getmodule(code)
+    return home if defined is None else defined.__name__
+
+
+def mark_wide_tables(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Mark tables of many columns, which the style sheet lets scroll below a sticky head."""
+    for group in doctree.findall(nodes.tgroup):
+        if group["cols"] > 5 and isinstance(group.parent, nodes.table):
+            group.parent["classes"].append("wide")
+
+
 def setup(app: Sphinx) -> None:
-    """Put both in their places; napoleon's own look at a docstring has priority 500."""
+    """Connect the functions above; napoleon processes a docstring at priority 500."""
     app.connect("autodoc-process-docstring", colons_make_no_type, priority=400)
     app.connect("env-check-consistency", all_is_documented)
+    app.connect("viewcode-follow-imported", module_of)
+    app.connect("doctree-resolved", mark_wide_tables)

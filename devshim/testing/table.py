@@ -68,7 +68,7 @@ def page(record: Record) -> str:
     for feature, words in FEATURES.items():
         rows.append([words, *(_cell(feature, column, record, notes) for column in columns)])
     rows.append(["*tested on*", *(_tested_on(column, record) for column in columns)])
-    how = "Kinds of gap: " + "; ".join(KINDS.values()) + "."
+    how = "An empty cell means yes. Kinds of gap: " + "; ".join(KINDS.values()) + "."
     lines = [HEAD.format(how=how).rstrip("\n"), "", *("| " + " | ".join(row) + " |" for row in rows), ""]
     return "\n".join([*lines, *(f"[^{i}]: {note}" for i, note in enumerate(notes, 1))]) + "\n"
 
@@ -85,9 +85,9 @@ def _cell(feature: str, column: tuple[str, str], record: Record, notes: list[str
     places = [run["devices"] for run, count in zip(runs, counts, strict=True) if count.get("passed")]
     if not places:
         return "not tested"
-    found = "yes" if any(place != "CPU" for place in places) else "yes, on the CPU"
     limit = registry.limits(column[0]).get(feature)
-    return found if limit is None else f"{found} [^{_note(column[0], limit, notes)}]"
+    found = "on the CPU" if all(place == "CPU" for place in places) else ""
+    return found if limit is None else f"{found or 'yes'} [^{_note(column[0], limit, notes)}]"
 
 
 def _note(name: str, reason: str, notes: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from devshim import errors
 
 (ROOT,) = [folder for folder in Path(__file__).parents if (folder / "docs" / "api.md").is_file()]
 RUNNER = ROOT / "tests" / "pages" / "page.py"
@@ -19,11 +22,12 @@ OF_ONE = {
     "docs/guides/gradients.md": DIFFERENTIATING,
     "docs/guides/models-keras.md": ["tensorflow", "torch", "jax"],
     "docs/guides/models-jax.md": ["jax"],
+    "docs/reference/errors.md": ["numpy"],
 } | {
     f"docs/frameworks/{name}.md": [name] for name in ("torch", "tensorflow", "mxnet", "paddle", "jax", "cupy", "numpy")
 }
-"""Pages about the functions of one framework, about Keras, which shows with three frameworks what models.md shows, or
-about gradients, which NumPy does not have."""
+"""Pages about the functions of one framework, about errors, whose texts name it, about Keras, which shows with three
+frameworks what models.md shows, or about gradients, which NumPy does not have."""
 
 
 def pages() -> list[str]:
@@ -73,9 +77,17 @@ $ not python
 """
 
 
-def paste(tmp_path: Path, last: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+SHOWN = """
+<!-- output -->
+```text
+1 nu...
+```
+"""
+
+
+def paste(tmp_path: Path, last: str, *arguments: str, output: str = SHOWN) -> subprocess.CompletedProcess[str]:
     page = tmp_path / "page.md"
-    page.write_text(EXAMPLE.replace("LAST", last))
+    page.write_text((EXAMPLE + output).replace("LAST", last))
     command = [sys.executable, str(RUNNER), str(page), "numpy", *arguments]
     return subprocess.run(command, capture_output=True, text=True)
 
@@ -96,6 +108,37 @@ def test_a_block_alone_knows_nothing_of_those_before(tmp_path: Path) -> None:
     assert "NameError: name 'x' is not defined" in paste(tmp_path, "", "2").stderr
 
 
+@pytest.mark.parametrize("output", [SHOWN, SHOWN.replace("output", "output of numpy"), SHOWN.replace("1 nu...", "...")])
+def test_an_output_on_the_page_is_compared(tmp_path: Path, output: str) -> None:
+    assert paste(tmp_path, "", output=output).returncode == 0
+
+
+def test_an_output_of_another_framework_is_not_compared(tmp_path: Path) -> None:
+    other = SHOWN.replace("output", "output of torch").replace("1 nu...", "2")
+    assert paste(tmp_path, "", output=other).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("output", "error"),
+    [
+        (SHOWN.replace("1", "2"), "and the page shows\n2 nu..."),
+        (SHOWN.replace("1 nu...", "1"), "and the page shows\n1\n"),
+        ("", "prints, and the page does not show it:\n1 numpy"),
+    ],
+)
+def test_another_output_or_none_is_an_error(tmp_path: Path, output: str, error: str) -> None:
+    done = paste(tmp_path, "", output=output)
+    assert done.returncode == 1
+    assert "OutputError: the block at line 14 prints" in done.stderr
+    assert error in done.stderr
+
+
+def test_outputs_are_written_into_the_page(tmp_path: Path) -> None:
+    for output in ("", SHOWN):
+        assert paste(tmp_path, "", "--write", output=output).returncode == 0
+        assert SHOWN.replace("nu...", "numpy").strip() in (tmp_path / "page.md").read_text()
+
+
 @pytest.mark.slow
 def test_a_file_of_tests_is_run_by_pytest(tmp_path: Path) -> None:
     code = "def test_it(devshim_backend):\n    assert devshim_backend == 'VALUE'\n"
@@ -104,3 +147,10 @@ def test_a_file_of_tests_is_run_by_pytest(tmp_path: Path) -> None:
         (tmp_path / "page.md").write_text(test.replace("VALUE", value))
         command = [sys.executable, str(RUNNER), str(tmp_path / "page.md"), "numpy"]
         assert subprocess.run(command, capture_output=True).returncode == status
+
+
+def test_the_page_of_errors_has_each_class() -> None:
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    bases = {"DevshimError", "DeviceError", "BackendError"}
+    assert sorted(re.findall(r"^### (\w+)", text, re.MULTILINE)) == sorted({*errors.__all__} - bases)
+    assert all(f"`ds.{name}`" in text for name in bases)

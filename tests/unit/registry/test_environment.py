@@ -176,6 +176,15 @@ def test_the_documentation_lists_them() -> None:
     pytest.skip("the documentation is not beside the tests")
 
 
+def test_their_page_lists_these_and_no_others() -> None:
+    for folder in Path(__file__).parents:
+        if (folder / "docs" / "contract.md").is_file():
+            text = (folder / "docs" / "reference" / "environment.md").read_text(encoding="utf-8")
+            assert re.findall(r"^\| `(DEVSHIM_\w+)` \|", text, re.MULTILINE) == list(environment.KNOWN)
+            return
+    pytest.skip("the documentation is not beside the tests")
+
+
 def test_no_variable_of_the_tests_is_unread() -> None:
     assert [name for name in os.environ if name.startswith("DEVSHIM_") and name not in environment.KNOWN] == []
 
