@@ -442,6 +442,20 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session(python=DEFAULT, default=False)
+def site(session: nox.Session) -> None:
+    """Build the pages, and open each in a headless Chromium, which must be on the path.
+
+    With ``-- picture``, draw the picture of README.md instead.
+    """
+    install(session, *group("docs", "browser", "test"), ".")
+    session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
+    if session.posargs[:1] == ["picture"]:
+        session.run("python", "tests/browser/picture.py", "docs/_static/home.png")
+        return
+    session.run("pytest", "-q", "tests/browser", *session.posargs)
+
+
+@nox.session(python=DEFAULT, default=False)
 @nox.parametrize("name", OLDEST, ids=OLDEST)
 def oldest(session: nox.Session, name: str) -> None:
     """Test the oldest supported version of a framework."""

@@ -11,6 +11,7 @@ from docutils import nodes
 from sphinx.util import logging
 
 import devshim
+from devshim import errors
 from devshim._lazy import LAZY
 
 if TYPE_CHECKING:
@@ -81,10 +82,20 @@ def module_of(app: Sphinx, module: str, name: str) -> str | None:
         found = unwrap(attrgetter(name)(sys.modules[module]))
     except (AttributeError, KeyError):
         return None
-    home = LAZY.get(name.partition(".")[0]) if module == "devshim" else None
-    code = getattr(found, "__code__", None)
-    defined = None if code is None else getmodule(code)
-    return home if defined is None else defined.__name__
+    first = name.partition(".")[0]
+    home = LAZY.get(first) if module == "devshim" else None
+    if home is None and first in errors.__all__:
+        home = "devshim.errors.types"
+    inside = vars(found).values() if isinstance(found, type) else ()
+    codes = [each.__code__ for each in map(unwrapped, (found, *inside)) if hasattr(each, "__code__")]
+    defined = [each.__name__ for each in map(getmodule, codes) if each is not None]
+    return home or next(iter(defined), None)
+
+
+def unwrapped(member: Any) -> Any:
+    """Return the function of a property, method or wrapper."""
+    member = getattr(member, "fget", None) or getattr(member, "__func__", member)
+    return unwrap(member) if callable(member) else member
 
 
 def mark_wide_tables(app: Sphinx, doctree: nodes.document, docname: str) -> None:
