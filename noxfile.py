@@ -438,6 +438,7 @@ def docs(session: nox.Session) -> None:
     session.run("python", "tests/pages/command_line.py", "--check", "docs/reference/command-line.md")
     session.run("python", f"{SUITES}/suite_record.py", "--check", *PORTS)
     session.run("python", f"{NATIVE_TESTS}/native_record.py", "--check", *NATIVE_RESULTS)
+    session.run("pytest", "-q", "tests/sphinx")
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 
 

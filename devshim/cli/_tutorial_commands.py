@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from devshim.cli._build_command import build
+
 __all__ = ["tutorial"]
 
 tutorial = typer.Typer(
@@ -16,6 +18,7 @@ environment = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Create and list the environments of frameworks."
 )
 tutorial.add_typer(environment, name="env")
+tutorial.command()(build)
 
 Pages = Annotated[list[Path], typer.Argument(metavar="PAGE...", help="MyST (.md), percent scripts (.py) or .ipynb.")]
 Frameworks = Annotated[

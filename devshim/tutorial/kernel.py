@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Recorder", "assigned", "start"]
 
 
-def start(framework: str, gpus: int, real: bool = False) -> None:
+def start(framework: str, gpus: int, real: bool = False, native_names: bool = False) -> None:
     """Start a framework in an IPython kernel, with simulated GPUs or real ones, and record every later cell.
 
     Raises:
@@ -40,7 +40,7 @@ def start(framework: str, gpus: int, real: bool = False) -> None:
     """
     current.use(framework)
     if gpus and not real:
-        simulate(gpus)
+        simulate(gpus, native_names=native_names)
     found = queries.devices("gpu")
     if len(found) < gpus:
         msg = f"the page needs {gpus} GPUs, and {framework} sees {len(found)}"

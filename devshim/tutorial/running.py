@@ -60,10 +60,12 @@ def run(
     jobs: int = JOBS,
     timeout: float = TIMEOUT,
     real: bool = False,
+    native_names: bool = False,
 ) -> dict[str, Record]:
     """Run a page on frameworks, and return their records in the order of `environments`.
 
-    A cell that fails ends the run of its framework, and the cells after it are skipped. Complete runs are cached.
+    With ``native_names``, the framework's own names for GPUs mean the simulated ones, as in ``devshim run``. A cell
+    that fails ends the run of its framework, and the cells after it are skipped. Complete runs are cached.
 
     Raises:
         KeyboardInterrupt: Ctrl-C or SIGTERM; the kernels have ended.
@@ -79,7 +81,7 @@ def run(
 
         async def one(name: str) -> Record:
             async with gate:
-                return await _Run(page, environments[name], Path(folder), watcher, timeout, real).run()
+                return await _Run(page, environments[name], Path(folder), watcher, timeout, real, native_names).run()
 
         return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
 
@@ -100,9 +102,17 @@ class _Run:
     """One framework's run of a page."""
 
     def __init__(
-        self, page: Page, environment: Environment, folder: Path, watcher: Watcher, timeout: float, real: bool
+        self,
+        page: Page,
+        environment: Environment,
+        folder: Path,
+        watcher: Watcher,
+        timeout: float,
+        real: bool,
+        native_names: bool,
     ) -> None:
         self._page, self._environment, self._watcher, self._real = page, environment, watcher, real
+        self._native_names = native_names
         self._timeout = timeout
         self._name = environment.framework
         self._cells = page.cells_of(self._name)
@@ -144,9 +154,10 @@ class _Run:
         connection = str(self._folder / "kernel.json")
         kernel = manager.AsyncKernelManager(transport="ipc", ip=str(self._folder / "s"), connection_file=connection)
         kernel._kernel_spec = spec
+        options = f"real={self._real}, native_names={self._native_names}"
         setup = library("nbformat").v4.new_code_cell(
             "from devshim.tutorial import kernel as _kernel\n"
-            f"_kernel.start({self._name!r}, {self._page.gpus}, real={self._real})\ndel _kernel"
+            f"_kernel.start({self._name!r}, {self._page.gpus}, {options})\ndel _kernel"
         )
         cells = library("nbformat").v4.new_notebook(cells=[setup, *self._notebook.cells])
         return library("nbclient").NotebookClient(

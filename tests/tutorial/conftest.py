@@ -1,10 +1,13 @@
-"""Fixtures of the tests of `devshim tutorial`: a cache of their own."""
+"""Fixtures of the tests of `devshim tutorial`: a cache of their own, and no simulated GPUs that stay."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import devshim as ds
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +19,11 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def own_cache(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEVSHIM_TUTORIAL_CACHE", str(cache_folder))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_simulated() -> Iterator[None]:
+    ds.use("numpy")
+    yield
+    ds.simulate(0)
+    ds.use(None)

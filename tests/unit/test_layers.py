@@ -29,7 +29,7 @@ LAYERS = (
     {"runtime", "monitoring"},
     {"interop", "checkpoints", "collectives"},
     {"backend", "adapters", "random", "tutorial"},
-    {"certify", "cli", "jupyter", "pytest_plugin", "testing", "__main__"},
+    {"certify", "cli", "jupyter", "pytest_plugin", "sphinx", "testing", "__main__"},
 )
 """Packages and modules below `devshim`, lowest first; the package itself is above them all."""
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

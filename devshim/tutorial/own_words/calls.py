@@ -39,10 +39,12 @@ class Seen:
 
     Args:
         calls: The calls, in the order in which they ran.
+        raised: True if the cell raised an error, maybe in a call that was not seen for this reason.
     """
 
-    def __init__(self, calls: list[Ran]) -> None:
+    def __init__(self, calls: list[Ran], raised: bool = False) -> None:
         self._calls = calls
+        self.raised = raised
 
     def at(self, line: int, column: int, end: tuple[int, int]) -> list[Ran]:
         """Return what the call at a place did, each time that it ran."""

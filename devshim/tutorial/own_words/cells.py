@@ -21,10 +21,11 @@ _MASK = "__devshim_magic_{}__"
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell: its source, and the devshim calls that ran in it on the framework in question."""
+    """A code cell: its source, the devshim calls that ran in it on the framework in question, and if it raised."""
 
     source: str
     calls: Sequence[Ran] = ()
+    raised: bool = False
 
 
 @dataclass
@@ -99,7 +100,7 @@ def changed_lines(before: str, after: str) -> list[str]:
 def _rewrite(cell: Cell, native: NativeCode, names: Names) -> Rewritten:
     masked, magics = _masked(cell.source)
     try:
-        found = rewrite(masked, native, Seen(list(cell.calls)), names)
+        found = rewrite(masked, native, Seen(list(cell.calls), cell.raised), names)
     except cst.ParserSyntaxError:
         return Rewritten(cell.source)
     for mask, magic in magics.items():

@@ -15,7 +15,7 @@ from libcst import matchers as m
 from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, PositionProvider
 
 from devshim.tutorial.own_words import translation
-from devshim.tutorial.own_words.calls import Seen
+from devshim.tutorial.own_words.calls import Ran, Seen
 from devshim.tutorial.own_words.names import Names
 from devshim.tutorial.own_words.templates import NativeCode, Unfilled
 from devshim.tutorial.own_words.translation import Argument, Filled
@@ -88,6 +88,8 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         parent = self._parent(original_node)
         place = self._position(original_node)
         ran = self._seen.at(place.start.line, place.start.column, (place.end.line, place.end.column))
+        if not ran and self._seen.raised and public in ("place", "copy"):
+            ran = [Ran(public, place.start.line)]  # it refused its arguments: most are tensors
         arguments = [self._argument(a, b) for a, b in zip(original_node.args, updated_node.args, strict=True)]
         whole = isinstance(parent, (cst.Assign, cst.Expr, cst.Return))
         nested = ("compared", "nested") if isinstance(parent, cst.Comparison) else () if whole else ("nested",)

@@ -108,7 +108,9 @@ def translate(
     known = _known(call, given, bound)
     devices = {each.device for each in ran if each.device is not None}
     if len(devices) == 1:
-        known["device"] = native.device(devices.pop()) or ""
+        known["device"] = native.device(*devices) or ""
+    if call == "run" and not devices:  # it refused its arguments
+        template = "{fn}({args})"
     in_place = call == "place" and any(each.call == "place_model" for each in ran)
     return Filled(template, given, known, in_place)
 

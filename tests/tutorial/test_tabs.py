@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("libcst", reason="needs the extra tutorial")
-pytest.importorskip("jupytext", reason="needs the extra tutorial")
-
 import devshim as ds
 from devshim.errors import DevshimError
 from devshim.tutorial.tabs import tabs

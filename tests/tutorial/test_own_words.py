@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("libcst", reason="needs the extra tutorial")
-
 import own_words_sample as sample
+import pytest
 
 import devshim as ds
 from devshim.errors import DevshimError

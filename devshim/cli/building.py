@@ -1,0 +1,111 @@
+"""`devshim tutorial build`: write pages and notebooks from the records of tutorials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devshim.cli._console import complain, say
+from devshim.errors import DevshimError
+from devshim.registry.discovery import TITLES
+from devshim.tutorial import environments, session
+from devshim.tutorial.front_matter import library
+
+if TYPE_CHECKING:
+    from devshim.tutorial.building.slots import Shown
+    from devshim.tutorial.own_words.verifying import Verdict
+    from devshim.tutorial.session import Options
+
+__all__ = ["main"]
+
+
+def main(
+    pages: Sequence[Path],
+    output: Path,
+    formats: str,
+    own_words: bool,
+    frameworks: str | None,
+    env: Sequence[str],
+    records: Path | None,
+    recorded: bool,
+) -> int:
+    """Build pages, and print what was written; return the exit code."""
+    library("libcst")  # first: its absence has an error of its own
+    from devshim.tutorial.building import files
+
+    wanted = files.read_formats(formats)
+    names = None if frameworks is None else tuple(each.strip() for each in frameworks.split(",") if each.strip())
+    options = session.Options(names, tuple(env), recorded=recorded, records=records)
+    done = [_build(path, output, wanted, own_words, options) for path in pages]
+    return 0 if all(done) else 1
+
+
+def _build(path: Path, output: Path, formats: Sequence[str], own_words: bool, options: Options) -> bool:
+    from devshim.tutorial.building import files
+    from devshim.tutorial.building.slots import Shown
+
+    page = session.read_page(path, options)
+    outcome = session.outcome_of(page, options)
+    for name, error in outcome.problems.items():
+        complain(DevshimError(f"{path} is built without {TITLES.get(name, name)}: {error.problem}", error.hint))
+    for name, record in outcome.records.items():
+        for cell in page.cells_of(name):
+            done = record.cells.get(cell.id)
+            if done is not None and done.status == "failed":
+                say(f"{page.where(cell)}: on {record.title}: {done.error}", "red")
+    shown = Shown(page, outcome.records)
+    written = files.write(shown, output, formats)
+    good = outcome.ok
+    if own_words:
+        more, fine = _own_words(shown, output, options)
+        written, good = [*written, *more], good and fine
+    say(f"{path}: wrote {len(written)} files: {', '.join(str(each) for each in written)}")
+    return good
+
+
+def _own_words(shown: Shown, output: Path, options: Options) -> tuple[list[Path], bool]:
+    """Write the notebooks in own words, and print what was translated, and how the check ended."""
+    from devshim.tutorial.building import files
+
+    names = [name for name in shown.records if shown.translated[name] is not None]
+    verdicts = {} if options.recorded else _verified(shown, names, options)
+    for name in names:
+        _report(shown, name, verdicts.get(name))
+    good = not any(each.failed for each in verdicts.values())
+    return files.own_words(shown, output, verdicts, names), good
+
+
+def _verified(shown: Shown, names: Sequence[str], options: Options) -> dict[str, Verdict]:
+    from devshim.tutorial.own_words import verifying
+
+    table = environments.configured(shown.page.path.absolute().parent)
+    found = environments.resolve(names, environments.read_options(options.environments), table)
+    usable = {name: each for name, each in found.items() if not isinstance(each, DevshimError)}
+    return verifying.run(shown, usable, fresh=options.fresh)
+
+
+def _report(shown: Shown, name: str, verdict: Verdict | None) -> None:
+    translated = shown.translated[name]
+    assert translated is not None
+    page, title = shown.page, TITLES.get(name, name)
+    cells = page.cells_of(name)
+    count = f"{title} in its own words: {translated.done} calls translated"
+    if verdict is None:
+        say(f"{count}, not checked")
+    elif verdict.failed:
+        say(f"{count}; the notebook fails on simulated GPUs", "red")
+    else:
+        same = len(cells) - len(verdict.differences)
+        say(f"{count}; {same} of {len(cells)} cells give the same results on simulated GPUs", "green")
+    for cell, left in zip(cells, translated.left, strict=True):
+        for each in left:
+            say(f"  {page.where(cell)}: line {each.line}: {each.name} is left: {each.reason}")
+    if verdict is None:
+        return
+    for cell in verdict.failed:
+        record = verdict.record.cells.get(cell.id)
+        reason = (record.error if record is not None else None) or verdict.record.problem or "it did not run"
+        say(f"  {page.where(cell)}: {reason}", "red")
+    for cell, found in verdict.differences.items():
+        say(f"  {page.where(cell)}: {found[0]}")

@@ -1,0 +1,90 @@
+"""What a reader sees of a cell's outputs: text, errors, pictures and HTML, in the order of the cell."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Part", "parts_of"]
+
+_PICTURES = ("image/svg+xml", "image/png", "image/jpeg", "image/gif", "image/webp")
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_DATES = re.compile(r"<dc:date>[^<]*</dc:date>|<!--.*?-->", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of what a cell shows.
+
+    Attributes:
+        kind: ``"text"``, ``"error"``, ``"html"``, ``"markdown"``, or a picture's type such as ``"image/png"``.
+        text: Its text; for a picture that is not SVG, the data in base 64.
+    """
+
+    kind: str
+    text: str
+
+    @property
+    def data(self) -> bytes:
+        """The file of a picture."""
+        return self.text.encode() if self.kind == "image/svg+xml" else base64.b64decode(self.text)
+
+    @property
+    def uri(self) -> str:
+        """The picture as an address that contains it."""
+        return f"data:{self.kind};base64,{base64.b64encode(self.data).decode()}"
+
+
+def parts_of(outputs: Iterable[Mapping[str, Any]]) -> tuple[Part, ...]:
+    """Return what outputs in the format of nbformat 4 show; text that follows text becomes one part.
+
+    What a program writes to standard error is left out: it names files and times of the machine.
+    """
+    found: list[Part] = []
+    for output in outputs:
+        for part in _parts(output):
+            if found and part.kind == found[-1].kind == "text":
+                found[-1] = Part("text", f"{found[-1].text}\n{part.text}")
+            else:
+                found.append(part)
+    return tuple(found)
+
+
+def _parts(output: Mapping[str, Any]) -> Iterable[Part]:
+    kind = output["output_type"]
+    if kind == "stream":
+        text = _plain(output["text"])
+        if output["name"] == "stdout" and text:
+            yield Part("text", text)
+    elif kind == "error":
+        yield Part("error", _plain(f"{output['ename']}: {output['evalue']}"))
+    else:
+        part = _shown(output.get("data", {}))
+        if part is not None:
+            yield part
+
+
+def _shown(data: Mapping[str, Any]) -> Part | None:
+    """Return the richest form of a result that a page can show."""
+    for kind in _PICTURES:
+        if kind in data:
+            text = _joined(data[kind])
+            return Part(kind, _DATES.sub("", text) if kind == "image/svg+xml" else "".join(text.split()))
+    for kind, name in (("text/html", "html"), ("text/markdown", "markdown"), ("text/latex", "markdown")):
+        if kind in data:
+            return Part(name, _joined(data[kind]).strip())
+    text = _plain(_joined(data.get("text/plain", "")))
+    return Part("text", text) if text else None
+
+
+def _joined(text: Any) -> str:
+    return text if isinstance(text, str) else "".join(text)
+
+
+def _plain(text: Any) -> str:
+    return _ANSI.sub("", _joined(text)).rstrip("\n").rstrip()
