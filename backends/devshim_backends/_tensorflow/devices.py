@@ -46,6 +46,13 @@ def gpu_type() -> str:
     return "XPU" if "XPU" in types and "GPU" not in types else "GPU"
 
 
+class StrictDeviceSpec(tf.DeviceSpec):  # type: ignore[misc]  # TensorFlow is Any to the type checker
+    """A device of devshim while native names are on: in its scope the rules of devshim apply, not TensorFlow's.
+
+    TensorFlow itself opens scopes with plain specs, for example where it writes a checkpoint.
+    """
+
+
 class TensorflowDevices(Backend):
     """The mixin for devices."""
 
@@ -93,8 +100,8 @@ class TensorflowDevices(Backend):
         return "metal" if plug_in and sys.platform == "darwin" else "gpu" if plug_in else "cuda"
 
     def to_native(self, device: Device) -> Any:
-        if self.native_names:  # an object, unlike the text that a program writes: devshim's rules apply in its scope
-            return tf.DeviceSpec(device_type=device.kind.upper(), device_index=device.index)
+        if self.native_names:
+            return StrictDeviceSpec(device_type=device.kind.upper(), device_index=device.index)
         if device is CPU:
             return "/CPU:0"
         if self.simulated and device.kind == "gpu":

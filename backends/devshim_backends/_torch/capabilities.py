@@ -35,8 +35,9 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
         "native_names": (
             "torch.compile runs eagerly, and warns; torch.device(1), a number alone, prints sim:1, and so does "
-            "TorchScript; CUDA graphs, torch.cuda.nccl, temperatures, allocators and sharing with other processes "
-            "are refused; tried with builds for the CPU"
+            "TorchScript, which refuses x.to('cuda:1') at its line; functions that were imported by name before, such "
+            "as zeros, refuse device= together with out=; CUDA graphs, torch.cuda.nccl, temperatures, allocators and "
+            "sharing with other processes are refused; tried with builds for the CPU"
         ),
         "models": (
             "every class in torch.optim is supported; tensors in a module's lists, dicts and plain attributes stay, "

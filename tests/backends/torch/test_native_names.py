@@ -406,6 +406,24 @@ def test_afterwards_pytorch_answers_as_before() -> None:
         ds.use(None)
 
 
+def test_afterwards_pytorch_asks_again_whether_cuda_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a call that reached a card: then PyTorch's C++ itself would never ask again."""
+    ds.use("torch")
+    try:
+        with ds.simulate(2, native_names=True):
+            torch.zeros(1, device="cuda:1")
+    finally:
+        ds.use(None)
+
+    def answer() -> None:
+        msg = "the driver is too old"
+        raise ZeroDivisionError(msg)
+
+    monkeypatch.setattr(torch.cuda, "_lazy_init", answer)
+    with pytest.raises(ZeroDivisionError, match="too old"):
+        torch.zeros(1, device="cuda:1")
+
+
 def test_nothing_of_it_is_imported_before_it_is_used() -> None:
     code = (
         "import devshim as ds, sys; ds.use('torch'); ds.simulate(2); ds.ones(1, device='gpu:1'); "

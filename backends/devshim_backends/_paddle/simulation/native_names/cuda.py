@@ -175,7 +175,8 @@ def functions() -> dict[Any, Any]:
         for module, name in ((_device.cuda, "extract_cuda_device_id"), (_device, "extract_device_id"))
         if hasattr(module, name)
     }
-    return {**indices, auto_cast: _refuse_auto_cast(auto_cast)}
+    decorate = paddle.amp.decorate
+    return {**indices, auto_cast: _refuse_auto_cast(auto_cast), decorate: _refuse_decorate(decorate)}
 
 
 def _refuse_auto_cast(original: Any) -> Any:
@@ -189,6 +190,19 @@ def _refuse_auto_cast(original: Any) -> Any:
         return original(enable, *args, **kwargs)
 
     return auto_cast
+
+
+def _refuse_decorate(original: Any) -> Any:
+    """Return a ``decorate`` that is refused on a simulated GPU: on other devices than CUDA's, Paddle casts nothing."""
+
+    @wraps(original)
+    def decorate(models: Any, optimizers: Any = None, level: str = "O1", *args: Any, **kwargs: Any) -> Any:
+        if level.upper() == "O2" and places.is_simulated(paddle.base.framework._current_expected_place_()):
+            msg = "PaddlePaddle has no float16 and no bfloat16 operators for the CPU, where simulated GPUs compute"
+            raise UnsupportedError(msg, 'write paddle.amp.decorate(..., level="O1") for a run on simulated GPUs')
+        return original(models, optimizers, level, *args, **kwargs)
+
+    return decorate
 
 
 def attributes() -> Iterator[tuple[Any, str, Any]]:

@@ -2,7 +2,7 @@
 
 * ``Context.device`` and ``Graph.device`` open all scopes; `gpu_names` wraps them while GPUs are simulated.
 * A scope that the program opened by TensorFlow's name has TensorFlow's own rule: inputs are copied to its device. In
-  the scopes of devshim (`ds.on`), which pass a `tf.DeviceSpec`, mixed devices are still refused.
+  the scopes of devshim (`ds.on`), which pass a `StrictDeviceSpec`, mixed devices are still refused.
 * An operator in a graph can also get its device from a function, or from an imported graph. Each of them sets it
   through ``Operation._set_device_from_string``, or is imported in C++; the graph to import is translated before.
 """
@@ -13,11 +13,11 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
 from tensorflow.python.distribute import device_util
 from tensorflow.python.eager import context
 from tensorflow.python.framework import importer, ops
 
+from devshim_backends._tensorflow.devices import StrictDeviceSpec
 from devshim_backends._tensorflow.locations import EAGER, RAW_BACKING_DEVICE, RAW_DEVICE
 from devshim_backends._tensorflow.simulation import gpu_names
 from devshim_backends._tensorflow.simulation.device_rules import set_policy
@@ -101,7 +101,7 @@ def _open_scope(original: Callable[..., Any], owner: Any, name: Any) -> Any:
     opened = original(owner, logical_name(text))
     if isinstance(owner, ops.Graph):
         return opened
-    return _Scope(opened, strict=not isinstance(name, (str, tf.config.LogicalDevice)))
+    return _Scope(opened, strict=isinstance(name, StrictDeviceSpec))
 
 
 def _through_tf_device() -> bool:

@@ -4,7 +4,7 @@ An operator that creates a tensor reaches the dispatcher with the device that it
 the key CUDA has no kernels, and no tensor has this key. So the kernels here are called only to create tensors.
 
 One kernel remains for the life of the process. After a first call for CUDA, PyTorch's C++ never asks again whether CUDA
-exists, so this kernel raises the error that the question would have raised.
+exists, so this kernel asks, and the answer is PyTorch's own error.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _WHILE_ON: list[Any] = []
 def _create(op: Any, *args: Any, **kwargs: Any) -> Any:
     """Compute an operator without a kernel of its own here, on the simulated GPU that it names."""
     if "cuda" not in TYPES:
+        torch.cuda._lazy_init()
         msg = "Torch not compiled with CUDA enabled"
         raise AssertionError(msg)
     arguments = tuple(to_simulated(each) for each in args)
