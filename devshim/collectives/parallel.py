@@ -152,6 +152,8 @@ def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
             hint = "the arguments are swapped: ds.parallel(fns, inputs)" if swapped else "ds.parallel([fn], [x])"
             name = f"fns[{i}]"
             raise messages.bad_argument(name, fn, "a function of one argument", hint)
+    for backend in registry.imported_backends():
+        backend.refuse_threads("parallel")
     modes = [backend.capture_thread_state() for backend in registry.imported_backends()]
     calls = [_Call(i, fn, given, modes) for i, (fn, given) in enumerate(zip(fns, inputs, strict=True))]
     active = observing.ACTIVE

@@ -17,6 +17,7 @@ from devshim.testing.behaviours.data_parallel_models import DataParallelModelTes
 from devshim.testing.behaviours.default_dtypes import DefaultDtypeTests
 from devshim.testing.behaviours.devices import DeviceTests
 from devshim.testing.behaviours.dtypes import DtypeTests
+from devshim.testing.behaviours.ended_gradients import EndedGradientTests
 from devshim.testing.behaviours.errors import ErrorTests
 from devshim.testing.behaviours.explain import ExplainTests
 from devshim.testing.behaviours.generators import GeneratorTests
@@ -79,6 +80,7 @@ class Conformance(
     GradientTests,
     ValueAndGradTests,
     GradientRefusalTests,
+    EndedGradientTests,
     StopGradientTests,
     ScopeTests,
     ThreadTests,

@@ -108,11 +108,11 @@ class JaxCollectives(JaxDevices, Backend):
             return [None] * len(groups)
         return reduce_over_gpus([self.to_native(self.device_of(x)) for x in groups[0]], groups, op)
 
-    def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
+    def refuse_threads(self, call: str) -> None:
         if not trace_state_clean():
-            raise messages.tracing(
-                self, "parallel", "call it outside, because a traced value cannot go to another thread"
-            )
+            raise messages.tracing(self, call, "call it outside, because a traced value cannot go to another thread")
+
+    def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         # Both settings belong to the thread that set them, or to the process.
         return partial(_with_settings, bool(jax.config.jax_enable_x64), jax.config.jax_default_device)
 
