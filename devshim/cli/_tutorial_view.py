@@ -91,6 +91,8 @@ class TableWatcher(Watcher):
         names = [Column(discovery.TITLES.get(name, name), no_wrap=True) for name in self._page.frameworks]
         grid = Grid("", [Column("line", no_wrap=True), Column("cell", no_wrap=True), *names])
         for cell in self._page.cells:
+            if not any(map(cell.runs_on, self._page.frameworks)):
+                continue
             where = str(cell.line if cell.line is not None else cell.number)
             states = [self._state(name, cell) for name in self._page.frameworks]
             grid.rows.append((where, _code(cell), *states))

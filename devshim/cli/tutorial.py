@@ -79,6 +79,8 @@ def _is_good(outcome: Outcome, report: comparing.Report) -> bool:
     undeclared = report.undeclared
     if not undeclared and outcome.ok and several:
         say(f"{len(outcome.records)} frameworks agree in {len(report.cells)} cells", "green")
+    if len(outcome.page.frameworks) == 1:
+        say("one framework is compared with nothing")
     return outcome.ok and not undeclared
 
 

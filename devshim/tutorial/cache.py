@@ -7,6 +7,7 @@ record of a run beside its page is looked at first.
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from devshim._version import __version__
@@ -69,7 +70,7 @@ def _cached(page: Page, environment: Environment, real: bool) -> Record | None:
         cache = _cache()
         found = cache.match_cache_notebook(notebook_of(page, environment, real))
         notebook = cache.get_cache_bundle(found.pk).nb
-    except KeyError:
+    except Exception:  # KeyError if there is no such run; the database's errors if another process is writing to it
         return None
     cells = page.cells_of(environment.framework)
     done = [cell_record(cell, ran.outputs, cells) for cell, ran in zip(cells, notebook.cells, strict=True)]
@@ -77,7 +78,8 @@ def _cached(page: Page, environment: Environment, real: bool) -> Record | None:
 
 
 def store(page: Page, notebook: Any, facts: dict[str, Any]) -> None:
-    """Store an executed notebook, with the facts of its record."""
+    """Store an executed notebook, with the facts of its record; a cache that cannot be written is left as it is."""
     bundles = library("jupyter_cache.base")
     bundle = bundles.CacheBundleIn(notebook, str(page.path), data={_NAME: facts})
-    _cache().cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+    with suppress(Exception):  # the errors of SQLite and SQLAlchemy: the run itself was good, and its record is saved
+        _cache().cache_notebook_bundle(bundle, check_validity=False, overwrite=True)

@@ -53,7 +53,8 @@ def describe(value: object, depth: int = 0) -> dict[str, Any]:
     if isinstance(value, Device):
         return {"kind": "device", "value": str(value)}
     if isinstance(value, (list, tuple, dict)) and depth < _DEEPEST:
-        return _container(value, depth)
+        with suppress(Exception):  # a class of the user's, derived from dict, may do anything
+            return _container(value, depth)
     return _of_framework(value) or {"kind": "object", "type": f"{type(value).__module__}.{type(value).__qualname__}"}
 
 

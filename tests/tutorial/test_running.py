@@ -200,6 +200,16 @@ def test_an_interrupt_leaves_no_process(number: signal.Signals, tmp_path: Path) 
     assert_ended(pids, 1)
 
 
+def test_a_cache_that_cannot_be_written_loses_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    (folder / "runs").write_text("a file where the cache would be a folder", encoding="utf-8")
+    monkeypatch.setenv("DEVSHIM_TUTORIAL_CACHE", str(folder))
+    found = outcome(write(tmp_path / "page.md", "x = 1"))
+    assert found.ok
+    assert record.path_of(tmp_path / "page.md", "numpy").is_file()
+
+
 def test_a_framework_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
     path = write(tmp_path / "page.md", "x = 1")
     found = outcome(path, real=True)

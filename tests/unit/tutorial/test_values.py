@@ -82,6 +82,14 @@ def test_what_cannot_be_read_is_an_object() -> None:
     assert describe(np.ones(3).view(Broken))["kind"] == "object"
 
 
+def test_a_container_that_raises_is_an_object() -> None:
+    class Odd(dict[str, int]):
+        def items(self) -> Any:
+            raise RuntimeError
+
+    assert describe([Odd()])["items"][0]["kind"] == "object"
+
+
 def test_only_tensors_are_kept_of_variables() -> None:
     assert describe_tensors(3.0) is None
     assert describe_tensors([1, "a"]) is None

@@ -74,6 +74,12 @@ def test_the_table_has_a_row_for_each_cell(capsys: pytest.CaptureFixture[str]) -
     assert cells[5] == ["all", "2.0 s", "2.0 s", "unchanged"]
 
 
+def test_a_cell_that_no_chosen_framework_runs_has_no_row() -> None:
+    chosen = Page(PAGE.path, PAGE.title, ("jax", "numpy"), 2, PAGE.parts)
+    rows = view.TableWatcher(chosen).grid().rows
+    assert [row[0] for row in rows if row is not None] == ["5", "10", "20", ""]
+
+
 @pytest.mark.usefixtures("outcome")
 def test_check_names_the_place_and_the_odd_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert tutorial.check([PAGE.path], Options()) == 1
