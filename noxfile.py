@@ -358,6 +358,13 @@ def notebook(session: nox.Session) -> None:
     session.run("pytest", "-q", "tests/notebook", "tests/tutorial", *session.posargs)
 
 
+@nox.session(name="jupyter-lab", python=DEFAULT, default=False)
+def jupyter_lab(session: nox.Session) -> None:
+    """Test a notebook in JupyterLab, with a real server and a headless Chromium, which must be installed."""
+    install(session, *group("test", "jupyter-lab"), ".")
+    session.run("pytest", "-q", "tests/jupyter_lab", *session.posargs)
+
+
 @nox.session(python="3.13t", default=False)
 def free_threaded(session: nox.Session) -> None:
     """Test the neutral half, and threads on NumPy, without the global interpreter lock.

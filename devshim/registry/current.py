@@ -253,6 +253,8 @@ def problem_of(name: str, value: str) -> str | None:
             platforms.read_like(value, 1, name)
         elif name == "DEVSHIM_SIMULATE_NATIVE_NAMES" or name == "DEVSHIM_PROGRESS":
             simulation_request.read_switch(value, name)
+        elif name == "DEVSHIM_TUTORIAL_CACHE":
+            return None  # any folder
         elif name == "DEVSHIM_SIMULATE_ASYNC_COPIES":
             simulation_request.read_async_copies(value, name)
         else:

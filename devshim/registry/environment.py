@@ -23,6 +23,7 @@ KNOWN = {
     "DEVSHIM_SIMULATE_LIKE": "the platform that they imitate: cuda, mps or xpu; read with the variables above",
     "DEVSHIM_SIMULATE_NATIVE_NAMES": "1 if the framework's own names for GPUs mean them; read with the variables above",
     "DEVSHIM_PROGRESS": "0 to show no progress bars",
+    "DEVSHIM_TUTORIAL_CACHE": "the folder for the environments, kernels and runs of tutorials",
     "DEVSHIM_SIMULATE_ASYNC_COPIES": "late if copies to the host arrive only when the program waits for them",
 }
 """All variables: name -> its meaning."""

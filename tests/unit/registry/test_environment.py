@@ -39,7 +39,8 @@ def test_an_unknown_variable_names_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(environment.unread()) == [
         "the environment variable DEVSHIM_COLOUR has no effect: devshim reads DEVSHIM_BACKEND, DEVSHIM_DEVICE, "
         "DEVSHIM_SIMULATE_GPUS, DEVSHIM_SIMULATE_MEMORY, DEVSHIM_SIMULATE_LIKE, "
-        "DEVSHIM_SIMULATE_NATIVE_NAMES, DEVSHIM_PROGRESS, DEVSHIM_SIMULATE_ASYNC_COPIES"
+        "DEVSHIM_SIMULATE_NATIVE_NAMES, DEVSHIM_PROGRESS, "
+        "DEVSHIM_TUTORIAL_CACHE, DEVSHIM_SIMULATE_ASYNC_COPIES"
     ]
 
 
@@ -206,6 +207,7 @@ def test_no_variable_of_the_tests_is_unread() -> None:
         ("DEVSHIM_SIMULATE_ASYNC_COPIES", "late", None),
         ("DEVSHIM_SIMULATE_ASYNC_COPIES", "never", "'never'"),
         ("DEVSHIM_PROGRESS", "0", None),
+        ("DEVSHIM_TUTORIAL_CACHE", "/any/folder", None),
         ("DEVSHIM_PROGRESS", "no", "'no'"),
     ],
 )
