@@ -105,9 +105,16 @@ def mark_wide_tables(app: Sphinx, doctree: nodes.document, docname: str) -> None
             group.parent["classes"].append("wide")
 
 
+def level_captions(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Give the captions of the sidebar, which are headings, the level that screen readers need."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+
+
 def setup(app: Sphinx) -> None:
     """Connect the functions above; napoleon processes a docstring at priority 500."""
     app.connect("autodoc-process-docstring", colons_make_no_type, priority=400)
     app.connect("env-check-consistency", all_is_documented)
     app.connect("viewcode-follow-imported", module_of)
     app.connect("doctree-resolved", mark_wide_tables)
+    app.connect("html-page-context", level_captions, priority=900)
