@@ -37,6 +37,7 @@ SUITES = "tests/ports/suites"
 PORTS = ("docs/ports.json", "docs/ports.md")
 NATIVE_TESTS = "tests/native_suites"
 NATIVE_RESULTS = ("docs/native-suites.json", "docs/native-suites.md")
+TUTORIALS = [page for page in sorted(Path("docs/tutorials").glob("*.md")) if page.name != "index.md"]
 BENCH = Path("build/bench")
 DIST = Path("build/dist")
 COVERAGE = Path("docs/coverage.json")
@@ -76,6 +77,7 @@ SCRIPTED = [name for name in FRAMEWORKS if name != "numpy"]
 """The frameworks with names of their own for GPUs."""
 TESTED = {"torch": ("opinfo", "native-torch"), "jax": ("keras", "flax"), "tensorflow": ("keras",)}
 """Session name -> groups of the libraries whose tests and programs for GPUs `native` runs."""
+IN_TUTORIALS = [name for name in FRAMEWORKS if name != "mxnet1"]
 PORTED = ["numpy", "torch", "jax", "tensorflow", "paddle"]
 """Frameworks that POT or TensorLy supports."""
 OLDEST = ["numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"]
@@ -552,6 +554,30 @@ def native_lines(session: nox.Session) -> None:
     """Generate docs/from-your-framework.md from the native lines that `ds.explain` records on every framework."""
     install_all(session)
     session.run("python", NATIVE_LINES, "--write", "docs/native-lines.json", "docs/from-your-framework.md")
+
+
+@nox.session(python=DEFAULT, default=False)
+def tutorials(session: nox.Session) -> None:
+    """Run the tutorials on every framework, each in its environment, and compare what the frameworks print."""
+    for name in IN_TUTORIALS:
+        session.notify(f"tutorials_one-{DEFAULT}({name})")
+    session.notify(f"tutorials_compare-{DEFAULT}")
+
+
+@nox.session(python=DEFAULT, default=False)
+@nox.parametrize("name", IN_TUTORIALS, ids=IN_TUTORIALS)
+def tutorials_one(session: nox.Session, name: str) -> None:
+    """Run the tutorials on one framework, and write the records from which the pages are built."""
+    install_framework(session, name, "test", "tutorial")
+    pages = [str(page) for page in TUTORIALS if backend_of(name) in page.read_text(encoding="utf-8").split("---")[1]]
+    session.run("devshim", "tutorial", "run", *pages, "-f", backend_of(name), "--env", f"{backend_of(name)}=here")
+
+
+@nox.session(python=DEFAULT, default=False)
+def tutorials_compare(session: nox.Session) -> None:
+    """Compare the records of all frameworks."""
+    install(session, *group("tutorial"), ".")
+    session.run("devshim", "tutorial", "check", "--recorded", *map(str, TUTORIALS))
 
 
 @nox.session(name="fake-cuda", python=DEFAULT, default=False)

@@ -26,6 +26,7 @@ release = devshim.__version__
 extensions = [
     *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"),
     *("sphinx_copybutton", "sphinx_design", "sphinxcontrib.mermaid", "sphinxext.opengraph"),
+    "devshim.sphinx",  # the tutorials
 ]
 exclude_patterns = ["_build", "conftest.py"]
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -48,7 +49,6 @@ pygments_dark_style = "a11y-high-contrast-dark"
 
 copybutton_prompt_text = "$ "
 copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"  # outputs are not copied
-ogp_site_url = "https://devshim.readthedocs.io/"
 ogp_site_name = "devshim"
 ogp_social_cards = {"enable": False}  # drawing them needs Matplotlib
 

@@ -130,8 +130,12 @@ class Record:
         }
 
     def to_json(self) -> str:
-        """Return the record as JSON, the same text for the same record."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False) + "\n"
+        """Return the record as JSON, the same text for the same record; each cell is a line."""
+        facts = {"format": FORMAT, **asdict(self)}
+        found = facts.pop("cells").items()
+        cells = [f"{json.dumps(key)}: {json.dumps(each, ensure_ascii=False)}" for key, each in found]
+        head = json.dumps(facts, indent=1, ensure_ascii=False).removesuffix("\n}")
+        return head + ',\n "cells": {\n  ' + ",\n  ".join(cells) + "\n }\n}\n"
 
     def save(self, path: Path) -> None:
         """Write the record to a file, and create its folder.

@@ -167,7 +167,7 @@ class _Run:
             startup_timeout=_STARTING,
             record_timing=False,
             store_widget_state=False,
-            resources={"metadata": {"path": str(self._page.path.absolute().parent)}},
+            resources={"metadata": {"path": str(surroundings.working_folder(self._page.path, self._folder))}},
         )
 
     async def _start(self, client: Any) -> dict[str, Any]:

@@ -44,3 +44,16 @@ def _hidden() -> dict[str, str]:
         nvidia = False
     amd = Path("/dev/kfd").exists()
     return {**({"CUDA_VISIBLE_DEVICES": ""} if nvidia else {}), **({"HIP_VISIBLE_DEVICES": "-1"} if amd else {})}
+
+
+def working_folder(page: Path, parent: Path) -> Path:
+    """Make a folder in which a page runs, and return it.
+
+    It has links to the files beside the page, so that cells can read them. What cells write stays in the folder:
+    nothing is left behind, and frameworks that run at the same time do not overwrite each other's files.
+    """
+    folder = parent / "page"
+    folder.mkdir()
+    for each in page.absolute().parent.iterdir():
+        (folder / each.name).symlink_to(each)
+    return folder

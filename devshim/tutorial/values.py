@@ -21,7 +21,7 @@ from devshim.registry import registry
 
 __all__ = ["MOST_NUMBERS", "describe", "describe_tensors"]
 
-MOST_NUMBERS = 1000
+MOST_NUMBERS = 100
 """How many numbers of a tensor are recorded; of a larger one, so many at equal distances."""
 _MOST_BYTES = 256 << 20
 """The numbers of a larger tensor are not read: copying it to the host would take too long."""
@@ -143,5 +143,7 @@ def _numbers(backend: Any, x: Any) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | str:
-    """Return a number as JSON has it: nan and the infinities are text."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    """Return a number as JSON has it: to nine digits, which tell all of float32; nan and the infinities are text."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}") if math.isfinite(value) else str(value)
+    return value

@@ -20,7 +20,7 @@ from devshim.tutorial.session import Options, Outcome, outcome_of, read_page
 
 FRONT = "---\ndevshim: {frameworks: [numpy], gpus: 2}\n---\n\n# Title\n\n"
 CELLS = (
-    "import sys\n\nprint('printed')\nprint('warned', file=sys.stderr)",
+    "import sys\n\nopen('written.txt', 'w').close()\nprint('printed')\nprint('warned', file=sys.stderr)",
     "def move(x):\n    return ds.place(x, 'gpu:1')",
     "x = ds.ones((2, 3), dtype='float32', device='gpu:0')\ny = [move(x) for _ in range(3)]\ny[0]",
     ":tags: [raises-exception]\n\nds.place(x, 'gpu:7')",
@@ -69,6 +69,11 @@ def test_the_record_has_versions_and_statuses(ran: tuple[Page, Record]) -> None:
     assert [each.status for each in numpy.cells.values()] == ["ok", "ok", "ok", "raised", "ok", "ok"]
     assert numpy.is_of(page)
     assert record.load(record.path_of(page.path, "numpy")) == numpy
+
+
+def test_what_a_cell_writes_is_not_left_beside_the_page(ran: tuple[Page, Record]) -> None:
+    page, _ = ran
+    assert not (page.path.parent / "written.txt").exists()
 
 
 def test_outputs_are_recorded(ran: tuple[Page, Record]) -> None:
