@@ -10,8 +10,8 @@ import numpy as np
 from devshim.devices import parsing
 from devshim.devices.device import CPU, as_int
 from devshim.devices.dtypes import DTYPES
-from devshim.errors import ArgumentError, ConversionError, DeviceNotFoundError
-from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor
+from devshim.errors import ArgumentError, ConversionError, DeviceNotFoundError, TracingError
+from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor, tracing
 from devshim.registry import current, registry
 from devshim.tensors import default_dtypes, value_hints
 from devshim.transfers import engine, explain
@@ -51,13 +51,22 @@ def plan(
         backend = current.current()
         return planned(backend, call, target(backend, device), args, dtype)
     backend, model = tensor_of(like, f"{call}(like=...)")
-    wanted, where = of_model(backend, model, dtype, device)
+    wanted, where = of_model(backend, model, dtype, device, f"{call}(like=...)")
     return planned(backend, call, where, args, wanted)
 
 
-def of_model(backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None) -> tuple[Any, Device]:
-    """Return the dtype and the device of a tensor that is made like ``x``, unless they are given."""
-    where = backend.device_of(x) if device is None else engine.reach(backend, parsing.of_argument(device), (x,))
+def of_model(backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None, call: str) -> tuple[Any, Device]:
+    """Return the dtype and the device of a tensor that is made like ``x``, unless they are given.
+
+    Raises:
+        TracingError: ``call`` is inside a compiled function, in which the framework does not report the device of
+            ``x``.
+    """
+    try:
+        where = backend.device_of(x) if device is None else engine.reach(backend, parsing.of_argument(device), (x,))
+    except TracingError as error:
+        hint = "create the tensor outside, and pass it in, or use a function of ds.namespace(x), such as zeros_like"
+        raise tracing(backend, call, hint) from error.__cause__
     if dtype is not None:
         return dtype, where
     name = backend.dtype_name(x)

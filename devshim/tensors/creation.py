@@ -205,7 +205,7 @@ def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device
 def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value: object) -> tuple[Any, ...]:
     """Return the arguments of `engine.make` for a tensor in the shape of another."""
     backend, x = arguments.tensor_of(x, f"{call}_like")
-    wanted, target = arguments.of_model(backend, x, dtype, device)
+    wanted, target = arguments.of_model(backend, x, dtype, device, f"{call}_like")
     return arguments.planned(backend, call, target, (backend.shape(x), *value), wanted)
 
 

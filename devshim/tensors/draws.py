@@ -84,8 +84,9 @@ class Result:
         if self._like is None:
             backend = current.current()
             return backend, self._dtype, arguments.target(backend, self._device)
-        backend, model = arguments.tensor_of(self._like, f"random.{call}(like=...)")
-        return backend, *arguments.of_model(backend, model, self._dtype, self._device)
+        name = f"random.{call}(like=...)"
+        backend, model = arguments.tensor_of(self._like, name)
+        return backend, *arguments.of_model(backend, model, self._dtype, self._device, name)
 
 
 def _name_of(backend: Backend, dtype: Any) -> str:

@@ -65,7 +65,7 @@ def asarray(
     owner = None
     if like is not None:
         owner, model = arguments.tensor_of(like, "asarray(like=...)")
-        dtype, device = arguments.of_model(owner, model, dtype, device)
+        dtype, device = arguments.of_model(owner, model, dtype, device, "asarray(like=...)")
     active = observing.ACTIVE
     backend = registry.backend_for(obj)
     if backend is not None and not _is_foreign(backend, obj, owner):
