@@ -455,12 +455,12 @@ def docs(session: nox.Session) -> None:
 def site(session: nox.Session) -> None:
     """Build the pages, and open each in a headless Chromium, which must be on the path.
 
-    With ``-- picture``, draw the picture of README.md instead.
+    With ``-- picture``, draw the pictures of README.md instead.
     """
     install(session, *group("docs", "browser", "test"), ".")
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
     if session.posargs[:1] == ["picture"]:
-        session.run("python", "tests/browser/picture.py", "docs/_static/home.png")
+        session.run("python", "tests/browser/picture.py", "docs/_static")
         return
     session.run("pytest", "-q", "tests/browser", *session.posargs)
 

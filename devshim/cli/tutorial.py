@@ -108,7 +108,7 @@ def _interruptible() -> Iterator[None]:
         yield
     except KeyboardInterrupt as error:
         msg = "interrupted: the environment is not complete, and was removed"
-        raise DevshimError(msg) from error
+        raise DevshimError(msg, "create it again with the same command") from error
 
 
 def list_environments(env: Sequence[str]) -> int:

@@ -187,7 +187,7 @@ def _raise_if(stopped: bool) -> None:
     """Raise the error after which a notebook runs no further cells, if Ctrl-C interrupted this one."""
     if stopped:
         msg = "the cell was interrupted on the frameworks that were still running; their kernels keep their variables"
-        raise ArgumentError(msg)
+        raise ArgumentError(msg, "run the cell again, or stop the kernels with %frameworks --stop")
 
 
 def _titles(names: list[str]) -> str:

@@ -69,7 +69,7 @@ class Kernel:
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self.settings = settings
-        self.interrupted = threading.Event()
+        self.interrupted: threading.Event = threading.Event()
         self._folder = folder
         self._stopped = False
         self._room: tempfile.TemporaryDirectory[str] | None = None

@@ -22,9 +22,9 @@ KNOWN = {
     "DEVSHIM_SIMULATE_MEMORY": "the memory of each, such as 4GiB; read where GPUs are simulated by the variable above",
     "DEVSHIM_SIMULATE_LIKE": "the platform that they imitate: cuda, mps or xpu; read with the variables above",
     "DEVSHIM_SIMULATE_NATIVE_NAMES": "1 if the framework's own names for GPUs mean them; read with the variables above",
+    "DEVSHIM_SIMULATE_ASYNC_COPIES": "late if copies to the host arrive only when the program waits for them",
     "DEVSHIM_PROGRESS": "0 to show no progress bars",
     "DEVSHIM_TUTORIAL_CACHE": "the folder for the environments, kernels and runs of tutorials",
-    "DEVSHIM_SIMULATE_ASYNC_COPIES": "late if copies to the host arrive only when the program waits for them",
 }
 """All variables: name -> its meaning."""
 

@@ -179,9 +179,11 @@ class Snippet:
         dtype: object,
         names: dict[str, str],
     ) -> None:
-        self.backend, self.call, self.device = backend, call, device
-        self.template = backend.snippet(call)
-        self.sources = [_source(value) for value in args]
+        self.backend: Backend = backend
+        self.call: str = call
+        self.device: Device | None = device
+        self.template: str | None = backend.snippet(call)
+        self.sources: list[str] = [_source(value) for value in args]
         named = backend.snippets.get("dtype", "{name!r}").format(name=dtype) if isinstance(dtype, str) else str(dtype)
         known = {
             "x": "x",

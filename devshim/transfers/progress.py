@@ -93,7 +93,7 @@ class Bar:
 
     def __init__(self, what: str, nbytes: int, position: Callable[[], int] | None) -> None:
         self.what = what
-        self.thread = get_ident()
+        self.thread: int = get_ident()
         self._drawn: Any = _NotebookBar(what, nbytes) if in_notebook() else _TerminalBar(what, nbytes, position)
         self._done = 0
 

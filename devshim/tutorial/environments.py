@@ -106,7 +106,7 @@ def _table(path: Path) -> dict[str, Any] | None:
         found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         msg = f"{path} cannot be read: {error}"
-        raise DevshimError(msg) from error
+        raise DevshimError(msg, "correct the file, or name environments with --env") from error
     for key in _TABLE.split("."):
         found = found.get(key, {}) if isinstance(found, dict) else {}
     return found or None

@@ -1,6 +1,6 @@
-"""Draw the picture of README.md: Home of the built site, 1,440 pixels wide.
+"""Draw the pictures of README.md, Home and a tutorial of the built site, 1,440 pixels wide.
 
-python tests/browser/picture.py docs/_static/home.png
+python tests/browser/picture.py docs/_static
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-HOME = Path(__file__).parents[2] / "docs" / "_build" / "html" / "index.html"
+SITE = Path(__file__).parents[2] / "docs" / "_build" / "html"
+PAGES = {"home.png": "index.html", "tutorial.png": "tutorials/use-gpu.html?framework=jax"}
 
 
 def main(target: Path) -> None:
-    """Write the picture."""
+    """Write the pictures to a folder."""
     chromium = shutil.which("chromium")
     if chromium is None:
         raise SystemExit("this needs the program `chromium` on the path: apt install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1440, "height": 1000})
-        page.goto(HOME.as_uri())
-        page.screenshot(path=target)
+        for name, address in PAGES.items():
+            page.goto(f"{SITE.as_uri()}/{address}")
+            page.screenshot(path=target / name)
         browser.close()
 
 

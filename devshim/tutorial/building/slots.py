@@ -64,8 +64,8 @@ class Shown:
 
     def __init__(self, page: Page, records: Mapping[str, Record]) -> None:
         self.page = page
-        self.records = {name: records[name] for name in page.frameworks if name in records}
-        self.frameworks = tuple(self.records) or page.frameworks
+        self.records: dict[str, Record] = {name: records[name] for name in page.frameworks if name in records}
+        self.frameworks: tuple[str, ...] = tuple(self.records) or page.frameworks
         """The frameworks that are shown: those that have a record, in the order of the page; all without any record."""
         self._defined: dict[str, set[str]] = {name: set() for name in self.frameworks}
 
