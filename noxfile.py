@@ -447,6 +447,7 @@ def docs(session: nox.Session) -> None:
     session.run("python", "tests/pages/command_line.py", "--check", "docs/reference/command-line.md")
     session.run("python", f"{SUITES}/suite_record.py", "--check", *PORTS)
     session.run("python", f"{NATIVE_TESTS}/native_record.py", "--check", *NATIVE_RESULTS)
+    session.run("devshim", "tutorial", "check", "--recorded", *map(str, TUTORIALS), silent=True)
     session.run("pytest", "-q", "tests/sphinx")
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 
@@ -569,8 +570,9 @@ def tutorials(session: nox.Session) -> None:
 def tutorials_one(session: nox.Session, name: str) -> None:
     """Run the tutorials on one framework, and write the records from which the pages are built."""
     install_framework(session, name, "test", "tutorial")
-    pages = [str(page) for page in TUTORIALS if backend_of(name) in page.read_text(encoding="utf-8").split("---")[1]]
-    session.run("devshim", "tutorial", "run", *pages, "-f", backend_of(name), "--env", f"{backend_of(name)}=here")
+    backend = backend_of(name)
+    pages = [str(page) for page in TUTORIALS if backend in page.read_text(encoding="utf-8").split("---")[1]]
+    session.run("devshim", "tutorial", "run", "--fresh", *pages, "-f", backend, "--env", f"{backend}=here")
 
 
 @nox.session(python=DEFAULT, default=False)
