@@ -11,9 +11,7 @@ Requirements of this module:
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
-import signal
 import tempfile
 import threading
 import time
@@ -23,10 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import DevshimError
-from devshim.registry.processes import signal_name
-from devshim.tutorial import surroundings
+from devshim.tutorial import launching, surroundings
 from devshim.tutorial.front_matter import library
-from devshim.tutorial.support import kernel_command, support_folder
 
 if TYPE_CHECKING:
     from devshim.tutorial.environments import Environment
@@ -39,12 +35,11 @@ PATIENCE = 10.0
 """The seconds that a cell has to end after it was interrupted, before its kernel is killed."""
 _LOOK = 0.2
 """The seconds between two looks at whether a kernel is alive, or is to be interrupted."""
-_SETUP = "from devshim.tutorial import kernel as _kernel\n_kernel.start({name!r}, {gpus}, real={real})\ndel _kernel"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a kernel is started with; other settings need another kernel."""
+    """The settings with which a kernel starts; other settings need another kernel."""
 
     environment: Environment
     gpus: int
@@ -72,7 +67,7 @@ class Kernel:
         self.interrupted: threading.Event = threading.Event()
         self._folder = folder
         self._stopped = False
-        self._room: tempfile.TemporaryDirectory[str] | None = None
+        self._files: tempfile.TemporaryDirectory[str] | None = None
         self._manager: Any = None
         self._client: Any = None
         self._thread = ThreadPoolExecutor(1, f"devshim-{settings.environment.framework}")
@@ -94,7 +89,7 @@ class Kernel:
     def stop(self) -> None:
         """End the kernel and its thread; a cell that runs is cut off."""
         self._stopped = True
-        _kill_group(self._manager)  # at once: its thread may be waiting for it
+        launching.kill_group(launching.group_of(self._manager))  # at once: its thread may be waiting for it
         try:
             self._thread.submit(self._kill)
         except RuntimeError:  # the interpreter is exiting, and has ended the thread
@@ -115,18 +110,12 @@ class Kernel:
         return Shown(problem=problem)
 
     def _start(self) -> None:
-        environment = self.settings.environment
-        tag, version = environment.tag, environment.python_version.rpartition(".")[0]
-        command = kernel_command(environment.python, support_folder(tag, version))
-        short = "/tmp" if len(tempfile.gettempdir()) > 50 else None  # the path of a socket is short
-        self._room = tempfile.TemporaryDirectory(prefix="devshim-", dir=short)
-        room = Path(self._room.name)
-        kernelspec, manager = library("jupyter_client.kernelspec"), library("jupyter_client.manager")
-        sockets = {"transport": "ipc", "ip": str(room / "s"), "connection_file": str(room / "kernel.json")}
-        self._manager = manager.KernelManager(**sockets)
-        self._manager._kernel_spec = kernelspec.KernelSpec(argv=command, display_name=environment.framework)
-        with (room / "log").open("wb") as log:
-            variables = surroundings.variables(room, self.settings.real)
+        settings = self.settings
+        self._files = tempfile.TemporaryDirectory(prefix="devshim-", dir=launching.short_folder())
+        files = Path(self._files.name)
+        self._manager = launching.manager_of(settings.environment, files)
+        with (files / "log").open("wb") as log:
+            variables = surroundings.variables(files, settings.real)
             self._manager.start_kernel(env=variables, cwd=str(self._folder), stdout=log, stderr=log)
         self._client = self._manager.blocking_client()
         self._client.start_channels()
@@ -134,8 +123,8 @@ class Kernel:
             self._client.wait_for_ready(timeout=STARTING)
         except RuntimeError as error:
             raise _EndedError(self._how_it_died() or str(error)) from error
-        fields = {"name": environment.framework, "gpus": self.settings.gpus, "real": self.settings.real}
-        failed = [each for each in self._execute(_SETUP.format(**fields)) if each.output_type == "error"]
+        setup = launching.setup_code(settings.environment.framework, settings.gpus, settings.real)
+        failed = [each for each in self._execute(setup) if each.output_type == "error"]
         if failed:
             msg = f"it does not start: {failed[-1].ename}: {failed[-1].evalue}"
             raise _EndedError(msg)
@@ -191,34 +180,23 @@ class Kernel:
         code = provisioner.process.poll() if provisioner is not None and provisioner.process is not None else None
         if code is None:
             return None
-        how = f"by {signal_name(code)}" if code < 0 else f"with exit code {code}"
-        log = Path(self._room.name, "log") if self._room is not None else None
-        text = log.read_text(errors="replace") if log is not None and log.is_file() else ""
-        last = [line for line in text.splitlines() if line.strip()][-3:]
-        return "\n".join([f"its kernel ended {how}", *last])
+        last = launching.last_lines(Path(self._files.name, "log")) if self._files is not None else []
+        return "\n".join([f"its kernel {launching.end_of(code)}", *last])
 
     def _kill(self) -> None:
         """End the process with those of its group, and remove its files."""
-        manager, client, room = self._manager, self._client, self._room
-        self._manager = self._client = self._room = None
+        manager, client, files = self._manager, self._client, self._files
+        self._manager = self._client = self._files = None
         if client is not None:
             with contextlib.suppress(Exception):
                 client.stop_channels()
         if manager is not None:
-            _kill_group(manager)
+            launching.kill_group(launching.group_of(manager))
             with contextlib.suppress(Exception):
                 manager.shutdown_kernel(now=True)
-        if room is not None:
+        if files is not None:
             with contextlib.suppress(OSError):
-                room.cleanup()
-
-
-def _kill_group(manager: Any) -> None:
-    """Kill a kernel's process, and those that it has started."""
-    group = getattr(getattr(manager, "provisioner", None), "pgid", None)
-    if group:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
+                files.cleanup()
 
 
 class _EndedError(Exception):

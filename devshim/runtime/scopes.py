@@ -25,13 +25,11 @@ TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Any, ParamSpec, TypeVar
+    from typing import Any
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.parsing import DeviceLike
 
-    P = ParamSpec("P")
-    R = TypeVar("R")
 
 __all__ = ["labelled_tensors", "of_arguments", "of_labelled", "on", "require_same_device", "same_device", "set_device"]
 

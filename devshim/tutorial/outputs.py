@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
     from devshim.tutorial.page import Cell, Page
 
-__all__ = ["cell_record", "message_of", "record_of"]
+__all__ = ["ANSI", "cell_record", "message_of", "record_of"]
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+"""The codes with which programs colour their text."""
 
 
 def record_of(page: Page, framework: str, facts: Mapping[str, Any], cells: Sequence[CellRecord]) -> Record:
@@ -68,8 +69,8 @@ def _cleaned(output: Mapping[str, Any]) -> dict[str, Any]:
     """Return an output as plain data, without colour codes in errors and without execution counts."""
     found: dict[str, Any] = _plain(output)
     if found["output_type"] == "error":
-        found["evalue"] = _ANSI.sub("", found["evalue"])
-        found["traceback"] = [_ANSI.sub("", line) for line in found["traceback"]]
+        found["evalue"] = ANSI.sub("", found["evalue"])
+        found["traceback"] = [ANSI.sub("", line) for line in found["traceback"]]
     if found["output_type"] == "execute_result":
         found["execution_count"] = None
     return found

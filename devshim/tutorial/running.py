@@ -6,7 +6,6 @@ The kernels talk through sockets in a temporary folder, and end with the run: al
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import tempfile
 import threading
@@ -16,11 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from devshim.registry import discovery
-from devshim.registry.processes import signal_name
-from devshim.tutorial import cache, surroundings
+from devshim.tutorial import cache, launching, surroundings
 from devshim.tutorial.front_matter import library
 from devshim.tutorial.outputs import cell_record, message_of, record_of
-from devshim.tutorial.support import kernel_command, support_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,17 +82,12 @@ def run(
 
         return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
 
-    with tempfile.TemporaryDirectory(prefix="devshim-", dir=_short_folder()) as folder:
+    with tempfile.TemporaryDirectory(prefix="devshim-", dir=launching.short_folder()) as folder:
         try:
             done = asyncio.run(all_of_them(folder))
         except asyncio.CancelledError:  # SIGTERM, which is treated as Ctrl-C is
             raise KeyboardInterrupt from None
     return {name: done[name] for name in environments}
-
-
-def _short_folder() -> str | None:
-    """Return a folder with a short name: the path of a socket has at most 107 characters, on a Mac 103."""
-    return "/tmp" if len(tempfile.gettempdir()) > 50 else None
 
 
 class _Run:
@@ -145,19 +137,9 @@ class _Run:
         return record
 
     def _client(self) -> Any:
-        kernelspec, manager = library("jupyter_client.kernelspec"), library("jupyter_client.manager")
-        environment = self._environment
-        tag, version = environment.tag, environment.python_version.rpartition(".")[0]
-        spec = kernelspec.KernelSpec(
-            argv=kernel_command(environment.python, support_folder(tag, version)), display_name=self._name
-        )
-        connection = str(self._folder / "kernel.json")
-        kernel = manager.AsyncKernelManager(transport="ipc", ip=str(self._folder / "s"), connection_file=connection)
-        kernel._kernel_spec = spec
-        options = f"real={self._real}, native_names={self._native_names}"
+        kernel = launching.manager_of(self._environment, self._folder, "AsyncKernelManager")
         setup = library("nbformat").v4.new_code_cell(
-            "from devshim.tutorial import kernel as _kernel\n"
-            f"_kernel.start({self._name!r}, {self._page.gpus}, {options})\ndel _kernel"
+            launching.setup_code(self._name, self._page.gpus, self._real, self._native_names)
         )
         cells = library("nbformat").v4.new_notebook(cells=[setup, *self._notebook.cells])
         return library("nbclient").NotebookClient(
@@ -213,9 +195,8 @@ class _Run:
 
     async def _how_it_died(self, client: Any, error: Exception) -> str:
         code = await client.km.provisioner.poll() if client.km.has_kernel else None
-        how = f"by {signal_name(code)}" if code is not None and code < 0 else f"with exit code {code}"
-        last = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()][-3:]
-        return "\n".join([f"the kernel ended {how}" if code is not None else str(error), *last])
+        how = str(error) if code is None else f"the kernel {launching.end_of(code)}"
+        return "\n".join([how, *launching.last_lines(self._log)])
 
 
 class _EndedError(Exception):
@@ -239,12 +220,10 @@ def _is_cancelled() -> bool:
 async def _end(client: Any) -> None:
     """End a kernel and the processes of its group, whatever it is doing."""
     kernel = client.km
-    group = getattr(kernel.provisioner, "pgid", None) if kernel.provisioner is not None else None
+    group = launching.group_of(kernel)  # after the shutdown, it is not known
     with suppress(Exception):
         if client.kc is not None:
             client.kc.stop_channels()
     with suppress(Exception):
         await kernel.shutdown_kernel(now=True)
-    if group:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
+    launching.kill_group(group)

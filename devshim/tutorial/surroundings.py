@@ -1,4 +1,4 @@
-"""The environment variables of a kernel: those of this process, without what would make runs differ."""
+"""The surroundings of a kernel: its environment variables, without those that make runs differ, and its folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from devshim.devices import nvml
 
-__all__ = ["variables"]
+__all__ = ["variables", "working_folder"]
 
 _QUIET = {
     "GLOG_minloglevel": "2",  # Paddle's C++ code

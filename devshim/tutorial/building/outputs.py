@@ -1,4 +1,4 @@
-"""What a reader sees of a cell's outputs: text, errors, pictures and HTML, in the order of the cell."""
+"""The parts of a cell's outputs that a page shows: text, errors, pictures and HTML, in the order of the cell."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from devshim.tutorial.outputs import ANSI
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 __all__ = ["Part", "parts_of"]
 
 _PICTURES = ("image/svg+xml", "image/png", "image/jpeg", "image/gif", "image/webp")
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _DATES = re.compile(r"<dc:date>[^<]*</dc:date>|<!--.*?-->", re.DOTALL)
 
 
@@ -87,4 +88,4 @@ def _joined(text: Any) -> str:
 
 
 def _plain(text: Any) -> str:
-    return _ANSI.sub("", _joined(text)).rstrip("\n").rstrip()
+    return ANSI.sub("", _joined(text)).rstrip("\n").rstrip()
