@@ -126,7 +126,7 @@ def bars(amounts: Sequence[tuple[object, int, str]], whole: int | None = None) -
 
 
 def columns(parts: Sequence[tuple[object, Sequence[object]]]) -> Markup:
-    """Return titles with their contents, side by side; where there is no room, one below the other."""
+    """Return titles with their contents, side by side, or one below the other on a narrow page."""
     style = "flex:1 1 16rem;min-width:0;overflow-x:auto;border-top:3px solid rgba(128,128,128,.5);padding:2px 4px"
     shown = ""
     for title, contents in parts:

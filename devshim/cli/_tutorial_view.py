@@ -88,7 +88,7 @@ class TableWatcher(Watcher):
 
     def grid(self) -> Grid:
         """Return the table."""
-        names = [Column(discovery.TITLES.get(name, name), no_wrap=True) for name in self._page.frameworks]
+        names = [Column(discovery.title_of(name), no_wrap=True) for name in self._page.frameworks]
         grid = Grid("", [Column("line", no_wrap=True), Column("cell", no_wrap=True), *names])
         for cell in self._page.cells:
             if not any(map(cell.runs_on, self._page.frameworks)):
@@ -200,7 +200,7 @@ def _grouped(each: Comparison) -> list[tuple[list[str], tuple[str, ...]]]:
 
 def _joined(names: Sequence[str]) -> str:
     """Return names in their official spelling, as text."""
-    titles = [discovery.TITLES.get(name, name) for name in names]
+    titles = [discovery.title_of(name) for name in names]
     return titles[0] if len(titles) == 1 else f"{', '.join(titles[:-1])} and {titles[-1]}"
 
 

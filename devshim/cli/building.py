@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from devshim.cli._console import complain, say
 from devshim.errors import DevshimError
-from devshim.registry.discovery import TITLES
+from devshim.registry.discovery import title_of
 from devshim.tutorial import environments, session
 from devshim.tutorial.front_matter import library
 
@@ -48,7 +48,7 @@ def _build(path: Path, output: Path, formats: Sequence[str], own_words: bool, op
     page = session.read_page(path, options)
     outcome = session.outcome_of(page, options)
     for name, error in outcome.problems.items():
-        complain(DevshimError(f"{path} is built without {TITLES.get(name, name)}: {error.problem}", error.hint))
+        complain(DevshimError(f"{path} is built without {title_of(name)}: {error.problem}", error.hint))
     for name, record in outcome.records.items():
         for cell in page.cells_of(name):
             done = record.cells.get(cell.id)
@@ -88,7 +88,7 @@ def _verified(shown: Shown, names: Sequence[str], options: Options) -> dict[str,
 def _report(shown: Shown, name: str, verdict: Verdict | None) -> None:
     translated = shown.translated[name]
     assert translated is not None
-    page, title = shown.page, TITLES.get(name, name)
+    page, title = shown.page, title_of(name)
     cells = page.cells_of(name)
     count = f"{title} in its own words: {translated.done} calls translated"
     if verdict is None:

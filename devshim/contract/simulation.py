@@ -36,7 +36,7 @@ class SimulationBackend:
     native_names_requested: bool = False
     """Whether native names are about to be switched on; set by `ds.simulate` before it calls `simulate`."""
     operators_follow_tensors: bool = True
-    """Whether the framework's operators compute where their tensors are, outside scopes; False: on a default device."""
+    """Whether operators compute on the device of their tensors if no scope is open; False: on a default device."""
     simulation_refused: str | None = None
     """The reason why it shows no simulated GPUs although they were requested; otherwise None."""
     simulated_or_removed: int = 0

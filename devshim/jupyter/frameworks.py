@@ -191,7 +191,7 @@ def _raise_if(stopped: bool) -> None:
 
 
 def _titles(names: list[str]) -> str:
-    return ", ".join(discovery.TITLES.get(name, name) for name in names)
+    return ", ".join(discovery.title_of(name) for name in names)
 
 
 def stop_all() -> None:

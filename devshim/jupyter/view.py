@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from devshim import _html
-from devshim.registry import discovery
+from devshim.registry.discovery import title_of
 from devshim.tutorial.comparing import differences
 from devshim.tutorial.outputs import cell_record
 from devshim.tutorial.page import Cell
@@ -49,15 +49,15 @@ class Sides:
     def verdict(self) -> tuple[list[str], bool]:
         """Return whether the frameworks agree or how they differ, in lines, and True if all agree."""
         groups = self.groups
-        said = [f"{_title(name)} did not run this cell" for name in self.problems]
+        said = [f"{title_of(name)} did not run this cell" for name in self.problems]
         if len(groups) == 1 and len(groups[0]) > 1:
             said.insert(0, f"{len(groups[0])} agree")
         elif len(groups) > 1:
             first, *others = groups
-            said.insert(0, f"{' and '.join(map(_title, first))} agree" if len(first) > 1 else "they differ")
+            said.insert(0, f"{' and '.join(map(title_of, first))} agree" if len(first) > 1 else "they differ")
             for name in (name for group in others for name in group):
                 how = "; ".join(differences(self.records[first[0]], self.records[name]))
-                said.append(f"{_title(name)} differs from {_title(first[0])}: {how}")
+                said.append(f"{title_of(name)} differs from {title_of(first[0])}: {how}")
         return said, len(groups) < 2 and not self.problems
 
     def __repr__(self) -> str:
@@ -65,8 +65,8 @@ class Sides:
         for name, record in self.records.items():
             lines = [f"    {line}" for line in _lines(record)]
             shown = "".join(_plain(each) for each in record.outputs).rstrip("\n")
-            parts.append("\n".join([f"--- {_title(name)}", *lines, *([shown] if shown else [])]))
-        parts += [f"--- {_title(name)}\n{problem}" for name, problem in self.problems.items()]
+            parts.append("\n".join([f"--- {title_of(name)}", *lines, *([shown] if shown else [])]))
+        parts += [f"--- {title_of(name)}\n{problem}" for name, problem in self.problems.items()]
         return "\n".join([*parts, "---", *self.verdict()[0]])
 
     def _repr_html_(self) -> str:
@@ -74,8 +74,8 @@ class Sides:
         for name, record in self.records.items():
             lines = _lines(record)
             native: list[object] = [_html.note(_html.code("\n".join(lines)), "rgba(128,128,128,.6)")] if lines else []
-            columns.append((_title(name), [*native, *(_rich(each) for each in record.outputs)]))
-        columns += [(_title(name), [_html.code(problem)]) for name, problem in self.problems.items()]
+            columns.append((title_of(name), [*native, *(_rich(each) for each in record.outputs)]))
+        columns += [(title_of(name), [_html.code(problem)]) for name, problem in self.problems.items()]
         said, agree = self.verdict()
         verdict = _html.note("\n".join(said), GOOD if agree else BAD) if said else ""
         return _html.block(_html.columns(columns), verdict)
@@ -87,10 +87,6 @@ def sides_of(source: str, shown: Mapping[str, Shown], problems: Mapping[str, str
     ended = {name: each.problem for name, each in shown.items() if each.problem is not None}
     ran = {name: cell_record(cell, each.outputs, ()) for name, each in shown.items() if each.problem is None}
     return Sides(ran, {**problems, **ended})
-
-
-def _title(name: str) -> str:
-    return discovery.TITLES.get(name, name)
 
 
 def _lines(record: CellRecord) -> list[str]:

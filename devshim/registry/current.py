@@ -196,7 +196,7 @@ def backends() -> dict[str, BackendInfo]:
     return {
         name: BackendInfo(
             name=name,
-            title=discovery.TITLES.get(name, name),
+            title=discovery.title_of(name),
             version=version_of(name),
             imported=name in imported,
             clashes=() if name in imported else import_hooks.clashes(name),

@@ -37,6 +37,7 @@ __all__ = [
     "not_installed",
     "not_simulated",
     "third_party",
+    "title_of",
 ]
 
 GROUP = "devshim.backends"
@@ -78,6 +79,11 @@ NICKNAMES = {
 }
 
 _entry_points: dict[str, list[EntryPoint]] | None = None
+
+
+def title_of(name: str) -> str:
+    """Return a framework's name in its official spelling, such as ``PyTorch``; an unknown name as it is."""
+    return TITLES.get(name, name)
 
 
 def canonical(name: str) -> str:
@@ -170,7 +176,7 @@ def not_installed(name: str) -> BackendNotFoundError:
     """Return the error for a framework that is not installed; it lists those that are."""
     have = ", ".join(installed()) or "none"
     extra = f"pip install 'devshim[{name}]'" if name in BUILTIN else f"install {name}"
-    return BackendNotFoundError(f"{TITLES.get(name, name)} is not installed; installed here: {have}", extra)
+    return BackendNotFoundError(f"{title_of(name)} is not installed; installed here: {have}", extra)
 
 
 def _known() -> str:

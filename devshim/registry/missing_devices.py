@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from devshim.devices import startup
 from devshim.errors import DeviceNotFoundError
 from devshim.registry import current
-from devshim.registry.discovery import TITLES
+from devshim.registry.discovery import title_of
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
@@ -55,7 +55,7 @@ def not_for_plain_arrays(backend: Backend, device: Device) -> DeviceNotFoundErro
     if name is None:
         problem, first = "no framework is chosen", "choose one, such as ds.use('torch'), then call "
     else:
-        problem, first = f"the current framework is {TITLES.get(name, name)}", ""
+        problem, first = f"the current framework is {title_of(name)}", ""
     return DeviceNotFoundError(
         f"{device} was asked for, and this is a {backend.title} array: {backend.title} has no GPUs, and {problem}",
         f"{first}ds.from_numpy(x, {str(device)!r}), which makes a tensor of the current framework there",

@@ -20,7 +20,6 @@ from devshim.errors import BackendBrokenError, BackendConflictError, BackendErro
 from devshim.registry import environment, import_hooks
 from devshim.registry.discovery import (
     BUILTIN,
-    TITLES,
     canonical,
     declared,
     imported,
@@ -28,6 +27,7 @@ from devshim.registry.discovery import (
     is_installed,
     not_installed,
     third_party,
+    title_of,
 )
 
 TYPE_CHECKING: bool = False
@@ -168,7 +168,7 @@ def _make(name: str) -> Backend:
     except DevshimError:
         raise
     except Exception as error:
-        raise messages.broken(name, TITLES.get(name, name), error) from error
+        raise messages.broken(name, title_of(name), error) from error
     _check(name, made, target)
     return made
 

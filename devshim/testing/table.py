@@ -62,7 +62,7 @@ def page(record: Record) -> str:
     columns = list(dict.fromkeys((run["backend"], str(run["version"])) for run in record))
     notes: list[str] = []
     rows = [
-        ["", *(f"{discovery.TITLES.get(name, name)} {version.partition('+')[0]}" for name, version in columns)],
+        ["", *(f"{discovery.title_of(name)} {version.partition('+')[0]}" for name, version in columns)],
         ["---", *("---" for _ in columns)],
     ]
     for feature, words in FEATURES.items():
@@ -91,7 +91,7 @@ def _cell(feature: str, column: tuple[str, str], record: Record, notes: list[str
 
 
 def _note(name: str, reason: str, notes: list[str]) -> int:
-    text = f"{discovery.TITLES.get(name, name)}: {reason}."
+    text = f"{discovery.title_of(name)}: {reason}."
     if text not in notes:
         notes.append(text)
     return notes.index(text) + 1

@@ -177,7 +177,7 @@ def _resolved(
 
 
 def _missing(framework: str, why: str) -> DevshimError:
-    title = discovery.TITLES.get(framework, framework)
+    title = discovery.title_of(framework)
     hint = f"devshim tutorial env create {framework}; or name one: --env {framework}=FOLDER, or in pyproject.toml"
     return DevshimError(f"{title} cannot run: {why}", hint)
 
@@ -189,7 +189,7 @@ def inspect(framework: str, python: Path, origin: str) -> Environment:
         DevshimError: The Python does not run, or the framework or this version of devshim is not installed in it.
     """
     found = _probe(framework, python)
-    title = discovery.TITLES.get(framework, framework)
+    title = discovery.title_of(framework)
     if found["version"] is None:
         return _fail(f"{python} has no {title}", f"{python} -m pip install 'devshim[{framework}]'")
     if found["devshim"] != __version__:

@@ -128,7 +128,7 @@ class _Run:
             problem = str(error)
         finally:
             await _end(client)
-        title = discovery.TITLES.get(self._name, self._name)
+        title = discovery.title_of(self._name)
         facts.update(title=title, seconds=round(time.perf_counter() - begun, 2), problem=problem)
         record = record_of(self._page, self._name, facts, self._done)
         if record.ok:

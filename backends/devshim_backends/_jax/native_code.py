@@ -25,7 +25,7 @@ HELPERS: Mapping[str, str] = MappingProxyType(
     {
         "gpus": '''
 def gpus():
-    """Return all GPUs; an empty list if there is none."""
+    """Return all GPUs; an empty list on a machine without a GPU."""
     return [device for device in jax.devices() if device.platform == "gpu"]
 ''',
         "try_gpu": '''
@@ -35,7 +35,7 @@ def try_gpu(i=0):
 ''',
         "try_all_gpus": '''
 def try_all_gpus():
-    """Return all GPUs, or the CPU alone if there is none."""
+    """Return all GPUs, or the CPU on a machine without a GPU."""
     return gpus() or jax.devices("cpu")
 ''',
         "next_key": '''

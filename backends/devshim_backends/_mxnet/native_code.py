@@ -24,7 +24,7 @@ def try_gpu(i=0):
 ''',
         "try_all_gpus": '''
 def try_all_gpus():
-    """Return all GPUs, or the CPU alone if there is none."""
+    """Return all GPUs, or the CPU on a machine without a GPU."""
     return [mx.gpu(i) for i in range(mx.context.num_gpus())] or [mx.cpu()]
 ''',
         "place_tree": '''

@@ -20,7 +20,7 @@ HELPERS: Mapping[str, str] = MappingProxyType(
     {
         "gpus": '''
 def gpus():
-    """Return the places of all GPUs; an empty list if there is none."""
+    """Return the places of all GPUs; an empty list on a machine without a GPU."""
     return [paddle.CUDAPlace(i) for i in range(paddle.device.cuda.device_count())]
 ''',
         "try_gpu": '''
@@ -30,7 +30,7 @@ def try_gpu(i=0):
 ''',
         "try_all_gpus": '''
 def try_all_gpus():
-    """Return the places of all GPUs, or of the CPU alone if there is none."""
+    """Return the places of all GPUs, or of the CPU on a machine without a GPU."""
     return gpus() or [paddle.CPUPlace()]
 ''',
         "np": "import numpy as np",

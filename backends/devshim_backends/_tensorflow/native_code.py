@@ -20,7 +20,7 @@ HELPERS: Mapping[str, str] = MappingProxyType(
     {
         "gpus": '''
 def gpus():
-    """Return the names of all GPUs; an empty list if there is none."""
+    """Return the names of all GPUs; an empty list on a machine without a GPU."""
     return [f"/GPU:{i}" for i in range(len(tf.config.list_physical_devices("GPU")))]
 ''',
         "try_gpu": '''
@@ -30,7 +30,7 @@ def try_gpu(i=0):
 ''',
         "try_all_gpus": '''
 def try_all_gpus():
-    """Return the names of all GPUs, or of the CPU alone if there is none."""
+    """Return the names of all GPUs, or of the CPU on a machine without a GPU."""
     return gpus() or ["/CPU:0"]
 ''',
         "place": '''

@@ -13,8 +13,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from devshim.registry.discovery import title_of
 from devshim.tutorial.building.outputs import Part
-from devshim.tutorial.building.slots import Block, Shown, Tab, title_of
+from devshim.tutorial.building.slots import Block, Shown, Tab
 from devshim.tutorial.front_matter import library
 from devshim.tutorial.page import Text
 

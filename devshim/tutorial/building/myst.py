@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from devshim.registry.discovery import title_of
 from devshim.tutorial.building.outputs import Part
-from devshim.tutorial.building.slots import Block, Shown, Tab, title_of
+from devshim.tutorial.building.slots import Block, Shown, Tab
 from devshim.tutorial.page import Text
 
 __all__ = ["embedded", "files_in", "page"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from devshim.tutorial.building.slots import Shown, title_of
+from devshim.registry.discovery import title_of
+from devshim.tutorial.building.slots import Shown
 from devshim.tutorial.front_matter import library
 from devshim.tutorial.page import Cell, Text
 
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["neutral", "own_words"]
 
 _COLAB = {"paddle": "'devshim[paddle]'", "mxnet": "'devshim[mxnet]'"}
-"""What to install in Colab for frameworks that it does not have: an extra would install the others again."""
+"""The packages to install in Colab for frameworks that it does not have: an extra would install the others again."""
 
 
 def neutral(shown: Shown, framework: str) -> str:
-    """Return the page as a notebook of one framework, with its outputs; it runs by itself, also in Colab."""
+    """Return the page as a notebook of one framework, with its outputs; it runs alone, also in Colab."""
     return _notebook(shown, framework, _setup(framework, shown.page.gpus), {})
 
 

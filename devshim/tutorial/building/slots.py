@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from devshim.registry.discovery import TITLES
 from devshim.tutorial.building.outputs import Part, parts_of
 from devshim.tutorial.own_words.calls import of_record
 from devshim.tutorial.own_words.cells import Cell as SourceCell
@@ -15,12 +14,12 @@ from devshim.tutorial.own_words.templates import native_code
 from devshim.tutorial.page import Cell, Page, Slot, Text
 from devshim.tutorial.record import Call, CellRecord, Record
 
-__all__ = ["Block", "Shown", "Tab", "title_of"]
+__all__ = ["Block", "Shown", "Tab"]
 
 
 @dataclass(frozen=True)
 class Tab:
-    """What one framework shows at one place of the page.
+    """The outputs of one framework at one place of the page.
 
     Attributes:
         framework: Its name.
@@ -70,7 +69,7 @@ class Shown:
         self._defined: dict[str, set[str]] = {name: set() for name in self.frameworks}
 
     def record_of(self, cell: Cell, framework: str) -> CellRecord:
-        """Return what a cell did on a framework; an empty record if there is none."""
+        """Return what a cell did on a framework; an empty record if it did not run there."""
         record = self.records.get(framework)
         return CellRecord("skipped") if record is None else record.cells.get(cell.id, CellRecord("skipped"))
 
@@ -139,8 +138,3 @@ class Shown:
     def _source_cell(self, cell: Cell, framework: str, calls: list[Call]) -> SourceCell:
         raised = self.record_of(cell, framework).status == "raised"
         return SourceCell(cell.source, of_record(cell.source, calls), raised)
-
-
-def title_of(framework: str) -> str:
-    """Return a framework's name in its official spelling."""
-    return TITLES.get(framework, framework)

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def gpus():
-    """Return all GPUs; an empty list if there is none."""
+    """Return all GPUs; an empty list on a machine without a GPU."""
     return [device for device in jax.devices() if device.platform == "gpu"]
 
 
@@ -14,7 +14,7 @@ def try_gpu(i=0):
 
 
 def try_all_gpus():
-    """Return all GPUs, or the CPU alone if there is none."""
+    """Return all GPUs, or the CPU on a machine without a GPU."""
     return gpus() or jax.devices("cpu")
 
 

@@ -2,7 +2,7 @@ import paddle
 
 
 def gpus():
-    """Return the places of all GPUs; an empty list if there is none."""
+    """Return the places of all GPUs; an empty list on a machine without a GPU."""
     return [paddle.CUDAPlace(i) for i in range(paddle.device.cuda.device_count())]
 
 
@@ -12,7 +12,7 @@ def try_gpu(i=0):
 
 
 def try_all_gpus():
-    """Return the places of all GPUs, or of the CPU alone if there is none."""
+    """Return the places of all GPUs, or of the CPU on a machine without a GPU."""
     return gpus() or [paddle.CPUPlace()]
 
 

@@ -8,7 +8,7 @@ def try_gpu(i=0):
 
 
 def try_all_gpus():
-    """Return all GPUs, or the CPU alone if there is none."""
+    """Return all GPUs, or the CPU on a machine without a GPU."""
     return [torch.device("cuda", i) for i in range(torch.cuda.device_count())] or [torch.device("cpu")]
 
 

@@ -26,7 +26,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 class _Choices:
-    """What a program has chosen in this process: None for the default of PyTorch."""
+    """The choice of the program in this process: None for the default of PyTorch."""
 
     linalg: Any = None
     blas: Any = None
