@@ -78,6 +78,7 @@ from devshim.errors import UnsupportedError as UnsupportedError
 from devshim.interop.convert import convert as convert
 from devshim.interop.leaf_values import assign as assign
 from devshim.interop.leaf_values import leaves as leaves
+from devshim.monitoring.explain import explain as explain
 from devshim.monitoring.guard import TransferWarning as TransferWarning
 from devshim.monitoring.guard import guard as guard
 from devshim.monitoring.ledger import Transfer as Transfer
@@ -135,7 +136,6 @@ from devshim.tensors.placing import dtype_of as dtype_of
 from devshim.tensors.placing import from_numpy as from_numpy
 from devshim.tensors.placing import place as place
 from devshim.tensors.placing import to_numpy as to_numpy
-from devshim.transfers.explain import explain as explain
 from devshim.trees.not_moved import NotMovedWarning as NotMovedWarning
 
 __version__: str

@@ -19,7 +19,7 @@ __all__ = ["HOMES", "LAZY", "Later", "hide_packages", "load", "load_listeners", 
 HOMES = {
     "devshim.simulation.memory": "Fault",
     "devshim.registry.current": "backends framework use using",
-    "devshim.transfers.explain": "explain",
+    "devshim.monitoring.explain": "explain",
     "devshim.trees.not_moved": "NotMovedWarning",
     "devshim.collectives.parallel": "parallel",
     "devshim.collectives.data_parallel": "data_parallel",

@@ -26,7 +26,7 @@ from devshim.models import moving
 from devshim.placement.placement import Placement
 from devshim.registry import current, tracing
 from devshim.tensors import arguments
-from devshim.transfers import engine, explain, progress
+from devshim.transfers import engine, observing, progress
 from devshim.trees import key_paths
 from devshim.trees.key_paths import brackets
 
@@ -66,10 +66,9 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     """
     tracing.refuse("save", "return the values from the compiled function, and save them outside")
     where = paths.saved_path(obj, path)
-    if explain.is_open():
-        from devshim.trees import explain as explain_module
-
-        explain_module.filing("save", obj, where)
+    shown = observing.explainer()
+    if shown is not None:
+        shown.file("save", obj, where)
     writer = Writer()
     metadata = writer.metadata_of(obj)
     file_module.write(where, writer.arrays, metadata)
@@ -129,10 +128,9 @@ def load(
         contents = Contents(file)
         if into is None:
             return _new(file, contents, target)
-        if explain.is_open():
-            from devshim.trees import explain as explain_module
-
-            explain_module.filing("load", into, name, None if isinstance(target, Placement) else target)
+        shown = observing.explainer()
+        if shown is not None:
+            shown.file("load", into, name, None if isinstance(target, Placement) else target)
         return Restore(file, target).fill(into, contents.tree)
 
 
@@ -140,9 +138,9 @@ def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None
     """Return the tree of a file, made of tensors of the current framework."""
     backend = current.current()
     where = _where(backend, device)
-    if explain.is_open():
+    if observing.explainer() is not None:
         first = min(device.devices) if isinstance(device, Placement) else where("", "")
-        explain.show_call(backend, "load", first, path=repr(str(file.path)))
+        observing.show_call(backend, "load", first, path=repr(str(file.path)))
     made: dict[int, Any] = {}
     arriving = Arriving(file)
     try:

@@ -64,15 +64,15 @@ class Machine:
 
 def main(request: Request) -> int:
     """Print the answer, again and again if that is asked for; return the exit code."""
-    while True:
-        code = _once(request)
-        if request.every is None or code:
-            return code
-        sys.stdout.flush()
-        try:
+    if request.every is None:
+        return _once(request)
+    try:
+        while not (code := _once(request)):
+            sys.stdout.flush()
             time.sleep(request.every)
-        except KeyboardInterrupt:
-            return 0
+    except KeyboardInterrupt:  # the way to end it, also while it prints
+        return 0
+    return code
 
 
 def _once(request: Request) -> int:

@@ -20,7 +20,7 @@ from devshim.errors.formatting import show
 from devshim.models import moving
 from devshim.registry import registry, tracing
 from devshim.tensors import value_hints
-from devshim.transfers import engine, explain, observing
+from devshim.transfers import engine, observing
 from devshim.trees import multi_map
 from devshim.trees.flatten import flatten, model_backend
 from devshim.trees.key_paths import brackets
@@ -122,7 +122,7 @@ class _Group:
         """Compute the result on every tensor's device, if the framework's engine has not."""
         devices = [self.backend.device_of(x) for x in self.xs]
         reduced = {"max": "amax", "min": "amin"}.get(op, op)
-        explain.show_call(self.backend, "all_reduce", devices[0], op=op, reduced=reduced)
+        observing.show_call(self.backend, "all_reduce", devices[0], op=op, reduced=reduced)
         if self.results:
             return
         try:

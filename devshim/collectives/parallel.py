@@ -19,7 +19,7 @@ from devshim.errors import ArgumentError, DevshimError, messages
 from devshim.errors.formatting import type_name
 from devshim.registry import argument_hints, current, registry, tracing
 from devshim.runtime import running, scopes
-from devshim.transfers import explain, observing
+from devshim.transfers import observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,8 +59,9 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
     if wrong is not None:
         raise wrong
     calls = _calls(list(fns), list(inputs))
-    if explain.is_open():
-        explain.show("threads = [threading.Thread(target=f, args=(x,)) for f, x in zip(fns, inputs)]")
+    shown = observing.explainer()
+    if shown is not None:
+        shown.line("threads = [threading.Thread(target=f, args=(x,)) for f, x in zip(fns, inputs)]")
     threads = [threading.Thread(target=call.work, name=f"devshim-parallel-{i}") for i, call in enumerate(calls)]
     started = []
     try:
@@ -70,7 +71,8 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
     finally:
         _join(started)
         for line in (line for call in calls for line in call.lines):
-            explain.show(line)
+            if shown is not None:
+                shown.line(line)
     failed = [call for call in calls if call.error is not None]
     if failed:
         error = failed[0].named(failed[1:])
@@ -93,7 +95,8 @@ class _Call:
         self._device = current.DEVICE.get() if where is None else where[1]
         self._context = contextvars.copy_context()
         # `explain` shows the lines in the order of the callables, not in the order in which the threads happen to run
-        self.lines = self._context.run(explain.keep) if explain.is_open() else []
+        shown = observing.explainer()
+        self.lines = [] if shown is None else self._context.run(shown.keep)
         self.result: Any = None
         self.error: BaseException | None = None
 

@@ -25,7 +25,7 @@ from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
 from devshim.registry import argument_hints, registry, tracing
 from devshim.tensors import value_hints
-from devshim.transfers import device_lists, engine, explain
+from devshim.transfers import device_lists, engine, observing
 from devshim.trees import multi_map, not_moved
 from devshim.trees import trees as trees_module
 from devshim.trees.flatten import flatten, model_backend
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
+    from devshim.transfers.observing import Explain
     from devshim.trees.key_paths import Cell
 
 T = TypeVar("T")
@@ -93,8 +94,9 @@ def split(
     not_moved.check("split", flat)
     axes = [arguments.axis_of(axis, backend.shape(x), cell, "split") for cell, x, backend in found]
     bounds = arguments.split_bounds(arguments.length_of(found, axes), len(targets), uneven)
-    if explain.is_open():
-        _explain_split(tree, targets, axis, bounds)
+    shown = observing.explainer()
+    if shown is not None:
+        _show_split(shown, tree, targets, axis, bounds)
     parts: list[T] = []
     new: dict[int, Any] = {}  # defined here: Ctrl-C may come before the first part
     try:
@@ -111,13 +113,11 @@ def split(
     return parts
 
 
-def _explain_split(tree: Any, targets: list[Device], axis: int, bounds: list[tuple[int, int]]) -> None:
-    from devshim.trees import explain as explain_module
-
+def _show_split(shown: Explain, tree: Any, targets: list[Device], axis: int, bounds: list[tuple[int, int]]) -> None:
     backend = flatten(tree).backends[0]
     sizes = [stop - start for start, stop in bounds]
-    names = {"devices": explain_module.listed(backend, targets), "count": str(len(targets)), "sizes": str(sizes)}
-    explain_module.about("split", tree, None, axis=str(axis), **names)
+    devices = f"[{', '.join(map(backend.native_text, targets))}]"
+    shown.tree("split", tree, None, axis=str(axis), devices=devices, count=str(len(targets)), sizes=str(sizes))
 
 
 def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
@@ -164,10 +164,9 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
     multi_map.mapped(trees, visit, multi_map.unlike("gather", "part"))
     arguments.check_devices([backend for _, _, backend, _ in found], [target])
     joined: dict[tuple[int, ...], Any] = {}
-    if explain.is_open():
-        from devshim.trees import explain as explain_module
-
-        explain_module.about("gather", trees[0], target, axis=str(axis))
+    shown = observing.explainer()
+    if shown is not None:
+        shown.tree("gather", trees[0], target, axis=str(axis))
     try:
         for cell, xs, backend, along in found:
             key = tuple(map(id, xs))

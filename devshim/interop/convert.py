@@ -114,7 +114,7 @@ def _convert_checked(
     there = engine.require(target, here if wanted is None else wanted)
     if active is not None and active.explain is not None:
         call = "convert" if source is not target else "copy" if copy else "place"
-        active.explain(target, call, there)
+        active.explain.call(target, call, there)
     if source is target:
         return engine.place(active, source, x, there, copy)
     if copy is not None and type(copy) is not bool:

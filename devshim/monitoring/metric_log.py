@@ -24,7 +24,7 @@ from devshim.errors.formatting import show, type_name
 from devshim.errors.messages import bad_argument
 from devshim.registry import argument_hints, current, registry, tracing
 from devshim.tensors import arguments
-from devshim.transfers import engine, explain, observing
+from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +122,7 @@ class MetricLog:
         here = self._check_value(backend, value)
         if len(self._kept) >= self.capacity:
             self._bring()
-        explain.show_call(backend, "metric_append")
+        observing.show_call(backend, "metric_append")
         self._read = self._read_dtype = found = None
         if here is CPU or backend.simulated:
             active = observing.ACTIVE
@@ -172,7 +172,7 @@ class MetricLog:
         """Bring the values on the device to the host, in one transfer."""
         if self._kept:
             assert self._backend is not None
-            explain.show_call(self._backend, "metric_flush")
+            observing.show_call(self._backend, "metric_flush")
             self._values.append(engine.to_host(self._backend, self._together(self._backend), copy=True))
             self._kept.clear()
             self._dtypes.clear()

@@ -246,13 +246,13 @@ def placement_of(obj: object) -> Placement:
     Returns:
         The device of every tensor, parameter, buffer and state, by its path; the path of a single tensor is empty.
     """
-    from devshim.transfers import explain
-    from devshim.trees import explain as tree_lines
+    from devshim.transfers import observing
     from devshim.trees import trees
 
     found, sizes = trees.placement_of(obj)
-    if explain.is_open():
-        tree_lines.about("device_of", obj)
+    shown = observing.explainer()
+    if shown is not None:
+        shown.tree("device_of", obj)
     return Placement(found).sized(sizes)
 
 

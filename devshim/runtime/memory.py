@@ -11,7 +11,7 @@ from devshim.errors import DeviceNotFoundError
 from devshim.errors.messages import already_started, bad_argument
 from devshim.registry import argument_hints, current, registry, tracing, unstarted
 from devshim.runtime import visible_devices
-from devshim.transfers import engine, explain
+from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ def synchronize(device: DeviceLike | None = None) -> None:
     tracing.refuse("synchronize", "wait outside: here nothing has been computed yet")
     backend = current.current()
     targets = [CPU, *_cards(backend)] if device is None else [_started(backend, device)]
-    explain.show_call(backend, "synchronize", targets[-1])
+    observing.show_call(backend, "synchronize", targets[-1])
     _each(backend, targets, backend.synchronize, named=device is not None)
 
 
@@ -52,7 +52,7 @@ def memory(device: DeviceLike) -> MemoryInfo:
     tracing.refuse("memory", "ask outside: the compiled function would keep the value from compile time")
     backend = current.current()
     target = engine.require(backend, parsing.of_argument(device))
-    explain.show_call(backend, "memory", target)
+    observing.show_call(backend, "memory", target)
     return unstarted.ask(backend, target, backend.memory)
 
 
@@ -70,7 +70,7 @@ def empty_cache(device: DeviceLike | None = None) -> None:
     else:
         targets = [_started(backend, device)]
     for target in targets:
-        explain.show_call(backend, "empty_cache", target)
+        observing.show_call(backend, "empty_cache", target)
     _each(backend, targets, backend.empty_cache, named=device is not None)
 
 
@@ -124,7 +124,7 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
         if ("grow" if policy == "grow" else "fraction") not in each.policies_after_start and each.started():
             raise already_started(each, f"ds.memory_policy({policy!r})")
     for each in concerned:
-        explain.show_call(each, "memory_policy" if policy == "grow" else "memory_fraction", None, (policy,))
+        observing.show_call(each, "memory_policy" if policy == "grow" else "memory_fraction", None, (policy,))
         _set_policy(each, policy)
 
 

@@ -30,7 +30,7 @@ from devshim.errors.messages import bad_argument
 from devshim.registry import argument_hints, current, registry, tracing
 from devshim.runtime import ahead, scopes
 from devshim.tensors import arguments
-from devshim.transfers import engine, explain, observers
+from devshim.transfers import engine, observers, observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -134,7 +134,7 @@ class _Batches(Generic[T]):
 
     def __init__(self, source: Iterator[T], device: Device, depth: int) -> None:
         backend = current.current()
-        explain.show_call(backend, "place", device)
+        observing.show_call(backend, "place", device)
         line = _Line(depth)
         context = contextvars.copy_context()
         context.run(observers.CALLER.set, _caller())

@@ -10,7 +10,7 @@ from devshim.devices import parsing, platforms
 from devshim.devices.device import ALIASES, CPU, Device, kind_of
 from devshim.errors import ConversionError, DeviceSpecError
 from devshim.registry import current, platform_names, registry, unstarted
-from devshim.transfers import engine, explain
+from devshim.transfers import engine, observing
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def device_count(kind: str = "gpu") -> int:
     """
     canonical = _kind(kind)
     backend = current.current()
-    explain.show_call(backend, "device_count", Device(canonical))
+    observing.show_call(backend, "device_count", Device(canonical))
     return _count(backend, kind, canonical)
 
 
@@ -57,7 +57,7 @@ def devices(kind: str | None = None) -> list[Device]:
         kind: Only devices of this kind, as for `device_count`; without it, all.
     """
     backend = current.current()
-    explain.show_call(backend, "devices")
+    observing.show_call(backend, "devices")
     kinds = ["cpu", *backend.kinds()] if kind is None else [kind]
     return [Device(each, i) for each in kinds for i in range(_count(backend, each, _kind(each)))]
 
@@ -71,7 +71,7 @@ def describe(device: DeviceLike) -> DeviceInfo:
     """
     backend = current.current()
     target = engine.require(backend, parsing.of_argument(device))
-    explain.show_call(backend, "describe", target)
+    observing.show_call(backend, "describe", target)
     from dataclasses import replace
 
     info = unstarted.ask(backend, target, backend.describe)
@@ -108,7 +108,7 @@ def require(device: DeviceLike) -> Device:
         DeviceSpecError: ``device`` does not name a device.
     """
     backend, target = current.current(), parsing.of_argument(device)
-    explain.show_call(backend, "device_count", target)
+    observing.show_call(backend, "device_count", target)
     return engine.require(backend, target)
 
 
@@ -121,7 +121,7 @@ def try_gpu(i: int = 0) -> Device:
     backend = current.current()
     wanted = Device("gpu", i)
     found = wanted if wanted.index < backend.count("gpu") else CPU
-    explain.show_call(backend, "try_gpu", wanted)
+    observing.show_call(backend, "try_gpu", wanted)
     return found
 
 

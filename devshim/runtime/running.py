@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from devshim.registry import current, registry, tracing
 from devshim.runtime import scopes
-from devshim.transfers import explain
+from devshim.transfers import observing
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     if where is None:
         return fn(*args, **kwargs)
     backend, device = where
-    explain.show_call(backend, "run", device, args)
+    observing.show_call(backend, "run", device, args)
     if tracing.compiler() is not None:
         current.TRACED.devices.append(device)
         try:

@@ -17,7 +17,7 @@ from devshim.devices import parsing
 from devshim.devices.device import Device
 from devshim.registry import current, mismatches, registry, tracing, unstarted
 from devshim.tensors.value_hints import given_by_name
-from devshim.transfers import engine, explain
+from devshim.transfers import engine, observing
 from devshim.trees import key_paths
 from devshim.trees.flatten import flatten
 
@@ -87,7 +87,7 @@ def enter(device: Device) -> Device:
         current.TRACED.devices.append(device)
         return device
     engine.require(backend, device)
-    explain.show_call(backend, "on", device)
+    observing.show_call(backend, "on", device)
     depth = len(_native.open)
     _enter(backend, device)
     _SAVED.set((*_SAVED.get(), (current.DEVICE.get(), depth)))
@@ -151,7 +151,7 @@ def set_device(device: DeviceLike) -> None:
     tracing.refuse("set_device", "call it outside, or enter ds.on inside")
     backend = current.current()
     target = engine.require(backend, parsing.of_argument(device))
-    explain.show_call(backend, "set_device", target)
+    observing.show_call(backend, "set_device", target)
     if _native.open and _native.open[-1][1] and not _in_task():
         _leave(len(_native.open) - 1)
     _enter(backend, target, held=True)
@@ -199,7 +199,7 @@ def same_device(*objs: object) -> bool:
 
 def _explain_devices(labelled: list[tuple[str, Tensor, Backend]]) -> None:
     for name, _, owner in labelled:
-        explain.show_call(owner, "device_of", x=name)
+        observing.show_call(owner, "device_of", x=name)
 
 
 def require_same_device(*_unnamed: object, **objs: object) -> Device | None:

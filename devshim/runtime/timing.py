@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from devshim.devices import parsing
 from devshim.registry import current, tracing, unstarted
-from devshim.transfers import engine, explain
+from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ class timer:
         tracing.refuse("timer", "measure the call of the compiled function: inside it nothing has been computed yet")
         backend = current.current()
         target = engine.require(backend, self._device)
-        explain.show_call(backend, "synchronize", target)
+        observing.show_call(backend, "synchronize", target)
         self._running.append(unstarted.ask(backend, target, backend.start_timer))
         return self
 

@@ -13,7 +13,7 @@ from devshim.errors import AlreadyStartedError, DeviceNotFoundError
 from devshim.errors.messages import already_started
 from devshim.registry import registry, simulation_request
 from devshim.simulation import simulate
-from devshim.transfers import explain
+from devshim.transfers import observing
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
@@ -92,8 +92,9 @@ def _restore(values: dict[str, str | None]) -> None:
 
 def _explain_line(variable: str, value: str) -> None:
     """Show the line that hides GPUs from every framework; it is the same for all."""
-    if explain.is_open():
-        explain.show(f'os.environ["{variable}"] = "{value}"  # before the framework starts')
+    shown = observing.explainer()
+    if shown is not None:
+        shown.line(f'os.environ["{variable}"] = "{value}"  # before the framework starts')
 
 
 def _show_simulated(wanted: list[int], call: str) -> None:

@@ -14,7 +14,7 @@ from devshim.errors import ArgumentError, ConversionError, DeviceNotFoundError, 
 from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor, tracing
 from devshim.registry import current, registry
 from devshim.tensors import default_dtypes, value_hints
-from devshim.transfers import engine, explain
+from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +80,7 @@ def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...]
     native = dtype(backend, wanted)
     if backend.dtypes_lacking and where is not CPU and native is not None:
         engine.require_dtype(backend, where, backend.dtype_name(backend.zeros((0,), native, CPU)))
-    explain.show_call(backend, call, where, args, wanted)
+    observing.show_call(backend, call, where, args, wanted)
     return (backend, where, None, getattr(backend, call), *args, native, where)
 
 

@@ -19,7 +19,7 @@ from devshim.errors.messages import bad_argument
 from devshim.registry import current, tracing
 from devshim.tensors import arguments, default_dtypes, portable_draws, value_hints
 from devshim.tensors.portable_draws import Words
-from devshim.transfers import engine, explain
+from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
@@ -76,7 +76,7 @@ class Result:
             return _portable(backend, target, call, name or _PORTABLE_DTYPES[kind], args, source)
         source.require(backend)
         native = arguments.dtype(backend, wanted)
-        explain.show_call(backend, call, target, args, wanted)
+        observing.show_call(backend, call, target, args, wanted)
         return (backend, target, None, partial(getattr(backend, call), seed=source.next_seed()), *args, native, target)
 
     def _find(self, call: str) -> tuple[Backend, Any, Device]:
@@ -123,7 +123,7 @@ def _portable(
         array = _drawn(call, name, args, Words(*source.next_words()))
     except MemoryError as error:
         raise messages.out_of_memory(backend, CPU, None) from error
-    explain.show_call(backend, "from_numpy", target, (array,))
+    observing.show_call(backend, "from_numpy", target, (array,))
     found = engine.from_host(backend, array, target, copy=True)
     if name != "bfloat16":
         return found

@@ -74,7 +74,7 @@ def asarray(
         target = backend.device_of(obj) if device is None else engine.require(backend, parsing.of_argument(device))
         x, copy = _cast(backend, obj, arguments.dtype(backend, dtype), copy)
         if active is not None and active.explain is not None:
-            active.explain(backend, "copy" if copy else "place", target)
+            active.explain.call(backend, "copy" if copy else "place", target)
         return engine.place(active, backend, x, target, copy)
     if type(obj) is list or type(obj) is tuple:
         found = stacking.tensors_in(obj, framework=None if owner is None else owner.name)

@@ -18,7 +18,7 @@ from devshim.errors.messages import bad_argument
 from devshim.registry import current, tracing, unstarted
 from devshim.tensors import arguments, draws
 from devshim.tensors.draws import Result
-from devshim.transfers import engine, explain
+from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -227,7 +227,7 @@ def seed(n: int, *, portable: bool = False) -> None:
     _check_flag(portable, "ds.random.seed")
     chosen = Generator(value, portable=True) if portable else None
     backend = current.current()
-    explain.show_call(backend, "seed", None, (value,))
+    observing.show_call(backend, "seed", None, (value,))
     unstarted.ask(backend, CPU, lambda _: backend.seed(value))
     _SOURCE = chosen
 

@@ -11,7 +11,7 @@ from devshim.devices.device import CPU, Device
 from devshim.errors import SimulationError, TracingError, messages
 from devshim.placement.placement import Placement
 from devshim.registry import registry
-from devshim.transfers import engine, explain, observing
+from devshim.transfers import engine, observing
 from devshim.trees import trees
 
 TYPE_CHECKING: bool = False
@@ -50,7 +50,7 @@ def device_of(x: Tensor) -> Device:
         backend, x = _tensor_of(x, "device_of")
     active = observing.ACTIVE
     if active is not None and active.explain is not None:
-        active.explain(backend, "device_of")
+        active.explain.call(backend, "device_of")
     flag = backend.fast_paths.host_flag
     if flag and getattr(x, flag) is True:
         return CPU
@@ -81,7 +81,7 @@ def dtype_of(x: Tensor) -> str:
     backend = _TENSORS.get(type(x))
     if backend is None:
         backend, x = _tensor_of(x, "dtype_of")
-    explain.show_call(backend, "dtype_of")
+    observing.show_call(backend, "dtype_of")
     return backend.dtype_name(x)
 
 
@@ -133,7 +133,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     if backend is None:
         return trees.place(x, target, copy, non_blocking)
     if active is not None and active.explain is not None:
-        active.explain(backend, "copy" if copy else "place", target)
+        active.explain.call(backend, "copy" if copy else "place", target)
     if copy is None:
         try:  # `engine.place` asks this, too, but the call would take longer
             if backend.device_of(x) is target:
@@ -162,7 +162,7 @@ def copy(x: T, device: DeviceLike) -> T:
         return trees.place(x, target, True, False, "copy")
     active = observing.ACTIVE
     if active is not None and active.explain is not None:
-        active.explain(backend, "copy", target)
+        active.explain.call(backend, "copy", target)
     return engine.place(active, backend, x, target, True)
 
 
@@ -181,7 +181,7 @@ def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
     backend = _TENSORS.get(type(x))
     if backend is None:
         backend, x = _tensor_of(x, "to_numpy")
-    explain.show_call(backend, "to_numpy")
+    observing.show_call(backend, "to_numpy")
     return engine.to_host(backend, x, copy is not False)
 
 
@@ -217,7 +217,7 @@ def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool |
     """Return the arguments of `devshim.transfers.engine.make` that copy an array in host memory to a tensor."""
     if copy is not None and type(copy) is not bool:
         raise messages.bad_flag(copy)
-    explain.show_call(backend, "from_numpy", target, (array,))
+    observing.show_call(backend, "from_numpy", target, (array,))
     return engine.from_host(backend, array, target, copy is not False)
 
 

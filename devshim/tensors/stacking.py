@@ -17,7 +17,7 @@ from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, ConversionError, DevshimError, messages
 from devshim.registry import current, mismatches, registry
 from devshim.tensors import arguments, default_dtypes
-from devshim.transfers import engine, explain
+from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
@@ -78,7 +78,7 @@ def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None,
         raise mismatches.mismatch("asarray", *[(label, located[label], owner.name) for label, _, owner in found])
     target = devices.pop() if device is None else engine.require(backend, parsing.of_argument(device))
     stack = _Stack(backend, next(iter(devices)) if len(devices) == 1 else target, dtype, found)
-    explain.show_call(backend, "stack", target)
+    observing.show_call(backend, "stack", target)
     made = stack.of(values)
     return made if stack.device is target else engine.move(backend, made, target)
 

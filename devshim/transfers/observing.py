@@ -11,7 +11,7 @@ from _thread import allocate_lock
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
 
     from devshim.contract.backend import Backend
     from devshim.devices.device import Device
@@ -19,9 +19,19 @@ if TYPE_CHECKING:
 
     Record = Callable[[Backend, Device, Device, int | None, int], Recording | None]
     Fault = Callable[[Backend, Device | None, Device, str], None]
-    Explain = Callable[..., None]
 
-__all__ = ["Active", "activate"]
+    class Explain(Protocol):
+        """Receives the calls, and makes native lines of them (`devshim.monitoring.explain.Explainer`)."""
+
+        def call(self, *call: Any, **names: Any) -> None: ...
+        def line(self, text: str) -> None: ...
+        def keep(self) -> list[str]: ...
+        def placement(self, call: str, flat: Any, where: Any) -> None: ...
+        def tree(self, call: str, tree: Any, device: Device | None = None, **names: str) -> None: ...
+        def file(self, call: str, tree: Any, path: Any, device: Device | None = None) -> None: ...
+
+
+__all__ = ["Active", "activate", "explainer", "show_call"]
 
 
 class Active:
@@ -31,7 +41,7 @@ class Active:
 
     def __init__(self, explain: Explain | None, fault: Fault | None, record: Record | None) -> None:
         self.explain: Explain | None = explain
-        """Called as ``explain(backend, call, device, args)`` for each call (`devshim.transfers.explain`)."""
+        """Receives each call, for `devshim.explain`."""
         self.fault: Fault | None = fault
         """Called before every copy and every allocation while faults are simulated (`devshim.simulation.memory`)."""
         self.record: Record | None = record
@@ -49,3 +59,16 @@ def activate(**observers: Any) -> None:
     with _LOCK:
         now = {name: getattr(ACTIVE, name, None) for name in Active.__slots__} | observers
         ACTIVE = Active(**now) if any(now.values()) else None
+
+
+def explainer() -> Explain | None:
+    """Return what receives the calls if an `explain` is open in any thread, else None."""
+    active = ACTIVE
+    return None if active is None else active.explain
+
+
+def show_call(*call: Any, **names: str) -> None:
+    """Hand a call to an `explain`, if one is open: backend, call, device, args, dtype, and names of its template."""
+    active = ACTIVE
+    if active is not None and active.explain is not None:
+        active.explain.call(*call, **names)

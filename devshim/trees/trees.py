@@ -21,7 +21,6 @@ from devshim.devices.device import CPU, Device
 from devshim.errors import DevshimError
 from devshim.registry import registry, tracing
 from devshim.transfers import batch, observing
-from devshim.trees import explain as lines
 from devshim.trees import not_moved
 from devshim.trees.flatten import flatten
 from devshim.trees.key_paths import brackets, path_text
@@ -54,7 +53,7 @@ def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, ca
     flat = flatten(tree)
     not_moved.check(call, flat, one)
     if show is not None and flat.compiler is None:
-        lines.placing(show, "copy" if copy else "place", flat, where)
+        show.placement("copy" if copy else "place", flat, where)
     if one is not None:
         targets = [one] * len(flat.tensors)
     else:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from devshim._version import __version__
 from devshim.errors import DeviceNotFoundError
+from devshim.monitoring.explain import explain
 from devshim.registry import current
 from devshim.registry.versions import version_of
 from devshim.runtime import queries
 from devshim.simulation.simulate import simulate
 from devshim.tensors import creation
-from devshim.transfers.explain import explain
 from devshim.tutorial.record import MIME
 from devshim.tutorial.values import describe, describe_tensors
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from devshim.transfers.explain import Snippet
+    from devshim.monitoring.native_lines import Snippet
 
 __all__ = ["Recorder", "assigned", "start"]
 

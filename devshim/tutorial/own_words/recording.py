@@ -10,6 +10,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from devshim.errors import DevshimError
+from devshim.monitoring.explain import Explainer
 from devshim.transfers import observing
 from devshim.tutorial.own_words.calls import Ran, in_characters
 
@@ -59,7 +60,7 @@ def _frames(error: BaseException) -> Iterator[_Frame]:
         trace = trace.tb_next
 
 
-class _Recorder:
+class _Recorder(Explainer):
     """Records the calls that cells make.
 
     Args:
@@ -74,13 +75,13 @@ class _Recorder:
     def listening(self) -> Iterator[None]:
         active = observing.ACTIVE
         before = None if active is None else active.explain
-        observing.activate(explain=self._hear)
+        observing.activate(explain=self)
         try:
             yield
         finally:
             observing.activate(explain=before)
 
-    def _hear(self, backend: Any, call: str, device: Any = None, *rest: Any, **names: Any) -> None:
+    def call(self, backend: Any, call: str, device: Any = None, *rest: Any, **names: Any) -> None:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename not in self.calls:
             frame = frame.f_back

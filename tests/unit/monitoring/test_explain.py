@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.transfers import explain, observing
+from devshim.monitoring import explain
+from devshim.transfers import observing
 
 
 def test_lines_are_recorded_and_printed(cards: object, capsys: pytest.CaptureFixture[str]) -> None:
