@@ -127,13 +127,13 @@ from devshim.tensors.creation import zeros as zeros
 from devshim.tensors.creation import zeros_like as zeros_like
 from devshim.tensors.default_dtypes import set_default_dtype as set_default_dtype
 from devshim.tensors.from_values import asarray as asarray
+from devshim.tensors.from_values import from_numpy as from_numpy
 from devshim.tensors.gradients import stop_gradient as stop_gradient
 from devshim.tensors.gradients import value_and_grad as value_and_grad
 from devshim.tensors.namespaces import namespace as namespace
 from devshim.tensors.placing import copy as copy
 from devshim.tensors.placing import device_of as device_of
 from devshim.tensors.placing import dtype_of as dtype_of
-from devshim.tensors.placing import from_numpy as from_numpy
 from devshim.tensors.placing import place as place
 from devshim.tensors.placing import to_numpy as to_numpy
 from devshim.trees.not_moved import NotMovedWarning as NotMovedWarning

@@ -43,9 +43,9 @@ HOMES = {
     "devshim.runtime.running": "run",
     "devshim.collectives.split": "broadcast gather replicate split",
     "devshim.simulation.simulate": "simulate",
-    "devshim.tensors.from_values": "asarray",
+    "devshim.tensors.from_values": "asarray from_numpy",
     "devshim.tensors.default_dtypes": "set_default_dtype",
-    "devshim.tensors.placing": "copy device_of dtype_of from_numpy place to_numpy",
+    "devshim.tensors.placing": "copy device_of dtype_of place to_numpy",
     "devshim.tensors.namespaces": "namespace",
     "devshim.tensors.gradients": "stop_gradient value_and_grad",
 }

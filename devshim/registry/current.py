@@ -103,14 +103,31 @@ def _choose(backend: str) -> str:
 
 def current() -> Backend:
     """Return the current backend; load it on first use."""
-    return registry.load(_loaded_name())
+    return registry.LOADED[_loaded_name()]
+
+
+def backend_on_host() -> Backend | None:
+    """Return the current backend if a new tensor for which no device is named belongs on the CPU.
+
+    This is the fast path of `current` and `default_device`, for the most common case. None means that those must be
+    asked: while a compiler reads the calling code, if another device is the default, and before the backend is loaded.
+    """
+    for compiler in tracing.COMPILERS:
+        if compiler.compiling():
+            return None
+    device = DEVICE.get()
+    if TRACED.devices or (device is not CPU and (device is not None or environment.DEVICE in environment.VALUES)):
+        return None
+    open_blocks = _CHOSEN.get()
+    return registry.LOADED.get(open_blocks[-1] if open_blocks else _process or "")
 
 
 @registry.constant_under_compile
 def _loaded_name() -> str:
     """Load the current backend and return its name."""
     open_blocks = _CHOSEN.get()
-    return registry.load(open_blocks[-1] if open_blocks else _process or _by_environment()).name
+    name = open_blocks[-1] if open_blocks else _process or _by_environment()
+    return name if name in registry.LOADED else registry.load(name).name
 
 
 def chosen() -> str | None:
@@ -122,16 +139,16 @@ def chosen() -> str | None:
         return None
 
 
-_asked: dict[str, str] = {}
-"""The text of `DEVSHIM_BACKEND` -> the backend's name. The variable is read on every call, and resolved once."""
+_asked: dict[str | bytes, str] = {}
+"""The value of `DEVSHIM_BACKEND` -> the backend's name. The variable is read on every call, and resolved once."""
 
 
 def _by_environment() -> str:
-    asked = environ.get("DEVSHIM_BACKEND")
+    asked = environment.VALUES.get(environment.BACKEND)
     if not asked:
         return _only_one()
     if asked not in _asked:
-        _asked[asked] = _choose(asked)
+        _asked[asked] = _choose(environ["DEVSHIM_BACKEND"])
     return _asked[asked]
 
 
@@ -216,11 +233,10 @@ def default_device() -> Device:
 
 def _device_by_environment() -> Device | None:
     """Return the device that the environment names, or None."""
-    asked = environ.get("DEVSHIM_DEVICE")
-    if not asked:
+    if not environment.VALUES.get(environment.DEVICE):
         return None
     try:
-        return parsing.of_argument(asked)
+        return parsing.of_argument(environ["DEVSHIM_DEVICE"])
     except DeviceSpecError as error:
         problem = f"the environment variable DEVSHIM_DEVICE names no device: {error.problem}"
         raise DeviceSpecError(problem, "set it to a device, such as gpu:1 or cpu, or unset it") from error

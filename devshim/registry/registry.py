@@ -59,7 +59,8 @@ _OTHERS: dict[type, None] = dict.fromkeys((*LEAF_TYPES, list, tuple, dict, set, 
 cannot guard a set that grows while it traces."""
 
 _LENDING: Any = Later("devshim.registry.lending")  # it imports NumPy
-_LOADED: dict[str, Backend] = {}
+LOADED: dict[str, Backend] = {}
+"""The backends loaded so far, by name; only this module adds to it."""
 _LOCK = RLock()
 
 
@@ -76,7 +77,7 @@ def constant_under_compile(fn: F) -> F:
 
 def loaded() -> list[Backend]:
     """Return the backends loaded so far."""
-    return list(_LOADED.values())
+    return list(LOADED.values())
 
 
 def imported_backends() -> list[Backend]:
@@ -95,7 +96,7 @@ _WITH_CONTAINERS = ("torch", "tensorflow", "jax")
 def with_containers() -> list[Backend]:
     """Return the backends that define `Backend.tree_flatten_one_level`, for the imported frameworks."""
     for name in _WITH_CONTAINERS:
-        if name in sys.modules and name not in _LOADED and is_imported(name):
+        if name in sys.modules and name not in LOADED and is_imported(name):
             try:
                 load(name)
             except BackendError:
@@ -111,19 +112,19 @@ def load(name: str) -> Backend:
         BackendBrokenError: The framework is installed and its import fails.
         BackendConflictError: Two distributions claim the name, or the import would crash this process.
     """
-    found = _LOADED.get(name)
+    found = LOADED.get(name)
     if found is not None:
         return found
     name = canonical(name)
     environment.look()
     load_listeners()
     with _LOCK:
-        if name not in _LOADED:
+        if name not in LOADED:
             made = _make(name)
             _on_loaded(made)
-            _LOADED[name] = made
+            LOADED[name] = made
     load_rest()
-    return _LOADED[name]
+    return LOADED[name]
 
 
 _ON_LOAD: list[Callable[[Backend], None]] = []
@@ -247,10 +248,10 @@ def backend_for(x: object) -> Backend | None:
         return found
     name = _tensor_framework(cls)
     if name in LENT:
-        lent: Backend = _LENDING.backend_for(_LOADED[name], x)
+        lent: Backend = _LENDING.backend_for(LOADED[name], x)
         return lent
     if name is not None:
-        TENSORS[cls] = found = _LOADED[name]
+        TENSORS[cls] = found = LOADED[name]
         if name in LENT:  # another thread has just added it
             TENSORS.pop(cls, None)
         if found.fast_paths.host_flag:

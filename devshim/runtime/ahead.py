@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from devshim.tensors import arguments, placing
+from devshim.tensors import arguments, from_values
 from devshim.transfers import batch as batches
 from devshim.transfers import engine
 from devshim.trees import not_moved
@@ -68,7 +68,7 @@ def _copy(owner: Backend, leaves: list[Any], device: Device) -> dict[int, Tensor
 
 def _from_arrays(backend: Backend, arrays: dict[int, Any], device: Device) -> dict[int, Tensor]:
     return {
-        key: engine.make(*placing.from_array(backend, arguments.numpy_array(x), device, True))
+        key: engine.make(*from_values.from_array(backend, arguments.numpy_array(x), device, True))
         for key, x in arrays.items()
     }
 

@@ -6,6 +6,8 @@ function computes at the width of its tensors: JAX, which would otherwise make 3
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from devshim.registry import current, registry, tracing
 from devshim.runtime import scopes
 from devshim.transfers import observing
@@ -45,7 +47,8 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         from devshim.registry import argument_hints
 
         raise argument_hints.no_callable("run", fn, args)
-    where = None if kwargs or tracing.compiler() is not None else _of_eager_tensors(args)
+    compiler = tracing.compiler()
+    where = None if kwargs or compiler is not None else _of_eager_tensors(args)
     if where is None:
         labelled = scopes.labelled_tensors(args, kwargs)
         fn = _at_full_width(fn, labelled)
@@ -59,8 +62,9 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     if where is None:
         return fn(*args, **kwargs)
     backend, device = where
-    observing.show_call(backend, "run", device, args)
-    if tracing.compiler() is not None:
+    if observing.ACTIVE is not None:
+        observing.show_call(backend, "run", device, args)
+    if compiler is not None:
         current.TRACED.devices.append(device)
         try:
             with backend.scope(device):
@@ -69,7 +73,10 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
             current.TRACED.devices.pop()
     before = current.DEVICE.set(device)  # what fn creates through devshim is on that device, too
     try:
-        with backend.scope(device):
+        scope = backend.scope(device)
+        if type(scope) is nullcontext:
+            return fn(*args, **kwargs)
+        with scope:
             return fn(*args, **kwargs)
     finally:
         current.DEVICE.reset(before)
@@ -79,10 +86,17 @@ def _of_eager_tensors(args: tuple[Any, ...]) -> tuple[Backend, Device] | None:
     """Fast path: return the backend and device of plain tensors, if all have the same ones; None otherwise."""
     kind: type = type(args[0]) if args else type(None)
     backend = registry.TENSORS.get(kind)
-    if backend is None or backend.tracing() or any(type(x) is not kind or backend.is_tracer(x) for x in args):
+    if backend is None or (backend.tracers_have_no_device and backend.tracing()):
         return None
-    device, *others = [backend.device_of(x) for x in args]
-    return (backend, device) if all(other is device for other in others) else None
+    device = None
+    for x in args:
+        if type(x) is not kind or backend.is_tracer(x):
+            return None
+        here = backend.device_of(x)
+        if device is not None and here is not device:
+            return None
+        device = here
+    return None if device is None else (backend, device)
 
 
 def _scope_in_trace(labelled: list[tuple[str, Tensor, Backend]]) -> AbstractContextManager[object] | None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import sys
 from _thread import _local
+from contextlib import nullcontext
 from contextvars import ContextVar
 
 from devshim.devices import device as device_module
 from devshim.devices import parsing
-from devshim.devices.device import Device
+from devshim.devices.device import CPU, Device
 from devshim.registry import current, mismatches, registry, tracing, unstarted
 from devshim.tensors.value_hints import given_by_name
 from devshim.transfers import engine, observing
@@ -86,8 +87,9 @@ def enter(device: Device) -> Device:
         current.TRACED.scopes.append(scope)
         current.TRACED.devices.append(device)
         return device
-    engine.require(backend, device)
-    observing.show_call(backend, "on", device)
+    if device is not CPU or observing.ACTIVE is not None:
+        engine.require(backend, device)
+        observing.show_call(backend, "on", device)
     depth = len(_native.open)
     _enter(backend, device)
     _SAVED.set((*_SAVED.get(), (current.DEVICE.get(), depth)))
@@ -108,13 +110,16 @@ def leave(
         before, depth = saved[-1]
         _SAVED.set(saved[:-1])
         current.DEVICE.set(before)
-        _leave(depth, kind, error, trace)
+        if len(_native.open) > depth:
+            _leave(depth, kind, error, trace)
 
 
 def _enter(backend: Backend, device: Device, held: bool = False) -> None:
     if _in_task():
         return
     scope = backend.scope(device)
+    if not held and type(scope) is nullcontext:
+        return  # nothing to leave
     try:
         scope.__enter__()
     except Exception as error:

@@ -47,12 +47,31 @@ def plan(
 
     The public functions call `engine.make` themselves, so that at most three frames lead to the framework.
     """
+    if like is None and device is None:
+        found = plan_on_host(call, args, dtype)
+        if found is not None:
+            return found
     if like is None:
         backend = current.current()
         return planned(backend, call, target(backend, device), args, dtype)
     backend, model = tensor_of(like, f"{call}(like=...)")
     wanted, where = of_model(backend, model, dtype, device, f"{call}(like=...)")
     return planned(backend, call, where, args, wanted)
+
+
+def plan_on_host(call: str, args: tuple[object, ...], wanted: object = None) -> tuple[Any, ...] | None:
+    """Return the same as `plan` if no default device and no default dtype is set and nothing observes the call.
+
+    This is the fast path of every function that makes a tensor. It asks everything that `plan` asks, in one place and
+    without further calls; None means that `plan` must look closer.
+    """
+    if observing.ACTIVE is not None or (wanted is None and default_dtypes.CHOSEN):
+        return None
+    backend = current.backend_on_host()
+    if backend is None:
+        return None
+    native = None if wanted is None else dtype(backend, wanted)
+    return (backend, CPU, None, getattr(backend, call), *args, native, CPU)
 
 
 def of_model(backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None, call: str) -> tuple[Any, Device]:
@@ -86,10 +105,18 @@ def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...]
 
 _MOST = 2**59
 """Elements: as many elements of 16 bytes as 63 bits can count."""
+_FEW, _SHORT = 4, 2**14
+"""So few lengths, none of them longer, are fewer than `_MOST` elements."""
 
 
 def shape(value: Any) -> tuple[int, ...]:
     """Return a shape given as an int or a sequence of ints as a tuple of non-negative ints."""
+    if type(value) is tuple and len(value) <= _FEW:
+        for size in value:
+            if type(size) is not int or not 0 <= size <= _SHORT:
+                break
+        else:
+            return value
     try:
         sizes = (value,) if hasattr(value, "__index__") else tuple(value)
         found = tuple([as_int(size) for size in sizes])  # not a generator: torch.compile passes a generator on to sympy
@@ -145,6 +172,10 @@ def numpy_array(value: object, copy: object = None) -> np.ndarray:
     Raises:
         CopyNeededError: ``copy`` is False, and the array has the other byte order.
     """
+    if type(value) is np.ndarray:
+        kind = value.dtype
+        if kind.isbuiltin == 1 and kind.isnative and kind.kind in "biufc":  # fast path: nothing below applies
+            return value
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):
@@ -173,6 +204,8 @@ def _refuse_kind(array: np.ndarray) -> None:
 
 def number(name: str, value: Any) -> Any:
     """Return a Python or NumPy number as a Python number."""
+    if type(value) is float or type(value) is int:
+        return value
     if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biufc":
         return value.item()  # first: some NumPy numbers are also Python numbers
     if isinstance(value, (bool, int, float, complex)):
@@ -182,6 +215,8 @@ def number(name: str, value: Any) -> Any:
 
 def real(name: str, value: Any) -> Any:
     """Return a Python or NumPy number as a Python number that is not complex."""
+    if type(value) is float or type(value) is int:
+        return value
     found = number(name, value)
     if isinstance(found, complex):
         raise bad_argument(name, value, "a real number", f"pass its real part: {name}={found.real}")
@@ -205,7 +240,7 @@ def integer(name: str, value: Any) -> int:
 
 
 __all__ = ["dtype", "finite", "integer", "number", "numpy_array", "numpy_name", "of_model", "plan", "planned"]
-__all__ += ["real", "shape", "steps", "target", "tensor_of"]
+__all__ += ["plan_on_host", "real", "shape", "steps", "target", "tensor_of"]
 
 
 def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:

@@ -34,7 +34,7 @@ _PYTHON_TYPES = frozenset(kind for kind, _ in _PYTHON_KINDS)
 _INTEGER_CALLS = frozenset({"permutation", "randint"})
 _KIND_OF_VALUES = frozenset({"arange", "full", "linspace"})
 
-_CHOSEN: Mapping[str, str] = {}
+CHOSEN: Mapping[str, str] = {}
 """The kind of a Python number (``"float"``, ``"int"``, ``"complex"``) -> its dtype; replaced as a whole."""
 
 
@@ -66,9 +66,9 @@ def set_default_dtype(dtype: object, *, int: object = "int64") -> None:
         >>> ds.dtype_of(ds.ones(2))
         'float64'
     """
-    global _CHOSEN
+    global CHOSEN
     tracing.refuse("set_default_dtype", "set it outside, before the compiled function is called")
-    _CHOSEN = _read(dtype, int)
+    CHOSEN = _read(dtype, int)
 
 
 def _read(dtype: object, integer: object) -> dict[str, str]:
@@ -102,7 +102,7 @@ def chosen(call: str, args: tuple[Any, ...]) -> str | None:
         call: The adapter's method, such as ``"zeros"``.
         args: Its arguments before the dtype.
     """
-    found = _CHOSEN
+    found = CHOSEN
     return found.get(_kind(call, args)) if found else None
 
 

@@ -1,4 +1,4 @@
-"""`asarray`: a tensor with the values of an object: numbers, arrays, tensors, and lists of them.
+"""`asarray`: a tensor with the values of an object: numbers, arrays, tensors, and lists of them; and `from_numpy`.
 
 The defaults of device and dtype are those of `devshim.tensors.creation`.
 """
@@ -13,8 +13,8 @@ from devshim.devices import parsing
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import ArgumentError, ConversionError, DevshimError, messages
-from devshim.registry import current, registry
-from devshim.tensors import arguments, placing, stacking, value_hints
+from devshim.registry import current, registry, tracing
+from devshim.tensors import arguments, stacking, value_hints
 from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
 
-__all__ = ["asarray"]
+__all__ = ["asarray", "from_array", "from_numpy"]
 
 
 def asarray(
@@ -95,6 +95,41 @@ def asarray(
     return x if dtype is None or type(obj) in _NUMBERS else _cast(plan[0], x, arguments.dtype(plan[0], dtype), copy)[0]
 
 
+def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, copy: bool | None = None) -> Tensor:
+    """Return a tensor of the current framework with a NumPy array's values.
+
+    Args:
+        a: An array of any strides and byte order; a NumPy scalar counts as 0-d.
+        device: The target; without it, the device of the innermost `on`, or the CPU.
+        copy: None or True: the tensor shares no memory with the array. False: it must share it, so that a
+            later write to the array is visible in the tensor.
+
+    Returns:
+        A tensor of the same shape and dtype: 64-bit values stay 64 bits wide on every framework.
+
+    Raises:
+        ConversionError: The framework has no such dtype.
+        CopyNeededError: ``copy=False``, and the memory cannot be shared.
+        DeviceNotFoundError: The framework does not have that device.
+    """
+    plain = current.backend_on_host() if device is None else None
+    backend = plain or current.current()
+    if backend.compiling():
+        tracing.refuse("from_numpy", "make the tensor outside, and pass it in")
+    target = CPU
+    if plain is None:
+        target = arguments.target(backend, None if device is None else parsing.of_call("from_numpy", a, device))
+    return engine.make(*from_array(backend, arguments.numpy_array(a, copy), target, copy))
+
+
+def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool | None) -> tuple[Any, ...]:
+    """Return the arguments of `devshim.transfers.engine.make` that copy an array in host memory to a tensor."""
+    if copy is not None and type(copy) is not bool:
+        raise messages.bad_flag(copy)
+    observing.show_call(backend, "from_numpy", target, (array,))
+    return engine.from_host(backend, array, target, copy is not False)
+
+
 _NUMBERS = frozenset({bool, int, float, complex, list, tuple})
 """The types that an adapter's `asarray` reads: Python numbers, and sequences of them."""
 
@@ -117,8 +152,15 @@ def _reading(
     if type(obj) in _NUMBERS:
         if copy is False:
             raise messages.cannot_share("Python numbers", "a tensor has memory of its own")
+        plan = (
+            arguments.plan_on_host("asarray", (obj,), dtype)
+            if device is None and current.current() is backend
+            else None
+        )
+        if plan is not None:
+            return plan
         return arguments.planned(backend, "asarray", arguments.target(backend, device), (obj,), dtype)
-    return placing.from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
+    return from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
 
 
 def _made(record: Any, backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:

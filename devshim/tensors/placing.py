@@ -1,4 +1,4 @@
-"""Find out where a tensor is, and move or copy it: `device_of`, `place`, `copy`, and NumPy arrays.
+"""Find out where a tensor is, and move, copy or read it: `device_of`, `place`, `copy`, `to_numpy`.
 
 A call takes a short path: one dictionary lookup by the tensor's type finds its backend, the backend reports the
 tensor's device, and `devshim.transfers.engine` takes over only if the tensor must move.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from devshim.devices import parsing
 from devshim.devices.device import CPU, Device
-from devshim.errors import SimulationError, TracingError, messages
+from devshim.errors import SimulationError, TracingError
 from devshim.placement.placement import Placement
 from devshim.registry import registry
 from devshim.transfers import engine, observing
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["copy", "device_of", "dtype_of", "from_numpy", "place", "to_numpy"]
+__all__ = ["copy", "device_of", "dtype_of", "place", "to_numpy"]
 
 _TENSORS = registry.TENSORS
 _HOST_FLAGS = registry.HOST_FLAGS
@@ -183,42 +183,6 @@ def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
         backend, x = _tensor_of(x, "to_numpy")
     observing.show_call(backend, "to_numpy")
     return engine.to_host(backend, x, copy is not False)
-
-
-def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, copy: bool | None = None) -> Tensor:
-    """Return a tensor of the current framework with a NumPy array's values.
-
-    Args:
-        a: An array of any strides and byte order; a NumPy scalar counts as 0-d.
-        device: The target; without it, the device of the innermost `on`, or the CPU.
-        copy: None or True: the tensor shares no memory with the array. False: it must share it, so that a
-            later write to the array is visible in the tensor.
-
-    Returns:
-        A tensor of the same shape and dtype: 64-bit values stay 64 bits wide on every framework.
-
-    Raises:
-        ConversionError: The framework has no such dtype.
-        CopyNeededError: ``copy=False``, and the memory cannot be shared.
-        DeviceNotFoundError: The framework does not have that device.
-    """
-    from devshim.registry import current, tracing
-    from devshim.tensors import arguments
-
-    backend = current.current()
-    if backend.compiling():
-        tracing.refuse("from_numpy", "make the tensor outside, and pass it in")
-    target = arguments.target(backend, None if device is None else parsing.of_call("from_numpy", a, device))
-    array = arguments.numpy_array(a, copy)
-    return engine.make(*from_array(backend, array, target, copy))
-
-
-def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool | None) -> tuple[Any, ...]:
-    """Return the arguments of `devshim.transfers.engine.make` that copy an array in host memory to a tensor."""
-    if copy is not None and type(copy) is not bool:
-        raise messages.bad_flag(copy)
-    observing.show_call(backend, "from_numpy", target, (array,))
-    return engine.from_host(backend, array, target, copy is not False)
 
 
 def _tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:

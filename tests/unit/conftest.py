@@ -242,7 +242,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBackend]:
     point = SimpleNamespace(name="fakeframe", value="fakeframe_devshim:Backend", dist=None)
     monkeypatch.setattr(discovery, "_entry_points", {"fakeframe": [point]})
     yield registry.load("fakeframe")  # type: ignore[misc]
-    del registry._LOADED["fakeframe"]
+    del registry.LOADED["fakeframe"]
     for cls in [cls for cls in registry.TENSORS if cls.__module__ == "fakeframe"]:
         del registry.TENSORS[cls]
         registry.HOST_FLAGS.pop(cls, None)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
+_EXACT = frozenset({torch.float32, torch.float64})
+
 
 class TorchRandom(Backend):
     """Mixin for random numbers."""
@@ -34,6 +36,8 @@ class TorchRandom(Backend):
         seed: int | None = None,
     ) -> Tensor:
         x = torch.empty(shape, dtype=dtype, device=native(device)).uniform_(low, high, **_source(seed, device))
+        if low == 0 and high == 1 and x.is_cpu and x.dtype in _EXACT:
+            return x  # a multiple of 2**-24 or 2**-53 below 1, which no operation rounds
         if low >= high or (x.is_cuda and not torch.compiler.is_compiling() and _stays_below(low, high, x.dtype)):
             return x
         return x.masked_fill_(x >= high, low)
@@ -47,6 +51,8 @@ class TorchRandom(Backend):
         device: Device,
         seed: int | None = None,
     ) -> Tensor:
+        if loc == 0 and scale == 1 and seed is None:
+            return torch.randn(shape, dtype=dtype, device=native(device))  # the same numbers, in one call
         return torch.empty(shape, dtype=dtype, device=native(device)).normal_(loc, scale, **_source(seed, device))
 
     def randint(

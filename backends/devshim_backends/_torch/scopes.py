@@ -83,8 +83,8 @@ class TorchScopes(Backend):
         scope: AbstractContextManager[object] = torch.device(native(device))
         return scope
 
-    def compiling(self) -> bool:
-        return bool(torch.compiler.is_compiling())
+    compiling = staticmethod(torch.compiler.is_compiling)
+    """The compiler's own function, without a call around it: every new tensor asks it."""
 
     def tracing(self) -> bool:
         # Not `is_compiling`: it is true in all code that dynamo has read, even when this runs after a graph break.

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 _READABLE = frozenset(TORCH_DTYPES[name] for name in NUMPY_DTYPES)
 """The dtypes that PyTorch and NumPy have in common."""
+_COPYABLE = {kind: kind for kind in NUMPY_DTYPES.values() if kind.alignment == kind.itemsize}
+"""The dtypes in which memory that NumPy calls aligned is aligned for PyTorch: all but the complex ones."""
 _QUANTIZED = {
     getattr(torch, name) for name in ("quint8", "qint8", "qint32", "quint4x2", "quint2x4") if hasattr(torch, name)
 }
@@ -158,7 +160,12 @@ class TorchTensors(Backend):
         return np.array(array) if copy else array
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
-        name = array.dtype.name
+        kind = array.dtype
+        if copy and device is CPU and _COPYABLE.get(kind) is kind:
+            flags = array.flags
+            if flags.c_contiguous and flags.aligned and flags.writeable:  # otherwise PyTorch warns, or cannot read it
+                return torch.from_numpy(array).clone()
+        name = kind.name
         dtype = TORCH_DTYPES.get(name)
         if dtype is None:
             raise messages.no_dtype(self, name)

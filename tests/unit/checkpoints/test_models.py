@@ -52,7 +52,7 @@ def second(first: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     point = SimpleNamespace(name=name, value="otherframe_devshim:Backend", dist=None)
     monkeypatch.setattr(discovery, "_entry_points", {**discovery.third_party(), name: [point]})
     yield SimpleNamespace(backend=registry.load(name), **vars(classes_of(name)))
-    del registry._LOADED[name]
+    del registry.LOADED[name]
     registry.TENSORS.pop(tensor, None)
 
 

@@ -244,7 +244,7 @@ def test_afterwards_nothing_is_left(x: Any) -> None:
 
 def test_a_framework_loaded_under_the_guard_is_watched(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = registry.load("numpy")
-    monkeypatch.setattr(registry, "_LOADED", {})
+    monkeypatch.setattr(registry, "LOADED", {})
     with ds.guard("error"):
         float(x)
         registry._on_loaded(backend)

@@ -262,7 +262,7 @@ def test_threads_that_load_one_backend_get_one(monkeypatch: pytest.MonkeyPatch) 
         thread.start()
     for thread in threads:
         thread.join()
-    del registry._LOADED["slowframe"]
+    del registry.LOADED["slowframe"]
     assert len(made) == 1
     assert len(set(map(id, found))) == 1
     assert len(found) == 6

@@ -59,7 +59,7 @@ def test_shrink_batch_may_be_the_first_call(fake: Any, monkeypatch: pytest.Monke
         pass
 
     monkeypatch.setattr(type(fake), "is_out_of_memory", lambda self, error: isinstance(error, OutOfPaper))
-    del registry._LOADED["fakeframe"]
+    del registry.LOADED["fakeframe"]
 
     def step(size: int) -> int:
         if size > 2:
@@ -72,7 +72,7 @@ def test_shrink_batch_may_be_the_first_call(fake: Any, monkeypatch: pytest.Monke
 def test_shrink_batch_raises_its_own_error_where_an_adapter_does_not_load(
     fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del registry._LOADED["fakeframe"]
+    del registry.LOADED["fakeframe"]
     with monkeypatch.context() as broken:
         broken.delattr("fakeframe_devshim.Backend")
         with pytest.raises(ValueError, match="mine"):

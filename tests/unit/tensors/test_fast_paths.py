@@ -1,0 +1,199 @@
+"""Tests of the fast paths to a new tensor, to NumPy, and into `on` and `run`: none of them skips a check.
+
+Each test changes one thing that a fast path must notice, after the call was already made on the fast path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.errors import PlacementError
+from devshim.registry import current, registry, tracing
+from devshim.tensors import arguments
+from devshim.transfers import observing
+
+NEW: dict[str, Callable[[], Any]] = {
+    "ones": lambda: ds.ones((2, 3)),
+    "zeros, with a dtype": lambda: ds.zeros(3, dtype="float32"),
+    "full": lambda: ds.full(3, 7.0),
+    "arange": lambda: ds.arange(3),
+    "asarray": lambda: ds.asarray([1.0, 2.0]),
+    "from_numpy": lambda: ds.from_numpy(np.ones(3)),
+    "normal": lambda: ds.random.normal(size=3),
+    "randint": lambda: ds.random.randint(10, size=3),
+}
+G1 = ds.gpu(1)
+
+
+@pytest.fixture(params=NEW)
+def new(request: pytest.FixtureRequest, cards: object) -> Callable[[], Any]:
+    """Return a call that has just made a tensor on the CPU."""
+    call = NEW[request.param]
+    assert ds.device_of(call()) is ds.cpu()
+    return call
+
+
+def test_they_are_taken() -> None:
+    """Otherwise the tests below would test nothing."""
+    assert current.backend_on_host() is registry.load("numpy")
+    assert arguments.plan_on_host("ones", ((2,),)) is not None
+
+
+def test_the_default_device(new: Callable[[], Any]) -> None:
+    with ds.on(G1):
+        assert ds.device_of(new()) is G1
+        with ds.on("cpu"):
+            assert ds.device_of(new()) is ds.cpu()
+        assert ds.device_of(new()) is G1
+    assert ds.device_of(new()) is ds.cpu()
+    ds.set_device(G1)
+    assert ds.device_of(new()) is G1
+    ds.set_device("cpu")
+
+
+def test_the_environment(new: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEVSHIM_DEVICE", "gpu:1")
+    assert ds.device_of(new()) is G1
+    monkeypatch.setenv("DEVSHIM_DEVICE", "gpu:7")
+    with pytest.raises(ds.DeviceNotFoundError, match="DEVSHIM_DEVICE"):
+        new()
+    monkeypatch.setenv("DEVSHIM_DEVICE", "")
+    assert ds.device_of(new()) is ds.cpu()
+
+
+def test_the_device_inside_run(new: Callable[[], Any]) -> None:
+    assert ds.device_of(ds.run(lambda x: new(), ds.ones(1, device=G1))) is G1
+    with ds.on(G1):
+        assert ds.device_of(ds.run(lambda x: new(), ds.ones(1, device="cpu"))) is ds.cpu()
+
+
+def test_the_framework(new: Callable[[], Any], fake: Any) -> None:
+    with ds.using("fakeframe"):
+        made = current.backend_on_host()
+    assert made is fake
+    ds.use(None)
+    assert current.backend_on_host() is None
+
+
+def test_the_framework_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    ds.use(None)
+    monkeypatch.setenv("DEVSHIM_BACKEND", "numpy")
+    assert isinstance(ds.ones(2), np.ndarray)
+    monkeypatch.setenv("DEVSHIM_BACKEND", "nimpy")
+    with pytest.raises(ds.BackendNotFoundError, match="nimpy"):
+        ds.ones(2)
+
+
+def test_the_default_dtype() -> None:
+    ds.ones(3), ds.random.normal(size=3), ds.random.randint(10, size=3), ds.asarray([1.0])
+    ds.set_default_dtype("float16", int="int8")
+    try:
+        found = {ds.dtype_of(ds.ones(3)), ds.dtype_of(ds.random.normal(size=3)), ds.dtype_of(ds.asarray([1.0]))}
+        assert found == {"float16"}
+        with pytest.raises(ds.ArgumentError, match="int8"):
+            ds.random.randint(1000, size=3)
+    finally:
+        ds.set_default_dtype(None)
+
+
+def test_explain(new: Callable[[], Any]) -> None:
+    with ds.explain(file=None) as lines:
+        new()
+    assert len(lines) == 1
+
+
+def test_a_portable_seed(cards: object) -> None:
+    ds.random.normal(size=3)
+    ds.random.seed(0, portable=True)
+    try:
+        assert ds.random.randint(0, 100, size=4).tolist() == [1, 30, 14, 72]
+    finally:
+        ds.random.seed(0)
+
+
+@pytest.mark.parametrize("kind", ["record", "fault"])
+def test_observers(new: Callable[[], Any], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledgers, guards and faults see the new tensor, and the reading of one."""
+    x, seen = ds.ones(3), []
+    observer = lambda *about: seen.append(about)  # noqa: E731
+    active = observing.Active(None, **{"record": None, "fault": None, kind: observer})
+    with ds.on(G1):  # what is made on the CPU cannot fail by a fault
+        monkeypatch.setattr(observing, "ACTIVE", active)
+        new()
+    made = len(seen)
+    ds.to_numpy(x)
+    assert made
+    assert len(seen) > made
+
+
+@pytest.mark.parametrize("call", ["ones", "from_numpy", "asarray", "uniform"])
+def test_a_result_on_another_device(call: str, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ds.use("fakeframe")
+    monkeypatch.setattr(fake, call, lambda *args: fake.to_device(np.ones(3), G1))
+    new = {"from_numpy": lambda: ds.from_numpy(np.ones(3)), "asarray": lambda: ds.asarray([1.0])}
+    with pytest.raises(PlacementError):
+        new.get(call, lambda: ds.ones(3) if call == "ones" else ds.random.uniform(size=3))()
+
+
+@pytest.mark.parametrize("shape", [(-1,), (2, -3), (True,), (2.0,), (2**14, 2**14, 2**14, 2**20), (2**60,), "ab", None])
+def test_bad_shapes(shape: Any) -> None:
+    ds.ones((2, 3))
+    with pytest.raises(ds.ArgumentError):
+        ds.ones(shape)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0), (2**14, 0), (1, 2, 3, 4, 5), [2, 3], 4, (np.int64(2), 3)])
+def test_good_shapes(shape: Any) -> None:
+    assert ds.ones(shape).shape == np.ones(shape).shape
+    assert all(type(size) is int for size in arguments.shape(shape))
+
+
+def test_nothing_while_code_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that reads code cannot follow a context variable."""
+    numpy = registry.load("numpy")
+    with monkeypatch.context() as during:
+        during.setattr(type(numpy), "compiling", lambda self: True)
+        during.setattr(tracing, "COMPILERS", [numpy])
+        assert current.backend_on_host() is None
+        during.setattr(tracing, "COMPILERS", [])  # a compiler that runs the code
+        with pytest.raises(ds.TracingError):
+            ds.to_numpy(np.ones(3))
+        with pytest.raises(ds.TracingError):
+            ds.from_numpy(np.ones(3))
+
+
+def test_a_view_for_to_numpy_is_copied(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The array of an adapter's fast path is the tensor's memory; a failing fast path leaves the slow one."""
+    ds.use("fakeframe")
+    x = ds.ones(3)
+    views: dict[type, Any] = {type(x): lambda x: np.asarray(x).view(np.ndarray)}
+    monkeypatch.setattr(fake, "fast_paths", type(fake.fast_paths)(numpy_view=views))
+    copied, shared = ds.to_numpy(x), ds.to_numpy(x, copy=False)
+    assert not np.shares_memory(copied, x)
+    assert copied.flags.writeable
+    assert np.shares_memory(shared, x)
+    views[type(x)] = lambda x: 1 / 0
+    assert ds.to_numpy(x).tolist() == [1, 1, 1]
+
+
+def test_run_on_the_device_of_all(cards: object) -> None:
+    x, y = ds.ones(2, device="gpu:0"), ds.ones(2, device=G1)
+    assert ds.run(lambda x: ds.device_of(ds.zeros(1)), y) is G1
+    with pytest.raises(ds.DeviceMismatchError):
+        ds.run(lambda *xs: None, x, y)
+    with ds.explain(file=None) as lines:
+        ds.run(lambda x: None, y)
+    assert len(lines) == 1
+
+
+def test_on_a_device_that_is_missing(cards: object) -> None:
+    with ds.on("cpu"), pytest.raises(ds.DeviceNotFoundError), ds.on("gpu:5"):
+        pass
+    with ds.explain(file=None) as lines, ds.on("cpu"):
+        pass
+    assert len(lines) == 1
