@@ -15,6 +15,7 @@ from devshim import errors
 from devshim._lazy import LAZY
 
 if TYPE_CHECKING:
+    from sphinx import addnodes
     from sphinx.application import Sphinx
     from sphinx.environment import BuildEnvironment
 
@@ -24,7 +25,8 @@ copyright = "2026, The devshim developers"
 release = devshim.__version__
 
 extensions = [
-    *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"),
+    *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.viewcode"),
+    "sphinx.ext.intersphinx",
     *("sphinx_copybutton", "sphinx_design", "sphinxcontrib.mermaid", "sphinxext.opengraph"),
     "devshim.sphinx",  # the tutorials
 ]
@@ -57,7 +59,25 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 napoleon_numpy_docstring = False
 autodoc_mock_imports = ["torch", "tensorflow", "paddle", "mxnet", "jax", "cupy"]
-nitpicky = False
+autosummary_generate = False
+nitpicky = True
+nitpick_ignore = [("py:class", name) for name in ("T", "P", "R", "P.args", "P.kwargs", "devshim.tensors.gradients.T")]
+"""Type variables, which are documented nowhere."""
+intersphinx_mapping = {
+    "python": ("https://docs.python.org/3", "_inventories/python.inv"),
+    "numpy": ("https://numpy.org/doc/stable", "_inventories/numpy.inv"),
+}
+"""The inventories list what the docstrings mention, and are part of this project: the build needs no network."""
+SHORT = {
+    "np.ndarray": "numpy.ndarray",
+    "ModuleType": "types.ModuleType",
+    "PathLike": "os.PathLike",
+    "SimpleNamespace": "types.SimpleNamespace",
+    "UserList": "collections.UserList",
+    "Backend.alignment": "devshim.backend.Backend.alignment",
+    "Backend.copy_to": "devshim.backend.Backend.copy_to",
+}
+"""Names as the source imports them -> their full names."""
 
 
 def colons_make_no_type(app: Sphinx, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
@@ -73,7 +93,7 @@ def all_is_documented(app: Sphinx, env: BuildEnvironment) -> None:
     known = env.domains.python_domain.objects
     for name in devshim.__all__:
         if f"devshim.{name}" not in known and name != "__version__":
-            logging.getLogger(__name__).warning("devshim.%s is public, and not in docs/api.md", name)
+            logging.getLogger(__name__).warning("devshim.%s is public, and on no page in docs/api", name)
 
 
 def module_of(app: Sphinx, module: str, name: str) -> str | None:
@@ -98,6 +118,16 @@ def unwrapped(member: Any) -> Any:
     return unwrap(member) if callable(member) else member
 
 
+def complete_name(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: nodes.Element) -> Any:
+    """Resolve names that docstrings and signatures write without their module: those of devshim, and some imported."""
+    target = node["reftarget"] = SHORT.get(node["reftarget"], node["reftarget"])
+    domain = env.domains.python_domain
+    full = target if target.startswith("devshim.") else f"devshim.{target.removeprefix('ds.')}"
+    if node.get("refdomain") != "py" or full not in domain.objects:
+        return None  # another extension may resolve it
+    return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", full, node, content)
+
+
 def mark_wide_tables(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Mark tables of many columns, which the style sheet lets scroll below a sticky head."""
     for group in doctree.findall(nodes.tgroup):
@@ -115,6 +145,7 @@ def setup(app: Sphinx) -> None:
     """Connect the functions above; napoleon processes a docstring at priority 500."""
     app.connect("autodoc-process-docstring", colons_make_no_type, priority=400)
     app.connect("env-check-consistency", all_is_documented)
+    app.connect("missing-reference", complete_name, priority=400)  # before intersphinx
     app.connect("viewcode-follow-imported", module_of)
     app.connect("doctree-resolved", mark_wide_tables)
     app.connect("html-page-context", level_captions, priority=900)

@@ -50,12 +50,12 @@ class Backend(Defaults, ABC):
     limits: ClassVar[Mapping[str, str]] = {}
     """The parts of a supported feature that are missing: a key of `FEATURES` -> a description of the missing part."""
     snippets: ClassVar[Mapping[str, str]] = {}
-    """The native line that each call stands for: call name -> template (see `devshim.monitoring.native_lines`)."""
+    """The native line that each call stands for: call name -> template (see ``devshim.monitoring.native_lines``)."""
     fast_paths: FastPaths = FastPaths()
     """Shortcuts for plain tensors, all optional."""
 
     alignment: ClassVar[int] = 0
-    """The alignment in bytes that every operator needs (see `transfers.alignment`); 0 means the size of an element."""
+    """The alignment in bytes that every operator needs (``transfers.alignment``); 0 means the size of an element."""
     immutable: ClassVar[bool] = False  # True if the framework's tensors cannot be written to (TensorFlow, JAX)
     has_readonly_tensors: ClassVar[bool] = False
     """True if single tensors can be made read-only (NumPy), so that they may share memory that must not be written."""
@@ -65,18 +65,18 @@ class Backend(Defaults, ABC):
     jit_is_single_device: ClassVar[bool] = False
     """True if a compiled function runs on one device as a whole, so that all its tracers share a device (JAX)."""
     tracers_have_no_device: ClassVar[bool] = False
-    """True if tracers get their devices when the compiled function is called (TensorFlow): see `scope_of_tracers`."""
+    """True if tracers get their devices when the compiled function is called (TensorFlow): see ``scope_of_tracers``."""
     traces_bytecode: ClassVar[bool] = False
     """True if the compiler reads code instead of running it, and refuses code that is not about tensors (PyTorch).
 
-    Only `devshim.registry.tracing` asks this.
+    Only ``devshim.registry.tracing`` asks this.
     """
     narrows: ClassVar[bool] = False
     """True if operators may give 32-bit results for 64-bit tensors (JAX): see `at_full_width`."""
     out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = None
     """The class of errors for a full device, which is also the framework's own; None: devshim's class."""
     policies_after_start: ClassVar[tuple[str, ...]] = ()
-    """The policies, of "grow" and "fraction", that `memory_policy` still accepts after `started`."""
+    """The policies, of "grow" and "fraction", that `memory_policy` still accepts after ``started``."""
     has_containers: bool = False  # True if `tree_flatten_one_level` is overridden; set when the backend is loaded
     host_tensors: ClassVar[str] = ""  # the backend whose host tensors this one serves while current (CuPy: numpy)
 
@@ -111,7 +111,7 @@ class Backend(Defaults, ABC):
 
     @abstractmethod
     def describe(self, device: Device) -> DeviceInfo:
-        """Return a description of an existing device. For the host, see `devshim.devices.host.describe`."""
+        """Return a description of an existing device. For the host, see ``devshim.devices.host.describe``."""
 
     # ------------------------------------------------------------------ tensors
     @abstractmethod
@@ -119,7 +119,7 @@ class Backend(Defaults, ABC):
         """Return the device that really holds the data of ``x``. Called on every placement: one or two dict lookups.
 
         Raises:
-            TracingError: ``x`` is a tracer, and its device cannot be known (`devshim.errors.messages.tracing`).
+            TracingError: ``x`` is a tracer, and its device cannot be known (``devshim.errors.messages.tracing``).
             UnsupportedError: The data is on several devices, or on none.
         """
 
@@ -205,7 +205,7 @@ class Backend(Defaults, ABC):
         """Return the framework's own dtype for an array-API name.
 
         Raises:
-            ConversionError: The framework lacks the dtype (`devshim.errors.messages.no_dtype`).
+            ConversionError: The framework lacks the dtype (``devshim.errors.messages.no_dtype``).
         """
 
     @abstractmethod
@@ -250,7 +250,7 @@ class Backend(Defaults, ABC):
         """Return True if one of the framework's errors says that a device is full."""
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
-        """Return why counted devices cannot start, if an error says so; then `count` is 0 (`devices.startup`)."""
+        """Return why counted devices cannot start, if an error says so; then `count` is 0 (``devices.startup``)."""
         return None
 
     # ------------------------------------------------------------------ interop

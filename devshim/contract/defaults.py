@@ -252,7 +252,7 @@ class Defaults(
         return False
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
-        """Show only these real GPUs (None: all), renumbered from 0, before `started`.
+        """Show only these real GPUs (None: all), renumbered from 0, before ``started``.
 
         The environment variables are set already. Default: nothing more (gap ``visible_devices``).
         """
@@ -265,7 +265,7 @@ class Defaults(
         """Give memory that the framework keeps for reuse back to the device. Default: it keeps none."""
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
-        """Take memory as needed (``"grow"``), or at most a fraction of each GPU; before `started`."""
+        """Take memory as needed (``"grow"``), or at most a fraction of each GPU; before ``started``."""
         raise capabilities.unsupported(self, "memory_policy")  # type: ignore[arg-type]  # only Backend derives from this
 
     # ------------------------------------------------------------------ interop

@@ -1,6 +1,6 @@
 """The notebook extension: ``%load_ext devshim`` adds ``%devices``, ``%use``, ``%simulate`` and ``%%frameworks``.
 
-`import devshim` does not import this package. The HTML of devshim's objects is in `devshim._html`; it needs no
+``import devshim`` does not import this package. The HTML of devshim's objects is in ``devshim._html``; it needs no
 extension.
 """
 

@@ -1,15 +1,16 @@
-"""The conformance kit: one suite of tests that any adapter runs by subclassing `Conformance` in about twenty lines.
+"""The conformance kit: one suite of tests that any adapter runs by subclassing ``Conformance`` in about twenty lines.
 
 Requirements that this package meets:
 
 * A promise is made once, in the contract, and tested once, here: two backends pass the same test, not two copies of
-  it. Each module of `devshim.testing.behaviours` tests one table of the contract.
-* Code that only a framework's expert can write is a hook (`Kit`): how to differentiate, to compile, to write in place.
+  it. Each module of ``devshim.testing.behaviours`` tests one table of the contract.
+* Code that only a framework's expert can write is a hook (``Kit``): how to differentiate, compile, write in place.
 * The tested devices always include one that is *not* the default, real or simulated.
 * A feature that a backend declares it does not have (`contract.backend.Gap`) is reported as a gap with its reason,
   never silently skipped. If it can be called, the call must raise. Any other skip is a failure, and so is a backend
   that was requested and is not installed.
-* Results are recorded per feature, and the support table of the docs is generated from them (`devshim.testing.table`).
+* Results are recorded per feature, and the support table of the docs is generated from them
+  (``devshim.testing.table``).
 
 Usage::
 

@@ -6,3 +6,14 @@ document.addEventListener("DOMContentLoaded", () => {
     }
   }
 });
+
+// An old link to a name on api.html, such as api.html#devshim.place, leads to the page that has it now.
+document.addEventListener("DOMContentLoaded", () => {
+  if (!location.hash || document.getElementById(location.hash.slice(1))) {
+    return;
+  }
+  const link = [...document.querySelectorAll("article a.reference.internal")].find((each) => each.hash === location.hash);
+  if (link && /\/api(\.html)?$/.test(location.pathname)) {
+    location.replace(link.href);
+  }
+});

@@ -119,10 +119,16 @@ def test_a_button_copies_the_code_that_is_shown(page: Page, site: str) -> None:
 
 
 def test_the_source_of_a_public_name_is_linked(page: Page, site: str) -> None:
-    page.goto(site + "api.html")
-    for name in ("place", "Device", "transfers", "OutOfMemoryError"):
+    pages = {"place": "placing", "Device": "devices", "transfers": "transfers", "OutOfMemoryError": "errors"}
+    for name, topic in pages.items():
+        page.goto(f"{site}api/{topic}.html")
         link = page.locator(f"dt[id='devshim.{name}'] a.reference.internal:has(.viewcode-link)")
         assert "_modules/devshim/" in str(link.first.get_attribute("href")), name
+
+
+def test_an_old_link_to_a_name_leads_to_its_page(page: Page, site: str) -> None:
+    page.goto(site + "api.html#devshim.place")
+    page.wait_for_url("**/api/placing.html#devshim.place")
 
 
 def test_dark_pages_are_dark(browser: Browser, site: str) -> None:
