@@ -37,6 +37,9 @@ def build(
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Run nothing: use the records as they are, and check no own words.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Build again whenever a page's file changes, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Write pages with tabs of all frameworks, and notebooks of each; run first what has changed.
 
@@ -44,4 +47,4 @@ def build(
     """
     from devshim.cli import building as code
 
-    raise typer.Exit(code.main(pages, output, formats, own_words, frameworks, env or [], records, recorded))
+    raise typer.Exit(code.main(pages, output, formats, own_words, frameworks, env or [], records, recorded, watch))

@@ -92,6 +92,10 @@ def check(
     records: Records = None,
     rtol: Rtol = 1e-4,
     recorded: Annotated[bool, typer.Option("--recorded", help="Run nothing: compare the records as they are.")] = False,
+    json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Also write the result as JSON; '-' prints only the JSON."),
+    ] = None,
 ) -> None:
     """Run pages, and compare values, printed text and errors between the frameworks.
 
@@ -100,7 +104,7 @@ def check(
     from devshim.cli import tutorial as code
 
     chosen = code.options(frameworks, env, gpus, real, timeout, jobs, rtol, fresh, recorded, records)
-    raise typer.Exit(code.check(pages, chosen))
+    raise typer.Exit(code.check(pages, chosen, json))
 
 
 @environment.command()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devshim.cli._console import complain, say
+from devshim.cli._watching import watch
 from devshim.errors import DevshimError
 from devshim.registry.discovery import title_of
 from devshim.tutorial import environments, session
@@ -29,15 +30,22 @@ def main(
     env: Sequence[str],
     records: Path | None,
     recorded: bool,
+    watched: bool = False,
 ) -> int:
-    """Build pages, and print what was written; return the exit code."""
+    """Build pages, and print what was written, once or at each change; return the exit code."""
     library("libcst")  # first: its absence has an error of its own
     from devshim.tutorial.building import files
 
     wanted = files.read_formats(formats)
     names = None if frameworks is None else tuple(each.strip() for each in frameworks.split(",") if each.strip())
     options = session.Options(names, tuple(env), recorded=recorded, records=records)
-    done = [_build(path, output, wanted, own_words, options) for path in pages]
+
+    def build(path: Path) -> bool:
+        return _build(path, output, wanted, own_words, options)
+
+    if watched:
+        return watch(pages, build)
+    done = [build(path) for path in pages]
     return 0 if all(done) else 1
 
 

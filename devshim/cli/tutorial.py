@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from devshim.cli import _check_report
 from devshim.cli import _tutorial_view as view
-from devshim.cli._console import Column, Grid, complain, say, show, working
+from devshim.cli._console import Column, Grid, complain, say, show, working, write
 from devshim.errors import DevshimError
 from devshim.registry import discovery
 from devshim.tutorial import comparing, environments, making, session, starting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from devshim.tutorial.session import Options, Outcome
 
@@ -41,26 +42,56 @@ def options(
 
 def run(pages: Sequence[Path], chosen: Options) -> int:
     """Run pages, and print a table for each; return the exit code."""
-    return _each(pages, chosen, compared=False)
+    return _each(pages, lambda path: _one(path, chosen).outcome.ok)
 
 
-def check(pages: Sequence[Path], chosen: Options) -> int:
-    """Run pages, print a table for each, and where the frameworks differ; return the exit code."""
-    return _each(pages, chosen, compared=True)
+def check(pages: Sequence[Path], chosen: Options, json: Path | None = None) -> int:
+    """Run pages, print a table for each, and where the frameworks differ; return the exit code.
+
+    With ``json``, write the result there too; the file ``-`` means to print that alone.
+    """
+    found: list[dict[str, Any]] = []
+    alone = str(json) == "-"
+
+    def one(path: Path) -> bool:
+        done = _compared(path, chosen) if alone else _one(path, chosen)
+        if json is not None:
+            found.append(_check_report.of_page(done.outcome, done.report))
+        return _is_good(done, quiet=alone)
+
+    code = _each(pages, one)
+    if alone and code != _INTERRUPTED:
+        print(_check_report.to_json(found), end="")
+    elif json is not None and code != _INTERRUPTED:
+        write(json, _check_report.to_json(found))
+    return code
 
 
-def _each(pages: Sequence[Path], chosen: Options, compared: bool) -> int:
-    good = True
+def _each(pages: Sequence[Path], one: Callable[[Path], bool]) -> int:
     try:
-        for path in pages:
-            good = _one(path, chosen, compared) and good
+        done = [one(path) for path in pages]
     except KeyboardInterrupt:
         say("interrupted: the kernels have ended", "bold red")
         return _INTERRUPTED
-    return 0 if good else 1
+    return 0 if all(done) else 1
 
 
-def _one(path: Path, chosen: Options, compared: bool) -> bool:
+class _Done(NamedTuple):
+    """The records of a page, and their comparison."""
+
+    outcome: Outcome
+    report: comparing.Report
+
+
+def _compared(path: Path, chosen: Options) -> _Done:
+    """Run a page, and print nothing."""
+    page = session.read_page(path, chosen)
+    outcome = session.outcome_of(page, chosen, None)
+    return _Done(outcome, comparing.compare(page, outcome.records, chosen.rtol))
+
+
+def _one(path: Path, chosen: Options) -> _Done:
+    """Run a page, and print the table, the errors and the differences."""
     page = session.read_page(path, chosen)
     with view.live(page) as watcher:
         outcome = session.outcome_of(page, chosen, watcher)
@@ -71,17 +102,17 @@ def _one(path: Path, chosen: Options, compared: bool) -> bool:
         complain(error)
     view.show_failures(outcome)
     view.show_differences(page, report)
-    return _is_good(outcome, report) if compared else outcome.ok
+    return _Done(outcome, report)
 
 
-def _is_good(outcome: Outcome, report: comparing.Report) -> bool:
-    several = len(outcome.records) > 1
-    undeclared = report.undeclared
-    if not undeclared and outcome.ok and several:
+def _is_good(done: _Done, quiet: bool) -> bool:
+    outcome, report = done
+    good = outcome.ok and not report.undeclared
+    if good and len(outcome.records) > 1 and not quiet:
         say(f"{len(outcome.records)} frameworks agree in {len(report.cells)} cells", "green")
-    if len(outcome.page.frameworks) == 1:
+    if len(outcome.page.frameworks) == 1 and not quiet:
         say("one framework is compared with nothing")
-    return outcome.ok and not undeclared
+    return good
 
 
 def new(path: Path, frameworks: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,3 +142,45 @@ def test_the_table_grows_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: 
         watcher.finished("torch", RECORDS["torch"])
         watcher.compared(Outcome(PAGE, RECORDS), comparing.compare(PAGE, RECORDS))
         assert "differs 0.50 s" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("outcome")
+def test_check_prints_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tutorial.check([PAGE.path], Options(), Path("-")) == 1
+    found = json.loads(capsys.readouterr().out)
+    (page,) = found["pages"]
+    assert (found["ok"], page["ok"], page["page"]) == (False, False, "page.md")
+    assert {name: each["unchanged"] for name, each in page["frameworks"].items()} == {
+        "torch": False,
+        "jax": False,
+        "numpy": True,
+    }
+    first, second, own, last = page["cells"]
+    assert (first["line"], first["agree"], first["may_differ"]) == (5, False, False)
+    assert (first["groups"], first["odd"]) == ([["torch", "numpy"], ["jax"]], ["jax"])
+    assert first["differences"] == {"jax": ["the value is 2, not 1"]}
+    assert (second["agree"], second["groups"]) == (True, [["torch", "numpy", "jax"]])
+    assert (own["agree"], own["statuses"], own["groups"]) == (True, {"torch": "ok"}, [])
+    assert (last["agree"], last["may_differ"]) == (False, True)
+
+
+def test_check_writes_json_beside_the_table(
+    outcome: dict[str, Outcome], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = DevshimError("NumPy cannot run: there is no environment for it", "devshim tutorial env create numpy")
+    outcome["page"] = Outcome(PAGE, {"torch": RECORDS["torch"], "jax": FAILED}, problems={"numpy": problem})
+    assert tutorial.check([PAGE.path], Options(), tmp_path / "new" / "result.json") == 1
+    (page,) = json.loads((tmp_path / "new" / "result.json").read_text(encoding="utf-8"))["pages"]
+    assert page["frameworks"]["numpy"] == {"ok": False, "problem": problem.problem}
+    assert page["frameworks"]["jax"]["ok"] is False
+    assert page["cells"][1]["statuses"] == {"torch": "ok", "jax": "failed"}
+    assert "b()" in capsys.readouterr().out
+
+
+def test_check_of_agreeing_frameworks_is_ok_in_json(
+    outcome: dict[str, Outcome], capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome["page"] = Outcome(replace(PAGE, frameworks=("torch", "numpy")), {n: RECORDS[n] for n in ("torch", "numpy")})
+    assert tutorial.check([PAGE.path], Options(), Path("-")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ok"], found["pages"][0]["ok"]) == (True, True)
