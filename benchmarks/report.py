@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.record import Record, Row, in_order, read, write
-from benchmarks.table import goal, number, show
+from benchmarks.table import goal, number, plain, show
 
 HEAD = """# Benchmarks
 
@@ -60,12 +60,20 @@ SECTIONS = {
     ),
     "cards": ("Real cards", ""),
 }
+OVERVIEW = """## All targets
+
+Each entry is the measured ratio and the largest one allowed: ✓ is met, ✗ is missed, and ? is unclear. A cell with
+several entries has one for each alternative. An empty cell has no target. The sections below have the calls and the
+spread.
+
+"""
+MARKS = {"yes": "✓", "no": "✗", "unclear": "?"}
 PROFILES = Path(__file__).with_name("profiles.md")
 
 
 def page(records: Sequence[Record], profiles: str) -> str:
     """Return the page as Markdown."""
-    parts = [HEAD.format(summary=summary(records))]
+    parts = [HEAD.format(summary=summary(records)), overview(records)]
     for group, (title, words) in SECTIONS.items():
         rows = [(record, row) for record in records for row in record.rows if row.group == group and not row.peer]
         if rows:
@@ -86,6 +94,27 @@ def summary(records: Sequence[Record]) -> str:
         f"Of {len(outcomes)} targets {counts['yes']} are met, {counts['unclear']} unclear, {counts['no']} missed, and "
         f"{counts['not measured']} not measured."
     )
+
+
+def overview(records: Sequence[Record]) -> str:
+    """Return the table of all targets: a row for each case, a column for each environment."""
+    names = [record.environment for record in records]
+    found: dict[str, dict[str, list[str]]] = {}
+    for group in SECTIONS:
+        for record in records:
+            for row in record.rows:
+                if row.target is not None and row.group == group:
+                    case = f"{row.case}, beside other libraries" if row.peer else row.case
+                    found.setdefault(case, {}).setdefault(record.environment, []).append(_mark(row, row.target))
+    cells = ((case, *("; ".join(marks.get(name, ())) for name in names)) for case, marks in found.items())
+    return OVERVIEW + _table(("case", *names), cells) if found else ""
+
+
+def _mark(row: Row, target: float) -> str:
+    """Return a value, its target, and the mark that says whether the target is met."""
+    if row.value is None:
+        return row.met
+    return f"{MARKS[row.met]} {plain(row.value)} of {target:.3g}{' ' + row.unit if row.unit else ''}"
 
 
 def _cells(found: tuple[Record, Row]) -> tuple[str, ...]:

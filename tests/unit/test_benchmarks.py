@@ -51,6 +51,23 @@ def test_a_record_is_read_as_it_was_written(record: Any, tmp_path: Path) -> None
     assert read(tmp_path / "found.json") == [record]
 
 
+def test_the_overview_marks_each_target(record: Any) -> None:
+    from benchmarks.record import Record, Row
+    from benchmarks.report import overview
+
+    other = Record("jax", record.facts, [Row("place", "fast", "", value=3, target=2, unit="transfers")])
+    lines = overview([record, other]).splitlines()
+    assert lines[-7:] == [
+        "| case | torch | jax |",
+        "| --- | --- | --- |",
+        "| fast | ✓ 0.5 of 0.85 | ✗ 3 of 2 transfers |",
+        "| slow | ✗ 0.9 of 0.85 |  |",
+        "| noisy | ? 0.8 of 0.85 |  |",
+        "| beside, beside other libraries | ✓ 0.01 of 1 |  |",
+        "| large | not measured |  |",
+    ]
+
+
 @pytest.mark.slow
 def test_the_page_is_made_of_results(record: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks.record import write
@@ -78,6 +95,10 @@ def test_the_page_in_the_docs_is_made_of_its_record() -> None:
 
     assert main(["--docs", str(DOCS), "--check"]) == 0
     text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    table = text.partition("## All targets")[2].partition("\n## ")[0].partition("| --- |")[2]
+    counts = [sum(map(table.count, marks)) for marks in (("✓ ", "? ", "✗ ", "not measured"), ("✓ ",), ("✗ ",))]
+    assert f"Of {counts[0]} targets {counts[1]} are met" in text
+    assert f" {counts[2]} missed" in text
     assert all((DOCS / picture).is_file() for picture in re.findall(r"\((benchmarks-\w+\.svg)\)", text))
 
 
