@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+from devshim.devices.device import CPU
 from devshim.registry import current, registry, tracing
 from devshim.runtime import scopes
 from devshim.transfers import observing
@@ -88,11 +89,16 @@ def _of_eager_tensors(args: tuple[Any, ...]) -> tuple[Backend, Device] | None:
     backend = registry.TENSORS.get(kind)
     if backend is None or (backend.tracers_have_no_device and backend.tracing()):
         return None
-    device = None
+    device, flag = None, backend.fast_paths.host_flag
     for x in args:
-        if type(x) is not kind or backend.is_tracer(x):
+        if type(x) is not kind:
             return None
-        here = backend.device_of(x)
+        if flag and getattr(x, flag) is True:  # so it is no tracer either
+            here = CPU
+        elif backend.is_tracer(x):
+            return None
+        else:
+            here = backend.device_of(x)
         if device is not None and here is not device:
             return None
         device = here

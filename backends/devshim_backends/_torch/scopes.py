@@ -18,6 +18,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.compiler import is_compiling
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
@@ -62,6 +63,8 @@ def skip_methods(cls: type) -> None:
             keep_untraced(code)
 
 
+_modes, _default_device = torch._C._len_torch_function_stack, torch._C._get_default_device
+"""How many modes, such as a ``torch.device``, are open, and the device of the default type of tensors."""
 _is_jit_tracing = torch._C._is_tracing  # what `torch.jit.is_tracing` calls; only inside TorchScript does it differ
 
 
@@ -73,17 +76,17 @@ class TorchScopes(Backend):
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if _constructors_unpatched:
             patch_constructors()
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return _TracedScope(native(device))
+        if device is CPU and _modes() == 0 and _default_device() == "cpu":
+            return _NO_SCOPE  # new tensors are on the CPU, and a ``torch.device`` would take part in every call
         select = getattr(device_module("gpu"), "device", None) if device.kind == "gpu" else None  # MPS has one GPU
         if select is not None:
             return _AcceleratorScope(native(device), select(device.index))
-        if device is CPU and _default_is_host():
-            return _NO_SCOPE  # a ``torch.device`` would take part in every call of a function of PyTorch
         scope: AbstractContextManager[object] = torch.device(native(device))
         return scope
 
-    compiling = staticmethod(torch.compiler.is_compiling)
+    compiling = staticmethod(is_compiling)
     """The compiler's own function, without a call around it: every new tensor asks it."""
 
     def tracing(self) -> bool:
@@ -98,11 +101,6 @@ class TorchScopes(Backend):
         if cause is not None and not torch.compiler.is_compiling():
             raise make(*args) from cause
         raise_traced(make, as_constant(args))
-
-
-def _default_is_host() -> bool:
-    """Return True if new tensors are on the CPU: no mode, such as a ``torch.device``, and no default type differs."""
-    return bool(torch._C._len_torch_function_stack() == 0 and torch._C._get_default_device() == "cpu")
 
 
 _NO_SCOPE: AbstractContextManager[object] = nullcontext()

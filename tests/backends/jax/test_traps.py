@@ -797,3 +797,34 @@ def test_random_keys_are_no_numbers():
     double = ds.data_parallel(lambda key, batch: key, ["cpu", "cpu"])
     with pytest.raises(ds.ArgumentError, match=r"computes the mean of numbers, and found key<fry> results at the top"):
         double(keys[0], jnp.ones((4, 2)))
+
+
+# ---------------------------------------------------------------------- the compiled fill of ones and zeros
+@EVERYWHERE
+@pytest.mark.parametrize("setting", ["nothing", "disable_jit", "set_mesh", "transfer_guard", "default_device"])
+def test_a_setting_of_the_program_does_not_change_where_a_fill_goes(device, setting):
+    """`jax.disable_jit` would ignore the device of a compiled function, and `jax.set_mesh` refuses it."""
+    if not hasattr(jax, setting) and setting != "nothing":
+        pytest.skip(f"this JAX has no {setting}")
+    other = jax.devices("cpu")[1]
+    settings = {
+        "nothing": lambda: jax.transfer_guard("allow"),
+        "disable_jit": jax.disable_jit,
+        "set_mesh": lambda: jax.set_mesh(jax.sharding.Mesh(np.array(jax.devices("cpu")[:2]), ("a",))),
+        "transfer_guard": lambda: jax.transfer_guard("disallow"),
+        "default_device": lambda: jax.default_device(other),
+    }
+    with settings[setting]():
+        x = ds.ones((5, 2), dtype="int8", device=device)
+    assert ds.device_of(x) is device
+    assert x.committed
+    assert not x.weak_type
+    assert np.asarray(x).sum() == 10
+
+
+def test_a_fill_keeps_the_sign_of_zero():
+    """The number 0 and -0.0 are equal, and programs are kept by their values."""
+    assert not np.signbit(ds.to_numpy(ds.full(2, 0.0))).any()
+    ds.zeros(2)
+    assert np.signbit(ds.to_numpy(ds.full(2, -0.0))).all()
+    assert ds.dtype_of(ds.full(2, True)) == "bool"
