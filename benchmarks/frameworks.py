@@ -26,6 +26,9 @@ class Native:
         tree: A native call that moves a whole tree, if there is one.
         copy: An expression that copies ``x`` into new memory.
         wait: Added to a copy's result, native or ours, if copies are asynchronous.
+        calls: Expressions that make or read a tensor, by the names in `benchmarks.test_calls`. They can also use
+            ``shape``, a NumPy array ``a`` of that shape, and ``np``.
+        device_scope: A ``with`` statement that enters the framework's own scope of the CPU, if it has one.
         take: An expression that takes over the memory of a NumPy array ``a`` by DLPack; empty if it cannot.
     """
 
@@ -39,6 +42,8 @@ class Native:
     tree: str = ""
     copy: str = ""
     wait: str = ""
+    calls: dict[str, str] = field(default_factory=dict)
+    device_scope: str = ""
     take: str = ""
 
     def loops(self) -> dict[str, Callable[[Any], Any]]:
@@ -84,7 +89,7 @@ def _jax() -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
-    return {"jax": jax, "jnp": jnp, "n": jax.devices("cpu")[0]}
+    return {"jax": jax, "jnp": jnp, "n": jax.devices("cpu")[0], "key": jax.random.key(0)}
 
 
 def _paddle() -> dict[str, Any]:
@@ -99,6 +104,21 @@ def _mxnet() -> dict[str, Any]:
     return {"mx": mx, "n": mx.cpu()}
 
 
+_CALLS = (
+    "ones",
+    "full",
+    "asarray of two numbers",
+    "from_numpy",
+    "to_numpy",
+    "random.normal",
+    "random.uniform",
+)
+
+
+def _calls(*statements: str) -> dict[str, str]:
+    return dict(zip(_CALLS, statements, strict=True))
+
+
 NATIVE = {
     "numpy": Native(
         "numpy",
@@ -106,6 +126,15 @@ NATIVE = {
         moves={"x.to_device('cpu')": None},
         where={"x.device": None},
         copy="x.copy()",
+        calls=_calls(
+            "np.ones(shape)",
+            "np.full(shape, 2.0)",
+            "np.asarray([1.0, 2.0])",
+            "a.copy()",
+            "x.copy()",
+            "np.random.normal(size=shape)",
+            "np.random.uniform(size=shape)",
+        ),
     ),
     "torch": Native(
         "torch",
@@ -116,6 +145,16 @@ NATIVE = {
         move="x.to(n)",
         copy="x.to(n, copy=True)",
         take="torch.from_dlpack(a)",
+        calls=_calls(
+            "torch.ones(shape)",
+            "torch.full(shape, 2.0)",
+            "torch.tensor([1.0, 2.0])",
+            "torch.tensor(a)",
+            "x.numpy().copy()",
+            "torch.randn(shape)",
+            "torch.rand(shape)",
+        ),
+        device_scope="with torch.device(n)",
     ),
     "tensorflow": Native(
         "tensorflow",
@@ -127,6 +166,16 @@ NATIVE = {
         scope="tf.device(n)",
         copy="tf.raw_ops.DeepCopy(x=x)",
         take="tf.experimental.dlpack.from_dlpack(a.__dlpack__())",
+        calls=_calls(
+            "tf.ones(shape)",
+            "tf.fill(shape, 2.0)",
+            "tf.constant([1.0, 2.0])",
+            "tf.constant(a)",
+            "x.numpy()",
+            "tf.random.normal(shape)",
+            "tf.random.uniform(shape)",
+        ),
+        device_scope="with tf.device(n)",
     ),
     "jax": Native(
         "jax",
@@ -137,6 +186,16 @@ NATIVE = {
         tree="jax.device_put(tree, n)",
         copy="x.copy().block_until_ready()",
         take="jax.dlpack.from_dlpack(a)",
+        calls=_calls(
+            "jnp.ones(shape).block_until_ready()",
+            "jnp.full(shape, 2.0).block_until_ready()",
+            "jnp.asarray([1.0, 2.0])",
+            "jnp.array(a)",
+            "np.array(x)",
+            "jax.random.normal(jax.random.split(key)[1], shape).block_until_ready()",
+            "jax.random.uniform(jax.random.split(key)[1], shape).block_until_ready()",
+        ),
+        device_scope="with jax.default_device(n)",
     ),
     "paddle": Native(
         "paddle",
@@ -147,6 +206,15 @@ NATIVE = {
         move="x.cpu()",
         copy="x.clone()",
         take="paddle.from_dlpack(a)",
+        calls=_calls(
+            "paddle.ones(shape)",
+            "paddle.full(shape, 2.0)",
+            "paddle.to_tensor([1.0, 2.0])",
+            "paddle.to_tensor(a)",
+            "x.numpy()",
+            "paddle.randn(shape)",
+            "paddle.rand(shape)",
+        ),
     ),
     "mxnet1": Native(
         "mxnet",
@@ -157,6 +225,16 @@ NATIVE = {
         copy="x.copyto(n)",
         wait=".wait_to_read()",
         take="mx.nd.from_dlpack(a.__dlpack__())",
+        calls=_calls(
+            "mx.np.ones(shape)",
+            "mx.np.full(shape, 2.0)",
+            "mx.np.array([1.0, 2.0])",
+            "mx.np.array(a)",
+            "x.asnumpy()",
+            "mx.np.random.normal(size=shape)",
+            "mx.np.random.uniform(size=shape)",
+        ),
+        device_scope="with n",
     ),
     "mxnet2": Native(
         "mxnet",
@@ -167,6 +245,16 @@ NATIVE = {
         copy="x.copyto(n)",
         wait=".wait_to_read()",
         take="mx.nd.from_dlpack(a.__dlpack__())",
+        calls=_calls(
+            "mx.np.ones(shape)",
+            "mx.np.full(shape, 2.0)",
+            "mx.np.array([1.0, 2.0])",
+            "mx.np.array(a)",
+            "x.asnumpy()",
+            "mx.np.random.normal(size=shape)",
+            "mx.np.random.uniform(size=shape)",
+        ),
+        device_scope="with n",
     ),
 }
 """By environment: MXNet 2 renamed parts of 1.9."""

@@ -30,6 +30,10 @@ SECTIONS = {
     "place": ("A tensor that is on the device already", "![Ratios to the native call](benchmarks-place.svg)"),
     "device_of": ("Where a tensor is", ""),
     "read": ("Reading a tensor", ""),
+    "calls": (
+        "Making and reading tensors",
+        "On the CPU, without a default device or dtype. `run` is beside calling the function.",
+    ),
     "trees": ("Trees of tensors", ""),
     "copies": ("Real copies", "New memory on the same device, including the wait for asynchronous copies."),
     "convert": ("Conversion by DLPack", "Over the same memory, `copy=False`. The bare protocol checks nothing."),
