@@ -30,6 +30,8 @@ class FastPaths:
             result is in host memory. They run only while no ledger, guard, fault or `explain` is open.
         numpy_view: Functions that return a NumPy array over the tensor's memory. Each checks the array's dtype and
             shape. The array is read-only if the tensor must not be written.
+        numpy_copy: Functions that return the tensor's values in new, writable NumPy memory, with the same checks, for
+            an adapter whose ``to_numpy`` takes longer. They run only while nothing observes copies.
         dlpack_export: Functions from a tensor and the consumer's `Backend.alignment` to a fresh unversioned DLPack
             capsule, the dtype's array-API name, and the shape. Each returns None unless the tensor is on the host, in C
             order, aligned for the consumer, and writable (or all of the framework's tensors are immutable).
@@ -40,6 +42,7 @@ class FastPaths:
     host_flag: str = ""
     host_copy: Mapping[type, Callable[[Any], Any | None]] = field(default_factory=dict)
     numpy_view: Mapping[type, Callable[[Any], np.ndarray | None]] = field(default_factory=dict)
+    numpy_copy: Mapping[type, Callable[[Any], np.ndarray | None]] = field(default_factory=dict)
     dlpack_export: Mapping[type, Callable[[Any, int], tuple[Any, str, tuple[int, ...]] | None]] = field(
         default_factory=dict
     )

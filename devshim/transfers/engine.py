@@ -178,21 +178,19 @@ def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
         raise messages.copy_needed(backend.device_of(x), CPU)
     active = observing.ACTIVE
     if active is None:
-        array = _viewed(backend, x)
-        if array is not None:
-            return array.copy("K") if copy else array
-        return backend.to_numpy(x, copy)
+        found = _fast_copy(backend, x) if copy else None
+        return backend.to_numpy(x, copy) if found is None else found
     fault(active, backend, x, CPU)
     sources = backend.sources(x) if copy and active.record is not None else ()
     with _recording(active, backend, sources, CPU):
         return backend.to_numpy(x, copy)
 
 
-def _viewed(backend: Backend, x: Tensor) -> np.ndarray[Any, Any] | None:
-    """Return an array over the memory of a plain tensor on the host, by the adapter's fast path, or None."""
-    view = backend.fast_paths.numpy_view.get(type(x))
+def _fast_copy(backend: Backend, x: Tensor) -> np.ndarray[Any, Any] | None:
+    """Return the values of a plain tensor on the host, by the adapter's fast path, or None."""
+    read = backend.fast_paths.numpy_copy.get(type(x))
     try:
-        return None if view is None else view(x)
+        return None if read is None else read(x)
     except Exception:  # the adapter's slow path fails in the same way, and says why
         return None
 

@@ -75,6 +75,12 @@ def _fast_view(x: Tensor) -> np.ndarray | None:
     return array if array.dtype == x.dtype and array.shape == x.shape and not array.flags.writeable else None
 
 
+def _fast_copy(x: Tensor) -> np.ndarray | None:
+    """Return a plain array's values in new memory (see `FastPaths.numpy_copy`)."""
+    array = _fast_view(x)
+    return None if array is None else array.copy()
+
+
 def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     """Return a plain array's capsule (`FastPaths.dlpack_export`). The consumer refuses an array not in C order."""
     name = _PLAIN.get(x.dtype)
@@ -100,7 +106,10 @@ class JaxDlpack(JaxRuntime, Backend):
     """The mixin for DLPack."""
 
     fast_paths = FastPaths(
-        numpy_view={ArrayImpl: _fast_view}, dlpack_export={ArrayImpl: _fast_export}, dlpack_import=_fast_import
+        numpy_view={ArrayImpl: _fast_view},
+        numpy_copy={ArrayImpl: _fast_copy},
+        dlpack_export={ArrayImpl: _fast_export},
+        dlpack_import=_fast_import,
     )
     alignment = ALIGNMENT
     """With a lower alignment JAX copies (0.10), or runs code that expects the alignment (older releases)."""

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax._src.core import trace_state_clean
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
@@ -56,7 +57,7 @@ class JaxScopes(JaxRandom, Backend):
     """The mixin for scopes."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
-        if self.compiling():
+        if not trace_state_clean() and is_compiling():
             raise self._tracing_error("on")
         if device is CPU and _default_is_host():
             return nullcontext()  # JAX compiles each function again for another default device

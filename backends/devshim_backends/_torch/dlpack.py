@@ -45,6 +45,12 @@ def _fast_view(x: Tensor) -> np.ndarray | None:
     return array if array.dtype is kinds[1] and array.shape == x.shape else None
 
 
+def _fast_copy(x: Tensor) -> np.ndarray | None:
+    """Return a plain tensor's values in new memory (see `FastPaths.numpy_copy`)."""
+    array = _fast_view(x)
+    return None if array is None else array.copy("K")
+
+
 def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     """Return a plain tensor's capsule (see `FastPaths.dlpack_export`)."""
     kinds = _PLAIN_DTYPES.get(x.dtype)
@@ -70,6 +76,7 @@ class TorchDlpack(TorchTensors):
         host_flag="is_cpu",
         host_copy=dict.fromkeys(_PLAIN_TYPES, copy_on_host),
         numpy_view=dict.fromkeys(_PLAIN_TYPES, _fast_view),
+        numpy_copy=dict.fromkeys(_PLAIN_TYPES, _fast_copy),
         dlpack_export=dict.fromkeys(_PLAIN_TYPES, _fast_export),
         dlpack_import=_fast_import,
     )
