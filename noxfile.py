@@ -422,6 +422,13 @@ def together(session: nox.Session) -> None:
     pytests(session, [[file] for file in sorted(Path("tests/multi_framework").glob("test_*.py"))])
 
 
+@nox.session(python=DEFAULT, default=False)
+def world(session: nox.Session) -> None:
+    """Start several ranks with Ray, make them fail in every way, and look for what is left; about three minutes."""
+    install_framework(session, "numpy", "test", "ray")
+    session.run("pytest", "-q", "tests/world", *session.posargs)
+
+
 @nox.session(python=DEFAULT)
 def package(session: nox.Session) -> None:
     """Build sdist and wheel, check their contents, and run what is installed from the sdist."""

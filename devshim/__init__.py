@@ -18,6 +18,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     default device   on set_device run same_device require_same_device
     several devices  split gather broadcast replicate all_reduce_ parallel data_parallel
     leaves           leaves assign
+    several ranks    launch
     placement        Placement placement_of
     checkpoints      save load
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
@@ -28,7 +29,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
                      BackendBrokenError BackendConflictError DeviceError DeviceSpecError DeviceNotFoundError
                      DeviceFailedError DeviceMismatchError PlacementError CopyNeededError ConversionError
                      CheckpointError TransferError TracingError SimulationError AlreadyStartedError OutOfMemoryError
-                     UnsupportedError
+                     UnsupportedError WorldError RankFailedError RankLateError RanksDisagreeError HostLostError
 
 Importing devshim imports no framework, not even NumPy. Devices and errors are available from the start. Each other
 name is loaded when it is first used, and all of them are loaded together with the first framework.
@@ -55,13 +56,18 @@ from devshim.errors import (
     DeviceNotFoundError,
     DeviceSpecError,
     DevshimError,
+    HostLostError,
     NotATensorError,
     OutOfMemoryError,
     PlacementError,
+    RankFailedError,
+    RankLateError,
+    RanksDisagreeError,
     SimulationError,
     TracingError,
     TransferError,
     UnsupportedError,
+    WorldError,
 )
 
 __all__ = [
@@ -84,6 +90,7 @@ __all__ = [
     "DeviceSpecError",
     "DevshimError",
     "Fault",
+    "HostLostError",
     "MemoryInfo",
     "MetricLog",
     "NotATensorError",
@@ -91,6 +98,9 @@ __all__ = [
     "OutOfMemoryError",
     "Placement",
     "PlacementError",
+    "RankFailedError",
+    "RankLateError",
+    "RanksDisagreeError",
     "SimulationError",
     "TracingError",
     "Transfer",
@@ -98,6 +108,7 @@ __all__ = [
     "TransferLog",
     "TransferWarning",
     "UnsupportedError",
+    "WorldError",
     "__version__",
     "all_reduce_",
     "arange",
@@ -128,6 +139,7 @@ __all__ = [
     "gpu",
     "guard",
     "is_out_of_memory",
+    "launch",
     "leaves",
     "linspace",
     "load",

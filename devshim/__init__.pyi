@@ -18,6 +18,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     default device   on set_device run same_device require_same_device
     several devices  split gather broadcast replicate all_reduce_ parallel data_parallel
     leaves           leaves assign
+    several ranks    launch
     placement        Placement placement_of
     checkpoints      save load
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
@@ -28,7 +29,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
                      BackendBrokenError BackendConflictError DeviceError DeviceSpecError DeviceNotFoundError
                      DeviceFailedError DeviceMismatchError PlacementError CopyNeededError ConversionError
                      CheckpointError TransferError TracingError SimulationError AlreadyStartedError OutOfMemoryError
-                     UnsupportedError
+                     UnsupportedError WorldError RankFailedError RankLateError RanksDisagreeError HostLostError
 
 Importing devshim imports no framework, not even NumPy. Devices and errors are available from the start. Each other
 name is loaded when it is first used, and all of them are loaded together with the first framework.
@@ -68,13 +69,18 @@ from devshim.errors import DeviceMismatchError as DeviceMismatchError
 from devshim.errors import DeviceNotFoundError as DeviceNotFoundError
 from devshim.errors import DeviceSpecError as DeviceSpecError
 from devshim.errors import DevshimError as DevshimError
+from devshim.errors import HostLostError as HostLostError
 from devshim.errors import NotATensorError as NotATensorError
 from devshim.errors import OutOfMemoryError as OutOfMemoryError
 from devshim.errors import PlacementError as PlacementError
+from devshim.errors import RankFailedError as RankFailedError
+from devshim.errors import RankLateError as RankLateError
+from devshim.errors import RanksDisagreeError as RanksDisagreeError
 from devshim.errors import SimulationError as SimulationError
 from devshim.errors import TracingError as TracingError
 from devshim.errors import TransferError as TransferError
 from devshim.errors import UnsupportedError as UnsupportedError
+from devshim.errors import WorldError as WorldError
 from devshim.interop.convert import convert as convert
 from devshim.interop.leaf_values import assign as assign
 from devshim.interop.leaf_values import leaves as leaves
@@ -137,6 +143,7 @@ from devshim.tensors.placing import dtype_of as dtype_of
 from devshim.tensors.placing import place as place
 from devshim.tensors.placing import to_numpy as to_numpy
 from devshim.trees.not_moved import NotMovedWarning as NotMovedWarning
+from devshim.world.launcher import launch as launch
 
 __version__: str
 
@@ -160,6 +167,7 @@ __all__ = [
     "DeviceSpecError",
     "DevshimError",
     "Fault",
+    "HostLostError",
     "MemoryInfo",
     "MetricLog",
     "NotATensorError",
@@ -167,6 +175,9 @@ __all__ = [
     "OutOfMemoryError",
     "Placement",
     "PlacementError",
+    "RankFailedError",
+    "RankLateError",
+    "RanksDisagreeError",
     "SimulationError",
     "TracingError",
     "Transfer",
@@ -174,6 +185,7 @@ __all__ = [
     "TransferLog",
     "TransferWarning",
     "UnsupportedError",
+    "WorldError",
     "__version__",
     "all_reduce_",
     "arange",
@@ -204,6 +216,7 @@ __all__ = [
     "gpu",
     "guard",
     "is_out_of_memory",
+    "launch",
     "leaves",
     "linspace",
     "load",

@@ -25,6 +25,7 @@ HOMES = {
     "devshim.collectives.data_parallel": "data_parallel",
     "devshim.runtime.queries": "describe device_count devices require try_all_gpus try_gpu",
     "devshim.collectives.all_reduce": "all_reduce_",
+    "devshim.world.launcher": "launch",
     "devshim.checkpoints.api": "load save",
     "devshim.interop.convert": "convert",
     "devshim.interop.leaf_values": "assign leaves",

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from devshim.cli._launch_command import LaunchCommand, launch
 from devshim.cli._program import ProgramCommand
 from devshim.cli._smi_command import smi
 from devshim.cli._tabs_command import tabs
@@ -222,6 +223,7 @@ def devices(
 
 app.command()(smi)
 app.command()(tabs)
+app.command(cls=LaunchCommand)(launch)
 app.add_typer(tutorial, name="tutorial")
 
 

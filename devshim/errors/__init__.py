@@ -23,6 +23,11 @@
     ├── SimulationError (RuntimeError)          simulated GPUs cannot be enabled now, or were removed
     ├── AlreadyStartedError (RuntimeError)      a setting came after a framework started its devices
     ├── OutOfMemoryError (MemoryError)          a device has too little free memory
+    ├── WorldError (RuntimeError)               a job of several ranks cannot start, or failed
+    │   ├── RankFailedError                     a rank's process ended with an error
+    │   ├── RankLateError (TimeoutError)        a rank did not come to a collective in time
+    │   ├── RanksDisagreeError                  ranks call different collectives
+    │   └── HostLostError                       a host is gone or out of reach
     └── UnsupportedError (NotImplementedError)  the backend declares that it cannot do this, and why
 
 A message is one sentence that says what was asked and what is true, then a blank line, then ``Hint:`` and what to

@@ -28,13 +28,18 @@ __all__ = [
     "DeviceNotFoundError",
     "DeviceSpecError",
     "DevshimError",
+    "HostLostError",
     "NotATensorError",
     "OutOfMemoryError",
     "PlacementError",
+    "RankFailedError",
+    "RankLateError",
+    "RanksDisagreeError",
     "SimulationError",
     "TracingError",
     "TransferError",
     "UnsupportedError",
+    "WorldError",
 ]
 
 
@@ -186,6 +191,56 @@ class OutOfMemoryError(DevshimError, MemoryError):
 
 class UnsupportedError(DevshimError, NotImplementedError):
     """A feature that the backend declares it lacks; the message gives the reason."""
+
+
+class WorldError(DevshimError, RuntimeError):
+    """A job of several ranks that cannot start, or that failed."""
+
+
+class RankFailedError(WorldError):
+    """A rank whose process ended with an error.
+
+    Attributes:
+        rank: The rank, or -1 if it is unknown.
+        host: The name of its host.
+        status: Its exit status; negative for the number of the signal that killed it.
+        tail: The end of what it wrote to standard error.
+    """
+
+    rank: int = -1
+    host: str = ""
+    status: int | None = None
+    tail: str = ""
+
+
+class RankLateError(WorldError, TimeoutError):
+    """A rank that did not come to a collective in time.
+
+    Attributes:
+        waiting: The ranks that wait.
+        late: The ranks for which they wait.
+        where: The line of the program at which the first of these is; empty if unknown.
+    """
+
+    waiting: tuple[int, ...] = ()
+    late: tuple[int, ...] = ()
+    where: str = ""
+
+
+class RanksDisagreeError(WorldError):
+    """Ranks that call different collectives, or the same one with another operation, dtype or shape."""
+
+
+class HostLostError(WorldError):
+    """A host that is gone or out of reach, with its ranks.
+
+    Attributes:
+        host: Its name.
+        ranks: Its ranks.
+    """
+
+    host: str = ""
+    ranks: tuple[int, ...] = ()
 
 
 def joined(cls: Joined) -> Joined:

@@ -35,8 +35,14 @@ KNOWN = {
     "DEVSHIM_SIMULATE_ASYNC_COPIES": "late if copies to the host arrive only when the program waits for them",
     "DEVSHIM_PROGRESS": "0 to show no progress bars",
     "DEVSHIM_TUTORIAL_CACHE": "the folder for the environments, kernels and runs of tutorials",
+    "DEVSHIM_RAY_ADDRESS": "the address of the Ray cluster for jobs of several ranks, such as 10.0.0.1:6379",
 }
 """All variables: name -> its meaning."""
+
+OF_RANKS = frozenset(
+    f"DEVSHIM_{name}" for name in ("JOB", "HOSTS", "ADDRESSES", "TIMEOUT", "ATTEMPT", "RAY", "ENGINE", "PULSE")
+)
+"""Variables that the launcher of several ranks sets for each of them."""
 
 _looked = False
 
@@ -63,7 +69,7 @@ def require_sound() -> None:
 def unread() -> Iterator[str]:
     """Yield a sentence about each environment variable that was meant for devshim and has no effect."""
     for name in sorted(environ):
-        if name[:3].upper() != "DEV" or name in KNOWN:
+        if name[:3].upper() != "DEV" or name in KNOWN or name in OF_RANKS:
             continue
         near = _nearest(name)
         if near is not None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"devshim": ROOT / "devshim", "devshim_backends": ROOT / "backends" / "devshim_backends"}
 
 
-EXTRAS = {"numpy", "torch", "tensorflow", "paddle", "jax", "cupy", "mxnet", "plot", "tutorial"}
+EXTRAS = {"numpy", "torch", "tensorflow", "paddle", "jax", "cupy", "mxnet", "plot", "ray", "tutorial"}
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,7 @@ SERVED_ARRAY_API = {"_tensorflow", "_paddle", "_mxnet", "_jax"}
 """The adapters whose namespaces use the package ``_array_api``."""
 SERVES_KERAS = {"_tensorflow", "_torch", "_jax"}
 FOR_COMMANDS = (
+    "world",
     "adapters",
     "registry.discovery",
     "registry.current",

@@ -28,7 +28,7 @@ LAYERS = (
     {"tensors"},
     {"runtime", "monitoring"},
     {"interop", "checkpoints", "collectives"},
-    {"backend", "adapters", "random", "tutorial"},
+    {"backend", "adapters", "random", "tutorial", "world"},
     {"certify", "cli", "jupyter", "pytest_plugin", "sphinx", "testing", "__main__"},
 )
 """Packages and modules below `devshim`, lowest first; the package itself is above them all."""

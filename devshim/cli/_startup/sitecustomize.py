@@ -1,4 +1,4 @@
-"""The code that Python runs before a program started by `devshim run`, and before that program's Python children.
+"""The code that Python runs before a program of `devshim run` or `devshim launch`, and before its Python children.
 
 Requirements of this module:
 
@@ -46,6 +46,10 @@ def make_way() -> None:
 
 if __name__ == "sitecustomize":
     try:
+        if "DEVSHIM_PULSE" in os.environ:  # a rank of `devshim launch`
+            from devshim.world import pulse
+
+            pulse.begin()
         if os.environ.get("DEVSHIM_SIMULATE_GPUS", "0") != "0":  # a parent program may have switched them off
             simulate()
     finally:

@@ -230,6 +230,9 @@ CALLS = {*ANSWERS, *MADE, *DRAWN, *FACTS, *EFFECTS, *PROCESS, *MODELS}
 VALUES = frozenset({"BackendInfo", "DeviceInfo", "Fault", "MemoryInfo", "Placement", "Transfer", "TransferLog"})
 """Public classes of plain values, which call no framework."""
 
+OUTSIDE = frozenset({"launch"})
+"""Public functions that start processes: they belong outside a compiled function."""
+
 NEEDS = {
     **dict.fromkeys(("MetricLog.append", "MetricLog.flush", "all_reduce_", "gather", "split"), "several"),
     "data_parallel": "data_parallel",

@@ -115,6 +115,7 @@ WITHOUT = {
     **dict.fromkeys(("use", "backends", "framework"), "they choose a framework, or import it"),
     **dict.fromkeys(("explain", "transfers", "guard"), "they watch what is called"),
     **dict.fromkeys(("simulate", "Fault"), "a real GPU needs no such line"),
+    "launch": "it starts processes, and calls nothing of a framework in this one",
     "set_default_dtype": "the lines of the calls after it show their dtype",
     "namespace": "it returns functions of the framework",
     "shrink_batch": "it calls the function it is given",

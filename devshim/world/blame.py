@@ -1,0 +1,163 @@
+"""Who failed first: the error for a job, from how its ranks ended and what they were doing.
+
+A rank that dies makes its peers fail, too, each with an error of its own. The first cause is a lost host or process,
+then an error of a program, and last what the peers of such a rank report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from devshim.errors import HostLostError, RankFailedError, RankLateError, RanksDisagreeError
+from devshim.registry.processes import signal_name
+from devshim.world.pulse import is_program
+
+if TYPE_CHECKING:
+    from devshim.errors import WorldError
+
+__all__ = ["Ended", "Report", "failure", "late", "named"]
+
+SILENT = 2.0
+"""Seconds without a pulse, after which a rank does not answer."""
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+?)\s*$', re.MULTILINE)
+_PEER = re.compile(
+    r"RankFailedError|RankLateError|Connection closed by peer|Connection reset|Timed out waiting|TIMEOUT self_rank"
+    r"|Collective ops is aborted|another task died|Broken pipe|heartbeat"
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a rank ended: its exit status (negative for a signal, None with its host), and the end of its output."""
+
+    rank: int
+    status: int | None
+    tail: str = ""
+    at: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rank last said of itself.
+
+    Attributes:
+        silent: Seconds since then.
+        step: How many collectives it has begun.
+        what: The collective that it is in, or None.
+        seconds: How long it has been in it.
+        at: The line of the program.
+    """
+
+    silent: float = 0.0
+    step: int = 0
+    what: str | None = None
+    seconds: float = 0.0
+    at: str = ""
+
+
+def named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
+    """Return ``rank 0 on a, rank 2 on b``; of many ranks, the first four and how many more."""
+    shown = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in ranks[:4])
+    return shown if len(ranks) <= 4 else f"{shown} and {len(ranks) - 4} more"
+
+
+def failure(ended: Sequence[Ended], hosts: Sequence[str]) -> WorldError:
+    """Return the error of a job in which these ranks ended badly, in the order in which they did."""
+    first = min(ended, key=_order)
+    who = named([first.rank], hosts)
+    if first.status is None:
+        host = hosts[first.rank]
+        lost = [rank for rank, each in enumerate(hosts) if each == host]
+        error = HostLostError(
+            f"{named(lost, hosts)} was lost with its host, or the host is out of reach",
+            "start the job again on the hosts that are left, or let it restart: retries=1, min_ranks=1",
+        )
+        error.host, error.ranks = host, tuple(lost)
+        return error
+    if "RanksDisagreeError" in first.tail:
+        problem = _last_error(first.tail).partition(": ")[2] or f"{who} disagrees with its peers"
+        return RanksDisagreeError(problem, "let all ranks make the same call, with the same dtypes and shapes")
+    reason = "" if first.status < 0 else _last_error(first.tail)
+    where = _innermost(first.tail, first.status) or first.at
+    status = f"was killed by {signal_name(first.status)}" if first.status < 0 else _exit(first.status)
+    text = f"{who} {status}{': ' if reason else ''}{reason}{f', at {where}' if where else ''}"
+    failed = RankFailedError(text, "the end of its output is in the error's attribute tail")
+    failed.rank, failed.host, failed.status, failed.tail = first.rank, hosts[first.rank], first.status, first.tail
+    return failed
+
+
+def _exit(status: int) -> str:
+    return f"ended with exit status {status}"
+
+
+def _order(ended: Ended) -> int:
+    if ended.status is None:
+        return 0
+    if "RanksDisagreeError" in ended.tail:
+        return 1
+    if ended.status > 0 and _PEER.search(_last_error(ended.tail) or ended.tail[-600:]):
+        return 4
+    return 2 if ended.status != -6 else 3  # SIGABRT: engines abort a survivor
+
+
+def _last_error(tail: str) -> str:
+    """Return the last line of a traceback with its error, without an indented context; empty without one."""
+    if "Traceback (most recent call last)" not in tail:
+        return ""
+    last = tail.rpartition("Traceback (most recent call last)")[2].splitlines()[1:]
+    return next((line.strip() for line in last if line[:1].strip() and re.match(r"[\w.]+(:|$)", line)), "")
+
+
+def _innermost(tail: str, status: int) -> str:
+    """Return the innermost line of the program in a traceback; faulthandler prints the innermost one first."""
+    if status < 0:
+        part = re.split(r"Current thread[^\n]*\n|Stack \(most recent call first\):\n", tail)[-1].partition("\n\n")[0]
+        frames = list(_FRAME.finditer(part)) if "Fatal Python error" in tail else []
+    else:
+        frames = list(_FRAME.finditer(tail.rpartition("Traceback (most recent call last)")[2]))[::-1]
+    for each in frames:
+        if is_program(each["file"]):
+            return f"{each['file'].rpartition('/')[2]}:{each['line']} in {each['name']}"
+    return ""
+
+
+def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str], timeout: float) -> RankLateError:
+    """Return the error of a job in which ranks have waited too long in a collective.
+
+    Args:
+        reports: The last report of each rank that runs and whose host answers.
+        gone: The ranks that have returned.
+        hosts: The host of each rank.
+        timeout: How many seconds a collective may wait.
+    """
+    running = [rank for rank in range(len(hosts)) if rank not in gone]
+    silent = [rank for rank in running if rank not in reports or reports[rank].silent > SILENT]
+    inside = {rank: each for rank, each in reports.items() if each.what is not None and rank not in silent}
+    longest = max(inside, key=lambda rank: inside[rank].seconds) if inside else silent[0]
+    step, what = (inside[longest].step, inside[longest].what) if inside else (reports[longest].step, "")
+    behind = [rank for rank in running if rank not in silent and reports[rank].step < step]
+    waiting = [rank for rank in inside if rank not in behind]
+    calls = {reports[rank].what for rank in waiting}
+    where = ""
+    if silent:
+        guilty, reason = silent, f"{named(silent, hosts)} does not answer"
+        where = reports[silent[0]].at if silent[0] in reports else ""
+        reason += f", and was last at {where}" if where else ""
+    elif gone:
+        guilty, reason = list(gone), f"{named(list(gone), hosts)} has returned"
+    elif behind:
+        guilty, where = behind, reports[behind[0]].at
+        reason = f"{named(behind, hosts)} has not come to it" + (f", and is at {where}" if where else "")
+    elif len(calls) > 1:
+        guilty = waiting
+        each = "; ".join(f"{named([rank], hosts)} is in {reports[rank].what}" for rank in waiting)
+        reason = f"the ranks do not agree: {each}"
+    else:
+        guilty, reason = waiting, "all ranks are in it, and the engine does not answer"
+    text = f"step {step} ({what}) has waited {timeout:g} s on {named(waiting, hosts)}: {reason}"
+    error = RankLateError(text, "look at that line; or allow more time: timeout=...")
+    error.waiting, error.late, error.where = tuple(waiting), tuple(guilty), where
+    return error

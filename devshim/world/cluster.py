@@ -1,0 +1,156 @@
+"""Ray clusters: one for a job on this machine, pretended hosts for tests, and who may connect.
+
+Each has a token, a file with mode 0600. Ray reads the variables below when it is imported, so they are set in
+processes that devshim starts for it: the process of the program never becomes part of a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from devshim.errors import ArgumentError, UnsupportedError
+
+__all__ = ["Host", "hosts_of", "make_token", "pretend", "require_ray", "settings", "start_own"]
+
+LOOPBACK = "127.0.0.1"
+_STORE = 512 * 2**20
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host of a cluster: its name, Ray's name for it, its address, how many GPUs, and if these are simulated."""
+
+    name: str
+    node: str
+    address: str
+    cards: int
+    simulated: bool
+
+
+def require_ray() -> None:
+    """Raise `UnsupportedError` if Ray is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("ray") is None:
+        msg = "devshim starts several ranks with Ray, which is not installed"
+        raise UnsupportedError(msg, 'pip install "devshim[ray]"')
+
+
+def make_token(folder: Path) -> Path:
+    """Write a new token to a file in a folder that this user alone may read, and return its path."""
+    path = folder / "token"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_hex(32))
+    return path
+
+
+def settings(token: Path, folder: Path, local: bool) -> dict[str, str]:
+    """Return Ray's environment variables for a process of a cluster.
+
+    Args:
+        token: The file with the cluster's token.
+        folder: Where Ray keeps its files and sockets.
+        local: True to listen on the loopback address alone.
+    """
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_TMPDIR": str(folder),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0" if local else "1",  # of macOS and Windows; works on Linux as well
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+
+
+def start_own(folder: Path) -> None:
+    """Start a Ray cluster of this machine alone, in this process, and connect to it."""
+    import ray
+
+    ray.init(
+        num_cpus=os.cpu_count(),
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="CRITICAL",
+        object_store_memory=_STORE,
+        _node_ip_address=LOOPBACK,
+        _temp_dir=str(folder),
+    )
+
+
+def connect(address: str) -> None:
+    """Connect this process to a cluster."""
+    import ray
+
+    ray.init(address=address, log_to_driver=False, logging_level="CRITICAL")
+
+
+def hosts_of() -> dict[str, Host]:
+    """Return the hosts of the cluster to which this process is connected: name -> host, in the order of names."""
+    import ray
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    names = [node["Labels"].get("devshim.host") or node["NodeManagerHostname"] for node in nodes]
+    found = {}
+    for node, name in zip(nodes, names, strict=True):
+        known = name if names.count(name) == 1 else node["NodeManagerAddress"]
+        resources = node["Resources"]
+        cards, simulated = int(resources.get("GPU", 0)), int(resources.get("sim_gpu", 0))
+        found[known] = Host(known, node["NodeID"], node["NodeManagerAddress"], cards or simulated, bool(simulated))
+    return dict(sorted(found.items()))
+
+
+def chosen(there: dict[str, Host], names: Iterable[str] | None) -> list[Host]:
+    """Return the hosts of these names, or all.
+
+    Raises:
+        ArgumentError: The cluster has no such host.
+    """
+    wanted = list(there) if names is None else list(names)
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        msg = f"the cluster has no host {', '.join(missing)}: it has {', '.join(there)}"
+        raise ArgumentError(msg, "`devshim cluster status` lists the hosts")
+    return [there[name] for name in wanted]
+
+
+def pretend(hosts: int, cards: int) -> Any:
+    """Start pretended hosts with simulated GPUs in this process; return Ray's object for them.
+
+    All are on this machine, and listen on the loopback address alone.
+    """
+    from ray.cluster_utils import Cluster
+
+    Path(os.environ["RAY_TMPDIR"], "ray").mkdir(exist_ok=True)
+    cluster = Cluster()
+    for index in range(hosts):
+        cluster.add_node(
+            node_ip_address=LOOPBACK,
+            num_cpus=4,
+            resources={"sim_gpu": cards} if cards else {},
+            labels={"devshim.host": f"host{index}"},
+            include_dashboard=False,
+            object_store_memory=_STORE,
+        )
+    return cluster
+
+
+def main(hosts: int, cards: int) -> None:
+    """Hold pretended hosts until standard input ends; commands ``lose NAME`` stop one of them."""
+    cluster = pretend(hosts, cards)
+    nodes = {f"host{index}": node for index, node in enumerate([cluster.head_node, *cluster.list_all_nodes()[1:]])}
+    print(cluster.address, flush=True)
+    for line in sys.stdin:
+        cluster.remove_node(nodes[line.split()[1]], allow_graceful=False)
+        print("lost", flush=True)
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

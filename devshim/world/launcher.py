@@ -1,0 +1,234 @@
+"""`devshim.launch`: run a function or a program in several processes, on this machine or on the hosts of a cluster.
+
+The launcher is a process of its own (`devshim.world.driver`), with Ray's variables in its environment: the process of
+the caller never joins a cluster, and may call `launch` as often as it likes. If the caller is killed, the kernel kills
+the launcher, and the launcher's end ends the ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from devshim import errors
+from devshim.errors import ArgumentError, WorldError
+from devshim.errors.formatting import described, show
+from devshim.registry import current
+from devshim.world import cluster, job
+from devshim.world.job import Job
+
+__all__ = ["job_of", "launch", "launch_job", "show_event"]
+
+_STARTING = Path(__file__).with_name("starting.py")
+Listener = Callable[..., None]
+
+
+def launch(
+    fn: Callable[..., Any],
+    *args: Any,
+    hosts: Sequence[str] | None = None,
+    ranks_per_host: int | None = None,
+    cards_per_rank: int = 1,
+    simulate: int | None = None,
+    timeout: str | float = "60s",
+    start_timeout: str | float = "5min",
+    retries: int = 0,
+    min_ranks: int | None = None,
+) -> list[Any]:
+    """Run ``fn(*args)`` in one process for each rank, and return what each returned, in the order of the ranks.
+
+    In each process, `devshim.world` gives the rank its place. Without a cluster the ranks run on this machine, and
+    listen on its loopback address alone. What they print appears with the rank and the host before each line.
+    Arguments and results are pickled.
+
+    Args:
+        fn: The function; a lambda or a local function works, too.
+        *args: Its arguments.
+        hosts: The names of hosts in the cluster; None for all of them, or for this machine.
+        ranks_per_host: How many ranks on each host; None for as many as its GPUs allow, or one without GPUs.
+        cards_per_rank: How many GPUs each rank gets. It has no effect on a machine without GPUs unless it is above 1.
+        simulate: How many GPUs to simulate in each rank; None for real ones.
+        timeout: How long a collective may wait for a rank: seconds, or a text such as ``"60s"``.
+        start_timeout: How long the processes may take to start.
+        retries: How often the whole job starts again after a failure; ``ds.world().attempt`` counts.
+        min_ranks: With how few ranks it may start again on the hosts that are left; None for as many as at first.
+
+    Raises:
+        ArgumentError: An argument makes no sense, or the hosts have too few GPUs.
+        WorldError: The job failed. The error names the rank, the host and the line of the first cause:
+            `RankFailedError`, `RankLateError`, `RanksDisagreeError` or `HostLostError`.
+        UnsupportedError: Ray is not installed.
+
+    ``ds.launch(train, 10, ranks_per_host=2)`` calls ``train(10)`` in two processes.
+    """
+    if not callable(fn):
+        msg = f"launch needs a function, not {described(fn)}"
+        raise ArgumentError(msg, "ds.launch(train, 10, ranks_per_host=2); `devshim launch` runs a script")
+    wanted = job_of(hosts, ranks_per_host, cards_per_rank, simulate, timeout, start_timeout, retries, min_ranks)
+    cluster.require_ray()
+    found = launch_job(replace(wanted, code=_pickled(fn, args)), show_event)
+    return [pickle.loads(result) for result in found if result is not None]
+
+
+def job_of(
+    hosts: Sequence[str] | None,
+    ranks_per_host: int | None,
+    cards_per_rank: int,
+    simulate: int | None,
+    timeout: str | float,
+    start_timeout: str | float,
+    retries: int,
+    min_ranks: int | None = None,
+) -> Job:
+    """Return a job with these settings, all checked; it has no program yet."""
+    if hosts is not None and (isinstance(hosts, str) or not hosts or any(type(each) is not str for each in hosts)):
+        msg = f"hosts is {show(hosts)}, which is not a list of names"
+        raise ArgumentError(msg, 'hosts=["a", "b"]; leave it out for all hosts')
+    environment = dict(os.environ)
+    backend = current._process
+    if backend is not None:
+        environment["DEVSHIM_BACKEND"] = backend if isinstance(backend, str) else backend.name
+    address = os.environ.get("DEVSHIM_RAY_ADDRESS") or None
+    if hosts is not None and address is None:
+        msg = "hosts are given, and there is no cluster"
+        raise ArgumentError(
+            msg, "set DEVSHIM_RAY_ADDRESS to the address of a Ray cluster; without hosts, this machine is used"
+        )
+    return Job(
+        hosts=None if hosts is None else list(dict.fromkeys(hosts)),
+        ranks_per_host=None if ranks_per_host is None else job.count(ranks_per_host, "ranks_per_host", 1),
+        cards_per_rank=job.count(cards_per_rank, "cards_per_rank", 0),
+        simulate=None if simulate is None else job.count(simulate, "simulate", 1),
+        timeout=job.seconds(timeout, "timeout"),
+        start_timeout=job.seconds(start_timeout, "start_timeout"),
+        retries=job.count(retries, "retries", 0),
+        min_ranks=None if min_ranks is None else job.count(min_ranks, "min_ranks", 1),
+        environment=environment,
+        folder=os.getcwd(),
+        cluster=address,
+    )
+
+
+def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+    """Return a function and its arguments as bytes; a module that a rank cannot import is pickled as well."""
+    from importlib.util import find_spec
+
+    from ray import cloudpickle
+
+    module = sys.modules.get(getattr(fn, "__module__", None) or "")
+    by_value = False
+    if module is not None and module.__name__ != "__main__":
+        with suppress(ImportError, ValueError):
+            by_value = find_spec(module.__name__.partition(".")[0]) is None
+    if by_value:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        code: bytes = cloudpickle.dumps((fn, args))
+        return bytes(cloudpickle.dumps((sys.path, code)))
+    except Exception as error:
+        msg = f"{described(fn)} or its arguments cannot be sent to another process: {error}"
+        raise ArgumentError(msg, "give a function and arguments that can be pickled") from error
+    finally:
+        if by_value:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def launch_job(wanted: Job, tell: Listener) -> list[bytes | None]:
+    """Run a job in a launcher process, and return the pickled result of each rank.
+
+    Args:
+        wanted: The job.
+        tell: Called with each event: ``("started", hosts, attempt)``, ``("output", rank, host, stream, text)``,
+            ``("end", rank, status)`` and ``("again", attempt, problem)``.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="devshim-", dir="/tmp" if len(tempfile.gettempdir()) > 30 else None))
+    try:
+        token = _token(wanted, folder)
+        local = wanted.cluster is None or wanted.cluster.startswith("127.")
+        environment = {**os.environ, **cluster.settings(token, folder, local)}
+        return _run(wanted, folder, environment, tell)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _token(wanted: Job, folder: Path) -> Path:
+    """Return the file of the cluster's token.
+
+    Raises:
+        ArgumentError: There is a cluster without one.
+    """
+    if wanted.cluster is None:
+        return cluster.make_token(folder)
+    name = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if not name or not os.path.isfile(name):
+        msg = f"there is no token for the cluster at {wanted.cluster}, and without one anybody could run code on it"
+        raise ArgumentError(
+            msg, "set RAY_AUTH_TOKEN_PATH to the file with the token with which the cluster was started"
+        )
+    return Path(name)
+
+
+def _run(wanted: Job, folder: Path, environment: dict[str, str], tell: Listener) -> list[bytes | None]:
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "devshim.world.driver", str(writing), str(folder)]
+    driver = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_STARTING), str(os.getpid()), *command],
+        env=environment,
+        stdin=subprocess.PIPE,
+        pass_fds=[writing],
+        start_new_session=True,
+    )
+    os.close(writing)
+    assert driver.stdin is not None
+    try:
+        with os.fdopen(reading, "rb") as events:
+            pickle.dump(wanted, driver.stdin)
+            driver.stdin.flush()
+            return _listen(events, tell)
+    finally:
+        with suppress(OSError):
+            driver.stdin.close()  # the launcher ends its ranks and itself
+        try:
+            driver.wait(20)
+        except subprocess.TimeoutExpired:
+            driver.kill()
+            driver.wait()
+
+
+def _listen(events: Any, tell: Listener) -> list[bytes | None]:
+    while True:
+        try:
+            kind, *rest = pickle.load(events)
+        except EOFError:
+            msg = "the launcher of the job ended unexpectedly"
+            raise WorldError(msg, "its output is above; start the job again") from None
+        if kind == "done":
+            return list(rest[0])
+        if kind == "error":
+            raise _error(*rest)
+        tell(kind, *rest)
+
+
+def _error(name: str, problem: str, hint: str | None, facts: dict[str, Any]) -> Exception:
+    """Return an error as the launcher raised it."""
+    found: Exception = getattr(errors, name, WorldError)(problem, hint)
+    vars(found).update(facts)
+    return found
+
+
+def show_event(kind: str, *rest: Any) -> None:
+    """Print what a rank printed, and that a job starts again."""
+    if kind == "output":
+        rank, host, stream, text = rest
+        print(f"[{rank} {host}] {text.rstrip()}", file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
+    elif kind == "again":
+        print(f"devshim: {rest[1]}; starting again (attempt {rest[0]})", file=sys.stderr, flush=True)

@@ -1,0 +1,32 @@
+"""The first code of a process that must not outlive the one that started it: ``python starting.py PARENT COMMAND...``.
+
+The kernel sends SIGKILL to this process when the parent's thread ends, whatever either is doing. The setting survives
+``exec``, so the command then takes this process. It runs before the command, not between fork and exec of the
+parent, because a parent with many threads may hold locks there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_SET_PARENT_DEATH_SIGNAL, _SIGKILL = 1, 9
+_PULSE = "DEVSHIM_PULSE"
+
+
+def main(parent: int, command: list[str]) -> None:
+    """Tie this process to its parent, and become the command."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, _SIGKILL)
+    if os.getppid() != parent:  # it ended before the line above
+        os._exit(70)
+    descriptor = os.environ.get(_PULSE)
+    if descriptor:
+        os.environ[_PULSE] = f"{descriptor}:{os.getpid()}"
+    os.execvpe(command[0], command, os.environ)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

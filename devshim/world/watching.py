@@ -1,0 +1,238 @@
+"""The launcher's view of a job: place the agents, start the ranks, and wait for their results or the first failure."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from devshim.errors import ArgumentError, HostLostError, WorldError
+from devshim.world import blame
+from devshim.world.agent import Agent
+from devshim.world.cluster import Host, chosen, hosts_of
+from devshim.world.job import Job
+
+__all__ = ["run"]
+
+_GRACE = 1.5
+"""Seconds in which further ranks may fail before the first cause is chosen."""
+_PATIENCE = 30.0
+Listener = Callable[..., None]
+
+
+def run(job: Job, tell: Listener) -> list[bytes | None]:
+    """Run a job, again after a failure if it asks for it, and return the pickled result of each rank.
+
+    Raises:
+        WorldError: It failed, or could not start.
+    """
+    lost: list[str] = []
+    first = 0
+    for attempt in range(job.retries + 1):
+        there = {name: host for name, host in hosts_of().items() if name not in lost}
+        names = None if job.hosts is None else [name for name in job.hosts if name not in lost]
+        hosts = chosen(there, names)
+        counts = _ranks(job, hosts)
+        size = sum(counts)
+        first = first or size
+        least = first if job.min_ranks is None else job.min_ranks
+        if attempt and size < least:
+            msg = f"{size} ranks are left, and at least {least} are needed"
+            raise WorldError(msg, f"allow fewer: min_ranks={size}" if size else "look at the hosts")
+        try:
+            return _Attempt(job, hosts, counts, attempt, tell).run()
+        except WorldError as error:
+            if isinstance(error, HostLostError):
+                lost.append(error.host)
+            if attempt == job.retries:
+                raise
+            tell("again", attempt + 1, error.problem)
+    raise AssertionError
+
+
+def _ranks(job: Job, hosts: Sequence[Host]) -> list[int]:
+    """Return how many ranks each host gets."""
+    if not hosts:
+        msg = "no host is left"
+        raise WorldError(msg, "`devshim cluster status` lists the hosts")
+    counts = []
+    for host in hosts:
+        cards = host.cards if job.simulate is None or host.simulated else 0
+        per_rank = job.cards_per_rank if cards else 0
+        wanted = job.ranks_per_host or (cards // per_rank if per_rank else 1)
+        needed = wanted * per_rank
+        short = needed > cards or wanted < 1 or (not cards and job.cards_per_rank > 1 and job.simulate is None)
+        if short:
+            asked = f"{max(wanted, 1)} ranks with {job.cards_per_rank} GPUs each"
+            msg = f"{host.name} has {host.cards} GPUs, which are too few for {asked}"
+            raise ArgumentError(msg, "ask for fewer: ranks_per_host=1, cards_per_rank=1; or simulate them: simulate=2")
+        counts.append(wanted)
+    return counts
+
+
+class _Attempt:
+    """One start of a job, from the placing of its agents to their end."""
+
+    def __init__(self, job: Job, hosts: list[Host], counts: list[int], attempt: int, tell: Listener) -> None:
+        self.job, self.hosts, self.counts, self.attempt, self.tell = job, hosts, counts, attempt, tell
+        self.names = [host.name for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
+        self.name = f"devshim-{uuid.uuid4().hex[:12]}"
+        self.agents: list[Any] = []
+        self.results: dict[int, bytes | None] = {}
+        self.failed: dict[int, blame.Ended] = {}
+
+    def run(self) -> list[bytes | None]:
+        import ray
+
+        try:
+            self._place()
+            self._start()
+            self.tell("started", self.names, self.attempt)
+            self._watch()
+        finally:
+            stopped = [agent.stop.remote() for agent in self.agents]
+            if stopped:
+                ray.wait(stopped, num_returns=len(stopped), timeout=10)
+            for agent in self.agents:
+                ray.kill(agent)
+        return [self.results[rank] for rank in range(len(self.names))]
+
+    def _place(self) -> None:
+        """Start an agent on each host, and wait until all answer."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        groups = {"peers": 64, "watch": 4}
+        kind = ray.remote(num_cpus=0, max_restarts=0, concurrency_groups=groups)(_grouped())
+        for index, (host, count) in enumerate(zip(self.hosts, self.counts, strict=True)):
+            cards = count * self.job.cards_per_rank if host.cards and self.job.simulate is None else 0
+            needs: dict[str, Any] = {"resources": {"sim_gpu": cards}} if host.simulated else {"num_gpus": cards}
+            strategy = NodeAffinitySchedulingStrategy(node_id=host.node, soft=False)
+            options = kind.options(
+                name=f"host{index}", namespace=self.name, scheduling_strategy=strategy, **(needs if cards else {})
+            )
+            self.agents.append(options.remote(host.address, self.job.timeout))
+        asked = [agent.prepare.remote() for agent in self.agents]
+        late = ray.wait(asked, num_returns=len(asked), timeout=self.job.start_timeout)[1]
+        if late:
+            silent = ", ".join(host.name for host, ref in zip(self.hosts, asked, strict=True) if ref in late)
+            free = ", ".join(
+                f"{value:g} {key}"
+                for key, value in sorted(ray.available_resources().items())
+                if "_" not in key or key == "sim_gpu"
+            )
+            msg = f"{silent} did not start in {self.job.start_timeout:g} s; free in the cluster: {free}"
+            raise WorldError(msg, "wait until another job ends, or ask for fewer GPUs")
+        self.addresses = [ray.get(each) for each in asked]
+
+    def _start(self) -> None:
+        import ray
+
+        job, rank = self.job, 0
+        shared = self._shared()
+        started = []
+        for index, (host, count) in enumerate(zip(self.hosts, self.counts, strict=True)):
+            own = {rank + local: self._own(rank + local, local, host) for local in range(count)}
+            rank += count
+            whole = dict(job.environment, **shared) if host.address.startswith("127.") else None
+            each = {r: {**shared, **more} for r, more in own.items()}
+            started.append(self.agents[index].start.remote(each, job.command, job.code, whole, job.folder))
+        ray.get(started, timeout=job.start_timeout)
+
+    def _shared(self) -> dict[str, str]:
+        import ray
+
+        address = [self.addresses[i][0] for i, count in enumerate(self.counts) for _ in range(count)]
+        variables = {
+            "WORLD_SIZE": str(len(self.names)),
+            "MASTER_ADDR": self.addresses[0][0],
+            "MASTER_PORT": str(self.addresses[0][1]),
+            "DEVSHIM_JOB": self.name,
+            "DEVSHIM_HOSTS": ",".join(self.names),
+            "DEVSHIM_ADDRESSES": ",".join(address),
+            "DEVSHIM_TIMEOUT": f"{self.job.timeout:g}",
+            "DEVSHIM_ATTEMPT": str(self.attempt),
+            "DEVSHIM_RAY": str(ray.get_runtime_context().gcs_address),
+        }
+        ours = {key: value for key, value in os.environ.items() if key.startswith(("RAY_AUTH", "RAY_ENABLE"))}
+        theirs = {key: value for key, value in self.job.environment.items() if key.startswith("DEVSHIM_")}
+        return {**theirs, **variables, **ours}
+
+    def _own(self, rank: int, local: int, host: Host) -> dict[str, str]:
+        own = {"RANK": str(rank), "LOCAL_RANK": str(local)}
+        simulated = self.job.simulate if self.job.simulate is not None else self.job.cards_per_rank
+        if self.job.simulate is not None or host.simulated:
+            own.update(DEVSHIM_SIMULATE_GPUS=str(simulated), CUDA_VISIBLE_DEVICES="")
+        elif host.cards:
+            each = self.job.cards_per_rank
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(str(local * each + i) for i in range(each))
+        return own
+
+    def _watch(self) -> None:
+        import ray
+        from ray.exceptions import RayError
+
+        waiting = {agent.news.remote(_PATIENCE): index for index, agent in enumerate(self.agents)}
+        began: float | None = None
+        while len(self.results) < len(self.names):
+            ready, _ = ray.wait(list(waiting), timeout=0.5)
+            for ref in ready:
+                index = waiting.pop(ref)
+                try:
+                    news = ray.get(ref)
+                except RayError:
+                    self._lost(index)
+                    continue
+                self._hear(news)
+                waiting[self.agents[index].news.remote(_PATIENCE)] = index
+            if self.failed:
+                began = began or time.monotonic()
+                if time.monotonic() - began > _GRACE or len(self.failed) + len(self.results) == len(self.names):
+                    raise blame.failure(list(self.failed.values()), self.names)
+
+    def _ranks_of(self, index: int) -> range:
+        first = sum(self.counts[:index])
+        return range(first, first + self.counts[index])
+
+    def _lost(self, index: int) -> None:
+        for rank in self._ranks_of(index):
+            if rank not in self.results:
+                self.failed[rank] = blame.Ended(rank, None)
+
+    def _hear(self, news: list[tuple[Any, ...]]) -> None:
+        late = False
+        for kind, rank, *rest in news:
+            if kind == "output":
+                self.tell("output", rank, self.names[rank], *rest)
+            elif kind == "late":
+                late = True
+            elif rest[0] == 0:
+                self.results[rank] = rest[3]
+                self.tell("end", rank, 0)
+            else:
+                self.failed[rank] = blame.Ended(rank, rest[0], rest[1], rest[2])
+                self.tell("end", rank, rest[0])
+        if late and not self.failed:
+            raise blame.late(self._reports(), list(self.results), self.names, self.job.timeout)
+
+    def _reports(self) -> dict[int, blame.Report]:
+        import ray
+
+        asked = [agent.where.remote() for agent in self.agents]
+        found = {}
+        for ref in ray.wait(asked, num_returns=len(asked), timeout=2)[0]:
+            with suppress(ray.exceptions.RayError):
+                found.update({rank: blame.Report(**each) for rank, each in ray.get(ref).items()})
+        return found
+
+
+def _grouped() -> type:
+    """Return the agent's class with its methods in Ray's concurrency groups."""
+    import ray
+
+    names = {"put": "peers", "take": "peers", "news": "watch", "where": "watch", "stop": "watch"}
+    methods = {name: ray.method(concurrency_group=group)(getattr(Agent, name)) for name, group in names.items()}
+    return type("Agent", (Agent,), {**methods, "__module__": Agent.__module__})

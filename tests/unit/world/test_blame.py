@@ -1,0 +1,111 @@
+"""Tests of the first cause of a failed job, from made-up reports: no process is started."""
+
+from __future__ import annotations
+
+import devshim as ds
+from devshim.world import blame
+from devshim.world.blame import Ended, Report
+
+HOSTS = ["a", "a", "b"]
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/me/train.py", line 40, in <module>
+    main()
+  File "/home/me/train.py", line 32, in job
+    raise ValueError("a bad batch")
+ValueError: a bad batch
+"""
+PEER = TRACEBACK.replace("ValueError: a bad batch", "RuntimeError: Connection closed by peer [127.0.0.1]:4242")
+CRASH = """Fatal Python error: Segmentation fault
+
+Thread 0x00007fa4 (most recent call first):
+  File "/home/me/loader.py", line 5 in fetch
+
+Current thread 0x00007fa4927ceb80 (most recent call first):
+  File "/usr/lib/site-packages/torch/nn.py", line 519 in string_at
+  File "/home/me/train.py", line 16 in job
+  File "/home/me/train.py", line 90 in <module>
+
+Extension modules: a, b
+"""
+SUM = "all_reduce, sum of float32 (10,)"
+
+
+def test_an_error_of_a_program_is_named_with_its_innermost_line() -> None:
+    error = blame.failure([Ended(2, 1, TRACEBACK)], HOSTS)
+    assert isinstance(error, ds.RankFailedError)
+    assert (error.rank, error.host, error.status, error.tail) == (2, "b", 1, TRACEBACK)
+    assert error.problem == "rank 2 on b ended with exit status 1: ValueError: a bad batch, at train.py:32 in job"
+
+
+def test_a_signal_is_named() -> None:
+    error = blame.failure([Ended(1, -9, "", "train.py:7 in step")], HOSTS)
+    assert error.problem == "rank 1 on a was killed by SIGKILL, at train.py:7 in step"
+
+
+def test_a_crash_has_the_innermost_line_of_the_thread_that_crashed() -> None:
+    assert blame.failure([Ended(0, -11, CRASH)], HOSTS).problem == (
+        "rank 0 on a was killed by SIGSEGV, at train.py:16 in job"
+    )
+
+
+def test_the_first_cause_comes_before_what_peers_say() -> None:
+    peers = [Ended(0, 1, PEER), Ended(1, -6, "")]
+    assert blame.failure([*peers, Ended(2, 1, TRACEBACK)], HOSTS).rank == 2  # type: ignore[attr-defined]
+    assert blame.failure([*peers, Ended(2, -9)], HOSTS).rank == 2  # type: ignore[attr-defined]
+    assert blame.failure([*peers, Ended(2, 3)], HOSTS).rank == 2  # type: ignore[attr-defined]
+
+
+def test_a_lost_host_comes_first() -> None:
+    error = blame.failure([Ended(0, 1, TRACEBACK), Ended(2, None)], HOSTS)
+    assert isinstance(error, ds.HostLostError)
+    assert (error.host, error.ranks) == ("b", (2,))
+
+
+def test_ranks_that_disagree_are_reported_in_their_own_words() -> None:
+    tail = "Traceback (most recent call last):\ndevshim.RanksDisagreeError: the ranks do not agree: rank 0 sums\n"
+    error = blame.failure([Ended(1, 1, PEER), Ended(0, 1, tail)], HOSTS)
+    assert isinstance(error, ds.RanksDisagreeError)
+    assert error.problem == "the ranks do not agree: rank 0 sums"
+
+
+def late(reports: dict[int, Report], gone: tuple[int, ...] = ()) -> ds.RankLateError:
+    return blame.late(reports, gone, HOSTS, 5)
+
+
+WAITING = {0: Report(0, 3, SUM, 5.2), 1: Report(0, 3, SUM, 5.1)}
+
+
+def test_a_rank_that_has_not_come_is_named_with_its_line() -> None:
+    error = late({**WAITING, 2: Report(0, 2, None, 0, "train.py:32 in job")})
+    assert error.problem == (
+        f"step 3 ({SUM}) has waited 5 s on rank 0 on a, rank 1 on a: "
+        "rank 2 on b has not come to it, and is at train.py:32 in job"
+    )
+    assert (error.waiting, error.late, error.where) == ((0, 1), (2,), "train.py:32 in job")
+    assert isinstance(error, TimeoutError)
+
+
+def test_a_rank_that_does_not_answer_is_named() -> None:
+    for reports in (WAITING, {**WAITING, 2: Report(6, 3, SUM, 0.1)}):
+        error = late(dict(reports))
+        assert error.problem.endswith("rank 2 on b does not answer")
+        assert error.late == (2,)
+
+
+def test_a_rank_that_has_returned_is_named() -> None:
+    assert late(WAITING, (2,)).problem.endswith("rank 2 on b has returned")
+
+
+def test_two_different_calls_are_named() -> None:
+    error = late({**WAITING, 2: Report(0, 3, "barrier", 5)})
+    assert error.problem.endswith(
+        f"the ranks do not agree: rank 0 on a is in {SUM}; rank 1 on a is in {SUM}; rank 2 on b is in barrier"
+    )
+
+
+def test_an_engine_that_does_not_answer() -> None:
+    assert "the engine does not answer" in late({**WAITING, 2: Report(0, 3, SUM, 5)}).problem
+
+
+def test_many_ranks_are_counted() -> None:
+    assert blame.named(range(9), ["a"] * 9) == "rank 0 on a, rank 1 on a, rank 2 on a, rank 3 on a and 5 more"

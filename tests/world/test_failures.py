@@ -1,0 +1,158 @@
+"""Tests of `ds.launch` with real processes: every way in which a rank of three can fail, and what is left of it.
+
+The collectives here are made up: a rank says that it waits in one, and sleeps. So the tests need no framework.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import devshim as ds
+
+TIMEOUT = 3.0
+START = 12.0
+"""Seconds for the start of Ray and of the ranks on a busy machine."""
+SUM = "all_reduce, sum of float32 (10,)"
+
+
+def job(how: str, folder: str) -> tuple[int, int, str]:
+    """Come to a collective on two ranks of three; the third one fails as it is asked to."""
+    import ctypes
+
+    from devshim.world import pulse
+
+    class Steps:
+        number, doing = 4, None
+
+    rank = int(os.environ["RANK"])
+    Path(folder, f"{rank}-{os.getpid()}").touch()
+    pulse.begin(Steps)
+    if not how:
+        return rank, int(os.environ["WORLD_SIZE"]), os.environ["DEVSHIM_SIMULATE_GPUS"]
+    if rank == 2:
+        if how == "kill":
+            time.sleep(1.2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "segfault":
+            ctypes.string_at(0)
+        if how == "exit":
+            os._exit(3)
+        if how == "exception":
+            msg = "a bad batch"
+            raise ValueError(msg)
+        if how == "stop":
+            time.sleep(0.7)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if how == "sleep":
+            time.sleep(100)
+        if how == "return":
+            return rank, 0, ""
+    Steps.number = 5
+    Steps.doing = type("Step", (), {"number": 5, "what": SUM, "began": time.monotonic()})  # type: ignore[assignment]
+    time.sleep(100)
+    return rank, 0, ""
+
+
+def left(folder: Path) -> list[int]:
+    """Return the ranks' processes that still exist."""
+    processes = [int(path.name.partition("-")[2]) for path in folder.iterdir()]
+    return [process for process in processes if Path(f"/proc/{process}").exists()]
+
+
+def test_results_come_in_the_order_of_the_ranks(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert ds.launch(job, "", str(tmp_path), ranks_per_host=3, simulate=2) == [(0, 3, "2"), (1, 3, "2"), (2, 3, "2")]
+    assert left(tmp_path) == []
+
+
+CAUSES = {
+    "kill": (ds.RankFailedError, "was killed by SIGKILL, at test_failures.py:"),
+    "segfault": (ds.RankFailedError, "was killed by SIGSEGV, at test_failures.py:"),
+    "exit": (ds.RankFailedError, "ended with exit status 3"),
+    "exception": (ds.RankFailedError, "ended with exit status 1: ValueError: a bad batch, at test_failures.py:"),
+    "stop": (ds.RankLateError, "does not answer"),
+    "sleep": (ds.RankLateError, "has not come to it, and is at test_failures.py:"),
+    "return": (ds.RankLateError, "has returned"),
+}
+
+
+@pytest.mark.parametrize("how", CAUSES)
+def test_the_first_cause_is_named_in_time(how: str, tmp_path: Path) -> None:
+    kind, words = CAUSES[how]
+    began = time.monotonic()
+    with pytest.raises(kind) as caught:
+        ds.launch(job, how, str(tmp_path), ranks_per_host=3, timeout=TIMEOUT, simulate=1)
+    assert time.monotonic() - began < TIMEOUT + START + 7
+    assert words in caught.value.problem
+    assert "rank 2 on " in caught.value.problem
+    error: Any = caught.value
+    if kind is ds.RankFailedError:
+        assert error.rank == 2
+        assert error.host
+    else:
+        assert (error.waiting, error.late) == ((0, 1), (2,))
+        assert SUM in error.problem
+    assert left(tmp_path) == []
+
+
+def flaky(folder: str) -> str:
+    """Fail at the first start."""
+    attempt = os.environ["DEVSHIM_ATTEMPT"]
+    Path(folder, f"{attempt}-{os.getpid()}").touch()
+    if attempt == "0":
+        os._exit(3)
+    return attempt
+
+
+def test_a_job_starts_again(tmp_path: Path) -> None:
+    assert ds.launch(flaky, str(tmp_path), ranks_per_host=2, retries=1) == ["1", "1"]
+    assert left(tmp_path) == []
+
+
+def test_nothing_is_left_if_the_caller_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    code = f"""
+        import os, sys, time
+        import devshim as ds
+        def job():
+            open({str(tmp_path / "ranks")!r} + f"/{{os.environ['RANK']}}-{{os.getpid()}}", "w").close()
+            time.sleep(100)
+        ds.launch(job, ranks_per_host=2)
+    """
+    script = tmp_path / "caller.py"
+    script.write_text("\n".join(line[8:] for line in code.splitlines()))
+    caller = subprocess.Popen([sys.executable, str(script)])
+    until = time.monotonic() + 60
+    while len(list((tmp_path / "ranks").iterdir())) < 2 and time.monotonic() < until:
+        time.sleep(0.1)
+    assert len(left(tmp_path / "ranks")) == 2
+    caller.kill()
+    caller.wait()
+    until = time.monotonic() + 15
+    while left(tmp_path / "ranks") and time.monotonic() < until:
+        time.sleep(0.1)
+    assert left(tmp_path / "ranks") == []
+
+
+def test_the_command_says_what_happened(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys\nprint('rank', os.environ['RANK'])\nif sys.argv[1:] == ['bad']:\n    int('x')\n")
+    command = [sys.executable, "-m", "devshim", "launch", "--ranks", "2", "--simulate", "1", str(script)]
+    good = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    assert good.returncode == 0, good.stderr
+    assert "2 ranks ended with exit status 0" in good.stdout.splitlines()[-1]
+    assert sorted(line.rpartition("] ")[2] for line in good.stdout.splitlines() if "] rank" in line) == [
+        "rank 0",
+        "rank 1",
+    ]
+    bad = subprocess.run([*command, "bad"], capture_output=True, text=True, timeout=90)
+    assert bad.returncode == 1
+    assert "ended with exit status 1: ValueError" in bad.stdout.splitlines()[-1]
+    assert "train.py:4 in <module>" in bad.stdout.splitlines()[-1]
