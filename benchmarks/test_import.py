@@ -21,6 +21,8 @@ from benchmarks.session import Session
 
 BARE, AFTER = 20.0, 5.0
 """Milliseconds that the import may take."""
+HELP = 150.0
+"""Milliseconds that the command's help may take."""
 
 AFTERWARDS = Path(__file__).with_name("afterwards.py")
 
@@ -49,6 +51,18 @@ def test_import_on_bare_python(benchmark: Any, session: Session) -> None:
     benchmark.pedantic(lambda: [each.append(start(code)) for code, each in times.items()], rounds=turns)
     added = spread([(b - a) * 1e3 for a, b in zip(*times.values(), strict=True)])
     session.add(Row("import", "import on bare Python", "import devshim", target=BARE, unit="ms"), added, rounds=turns)
+
+
+def test_help_of_the_command(benchmark: Any, session: Session) -> None:
+    """The command's help, which asks no framework; compared with an interpreter that does nothing."""
+    code = "import sys; sys.argv = ['devshim', '--help']; sys.stdout = open(os.devnull, 'w'); devshim.cli.main()"
+    shown = f"import os, devshim.cli\ntry:\n    {code}\nexcept SystemExit:\n    pass"
+    start(shown)
+    times: dict[str, list[float]] = {"pass": [], shown: []}
+    turns = min(session.rounds, 11)
+    benchmark.pedantic(lambda: [each.append(start(code)) for code, each in times.items()], rounds=turns)
+    added = spread([(b - a) * 1e3 for a, b in zip(*times.values(), strict=True)])
+    session.add(Row("import", "help of the command", "devshim --help", target=HELP, unit="ms"), added, rounds=turns)
 
 
 def test_import_after_the_framework(session: Session, tmp_path: Path) -> None:
