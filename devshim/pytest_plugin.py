@@ -23,13 +23,14 @@ from devshim.registry import current, discovery
 from devshim.simulation.simulate import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Literal
 
     from devshim.simulation.memory import Fault
     from devshim.simulation.simulate import Simulation
+    from devshim.world.pretended import Pretended
 
-__all__ = ["SimulatedGpus", "devshim_backend", "simulated_gpus"]
+__all__ = ["SimulatedGpus", "devshim_backend", "devshim_cluster", "simulated_gpus"]
 
 _BACKEND, _GPUS, _CHILD = "devshim_backend", "simulated_gpus", "devshim-child"
 _INSTALLED = "installed"
@@ -90,6 +91,28 @@ def simulated_gpus(request: pytest.FixtureRequest) -> Iterator[SimulatedGpus]:
         yield gpus(*arguments, **options)
     finally:
         gpus.restore()
+
+
+@pytest.fixture
+def devshim_cluster() -> Iterator[Callable[..., Pretended]]:
+    """Yield a function that starts pretended hosts with simulated GPUs, on which `devshim.launch` then runs.
+
+    ``devshim_cluster(hosts=2, cards=2)`` starts two Ray nodes on this machine, which take a few seconds. They listen on
+    the loopback address alone, and end with the test. The result has their ``names``, and ``lose(name)`` ends one.
+    """
+    from devshim.world.pretended import Pretended
+
+    started: list[Pretended] = []
+
+    def start(hosts: int = 2, cards: int = 2) -> Pretended:
+        started.append(Pretended(hosts, cards))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for cluster in reversed(started):
+            cluster.close()
 
 
 def _simulate_arguments(item: pytest.Item, param: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

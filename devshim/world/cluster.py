@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from devshim.errors import ArgumentError, UnsupportedError
 
-__all__ = ["Host", "hosts_of", "make_token", "pretend", "require_ray", "settings", "start_own"]
+__all__ = ["Host", "hosts_of", "make_token", "require_ray", "settings", "start_own"]
 
 LOOPBACK = "127.0.0.1"
-_STORE = 512 * 2**20
+STORE = 512 * 2**20
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def start_own(folder: Path) -> None:
         include_dashboard=False,
         log_to_driver=False,
         logging_level="CRITICAL",
-        object_store_memory=_STORE,
+        object_store_memory=STORE,
         _node_ip_address=LOOPBACK,
         _temp_dir=str(folder),
     )
@@ -118,39 +116,3 @@ def chosen(there: dict[str, Host], names: Iterable[str] | None) -> list[Host]:
         msg = f"the cluster has no host {', '.join(missing)}: it has {', '.join(there)}"
         raise ArgumentError(msg, "`devshim cluster status` lists the hosts")
     return [there[name] for name in wanted]
-
-
-def pretend(hosts: int, cards: int) -> Any:
-    """Start pretended hosts with simulated GPUs in this process; return Ray's object for them.
-
-    All are on this machine, and listen on the loopback address alone.
-    """
-    from ray.cluster_utils import Cluster
-
-    Path(os.environ["RAY_TMPDIR"], "ray").mkdir(exist_ok=True)
-    cluster = Cluster()
-    for index in range(hosts):
-        cluster.add_node(
-            node_ip_address=LOOPBACK,
-            num_cpus=4,
-            resources={"sim_gpu": cards} if cards else {},
-            labels={"devshim.host": f"host{index}"},
-            include_dashboard=False,
-            object_store_memory=_STORE,
-        )
-    return cluster
-
-
-def main(hosts: int, cards: int) -> None:
-    """Hold pretended hosts until standard input ends; commands ``lose NAME`` stop one of them."""
-    cluster = pretend(hosts, cards)
-    nodes = {f"host{index}": node for index, node in enumerate([cluster.head_node, *cluster.list_all_nodes()[1:]])}
-    print(cluster.address, flush=True)
-    for line in sys.stdin:
-        cluster.remove_node(nodes[line.split()[1]], allow_graceful=False)
-        print("lost", flush=True)
-    cluster.shutdown()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,122 @@
+"""Pretended hosts with simulated GPUs, for tests: several Ray nodes on this machine, held by a process of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from devshim.errors import WorldError
+from devshim.world import cluster, job
+
+__all__ = ["Pretended"]
+
+_STARTING = Path(__file__).with_name("starting.py")
+_VARIABLES = ("DEVSHIM_RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH")
+
+
+class Pretended:
+    """A cluster of pretended hosts; while it is open, `devshim.launch` runs on it.
+
+    Attributes:
+        names: The names of the hosts: ``host0``, ``host1`` and so on.
+        address: The address of the cluster.
+
+    Raises:
+        ArgumentError: A number makes no sense.
+        UnsupportedError: Ray is not installed.
+        WorldError: Ray does not start.
+    """
+
+    def __init__(self, hosts: int = 2, cards: int = 2) -> None:
+        job.count(hosts, "hosts", 1)
+        job.count(cards, "cards", 0)
+        cluster.require_ray()
+        self.names = [f"host{index}" for index in range(hosts)]
+        self._before = {name: os.environ.get(name) for name in _VARIABLES}
+        self._folder = Path(
+            tempfile.mkdtemp(prefix="devshim-", dir="/tmp" if len(tempfile.gettempdir()) > 30 else None)
+        )
+        token = cluster.make_token(self._folder)
+        command = [sys.executable, "-m", "devshim.world.pretended", str(hosts), str(cards)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_STARTING), str(os.getpid()), *command],
+            env={**os.environ, **cluster.settings(token, self._folder, local=True)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.address = self._answer()
+        os.environ.update(zip(_VARIABLES, (self.address, str(token)), strict=True))
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("devshim: "):
+                return line.removeprefix("devshim: ").strip()
+        self.close()
+        msg = "the process of the pretended hosts ended unexpectedly"
+        raise WorldError(msg, "its output is above")
+
+    def lose(self, name: str) -> None:
+        """End a host, with everything that runs on it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{self.names.index(name)}\n")
+        self._process.stdin.flush()
+        self._answer()
+
+    def close(self) -> None:
+        """End all hosts, and restore the environment."""
+        for name, value in self._before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):
+                assert stream is not None
+                stream.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _start(hosts: int, cards: int) -> tuple[Any, list[Any]]:
+    """Start the nodes in this process; return Ray's objects for the cluster and for each node."""
+    from ray.cluster_utils import Cluster
+
+    Path(os.environ["RAY_TMPDIR"], "ray").mkdir(exist_ok=True)
+    started = Cluster()
+    nodes = [
+        started.add_node(
+            node_ip_address=cluster.LOOPBACK,
+            num_cpus=4,
+            resources={"sim_gpu": cards} if cards else {},
+            labels={"devshim.host": f"host{index}"},
+            include_dashboard=False,
+            object_store_memory=cluster.STORE,
+        )
+        for index in range(hosts)
+    ]
+    return started, nodes
+
+
+def main(hosts: int, cards: int) -> None:
+    """Hold the hosts until standard input ends; a line with the index of a host ends it."""
+    started, nodes = _start(hosts, cards)
+    print(f"devshim: {started.address}", flush=True)
+    for line in sys.stdin:
+        started.remove_node(nodes[int(line)], allow_graceful=False)
+        print("devshim: lost", flush=True)
+    started.shutdown()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
