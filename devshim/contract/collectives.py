@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 from devshim.contract import capabilities
+from devshim.contract.rank_engines import RanksBackend
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["CollectiveBackend"]
 
 
-class CollectiveBackend:
+class CollectiveBackend(RanksBackend):
     """The mixin of `Backend` for tensors on several devices."""
 
     def narrow(self, x: Any, axis: int, start: int, stop: int) -> Any:

@@ -16,6 +16,10 @@ _NO_SIMULATION = "CuPy creates its arrays only with CUDA; ds.use('numpy') has si
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
+        "ranks": Gap(
+            "planned",
+            "collectives of CuPy over processes need NCCL and two cards, where they were not tried",
+        ),
         "value_and_grad": Gap("never", _NO_AUTOGRAD),
         "higher_order": Gap("never", _NO_AUTOGRAD),
         "trace_gradient": Gap("never", _NO_COMPILER),

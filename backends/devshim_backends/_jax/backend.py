@@ -12,6 +12,7 @@ from devshim_backends._jax.gradients import JaxGradients
 from devshim_backends._jax.keys import JaxKeys
 from devshim_backends._jax.models.models import JaxModels
 from devshim_backends._jax.namespace import JaxNamespace
+from devshim_backends._jax.ranks import JaxRanks
 from devshim_backends._jax.simulation.simulate import JaxSimulation
 from devshim_backends._jax.snippets import SNIPPETS
 from devshim_backends._jax.transfers.implicit import JaxTransferHooks
@@ -24,6 +25,7 @@ class JaxBackend(
     JaxGradients,
     JaxTransferHooks,
     JaxModels,
+    JaxRanks,
     JaxSimulation,
     JaxCollectives,
     JaxContainers,

@@ -10,6 +10,10 @@ _NO_AUTOGRAD = "NumPy has no automatic differentiation"
 _NO_COMPILER = "NumPy has no compiler"
 
 GAPS: Mapping[str, Gap] = {
+    "ranks": Gap(
+        "never",
+        "NumPy has no collectives over processes",
+    ),
     "value_and_grad": Gap("never", _NO_AUTOGRAD),
     "higher_order": Gap("never", _NO_AUTOGRAD),
     "trace_gradient": Gap("never", _NO_COMPILER),

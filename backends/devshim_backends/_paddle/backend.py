@@ -19,6 +19,7 @@ from devshim_backends._paddle.models.extra_state import PaddleExtraState
 from devshim_backends._paddle.models.models import PaddleModels
 from devshim_backends._paddle.namespace import PaddleNamespace
 from devshim_backends._paddle.random import PaddleRandom
+from devshim_backends._paddle.ranks import PaddleRanks
 from devshim_backends._paddle.runtime import PaddleRuntime
 from devshim_backends._paddle.scopes import PaddleScopes
 from devshim_backends._paddle.simulation.removed_gpus import PaddleRemovedGpus
@@ -46,6 +47,7 @@ class PaddleBackend(
     PaddleBlocks,
     PaddleGradients,
     PaddleCollectives,
+    PaddleRanks,
     PaddleNamespace,
     PaddleDlpack,  # brings PaddleTensors, on which it builds
 ):

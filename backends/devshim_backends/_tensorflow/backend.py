@@ -13,6 +13,7 @@ from devshim_backends._tensorflow.models.blocks import TensorflowBlocks
 from devshim_backends._tensorflow.models.extra_state import TensorflowExtraState
 from devshim_backends._tensorflow.namespace import TensorflowNamespace
 from devshim_backends._tensorflow.random import TensorflowRandom
+from devshim_backends._tensorflow.ranks import TensorflowRanks
 from devshim_backends._tensorflow.simulation.removed_gpus import TensorflowRemovedGpus
 from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 from devshim_backends._tensorflow.snippets import SNIPPETS
@@ -36,6 +37,7 @@ class TensorflowBackend(
     TensorflowSimulation,  # includes TensorflowRuntime
     TensorflowDlpack,
     TensorflowContainers,
+    TensorflowRanks,
 ):
     """The adapter for TensorFlow 2.16 to 2.21 and Keras 3 with its TensorFlow backend."""
 

@@ -19,6 +19,7 @@ from devshim_backends._torch.models.extra_state import TorchExtraState
 from devshim_backends._torch.models.models import TorchModels
 from devshim_backends._torch.namespace import TorchNamespace
 from devshim_backends._torch.random import TorchRandom
+from devshim_backends._torch.ranks import TorchRanks
 from devshim_backends._torch.runtime import TorchRuntime
 from devshim_backends._torch.scopes import TorchScopes
 from devshim_backends._torch.simulation.simulate import TorchSimulation
@@ -46,6 +47,7 @@ class TorchBackend(
     TorchBlocks,
     TorchGradients,
     TorchCollectives,
+    TorchRanks,
     TorchContainers,
     TorchNamespace,
     TorchDlpack,  # inherits TorchTensors

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
-from jax._src import xla_bridge
+from jax._src import distributed, xla_bridge
 
 from devshim.contract.backend import Backend
 from devshim.errors import OutOfMemoryError, SimulationError, joined, messages
@@ -93,6 +93,10 @@ class JaxSimulation(JaxDlpack, Backend):
         """Make simulated GPUs count their arrays, and raise if these take more than ``memory`` bytes."""
         SIMULATED.begin(gpus, memory, faults)
         self.simulated_devices = SIMULATED
+        self._count_on_devices()
+
+    def _count_on_devices(self) -> None:
+        """Count the arrays on JAX's present devices as those of the simulated GPUs."""
         labelled = self.simulated_or_removed  # arrays on devices that were taken away are still counted, and refused
         natives = clients.cpu_devices()[1 : labelled + 1] if labelled else ()
         by_native = {native: SIMULATED[i] for i, native in enumerate(natives)}
@@ -116,6 +120,14 @@ class JaxSimulation(JaxDlpack, Backend):
 
     def _restart(self, wanted: int) -> None:
         """Start JAX's devices again, which is only safe while no array is on the old ones."""
+        if distributed.global_state.client is not None:
+            msg = "it has started its devices together with the other ranks of the job"
+            raise self._too_late(msg)
+        self._stop_devices()
+        self._start_devices(wanted)
+
+    def _stop_devices(self) -> None:
+        """Let JAX drop its devices, unless arrays are on them."""
         if not _is_count_adjustable():
             msg = "it has started its devices, and this version of JAX reads their number only once"
             raise self._too_late(msg)
@@ -129,6 +141,9 @@ class JaxSimulation(JaxDlpack, Backend):
         if self.native_names:
             self._names().uninstall()
         clear_backends()
+
+    def _start_devices(self, wanted: int) -> None:
+        """Start JAX with new devices after `_stop_devices`."""
         with _starting_the_cpu() if self.native_names_requested else nullcontext():
             _start(wanted)
         if self.native_names:

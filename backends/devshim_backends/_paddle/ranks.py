@@ -1,0 +1,64 @@
+"""Sums over the ranks of a job: a gloo process group of PaddlePaddle, on the host.
+
+Requirements this module answers:
+
+* The default group belongs to the program. So devshim makes a group of its own, without ``init_parallel_env``.
+* The sum of float16 is infinite in PaddlePaddle 3.3.1, and complex numbers end the process. Both go the portable way.
+
+Tensors on cards go through the host: NCCL could not be tried on two cards.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import paddle
+
+from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
+from devshim_backends._paddle.devices import core
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from devshim.contract.ranks import Place
+
+_ALL = ("sum", "max", "min")
+_GROUP = 17  # the number of devshim's group; programs get the numbers from 0 up
+
+
+class PaddleRankEngine(RankEngine):
+    """The process group of one rank."""
+
+    name: ClassVar[str] = "gloo"
+    right: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
+        ("float32", "float64", "int8", "uint8", "int32", "int64"), _ALL
+    )
+
+    def __init__(self, place: Place) -> None:
+        os.environ.setdefault("PADDLE_TRAINER_ID", str(place.rank))  # Paddle's C++ reads it
+        if place.one_host:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        address, port = engine_address(place)
+        self._store = core.TCPStore(address, port, place.rank == 0, place.size, int(patience(place)))
+        self._group: Any = core.ProcessGroupGloo.create(self._store, place.rank, place.size, _GROUP)
+
+    def reduce_flat(self, x: Any, op: Literal["sum", "max", "min"]) -> Any:
+        on_host = x if x.place.is_cpu_place() else x.cpu()
+        self._group.all_reduce(on_host, getattr(core.ReduceOp, op.upper()), True).wait()
+        return x if on_host is x else on_host._copy_to(x.place, True)
+
+    def max_ints(self, values: Sequence[int]) -> list[int]:
+        x = paddle.to_tensor(list(values), dtype="int32", place=paddle.CPUPlace())
+        found: list[int] = self.reduce_flat(x, "max").tolist()
+        return found
+
+    def close(self) -> None:
+        self._group = self._store = None
+
+
+class PaddleRanks(RanksBackend):
+    """Mixin for sums over ranks."""
+
+    def start_ranks(self, place: Place) -> RankEngine | None:
+        return PaddleRankEngine(place)

@@ -1,0 +1,103 @@
+"""Sums over the ranks of a job: process groups of PyTorch, gloo on the host and NCCL on CUDA cards.
+
+Requirements this module answers:
+
+* The default process group belongs to the program, which may start one. So devshim makes groups of its own, without
+  ``init_process_group``.
+* Gloo and the store of rank 0 have no authentication. Both listen on the address of the rank, and not on every network
+  of the host.
+* ``torchrun`` has a store at the address of the job, and its ranks use it.
+
+NCCL runs on the card's own buffer. It was never run on two cards.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+import torch.distributed as dist
+
+from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from devshim.contract.ranks import Place
+
+_ALL = ("sum", "max", "min")
+_REALS = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
+
+
+class TorchRankEngine(RankEngine):
+    """The process groups of one rank."""
+
+    name: ClassVar[str] = "gloo"
+    right: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(_REALS, _ALL)
+    right_on_gpus: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(_REALS, _ALL)  # NCCL's; not measured
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._timeout = timedelta(seconds=patience(place))
+        self._store = dist.PrefixStore(f"devshim{place.attempt}", _store(place, self._timeout))
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = self._timeout
+        address = place.addresses[place.rank] if place.addresses else "127.0.0.1" if place.one_host else ""
+        device = dist.ProcessGroupGloo.create_device
+        options._devices = [device(hostname=address) if address else dist.ProcessGroupGloo.create_default_device()]
+        self._gloo: Any = dist.ProcessGroupGloo(dist.PrefixStore("gloo", self._store), place.rank, place.size, options)
+        self._nccl: Any = None
+
+    def reduce_flat(self, x: torch.Tensor, op: Literal["sum", "max", "min"]) -> torch.Tensor:
+        if x.is_cuda is True and x.data_ptr() and dist.is_nccl_available() and torch.version.cuda:
+            return self._reduced(self._nccl_of(x), x, op)
+        if x.is_cpu is True:
+            return self._reduced(self._gloo, x, op)
+        return x.copy_(self._reduced(self._gloo, x.cpu(), op))
+
+    def max_ints(self, values: Sequence[int]) -> list[int]:
+        found: list[int] = self._reduced(
+            self._gloo, torch.tensor(values, dtype=torch.int32, device="cpu"), "max"
+        ).tolist()
+        return found
+
+    def close(self) -> None:
+        self._nccl = self._gloo = self._store = None
+
+    def _reduced(self, group: Any, x: torch.Tensor, op: str) -> torch.Tensor:
+        options = dist.AllreduceOptions()
+        options.reduceOp = getattr(dist.ReduceOp, op.upper())
+        options.timeout = self._timeout
+        group.allreduce([x], options).wait()
+        return x
+
+    def _nccl_of(self, x: torch.Tensor) -> Any:
+        if self._nccl is None:
+            with torch.cuda.device(x.device):
+                store = dist.PrefixStore("nccl", self._store)
+                self._nccl = dist.ProcessGroupNCCL(store, self._place.rank, self._place.size)
+        return self._nccl
+
+
+class TorchRanks(RanksBackend):
+    """Mixin for sums over ranks."""
+
+    def start_ranks(self, place: Place) -> RankEngine | None:
+        return TorchRankEngine(place) if dist.is_available() and dist.is_gloo_available() else None
+
+
+def _store(place: Place, timeout: timedelta) -> Any:
+    """Return the store by which the ranks find each other: that of ``torchrun``, or one in rank 0."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        address, port = place.engine_address.rsplit(":", 1)
+        return dist.TCPStore(address, int(port), place.size, False, timeout)
+    address, number = engine_address(place)
+    if place.rank:
+        return dist.TCPStore(address, number, place.size, False, timeout)
+    listener = socket.create_server((address, number))
+    return dist.TCPStore(
+        address, number, place.size, True, timeout, wait_for_workers=False, master_listen_fd=listener.detach()
+    )

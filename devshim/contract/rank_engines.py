@@ -1,0 +1,91 @@
+"""The contract for sums over the ranks of a job by the framework's own collectives.
+
+An adapter that has them implements `RanksBackend` in ``ranks.py``. A backend without them declares the gap ``ranks``,
+and `devshim.world` computes all of its sums the portable way.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from devshim.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from devshim.contract.ranks import Place
+    from devshim.devices.device import Device
+
+__all__ = ["RankEngine", "RanksBackend", "engine_address", "patience"]
+
+
+class RankEngine(ABC):
+    """The collectives of one framework, between the ranks of one job.
+
+    Attributes:
+        name: The name of the engine, such as ``"gloo"``.
+        right: The operations that gave the right answer for random values on the host: dtype -> the operations.
+        right_on_gpus: The same for real GPUs.
+    """
+
+    name: ClassVar[str]
+    right: ClassVar[Mapping[str, Sequence[str]]]
+    right_on_gpus: ClassVar[Mapping[str, Sequence[str]]] = {}
+
+    def is_right(self, dtype: str, op: str, device: Device, simulated: bool = False) -> bool:
+        """Return True if the engine was seen to compute this operation correctly.
+
+        Args:
+            dtype: The name of the dtype, such as ``"float32"``.
+            op: ``"sum"``, ``"max"`` or ``"min"``.
+            device: The device of the tensors.
+            simulated: True if that device is a simulated GPU, whose memory is the host's.
+        """
+        table = self.right if device.kind == "cpu" or simulated else self.right_on_gpus
+        return op in table.get(dtype, ())
+
+    @abstractmethod
+    def reduce_flat(self, x: Any, op: Literal["sum", "max", "min"]) -> Any:
+        """Return the sum, maximum or minimum of flat tensors over all ranks, on the device of ``x``.
+
+        The engine may write the result into the memory of ``x``, which the caller no longer needs. Errors are the
+        framework's own.
+        """
+
+    @abstractmethod
+    def max_ints(self, values: Sequence[int]) -> list[int]:
+        """Return the elementwise maximum of int32 values over all ranks."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the engine. A second call does nothing; the call does not wait for ranks that have ended."""
+
+
+class RanksBackend:
+    """The mixin of `Backend` for sums over the ranks of a job."""
+
+    def start_ranks(self, place: Place) -> RankEngine | None:
+        """Start the framework's collectives between the ranks of a job; None if the framework has none.
+
+        Call it once in a process, and before the framework has devices; simulated GPUs that the environment asks for
+        start in the right order. Errors are the framework's own.
+        """
+        return None
+
+
+def engine_address(place: Place) -> tuple[str, int]:
+    """Return where rank 0 listens: an address, and a port that the launcher does not use itself.
+
+    Raises:
+        ArgumentError: The launcher names no address.
+    """
+    address, _, port = place.engine_address.rpartition(":")
+    if not address or not port.isdecimal():
+        msg = "the launcher names no address where rank 0 may listen"
+        raise ArgumentError(msg, "set MASTER_ADDR to the address of rank 0, and MASTER_PORT to a free port there")
+    return address, int(port) + (place.launcher == "torchrun")
+
+
+def patience(place: Place) -> float:
+    """Return how long a collective of the engine waits, in seconds: longer than a launcher that watches the ranks."""
+    return 1.5 * place.timeout + 5

@@ -1,0 +1,168 @@
+"""Measure which sums over ranks each framework's own engine computes correctly, against NumPy.
+
+``python tests/world/engine_sums.py torch`` starts 2 and 3 processes with torchrun's variables, reduces random values of
+every dtype with every operation, and prints one JSON object: dtype -> operation -> ``right``, or what was seen. Random
+values matter: small integers hide the wrong sums of float16 that some engines give.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+DTYPES = (
+    *("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"),
+    *("uint64", "bool", "complex64", "complex128"),
+)
+OPS = ("sum", "max", "min")
+LENGTH = 200_000
+SECONDS = 100
+
+
+def start(code: list[str], size: int, **variables: str) -> list[subprocess.Popen[str]]:
+    """Start the ranks of a job on this machine with torchrun's variables."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    paths = [str(ROOT), str(ROOT / "backends"), str(Path(__file__).parent)]
+    shared = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(size),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    shared |= {"LOCAL_WORLD_SIZE": str(size), "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", **variables}
+    return [
+        subprocess.Popen(
+            [sys.executable, *code],
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+
+
+def finish(ranks: list[subprocess.Popen[str]], seconds: float = SECONDS) -> list[tuple[int, str, str]]:
+    """Wait for the ranks, kill those that are late, and return the status, the output and the errors of each."""
+    found = []
+    try:
+        for each in ranks:
+            try:
+                out, err = each.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                each.kill()
+                out, err = each.communicate()
+            found.append((each.returncode, out, err))
+    finally:
+        for each in ranks:
+            each.kill()
+    return found
+
+
+def random_values(dtype: str, rank: int) -> Any:
+    """Return the values of one rank: whole-range integers, and floats of all sizes below 20,000."""
+    import numpy as np
+
+    from devshim.devices.dtypes import numpy_dtype
+
+    random, kind = np.random.default_rng(rank), numpy_dtype(dtype)
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        return random.integers(limits.min, limits.max, LENGTH, dtype=kind, endpoint=True)
+    if kind.kind == "b":
+        return random.integers(0, 2, LENGTH).astype(bool)
+    values, others = random.uniform(-1, 1, (2, LENGTH)) * 10 ** random.uniform(-3, 4.3, (2, LENGTH))
+    return (values + 1j * others if kind.kind == "c" else values).astype(kind)
+
+
+def judged(result: Any, dtype: str, op: str, size: int) -> str:
+    """Return ``right``, or what is wrong with a result."""
+    import numpy as np
+
+    parts = [random_values(dtype, rank) for rank in range(size)]
+    name = {"sum": "add", "max": "maximum", "min": "minimum"}[op]
+    wide = [x.astype("float64") for x in parts] if dtype in ("float16", "bfloat16", "float32") else parts
+    expected = reduce(getattr(np, name), wide)  # in their own dtype: ``np.add.reduce`` would widen integers
+    if result.shape != expected.shape or str(result.dtype) != dtype:
+        return f"{result.dtype} {result.shape}"
+    if op == "sum" and dtype.startswith(("float", "bfloat", "complex")):
+        step = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "complex64": 2.0**-23}.get(
+            dtype, 2.0**-52
+        )
+        largest = sum(np.abs(x) for x in wide)
+        wrong = ~(np.abs(result.astype(expected.dtype) - expected) <= step * largest * size)
+    else:
+        wrong = result.astype(expected.dtype) != expected
+    return f"{int(wrong.sum())} of {LENGTH} wrong" if wrong.any() else "right"
+
+
+def place_of(variables: Mapping[str, str]) -> Any:
+    """Return the place that torchrun's variables tell."""
+    from devshim.contract.ranks import Place
+
+    address = f"{variables['MASTER_ADDR']}:{variables['MASTER_PORT']}"
+    rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
+    return Place(rank=rank, size=size, local_rank=rank, engine_address=address, timeout=20.0, launcher="devshim")
+
+
+def work(framework: str, dtypes: list[str]) -> None:
+    """Reduce values of each dtype in one rank; print a line before and after each."""
+    import devshim as ds
+    from devshim.registry import registry
+
+    ds.use(framework)
+    place = place_of(os.environ)
+    backend = registry.load(framework)
+    engine = backend.start_ranks(place)
+    for dtype in dtypes:
+        for op in OPS:
+            print(json.dumps([dtype, op, "begun"]), flush=True)
+            try:
+                x = ds.from_numpy(random_values(dtype, place.rank))
+                seen = judged(ds.to_numpy(engine.reduce_flat(x, op)), dtype, op, place.size)
+            except Exception as error:  # each framework has errors of its own
+                seen = f"{type(error).__name__}: {str(error).splitlines()[0][:80]}"
+            print(json.dumps([dtype, op, seen]), flush=True)
+    engine.close()
+
+
+def measured(framework: str, sizes: tuple[int, ...] = (2, 3)) -> dict[str, dict[str, str]]:
+    """Return dtype -> operation -> what all ranks saw, the worst of all numbers of ranks."""
+    found: dict[str, dict[str, str]] = {dtype: {} for dtype in DTYPES}
+    for size in sizes:
+        left = list(DTYPES)
+        while left:
+            ranks = finish(start([__file__, "--rank", framework, *left], size, JAX_ENABLE_X64="1"))
+            ended = None
+            for _, out, _ in ranks:
+                lines = [json.loads(line) for line in out.splitlines() if line.startswith('["')]
+                for dtype, op, seen in lines:
+                    if seen != "begun" and found[dtype].get(op, "right") == "right":
+                        found[dtype][op] = seen
+                if lines and lines[-1][2] == "begun":
+                    ended = lines[-1][:2]
+            if ended is None:
+                if any(status for status, _, _ in ranks):
+                    raise RuntimeError(ranks)
+                break
+            status = next((status for status, _, _ in ranks if status), 0)
+            for op in OPS[OPS.index(ended[1]) :]:
+                found[ended[0]][op] = f"ends the process (status {status})"
+            left = left[left.index(ended[0]) + 1 :]
+    return found
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--rank":
+        work(sys.argv[2], sys.argv[3:])
+    else:
+        print(json.dumps(measured(sys.argv[1]), indent=1))
