@@ -18,7 +18,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     default device   on set_device run same_device require_same_device
     several devices  split gather broadcast replicate all_reduce_ parallel data_parallel
     leaves           leaves assign
-    several ranks    launch
+    several ranks    launch world World
     placement        Placement placement_of
     checkpoints      save load
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
@@ -108,6 +108,7 @@ __all__ = [
     "TransferLog",
     "TransferWarning",
     "UnsupportedError",
+    "World",
     "WorldError",
     "__version__",
     "all_reduce_",
@@ -177,6 +178,7 @@ __all__ = [
     "use",
     "using",
     "value_and_grad",
+    "world",
     "zeros",
     "zeros_like",
 ]

@@ -18,7 +18,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     default device   on set_device run same_device require_same_device
     several devices  split gather broadcast replicate all_reduce_ parallel data_parallel
     leaves           leaves assign
-    several ranks    launch
+    several ranks    launch world World
     placement        Placement placement_of
     checkpoints      save load
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
@@ -143,7 +143,9 @@ from devshim.tensors.placing import dtype_of as dtype_of
 from devshim.tensors.placing import place as place
 from devshim.tensors.placing import to_numpy as to_numpy
 from devshim.trees.not_moved import NotMovedWarning as NotMovedWarning
+from devshim.world.current import world as world
 from devshim.world.launcher import launch as launch
+from devshim.world.world import World as World
 
 __version__: str
 
@@ -185,6 +187,7 @@ __all__ = [
     "TransferLog",
     "TransferWarning",
     "UnsupportedError",
+    "World",
     "WorldError",
     "__version__",
     "all_reduce_",
@@ -254,6 +257,7 @@ __all__ = [
     "use",
     "using",
     "value_and_grad",
+    "world",
     "zeros",
     "zeros_like",
 ]

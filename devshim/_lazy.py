@@ -26,6 +26,8 @@ HOMES = {
     "devshim.runtime.queries": "describe device_count devices require try_all_gpus try_gpu",
     "devshim.collectives.all_reduce": "all_reduce_",
     "devshim.world.launcher": "launch",
+    "devshim.world.current": "world",
+    "devshim.world.world": "World",
     "devshim.checkpoints.api": "load save",
     "devshim.interop.convert": "convert",
     "devshim.interop.leaf_values": "assign leaves",
@@ -88,13 +90,13 @@ def publish(found: F, module: str = "devshim") -> F:
 
 
 def hide_packages() -> None:
-    """Make ``devshim.devices`` and ``devshim.transfers`` the public functions, not the packages of the same names.
+    """Make ``ds.devices``, ``ds.transfers`` and ``ds.world`` the public functions, not the packages of these names.
 
     Python binds a package's name in its parent once, when the package is first imported. So import them here.
     """
     from importlib import import_module
 
-    for name in ("devices", "transfers"):
+    for name in ("devices", "transfers", "world"):
         import_module(f"devshim.{name}")
         vars(sys.modules["devshim"]).pop(name, None)
 

@@ -26,7 +26,7 @@ from devshim.trees.flatten import flatten, model_backend
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Literal
 
     from devshim.contract.backend import Backend, Tensor
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from devshim.trees.key_paths import Cell
 
     Op = Literal["sum", "mean", "max", "min"]
+    Across = Callable[[list["Group"]], None]
 
 T = TypeVar("T")
 
-__all__ = ["all_reduce_"]
+__all__ = ["Group", "all_reduce_", "reduce_in_place"]
 
 _OPS = ("sum", "mean", "max", "min")
 
@@ -65,6 +66,18 @@ def all_reduce_(tensors: list[T], op: Op = "sum") -> list[T]:
         NotATensorError: It contains no tensor.
         OutOfMemoryError: A device is full. After this and any other error, nothing has changed.
     """
+    return reduce_in_place(tensors, op)
+
+
+def reduce_in_place(tensors: list[T], op: Op, across: Across | None = None) -> list[T]:
+    """Do what `all_reduce_` does; with several processes, ``across`` then combines their results.
+
+    Args:
+        tensors: As for `all_reduce_`.
+        op: As for `all_reduce_`.
+        across: Takes the groups, whose results are those of this process (for ``"mean"``, the sums), and replaces
+            them by those of all processes.
+    """
     tracing.refuse_where_read("all_reduce_", "sum with the framework's own operators here, or the results outside")
     if op not in _OPS:
         raise value_hints.no_op(tensors, op, _OPS)
@@ -73,12 +86,19 @@ def all_reduce_(tensors: list[T], op: Op = "sum") -> list[T]:
     groups = _groups(tensors)
     for group in groups:
         group.check(op)
-    if len(tensors) == 1:
+    if len(tensors) == 1 and across is None:
         return tensors
+    here = "sum" if op == "mean" and across is not None else op
     try:
-        _by_engines(groups, op)
-        for group in groups:
-            group.reduce(op)
+        if len(tensors) == 1:
+            for group in groups:
+                group.results.append(group.xs[0])
+        else:
+            _by_engines(groups, here)
+            for group in groups:
+                group.reduce(here)
+        if across is not None:
+            across(groups)
         _commit(tensors, groups)
     finally:
         for group in groups:
@@ -86,7 +106,7 @@ def all_reduce_(tensors: list[T], op: Op = "sum") -> list[T]:
     return tensors
 
 
-class _Group:
+class Group:
     """The tensors at one position of all trees, and their results."""
 
     def __init__(self, cell: Cell, xs: list[Tensor], backend: Backend) -> None:
@@ -153,9 +173,9 @@ class _Group:
         return engine.move(self.backend, x, device)
 
 
-def _by_engines(groups: list[_Group], op: Op) -> None:
+def _by_engines(groups: list[Group], op: Op) -> None:
     """Reduce with the frameworks' own engines where possible, leaves on the same devices in one call."""
-    together: dict[tuple[int, tuple[Device, ...]], list[_Group]] = {}
+    together: dict[tuple[int, tuple[Device, ...]], list[Group]] = {}
     for group in groups:
         devices = tuple(group.backend.device_of(x) for x in group.xs)
         if group.has_engine(devices):
@@ -203,9 +223,9 @@ def _by_engine(
     return made
 
 
-def _groups(tensors: list[Any]) -> list[_Group]:
+def _groups(tensors: list[Any]) -> list[Group]:
     """Return the groups of tensors that belong together, each once, even if it occurs several times in its tree."""
-    groups: dict[tuple[int, ...], _Group] = {}
+    groups: dict[tuple[int, ...], Group] = {}
     owner: dict[int, tuple[int, ...]] = {}
 
     def visit(cell: Cell, nodes: list[Any]) -> Any:
@@ -213,7 +233,7 @@ def _groups(tensors: list[Any]) -> list[_Group]:
         if backend is not None:
             multi_map.require_same_form("all_reduce_", "tensor", cell, nodes, backend)
             key = tuple(map(id, nodes))
-            groups.setdefault(key, _Group(cell, nodes, backend))
+            groups.setdefault(key, Group(cell, nodes, backend))
             if any(owner.setdefault(each, key) != key for each in key):
                 msg = f"ds.all_reduce_ found a tensor at {brackets(cell)} that is summed with other tensors elsewhere"
                 raise ArgumentError(
@@ -231,7 +251,7 @@ def _groups(tensors: list[Any]) -> list[_Group]:
     return list(groups.values())
 
 
-def _commit(tensors: list[Any], groups: list[_Group]) -> None:
+def _commit(tensors: list[Any], groups: list[Group]) -> None:
     """Write every result to its tensor or entry; everything that could fail has been done before."""
     new: list[dict[int, Any]] = [{} for _ in tensors]
     written: list[tuple[Backend, Tensor, Tensor]] = []

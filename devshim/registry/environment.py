@@ -91,9 +91,12 @@ def _nearest(name: str) -> str | None:
     """Return the variable that a misspelt name probably means, or None."""
     from difflib import get_close_matches
 
-    ours = name.startswith("DEVSHIM_")  # any other name may belong to another program, so it must be more similar
-    close = get_close_matches(name[:60].upper(), KNOWN, 1, 0.7 if ours else 0.9)
-    return close[0] if close else None
+    if not name.startswith("DEVSHIM_"):  # it may belong to another program, so it must be very similar
+        close = get_close_matches(name[:60].upper(), KNOWN, 1, 0.9)
+        return close[0] if close else None
+    endings = {each.removeprefix("DEVSHIM_"): each for each in KNOWN}
+    close = get_close_matches(name[8:60].upper(), endings, 1, 0.45)
+    return endings[close[0]] if close else None
 
 
 def _users_level() -> int:

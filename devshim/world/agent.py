@@ -194,9 +194,9 @@ class Agent:
         """Put a rank's items of a collective on the shelf."""
         self._shelf.put(rank, number, what, items)
 
-    def take(self, rank: int, number: int, key: Any, timeout: float) -> Any:
+    def take(self, rank: int, number: int, key: Any, what: str, timeout: float) -> Any:
         """Return a rank's item of a collective, once it is there."""
-        return self._shelf.take(rank, number, key, timeout)
+        return self._shelf.take(rank, number, key, what, timeout)
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

@@ -1,4 +1,4 @@
-"""The shelf of a host: where its ranks put what their peers fetch, for the last collectives of each rank."""
+"""What a rank puts out for the others to take, step by step; no part of this knows how the ranks are connected."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ from typing import Any
 
 __all__ = ["Shelf"]
 
-KEPT = 3
-"""For how many collectives of a rank its items stay."""
+_KEPT = 3
+"""How many steps stay: a rank that has ended one knows that all others came to it, and so have ended the one before."""
 
 
 class Shelf:
-    """Items of collectives, by rank, number of the collective, and key; safe to use from several threads."""
+    """The items of some ranks, by step and key; safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._items: dict[tuple[int, int], tuple[str, dict[Any, Any]]] = {}
+        self._items: dict[tuple[int, int], tuple[str, dict[str, Any]]] = {}
         self._changed = threading.Condition()
 
-    def put(self, rank: int, number: int, what: str, items: dict[Any, Any]) -> None:
-        """Put a rank's items of a collective here, together with its description."""
+    def put(self, rank: int, number: int, what: str, items: dict[str, Any]) -> None:
+        """Put out items of a rank for a step, beside those that are there, and drop those of old steps."""
         with self._changed:
-            self._items[rank, number] = what, items
-            self._items.pop((rank, number - KEPT), None)
+            self._items.setdefault((rank, number), (what, {}))[1].update(items)
+            self._items.pop((rank, number - _KEPT), None)
             self._changed.notify_all()
 
-    def take(self, rank: int, number: int, key: Any, timeout: float) -> tuple[str, Any]:
-        """Return the description of a rank's collective and one of its items; wait until they are here.
+    def take(self, rank: int, number: int, key: str, what: str, timeout: float) -> tuple[str, list[Any]]:
+        """Return what a rank does in a step, and a list of the item with that key, as soon as both are known.
 
-        If the rank described another collective, it may have no such item: the item is then None.
-
-        Raises:
-            TimeoutError: They did not arrive in ``timeout`` seconds.
+        The list is empty if the rank does something else than ``what`` in that step, or if the time is over; then the
+        first result is empty, too.
         """
+
+        def found() -> bool:
+            said, items = self._items.get((rank, number), ("", {}))
+            return bool(said) and (said != what or key in items)
+
         with self._changed:
-            if not self._changed.wait_for(lambda: (rank, number) in self._items, timeout):
-                msg = f"rank {rank} has not come to step {number} in {timeout:g} s"
-                raise TimeoutError(msg)
-            what, items = self._items[rank, number]
-            return what, items.get(key)
+            if not self._changed.wait_for(found, timeout):
+                return "", []
+            said, items = self._items[rank, number]
+            return said, [items[key]] if said == what else []

@@ -23,6 +23,7 @@ FROM_THE_START = {
     "devshim.devices",
     "devshim.errors.types",
     "devshim.transfers",
+    "devshim.world",
     "devshim.errors.formatting",
     "devshim.devices.parsing",
     "devshim.devices.device",

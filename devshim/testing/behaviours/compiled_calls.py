@@ -203,6 +203,7 @@ PROCESS: dict[str, Callable[[Around], Compiled]] = {
     "memory_policy": _do(lambda a: ds.memory_policy("grow")),
     "prefetch": _do(lambda a: list(ds.prefetch([a.array], a.device))),
     "timer": _in(lambda a: ds.timer(a.device)),
+    "world": _do(lambda a: ds.world()),
     "random.Generator": _do(lambda a: ds.random.Generator(0, portable=True)),
     "random.seed": _do(lambda a: ds.random.seed(1)),
     "set_default_dtype": _do(lambda a: ds.set_default_dtype(None)),
@@ -227,7 +228,9 @@ MODELS: dict[str, Callable[[Around], Compiled]] = {
 CALLS = {*ANSWERS, *MADE, *DRAWN, *FACTS, *EFFECTS, *PROCESS, *MODELS}
 """The names of all calls; the part before the first space or dot is the public name."""
 
-VALUES = frozenset({"BackendInfo", "DeviceInfo", "Fault", "MemoryInfo", "Placement", "Transfer", "TransferLog"})
+VALUES = frozenset(
+    {"BackendInfo", "DeviceInfo", "Fault", "MemoryInfo", "Placement", "Transfer", "TransferLog", "World"}
+)
 """Public classes of plain values, which call no framework."""
 
 OUTSIDE = frozenset({"launch"})

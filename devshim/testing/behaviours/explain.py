@@ -120,6 +120,7 @@ WITHOUT = {
     "namespace": "it returns functions of the framework",
     "shrink_batch": "it calls the function it is given",
     "leaves": "it reads what the framework's own accessors return",
+    "world": "it reads the variables of a launcher",
     "is_out_of_memory": "it reads an error, and calls nothing of a framework",
     **dict.fromkeys(("value_and_grad", "stop_gradient"), "they concern a function's results, not where these are"),
     "memory_policy": "it is refused once a framework has started; tested for each framework in a fresh process",

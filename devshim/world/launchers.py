@@ -1,0 +1,116 @@
+"""The variables with which a launcher tells a process its place: devshim, torchrun, srun and mpirun."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from devshim.contract.ranks import Place
+from devshim.errors import ArgumentError
+
+__all__ = ["found_place"]
+
+
+@dataclass(frozen=True)
+class _Launcher:
+    """The names of one launcher's variables.
+
+    Attributes:
+        name: The launcher.
+        rank: The variable of the rank; the launcher is recognized by it and by ``size``.
+        size: The variable of the number of ranks.
+        local_rank: The variable of the rank on its host.
+        local_size: The variable of the number of ranks on this host; empty if there is none.
+    """
+
+    name: str
+    rank: str
+    size: str
+    local_rank: str
+    local_size: str = ""
+
+
+_LAUNCHERS = (
+    _Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    # A batch script has SLURM_PROCID and SLURM_NTASKS, too, but is no rank: only `srun` starts a step.
+    _Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+    _Launcher(
+        "mpirun",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    _Launcher("mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+
+
+def found_place(environment: Mapping[str, str]) -> Place:
+    """Return the place of a process; the only one of its job if no launcher started it.
+
+    Raises:
+        ArgumentError: A variable is not a number, or two of them contradict each other.
+    """
+    for each in _LAUNCHERS:
+        if each.rank in environment and each.size in environment:
+            return _place(each, environment)
+    return Place(hosts=(socket.gethostname(),))
+
+
+def _place(launcher: _Launcher, environment: Mapping[str, str]) -> Place:
+    rank, size = _number(environment, launcher.rank), _number(environment, launcher.size)
+    local_rank = _number(environment, launcher.local_rank) if launcher.local_rank in environment else rank
+    if rank >= size or local_rank > rank:
+        values = f"{launcher.rank}={rank}, {launcher.size}={size}, {launcher.local_rank}={local_rank}"
+        msg = f"the variables of the launcher contradict each other: {values}"
+        raise ArgumentError(msg, "a rank is less than the number of ranks; unset them to run one process alone")
+    hosts = _listed(environment, "DEVSHIM_HOSTS", size)
+    addresses = _listed(environment, "DEVSHIM_ADDRESSES", size)
+    one_host = len(set(hosts)) == 1
+    if not hosts:
+        nodes = environment.get("SLURM_STEP_NUM_NODES" if launcher.name == "srun" else "", "")
+        one_host = environment.get(launcher.local_size) == str(size) or nodes == "1" or size == 1
+        hosts = (socket.gethostname(),) * size if one_host else ()
+    address = environment.get("MASTER_ADDR", "")
+    return Place(
+        rank=rank,
+        size=size,
+        local_rank=local_rank,
+        hosts=hosts,
+        addresses=addresses,
+        engine_address=f"{address}:{environment.get('MASTER_PORT', '')}" if address else "",
+        timeout=_seconds(environment, "DEVSHIM_TIMEOUT", 60.0),
+        attempt=_number({"DEVSHIM_ATTEMPT": "0", **environment}, "DEVSHIM_ATTEMPT"),
+        launcher="devshim" if "DEVSHIM_JOB" in environment else launcher.name,
+        one_host=one_host,
+    )
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = environment[name]
+    if not text.isdecimal():
+        msg = f"the variable {name} is {text!r}, and a launcher sets it to a number"
+        raise ArgumentError(msg, f"unset {name} to run one process alone")
+    return int(text)
+
+
+def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+    text = environment.get(name, "")
+    try:
+        seconds = float(text) if text else default
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        msg = f"the variable {name} is {text!r}, and must be a time in seconds"
+        raise ArgumentError(msg, f"{name}=60 waits at most a minute")
+    return seconds
+
+
+def _listed(environment: Mapping[str, str], name: str, size: int) -> tuple[str, ...]:
+    text = environment.get(name, "")
+    items = tuple(text.split(",")) if text else ()
+    if items and len(items) != size:
+        msg = f"the variable {name} has {len(items)} entries for {size} ranks"
+        raise ArgumentError(msg, "it lists one for each rank, with commas")
+    return items

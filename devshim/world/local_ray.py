@@ -1,0 +1,107 @@
+"""One Ray for the ranks that another launcher started on this machine: rank 0 starts it, and the others find it.
+
+They have their parent in common, the launcher; so a file whose name contains its process and the time of its start
+leads the others to the address. The folder of the file belongs to the user alone, and Ray listens on 127.0.0.1 alone
+and wants a token.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from devshim.contract.ranks import Place
+from devshim.errors import WorldError
+
+__all__ = ["join"]
+
+_STARTING = 120.0
+
+
+def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> Any:
+    """Start Ray as rank 0, or connect to that of rank 0, and return its module.
+
+    Ray reads the token when it is imported, so ``imported`` is called after the token is known.
+
+    Raises:
+        WorldError: Rank 0 has not started it in two minutes, or the folder belongs to somebody else.
+    """
+    file = _folder() / f"{os.getppid()}-{_started(os.getppid())}-{place.engine_address or 'local'}.json"
+    namespace = f"devshim-{file.stem}"
+    if place.rank == 0:
+        file.unlink(missing_ok=True)
+        token = secrets.token_hex(32)
+        _set_token(token)
+        ray = imported()
+        found = ray.init(
+            address="local",
+            num_cpus=1,
+            num_gpus=0,
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+            object_store_memory=_store(),
+            namespace=namespace,
+            **options,
+        )
+        atexit.register(lambda: file.unlink(missing_ok=True))
+        _write(file, {"address": found["gcs_address"], "token": token})
+        return ray
+    facts = _wait_for(file, place)
+    _set_token(facts["token"])
+    ray = imported()
+    ray.init(address=facts["address"], _node_ip_address="127.0.0.1", namespace=namespace, **options)
+    return ray
+
+
+def _store() -> int:
+    """Return how many bytes of shared memory the objects may take: a tenth of the machine's, at least 200 MB."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(pages // 10, 200 * 1024**2)
+
+
+def _set_token(token: str) -> None:
+    os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", token
+
+
+def _folder() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"devshim-world-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077 or folder.is_symlink():
+        msg = f"the folder {folder} is not of this user alone"
+        raise WorldError(msg, "remove it: the ranks of a job find each other by it")
+    return folder
+
+
+def _write(file: Path, facts: dict[str, str]) -> None:
+    new = file.with_suffix(f".{os.getpid()}")
+    new.touch(mode=0o600)
+    new.write_text(json.dumps(facts))
+    new.replace(file)
+
+
+def _wait_for(file: Path, place: Place) -> dict[str, str]:
+    until = time.monotonic() + _STARTING
+    while not file.exists():
+        if time.monotonic() > until:
+            msg = f"{place.named(place.rank)} has waited {_STARTING:.0f} s for rank 0, which starts Ray"
+            raise WorldError(msg, "every rank must call a collective of ds.world(); see whether rank 0 failed")
+        time.sleep(0.05)
+    facts: dict[str, str] = json.loads(file.read_text())
+    return facts
+
+
+def _started(process: int) -> str:
+    """Return when a process started, as the system counts: process numbers are used again."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    return "0"

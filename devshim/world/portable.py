@@ -1,0 +1,131 @@
+"""The portable engine: arrays and objects go from rank to rank by the host, and are added in the order of the ranks.
+
+It needs `Peers`, which carry items between ranks (`devshim.world.ray_peers`), and knows what to do with them: it finds
+out whether the ranks do the same, which of them is late, and in which order to add.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from devshim.errors import RankFailedError, RankLateError, RanksDisagreeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Literal
+
+    from devshim.contract.ranks import Place
+    from devshim.world.steps import Step
+
+Found = dict[int, tuple[str, list[Any]]]
+"""Rank -> what it says that it does, and a list of what it has, as from `devshim.world.shelf.Shelf.take`."""
+
+__all__ = ["MOST_RANKS", "Found", "Peers", "Portable"]
+
+MOST_RANKS = 16
+"""With n ranks, each step has n (n - 1) messages of about a millisecond."""
+_ADD = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
+
+
+class Peers(Protocol):
+    """The way from a rank to the others."""
+
+    def put(self, step: Step, items: dict[str, Any]) -> None:
+        """Put out items of this rank for a step."""
+
+    def take(
+        self, step: Step, keys: Mapping[int, str], timeout: float
+    ) -> tuple[dict[int, tuple[str, list[Any]]], set[int]]:
+        """Return what each rank says and has, as `devshim.world.shelf.Shelf.take` does, and the ranks that are gone."""
+
+
+class Portable:
+    """The collectives of one rank, by its peers.
+
+    Args:
+        place: The place of the rank.
+        peers: The way to the others.
+    """
+
+    def __init__(self, place: Place, peers: Peers) -> None:
+        self._place, self._peers = place, peers
+        self.patience: float = 1.5 * place.timeout + 5
+        """How long a step waits, in seconds: a launcher that watches the ranks speaks first, at ``timeout``."""
+
+    def swap(self, step: Step, mine: Any, key: str = "all") -> list[Any]:
+        """Give an object to all ranks, and return the objects of all, in their order; this rank's is itself.
+
+        Raises:
+            RanksDisagreeError: A rank does something else in this step.
+            RankLateError: A rank has not come to it in time.
+            RankFailedError: A rank is gone.
+        """
+        self._peers.put(step, {key: mine})
+        there = self._take(step, dict.fromkeys(self._others(), key))
+        return [mine if rank == self._place.rank else there[rank] for rank in range(self._place.size)]
+
+    def hand(self, step: Step, mine: Any, root: int) -> Any:
+        """Return the object of one rank; all ranks have received it when the step ends on that rank."""
+        if self._place.rank == root:
+            self._peers.put(step, {"all": mine})
+            self._take(step, dict.fromkeys(self._others(), "received"))
+            return mine
+        self._peers.put(step, {})
+        found = self._take(step, {root: "all"})[root]
+        self._peers.put(step, {"received": True})
+        return found
+
+    def reduce(self, step: Step, arrays: Sequence[np.ndarray], op: Literal["sum", "mean", "max", "min"]) -> list[Any]:
+        """Return the sum, maximum or minimum of flat arrays over all ranks, each in its own dtype; ``mean`` adds.
+
+        Each rank adds one part of every array, in the order of the ranks, and hands it to all: so all have the same
+        bits, and 2 (n - 1) / n of the bytes leave each rank, as in a ring.
+        """
+        size, me = self._place.size, self._place.rank
+        parts = [[part.copy() for part in np.array_split(array, size)] for array in arrays]
+        self._peers.put(step, {f"part {rank}": [each[rank] for each in parts] for rank in range(size) if rank != me})
+        there = self._take(step, dict.fromkeys(self._others(), f"part {me}"))
+        mine: list[Any] = []
+        for i, each in enumerate(parts):
+            total = (each[me] if me == 0 else there[0][i]).copy()
+            for rank in range(1, size):
+                _ADD[op](total, each[me] if rank == me else there[rank][i], out=total)
+            mine.append(total)
+        totals = self.swap(step, mine, "total")
+        return [np.concatenate([total[i] for total in totals]) for i in range(len(arrays))]
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self._place.size) if rank != self._place.rank]
+
+    def _take(self, step: Step, keys: dict[int, str]) -> dict[int, Any]:
+        """Return the items of other ranks, or raise the error that says why there are none."""
+        left = step.began + self.patience - time.monotonic()
+        found, gone = self._peers.take(step, keys, max(left, 0.0))
+        place = self._place
+        for rank in sorted(found):
+            said, items = found[rank]
+            if said and not items:
+                both = f"{place.named(place.rank)}: {step.what}; {place.named(rank)}: {said}"
+                msg = f"the ranks do not agree on step {step.number}: {both}"
+                raise RanksDisagreeError(msg, "every rank must make the same calls of ds.world(), in one order")
+        if gone:
+            msg = (
+                f"{place.listed(list(gone))} ended before step {step.number} ({step.what}) of {place.named(place.rank)}"
+            )
+            failed = RankFailedError(msg, "see what that rank printed last; every rank must come to each step")
+            failed.rank, failed.host = min(gone), place.hosts[min(gone)] if place.hosts else ""
+            raise failed
+        late = [rank for rank in keys if rank not in found or not found[rank][0]]
+        if late:
+            waited = time.monotonic() - step.began
+            msg = (
+                f"step {step.number} ({step.what}) has waited {waited:.0f} s on {place.named(place.rank)}: "
+                f"{place.listed(late)} has not come to it"
+            )
+            error = RankLateError(msg, "every rank must make this call; DEVSHIM_TIMEOUT is the time to wait")
+            error.waiting, error.late = (place.rank,), tuple(sorted(late))
+            raise error
+        return {rank: items[0] for rank, (_, items) in found.items()}

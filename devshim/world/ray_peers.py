@@ -1,0 +1,164 @@
+"""The way between ranks by Ray: small items travel in a message, large ones by the object store of the hosts.
+
+Each rank puts its items on a shelf: an actor that the agent of its host is, or, if another launcher started the rank,
+one that the rank starts itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from devshim.errors import UnsupportedError, WorldError
+from devshim.world.portable import MOST_RANKS
+from devshim.world.shelf import Shelf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devshim.contract.ranks import Place
+    from devshim.world.portable import Found
+    from devshim.world.steps import Step
+
+__all__ = ["RayPeers"]
+
+_SMALL = 64 * 1024
+"""Items below this many bytes travel in the message itself."""
+_CONNECTING = 60.0
+_OF_LAUNCHER, _JOB = "DEVSHIM_RAY", "DEVSHIM_JOB"  # `devshim.registry.environment.OF_RANKS`
+
+
+class RayPeers:
+    """The other ranks of a job.
+
+    Args:
+        place: The place of this rank.
+
+    Raises:
+        UnsupportedError: Ray is not installed, there are too many ranks, or the hosts have no Ray in common.
+        WorldError: The other ranks do not come.
+    """
+
+    def __init__(self, place: Place) -> None:
+        if place.size > MOST_RANKS:
+            msg = f"the portable engine connects at most {MOST_RANKS} ranks, and this job has {place.size}"
+            raise UnsupportedError(
+                msg, "each sum has n * (n - 1) messages of a millisecond: use the framework's engine"
+            )
+        self._place = place
+        self._kept: list[Any] = []  # the items of the last steps: other ranks may still be reading them
+        self._ray = self._connected()
+        self._own = self._start_shelf()
+        self._shelves = {rank: self._found(self._name(rank)) for rank in range(place.size)}
+
+    def put(self, step: Step, items: dict[str, Any]) -> None:
+        """Put out items of this rank for a step."""
+        items = {key: self._packed(value) for key, value in items.items()}
+        self._kept = [*self._kept[-7:], items]
+        self._shelves[self._place.rank].put.remote(self._place.rank, step.number, step.what, items)
+
+    def take(
+        self, step: Step, keys: Mapping[int, str], timeout: float
+    ) -> tuple[dict[int, tuple[str, list[Any]]], set[int]]:
+        """Return what each rank says and has, and the ranks that are gone."""
+        asked = {
+            self._shelves[rank].take.remote(rank, step.number, key, step.what, timeout): rank
+            for rank, key in keys.items()
+        }
+        found: Found = {}
+        gone = set()
+        until = time.monotonic() + timeout + 1
+        left = list(asked)
+        while left:
+            ready, left = self._ray.wait(left, timeout=max(until - time.monotonic(), 0))
+            if not ready:
+                break
+            for each in ready:
+                try:
+                    said, items = self._ray.get(each)
+                    found[asked[each]] = said, [self._unpacked(item, timeout) for item in items]
+                except self._ray.exceptions.RayError:
+                    gone.add(asked[each])
+            if gone:
+                break
+        return found, gone
+
+    def close(self) -> None:
+        """Wait until the other ranks have read what this one put out, and disconnect."""
+        if self._place.rank == 0 and self._own:
+            with suppress(Exception):
+                ends = [self._shelves[0].take.remote(rank, -1, "end", "end", 10.0) for rank in range(self._place.size)]
+                self._shelves[0].put.remote(0, -1, "end", {"end": True})
+                self._ray.wait(ends, num_returns=len(ends), timeout=10)
+        elif self._own:
+            with suppress(Exception):
+                self._ray.get(self._shelves[0].put.remote(self._place.rank, -1, "end", {"end": True}), timeout=5)
+
+    def _packed(self, value: Any) -> Any:
+        arrays = value if isinstance(value, list) else [value]
+        nbytes = sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
+        return (False, value) if nbytes < _SMALL else (True, [self._ray.put(value)])
+
+    def _unpacked(self, item: tuple[bool, Any], timeout: float) -> Any:
+        is_stored, value = item
+        return self._ray.get(value[0], timeout=timeout + 5) if is_stored else value
+
+    def _name(self, rank: int) -> str:
+        if self._place.launcher == "devshim":
+            return f"host{list(dict.fromkeys(self._place.hosts)).index(self._place.hosts[rank])}"
+        return f"rank{rank}"
+
+    def _connected(self) -> Any:
+        """Connect to Ray, and return its module."""
+        place = self._place
+        quiet = {"log_to_driver": False, "logging_level": 50}
+        address = os.environ.get(_OF_LAUNCHER) or os.environ.get("DEVSHIM_RAY_ADDRESS")
+        if not address and place.one_host:
+            from devshim.world import local_ray
+
+            return local_ray.join(lambda: _imported(place), place, quiet)
+        if not address:
+            msg = f"{place.launcher} started ranks on several hosts, and they have no Ray in common"
+            raise UnsupportedError(msg, "start one with 'devshim cluster start', and set DEVSHIM_RAY_ADDRESS")
+        ray = _imported(place)
+        own = {"_node_ip_address": place.addresses[place.rank]} if place.addresses else {}
+        job = os.environ.get(_JOB) or f"devshim-{place.engine_address}"
+        ray.init(address=address, namespace=job, **own, **quiet)
+        return ray
+
+    def _start_shelf(self) -> bool:
+        """Start the shelf of this rank; return False if the agent of its host is one."""
+        if self._place.launcher == "devshim":
+            return False
+        actor = self._ray.remote(num_cpus=0, max_concurrency=2 * MOST_RANKS)(Shelf)
+        self._actor = actor.options(name=self._name(self._place.rank)).remote()
+        atexit.register(self.close)
+        return True
+
+    def _found(self, name: str) -> Any:
+        until = time.monotonic() + _CONNECTING
+        while True:
+            try:
+                return self._ray.get_actor(name)
+            except ValueError:
+                if time.monotonic() > until:
+                    msg = f"{self._place.named(self._place.rank)} found no other rank of the name {name} in Ray"
+                    raise WorldError(msg, "see whether all ranks were started, and whether one failed") from None
+                time.sleep(0.05)
+
+
+def _imported(place: Place) -> Any:
+    if place.one_host:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # listen on 127.0.0.1, and not on all addresses
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # leave the variables of GPUs as they are
+    try:
+        import ray
+    except ImportError as error:
+        msg = f"{place.size} ranks exchange tensors by Ray, which is not installed"
+        raise UnsupportedError(msg, 'pip install "devshim[ray]"') from error
+    return ray

@@ -1,0 +1,94 @@
+"""Trees on their way between ranks: the containers as they are, and NumPy arrays in place of tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from devshim.devices.device import CPU
+from devshim.errors import ArgumentError
+from devshim.interop.leaf_values import assign, leaves
+from devshim.registry import current
+from devshim.tensors import arguments
+from devshim.transfers import engine
+from devshim.trees.flatten import flatten
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+
+__all__ = ["packed", "unpacked"]
+
+
+class _Hole:
+    """Stands for a tensor or model in a tree that travels."""
+
+    __slots__ = ()
+
+
+@dataclass
+class _Packed:
+    """A tree that travels.
+
+    Attributes:
+        tree: Its containers and other leaves, with holes.
+        holes: The holes of tensors, and of models, which stay the same objects in the tree.
+        arrays: The tensors' values.
+        models: The values of each model, by path.
+    """
+
+    tree: Any
+    holes: tuple[list[_Hole], list[_Hole]]
+    arrays: list[np.ndarray]
+    models: list[dict[str, np.ndarray]]
+
+
+def packed(tree: Any, *, models: bool = True) -> _Packed:
+    """Return a tree as what travels.
+
+    Raises:
+        ArgumentError: It contains a model, and ``models`` is False.
+    """
+    flat = flatten(tree)
+    if flat.models and not models:
+        msg = "world.all_gather takes tensors and values, and found a model"
+        raise ArgumentError(msg, "gather its values: world.all_gather(ds.leaves(model))")
+    tensors = dict(zip(flat.numbers, zip(flat.tensors, flat.backends, strict=True), strict=True))
+    holes = {number: _Hole() for number in tensors}
+    model_holes = {number: _Hole() for number, *_ in flat.models}
+    arrays = [engine.to_host(backend, x, copy=True) for x, backend in tensors.values()]
+    values = [
+        {path: engine.to_host(backend, x, copy=True) for path, x in leaves(model).items()}
+        for _, _, model, backend in flat.models
+    ]
+    found = flat.rebuild({**holes, **model_holes})
+    return _Packed(found, (list(holes.values()), list(model_holes.values())), arrays, values)
+
+
+def unpacked(found: _Packed, mine: Any) -> Any:
+    """Return a tree that came, with tensors on the devices of this rank's own tree, and its own models.
+
+    Raises:
+        ArgumentError: The models do not match.
+    """
+    flat = flatten(mine)
+    own = dict(zip(flat.numbers, zip(flat.tensors, flat.backends, strict=True), strict=True))
+    targets = [(backend, backend.device_of(x)) for x, backend in own.values()]
+    if len(targets) != len(found.arrays):
+        backend = current.current()
+        targets = [(backend, arguments.target(backend, None))] * len(found.arrays)
+    if len(flat.models) != len(found.models):
+        msg = f"world.broadcast found {len(flat.models)} models on this rank, and {len(found.models)} on the other"
+        raise ArgumentError(msg, "build the same models on all ranks first")
+    made = [_made(backend, array, device) for array, (backend, device) in zip(found.arrays, targets, strict=True)]
+    for (_, _, model, backend), values in zip(flat.models, found.models, strict=True):
+        assign(model, {path: _made(backend, array, CPU) for path, array in values.items()})
+    new: dict[int, Any] = {id(hole): each for hole, each in zip(found.holes[0], made, strict=True)}
+    new.update((id(hole), model) for hole, (_, _, model, _) in zip(found.holes[1], flat.models, strict=True))
+    return flatten(found.tree).rebuild(new) if new else found.tree
+
+
+def _made(backend: Backend, array: np.ndarray, device: Device) -> Tensor:
+    return engine.make(*engine.from_host(backend, array, device, copy=True))

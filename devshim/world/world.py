@@ -1,0 +1,217 @@
+"""`World`: the ranks of a job, as a program sees them."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from devshim.collectives.all_reduce import Group, reduce_in_place
+from devshim.errors import ArgumentError
+from devshim.errors.messages import bad_argument
+from devshim.runtime import queries
+from devshim.runtime.local_gpu import local_gpu
+from devshim.transfers import engine
+from devshim.world import trees
+from devshim.world.portable import Portable
+from devshim.world.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Literal
+
+    from devshim.contract.ranks import Place
+    from devshim.devices.device import Device
+    from devshim.world.portable import Peers
+
+T = TypeVar("T")
+
+__all__ = ["World"]
+
+_SHOWN = 4
+"""How many tensors of a call are described in full."""
+
+
+class World:
+    """The processes of a job, which `devshim.world` returns: one, if nothing launched several.
+
+    With one rank, each method does what it does for one process alone, and starts nothing. All ranks must call the
+    same methods in the same order; a rank that does something else, ends or comes too late is an error that names it.
+    """
+
+    def __init__(self, place: Place, peers: Callable[[Place], Peers]) -> None:
+        self._place, self._peers = place, peers
+        self.steps: Steps = Steps()
+        """The calls that this rank has begun, for the agent that watches it."""
+        self._portable: Portable | None = None
+
+    @property
+    def rank(self) -> int:
+        """The number of this process, from 0."""
+        return self._place.rank
+
+    @property
+    def size(self) -> int:
+        """How many processes the job has."""
+        return self._place.size
+
+    @property
+    def local_rank(self) -> int:
+        """The number of this process among those of its host."""
+        return self._place.local_rank
+
+    @property
+    def attempt(self) -> int:
+        """How often the job was started again after a failure."""
+        return self._place.attempt
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The name of each rank's host; empty if the launcher does not say."""
+        return self._place.hosts
+
+    @property
+    def host(self) -> str:
+        """The name of this rank's host; empty if the launcher does not say."""
+        return self._place.hosts[self._place.rank] if self._place.hosts else ""
+
+    @property
+    def devices(self) -> list[Device]:
+        """The devices of this rank: its GPUs, or the CPU.
+
+        A rank of `devshim.launch`, and a process alone, has all GPUs that it sees. Of other launchers, each rank has
+        the one that `devshim.local_gpu` names.
+        """
+        if self.size == 1 or self._place.launcher == "devshim":
+            return queries.try_all_gpus()
+        return [local_gpu()]
+
+    def __repr__(self) -> str:
+        return f"<World: rank {self.rank} of {self.size}{f' on {self.host}' if self.host else ''}>"
+
+    def part(self, length: int) -> slice:
+        """Return the rows of this rank, of so many: sizes differ by at most one, and larger ones come first.
+
+        >>> import devshim as ds
+        >>> ds.world().part(10)
+        slice(0, 10, None)
+        """
+        if type(length) is not int or length < 0:
+            raise bad_argument("length", length, "a number of rows", "world.part(len(inputs))")
+        size, more = divmod(length, self.size)
+        start = self.rank * size + min(self.rank, more)
+        return slice(start, start + size + (self.rank < more))
+
+    def all_reduce_(self, tensors: list[T], op: Literal["sum", "mean", "max", "min"] = "sum") -> list[T]:
+        """Replace every tensor by the sum, mean, maximum or minimum of those of all ranks, in place.
+
+        Args:
+            tensors: As for `devshim.all_reduce_`: a list with a tensor, or a tree of tensors, for each device of this
+                rank. Ranks may have different numbers of devices.
+            op: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``. The mean is that over all devices of all ranks.
+
+        Returns:
+            The list given, with the same bits on every rank, as from `devshim.all_reduce_`.
+
+        Raises:
+            ArgumentError: As for `devshim.all_reduce_`.
+            RanksDisagreeError: A rank makes another call, or has other shapes or dtypes.
+            RankLateError: A rank did not come to the call in time.
+            RankFailedError: A rank is gone. After this and any other error, nothing has changed.
+        """
+        if self.size == 1:
+            return reduce_in_place(tensors, op)
+        return reduce_in_place(tensors, op, lambda groups: self._reduce(groups, op, len(tensors)))
+
+    def broadcast(self, tree: T, root: int = 0) -> T:
+        """Return the tree of one rank, on every rank.
+
+        Args:
+            tree: Tensors, numbers, text, and trees of them. On the other ranks: a tree with as many tensors, on whose
+                devices the new ones are put; or None, and they are put on the default device. Models in it receive the
+                parameters and buffers in place, and must be there on all ranks.
+            root: The rank that has the values.
+
+        Raises:
+            ArgumentError: There is no such rank, or the trees do not have the same models.
+            RanksDisagreeError: A rank makes another call.
+            RankLateError: A rank did not come to the call in time.
+            RankFailedError: A rank is gone.
+        """
+        if type(root) is not int or not 0 <= root < self.size:
+            msg = f"world.broadcast found no rank {root!r} among {self.size}"
+            raise ArgumentError(msg, "ranks are numbered from 0; root=0 is the first")
+        if self.size == 1:
+            return tree
+        with self.steps.step(f"broadcast from rank {root}") as step:
+            mine = trees.packed(tree) if self.rank == root else None
+            found = self._engine().hand(step, mine, root)
+        return tree if self.rank == root else trees.unpacked(found, tree)
+
+    def all_gather(self, tree: T) -> list[T]:
+        """Return the trees of all ranks, in the order of the ranks; their shapes may differ.
+
+        Args:
+            tree: Tensors, numbers, text, and trees of them. The tensors of other ranks are put on the devices of this
+                rank's, if its tree has as many, and on the default device otherwise.
+
+        Raises:
+            ArgumentError: The tree contains a model.
+            RanksDisagreeError: A rank makes another call.
+            RankLateError: A rank did not come to the call in time.
+            RankFailedError: A rank is gone.
+        """
+        if self.size == 1:
+            return [tree]
+        mine = trees.packed(tree, models=False)
+        with self.steps.step("all_gather") as step:
+            found = self._engine().swap(step, mine)
+        return [tree if rank == self.rank else trees.unpacked(each, tree) for rank, each in enumerate(found)]
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here.
+
+        Raises:
+            RanksDisagreeError: A rank makes another call.
+            RankLateError: A rank did not come in time.
+            RankFailedError: A rank is gone.
+        """
+        if self.size > 1:
+            with self.steps.step("barrier") as step:
+                self._engine().swap(step, None)
+
+    def _engine(self) -> Portable:
+        if self._portable is None:
+            self._portable = Portable(self._place, self._peers(self._place))
+        return self._portable
+
+    def _reduce(self, groups: list[Group], op: Literal["sum", "mean", "max", "min"], count: int) -> None:
+        """Replace the results of groups by those of all ranks."""
+        arrays = [engine.to_host(group.backend, group.results[0], copy=True) for group in groups]
+        with self.steps.step(_described(op, arrays)) as step:
+            portable = self._engine()
+            portable.swap(step, None, "agreed")
+            kinds = sorted({array.dtype.str for array in arrays})
+            buckets = [np.concatenate([a.ravel() for a in arrays if a.dtype.str == kind]) for kind in kinds]
+            totals = dict(zip(kinds, portable.reduce(step, buckets, op), strict=True))
+            devices = sum(portable.swap(step, count, "devices")) if op == "mean" else 1
+        used = dict.fromkeys(kinds, 0)
+        for group, array in zip(groups, arrays, strict=True):
+            kind, start = array.dtype.str, used[array.dtype.str]
+            used[kind] += array.size
+            total = totals[kind][start : start + array.size].reshape(array.shape)
+            if op == "mean":
+                total = (total / devices).astype(array.dtype)
+            group.results[:] = [_on(group, total, group.backend.device_of(x)) for x in group.xs]
+
+
+def _on(group: Group, array: np.ndarray, device: Device) -> Any:
+    return engine.make(*engine.from_host(group.backend, array, device, copy=True))
+
+
+def _described(op: str, arrays: list[np.ndarray]) -> str:
+    """Return what the ranks compare: the operation, and the dtype and shape of each tensor."""
+    each = [f"{array.dtype.name} {array.shape}" for array in arrays]
+    more = f" and {len(each) - _SHOWN} more ({zlib.crc32(repr(each).encode()):08x})" if len(each) > _SHOWN else ""
+    return f"all_reduce, {op} of {', '.join(each[:_SHOWN])}{more}"

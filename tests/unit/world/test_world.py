@@ -1,0 +1,213 @@
+"""Tests of `World` with ranks that are threads: sums, trees, and ranks that disagree or are late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from ranks_in_threads import in_ranks
+
+import devshim as ds
+from devshim.world.world import World
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@pytest.fixture(autouse=True)
+def _numpy() -> Iterator[None]:
+    with ds.using("numpy"):
+        yield
+
+
+def on_numpy(job: Callable[[World], Any]) -> Callable[[World], Any]:
+    """Return a job that uses NumPy in its thread, too."""
+
+    def run(world: World) -> Any:
+        with ds.using("numpy"):
+            return job(world)
+
+    return run
+
+
+DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int64", "complex64")
+HAS_RESULT = [
+    (dtype, op)
+    for dtype in DTYPES
+    for op in ("sum", "mean", "max", "min")
+    if not (op == "mean" and "int" in dtype) and not (op in ("max", "min") and "complex" in dtype)
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize(("dtype", "op"), HAS_RESULT)
+def test_all_ranks_get_the_same_bits(size: int, dtype: str, op: Any) -> None:
+    rng = np.random.default_rng(3)
+    data = [(rng.normal(size=(7, 3)) * 20).astype(dtype) for _ in range(size)]
+
+    def job(world: World) -> np.ndarray:
+        (x,) = world.all_reduce_([data[world.rank].copy()], op)
+        return x
+
+    results = in_ranks(size, on_numpy(job))
+    if "int" in dtype:
+        expected = getattr(np.stack(data), op)(axis=0, **({"dtype": dtype} if op == "sum" else {}))
+    else:
+        expected = getattr(np.stack(data).astype("complex128" if "complex" in dtype else "float64"), op)(axis=0)
+    rtol, atol = (2e-2, 1e-1) if dtype == "float16" else (1e-5, 1e-4)
+    for each in results:
+        assert each.dtype == dtype
+        assert each.tobytes() == results[0].tobytes()
+        np.testing.assert_allclose(each, expected, rtol=rtol, atol=atol)
+
+
+def test_trees_of_several_devices_are_summed_over_ranks() -> None:
+    def job(world: World) -> Any:
+        trees = [{"w": ds.full((2, 2), world.rank + i), "n": ds.zeros(0), "s": ds.asarray(1.0)} for i in (1.0, 2.0)]
+        return world.all_reduce_(trees)
+
+    for trees in in_ranks(2, on_numpy(job)):
+        assert len(trees) == 2
+        for tree in trees:
+            assert tree["w"].tolist() == [[8, 8], [8, 8]]
+            assert tree["s"] == 4
+            assert tree["n"].shape == (0,)
+
+
+def test_the_mean_is_that_of_all_devices_of_all_ranks() -> None:
+    def job(world: World) -> Any:
+        return world.all_reduce_([ds.asarray([3.0]) for _ in range(world.rank + 1)], "mean")[0].tolist()
+
+    assert in_ranks(2, on_numpy(job)) == [[3.0], [3.0]]
+
+
+def test_a_tensor_is_written_in_place() -> None:
+    def job(world: World) -> bool:
+        x = ds.ones(3)
+        return world.all_reduce_([x])[0] is x and x.tolist() == [2, 2, 2]
+
+    assert in_ranks(2, on_numpy(job)) == [True, True]
+
+
+def test_a_tree_is_broadcast_with_its_numbers_and_text() -> None:
+    def job(world: World) -> Any:
+        mine = Pair({"w": ds.full((2,), world.rank), "step": world.rank}, ["text", ds.zeros(1)])
+        return world.broadcast(mine, root=1)
+
+    for pair in in_ranks(3, on_numpy(job)):
+        assert type(pair) is Pair
+        assert pair.first["w"].tolist() == [1, 1]
+        assert pair.first["step"] == 1
+        assert pair.second[0] == "text"
+
+
+def test_a_rank_without_a_tree_receives_one() -> None:
+    def job(world: World) -> Any:
+        return world.broadcast({"x": ds.ones(2), "n": 5} if world.rank == 0 else None)
+
+    for tree in in_ranks(2, on_numpy(job)):
+        assert tree["x"].tolist() == [1, 1]
+        assert tree["n"] == 5
+
+
+def test_gathered_trees_may_have_different_shapes() -> None:
+    def job(world: World) -> Any:
+        return [each["x"].tolist() for each in world.all_gather({"x": ds.ones(world.rank)})]
+
+    assert in_ranks(3, on_numpy(job)) == [[[], [1], [1, 1]]] * 3
+
+
+def test_many_steps_follow_each_other() -> None:
+    def job(world: World) -> float:
+        total = 0.0
+        for step in range(50):
+            total += float(world.all_reduce_([ds.asarray([float(step)])])[0][0])
+            world.broadcast(step, root=step % world.size)
+            world.barrier()
+        return total
+
+    assert in_ranks(3, on_numpy(job)) == [3.0 * sum(range(50))] * 3
+
+
+@pytest.mark.parametrize(("length", "parts"), [(10, [4, 3, 3]), (2, [1, 1, 0]), (0, [0, 0, 0])])
+def test_rows_are_parted_without_losing_one(length: int, parts: list[int]) -> None:
+    slices = in_ranks(3, lambda world: world.part(length))
+    assert [each.stop - each.start for each in slices] == parts
+    assert [each.start for each in slices[1:]] == [each.stop for each in slices[:-1]]
+    assert slices[-1].stop == length
+
+
+@pytest.mark.parametrize("length", [-1, 2.0, True, None])
+def test_rows_are_a_number(length: Any) -> None:
+    with pytest.raises(ds.ArgumentError, match="length"):
+        ds.world().part(length)
+
+
+def other_shape(world: World) -> Any:
+    return world.all_reduce_([ds.ones(2 + world.rank)])
+
+
+def other_dtype(world: World) -> Any:
+    return world.all_reduce_([ds.ones(2, dtype="int32" if world.rank else "float32")])
+
+
+def other_op(world: World) -> Any:
+    return world.all_reduce_([ds.ones(2)], "max" if world.rank else "sum")
+
+
+def other_call(world: World) -> Any:
+    return world.barrier() if world.rank else world.all_reduce_([ds.ones(2)])
+
+
+def other_root(world: World) -> Any:
+    return world.broadcast(1, root=world.rank)
+
+
+@pytest.mark.parametrize("job", [other_shape, other_dtype, other_op, other_call, other_root])
+def test_ranks_that_disagree_are_named_and_nothing_changes(job: Callable[[World], Any]) -> None:
+    errors = in_ranks(2, on_numpy(job), timeout=5)
+    assert {type(each) for each in errors} == {ds.RanksDisagreeError}
+    assert "rank 0 on host0" in str(errors[0])
+    assert "rank 1 on host0" in str(errors[0])
+
+
+def test_many_tensors_are_compared_too() -> None:
+    def job(world: World) -> Any:
+        return world.all_reduce_([{f"x{i}": ds.ones(2 + (i == 7 and world.rank)) for i in range(9)}])
+
+    assert {type(each) for each in in_ranks(2, on_numpy(job), timeout=5)} == {ds.RanksDisagreeError}
+
+
+def test_a_late_rank_is_named_and_nothing_changes() -> None:
+    def job(world: World) -> Any:
+        x = ds.ones(2)
+        if world.rank == 2:
+            return None
+        world._engine().patience = 0.3
+        with pytest.raises(ds.RankLateError, match="rank 2 on host1 has not come to it") as caught:
+            world.all_reduce_([x])
+        assert caught.value.late == (2,)
+        assert isinstance(caught.value, TimeoutError)
+        return x.tolist()
+
+    assert in_ranks(3, on_numpy(job)) == [[1, 1], [1, 1], None]
+
+
+def test_one_process_is_a_world_of_its_own() -> None:
+    world = ds.world()
+    assert world is ds.world()
+    assert (world.rank, world.size, world.local_rank, world.attempt) == (0, 1, 0, 0)
+    assert world.hosts == (world.host,)
+    tree = {"x": ds.ones(2)}
+    assert world.broadcast(tree) is tree
+    assert world.all_gather(tree) == [tree]
+    assert world.all_reduce_([tree]) == [tree]
+    world.barrier()
+    with pytest.raises(ds.ArgumentError, match="found no rank 1"):
+        world.broadcast(tree, root=1)
+    with pytest.raises(ds.ArgumentError):
+        world.all_reduce_([])
