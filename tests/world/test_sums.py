@@ -1,0 +1,89 @@
+"""Tests of `ds.world` in real processes: the ranks of `ds.launch`, and of torchrun's variables without a launcher."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+SIZE = 3
+DATA = [np.random.default_rng(rank).normal(size=50_000).astype("float32") for rank in range(SIZE)]
+TOTAL = DATA[0] + DATA[1] + DATA[2]
+
+
+def job(framework: str) -> list[Any]:
+    """Return what a rank computes: a sum of its GPUs' tensors and of all ranks, a broadcast and a gathered list."""
+    ds.use(framework)
+    world = ds.world()
+    large = np.random.default_rng(world.rank).normal(size=50_000).astype("float32")
+    mine = ds.from_numpy(large, world.devices[0])
+    (tree,) = world.all_reduce_([{"large": mine, "small": ds.ones(2, device=world.devices[0])}])
+    step = world.broadcast({"step": world.rank, "x": ds.full((2,), float(world.rank))}, root=1)
+    gathered = [ds.to_numpy(each).tolist() for each in world.all_gather(ds.zeros(world.rank))]
+    world.barrier()
+    where = str(ds.device_of(tree["large"]))
+    found = ds.to_numpy(tree["large"])
+    return [
+        world.rank,
+        found,
+        ds.to_numpy(tree["small"]).tolist(),
+        step["step"],
+        ds.to_numpy(step["x"]),
+        gathered,
+        where,
+    ]
+
+
+def test_ranks_of_launch_compute_together() -> None:
+    framework = ds.framework().__name__.split(".")[0]
+    results = ds.launch(job, framework, ranks_per_host=SIZE, simulate=2, timeout=30)
+    assert [each[0] for each in results] == list(range(SIZE))
+    for _, large, small, step, x, gathered, where in results:
+        assert large.tobytes() == TOTAL.tobytes()
+        assert small == [3, 3]
+        assert (step, x.tolist()) == (1, [1, 1])
+        assert gathered == [[], [0], [0, 0]]
+        assert where == "gpu:0"
+
+
+def disagreeing() -> None:
+    ds.use("numpy")
+    world = ds.world()
+    world.all_reduce_([ds.ones(2 + world.rank)])
+
+
+def test_ranks_that_disagree_are_one_error() -> None:
+    with pytest.raises(ds.RanksDisagreeError, match=r"rank \d on .*float\d\d \(2,\)"):
+        ds.launch(disagreeing, ranks_per_host=2, timeout=20)
+
+
+PROGRAM = """
+import devshim as ds
+ds.use("numpy")
+world = ds.world()
+(x,) = world.all_reduce_([ds.full((3,), float(world.rank + 1))])
+print(world.rank, world.size, x.tolist())
+"""
+
+
+def test_another_launcher_needs_only_its_variables() -> None:
+    names = ("RANK", "LOCAL_RANK")
+    common = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            env={**common, **dict.fromkeys(names, str(rank))},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    printed = [each.communicate(timeout=90)[0] for each in started]
+    assert printed == ["0 2 [3.0, 3.0, 3.0]\n", "1 2 [3.0, 3.0, 3.0]\n"]
+    assert [each.returncode for each in started] == [0, 0]
