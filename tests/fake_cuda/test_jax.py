@@ -131,7 +131,7 @@ def test_claims_that_need_no_kernels_are_true(tmp_path):
     assert found["tensors.round_trip"] == "PASS all dtypes"
     found |= certify_claims(tmp_path, "jax", "jax.[cwm]*", FAKE_CUDA_GPUS="1")
     found |= certify_claims(tmp_path, "jax", "memory.[ft]*", FAKE_CUDA_MEMORY=MEMORY, FAKE_CUDA_GPUS="1")
-    assert found.pop("jax.compiled_once") == "SKIP needs 2 cards"
+    assert found.pop("jax.compiled_once") == "SKIP needs 2 GPUs"
     assert not {name: result for name, result in found.items() if not result.startswith("PASS")}
 
 

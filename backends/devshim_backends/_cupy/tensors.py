@@ -30,7 +30,7 @@ class CupyTensors(Backend):
         return False
 
     def device_of(self, x: Tensor) -> Device:
-        return CPU if isinstance(x, np.ndarray) else gpu_device(x.data.device_id)
+        return CPU if isinstance(x, (np.ndarray, np.generic)) else gpu_device(x.data.device_id)
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         source = self.device_of(x)
