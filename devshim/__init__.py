@@ -20,7 +20,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     leaves           leaves assign
     several ranks    launch world World
     placement        Placement placement_of
-    checkpoints      save load
+    checkpoints      save load Rows
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
     running          synchronize memory MemoryInfo empty_cache memory_policy
                      shrink_batch is_out_of_memory prefetch timer
@@ -101,6 +101,7 @@ __all__ = [
     "RankFailedError",
     "RankLateError",
     "RanksDisagreeError",
+    "Rows",
     "SimulationError",
     "TracingError",
     "Transfer",

@@ -20,7 +20,7 @@ The public names, by subject; ``help(ds.place)`` explains one:
     leaves           leaves assign
     several ranks    launch world World
     placement        Placement placement_of
-    checkpoints      save load
+    checkpoints      save load Rows
     transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
     running          synchronize memory MemoryInfo empty_cache memory_policy
                      shrink_batch is_out_of_memory prefetch timer
@@ -40,6 +40,7 @@ name is loaded when it is first used, and all of them are loaded together with t
 from devshim import random as random
 from devshim.checkpoints.api import load as load
 from devshim.checkpoints.api import save as save
+from devshim.checkpoints.rows import Rows as Rows
 from devshim.collectives.all_reduce import all_reduce_ as all_reduce_
 from devshim.collectives.data_parallel import data_parallel as data_parallel
 from devshim.collectives.parallel import parallel as parallel
@@ -180,6 +181,7 @@ __all__ = [
     "RankFailedError",
     "RankLateError",
     "RanksDisagreeError",
+    "Rows",
     "SimulationError",
     "TracingError",
     "Transfer",

@@ -29,6 +29,7 @@ HOMES = {
     "devshim.world.current": "world",
     "devshim.world.world": "World",
     "devshim.checkpoints.api": "load save",
+    "devshim.checkpoints.rows": "Rows",
     "devshim.interop.convert": "convert",
     "devshim.interop.leaf_values": "assign leaves",
     "devshim.tensors.creation": ("arange empty empty_like eye full full_like linspace ones ones_like zeros zeros_like"),

@@ -14,11 +14,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from devshim.checkpoints import file as file_module
-from devshim.checkpoints import paths
+from devshim.checkpoints import paths, ranks_load, ranks_save, write
 from devshim.checkpoints.arrivals import Arriving
+from devshim.checkpoints.ranks_load import opened_any
 from devshim.checkpoints.reader import Contents
 from devshim.checkpoints.restore import Restore
+from devshim.checkpoints.rows import Rows, require_ranks, rows_in
 from devshim.checkpoints.stored import Source, StoredTensor
 from devshim.checkpoints.writer import Writer
 from devshim.devices import parsing
@@ -31,10 +32,12 @@ from devshim.trees import key_paths
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from devshim.checkpoints.arrivals import Later
     from devshim.checkpoints.file import Opened
+    from devshim.checkpoints.ranks_read import Folder
+    from devshim.checkpoints.rows import Ranks
     from devshim.contract.backend import Backend
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
@@ -44,20 +47,24 @@ T = TypeVar("T")
 __all__ = ["load", "save"]
 
 
-def save(obj: Any, path: str | os.PathLike[str]) -> None:
-    """Write a tensor, a model, an optimizer, or a tree of them to a safetensors file.
+def save(obj: Any, path: str | os.PathLike[str], *, world: Ranks | None = None) -> None:
+    """Write a tensor, a model, an optimizer, or a tree of them to a safetensors file, or with all ranks to a folder.
 
     Args:
         obj: Tensors of any framework on any device; models (parameters and buffers) and optimizers (state); dicts,
             lists, tuples, named tuples, dataclasses and registered pytrees of them. Numbers, text, bytes, None and
             devices among them are saved, too. Gradients are not, and neither are functions in the fields of classes.
         path: The file to write. An existing file is replaced when the new one is complete and on the disk, and keeps
-            its permissions; a link stays a link, and its target is replaced.
+            its permissions; a link stays a link, and its target is replaced. With ``world``: the folder to write, on a
+            file system that all hosts share.
+        world: The ranks of the job. All of them call `save` with the same tree. Each writes its own file: its part of
+            each `Rows`, and some of the other tensors, which are equal on all ranks. Numbers and text are those of
+            rank 0.
 
     Raises:
         ArgumentError: Something in it cannot be written, or ``path`` is not the path of a file.
         CheckpointError: The folder does not exist, the disk is full, or the system refuses; for an error of the system,
-            it is an `OSError`, too.
+            it is an `OSError`, too. With ``world``: the ranks differ, or another rank failed, which is named.
         ConversionError: NumPy has no dtype for a tensor (bfloat16 needs ``ml_dtypes``).
 
     After any error, and if the process is killed, the old file is still intact. A killed process may leave a folder
@@ -69,38 +76,67 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     shown = observing.explainer()
     if shown is not None:
         shown.file("save", obj, where)
+    if world is not None:
+        require_ranks("ds.save", world)
+        ranks_save.save(obj, where, world)
+        return
     writer = Writer()
     metadata = writer.metadata_of(obj)
-    file_module.write(where, writer.arrays, metadata)
+    write.write(where, writer.arrays, metadata)
 
 
 @overload
 def load(
-    path: str | os.PathLike[str], device_or_placement: DeviceLike | Placement | None = None, into: None = None
+    path: str | os.PathLike[str],
+    device_or_placement: DeviceLike | Placement | None = None,
+    into: None = None,
+    *,
+    world: Ranks | None = None,
 ) -> Any: ...
 
 
 @overload
-def load(path: str | os.PathLike[str], device_or_placement: DeviceLike | Placement | None = None, *, into: T) -> T: ...
+def load(
+    path: str | os.PathLike[str],
+    device_or_placement: DeviceLike | Placement | None = None,
+    *,
+    into: T,
+    world: Ranks | None = None,
+) -> T: ...
 
 
 @overload
-def load(path: str | os.PathLike[str], device_or_placement: DeviceLike | Placement | None, into: T) -> T: ...
+def load(
+    path: str | os.PathLike[str],
+    device_or_placement: DeviceLike | Placement | None,
+    into: T,
+    *,
+    world: Ranks | None = None,
+) -> T: ...
 
 
 def load(
-    path: str | os.PathLike[str], device_or_placement: DeviceLike | Placement | None = None, into: Any = None
+    path: str | os.PathLike[str],
+    device_or_placement: DeviceLike | Placement | None = None,
+    into: Any = None,
+    *,
+    world: Ranks | None = None,
 ) -> Any:
     """Return what `save` wrote, on any framework and straight on its device; or load it into existing objects.
 
     Args:
-        path: The file. A file that another program wrote is loaded as a dict of its tensors.
+        path: The file, or the folder that all ranks wrote. A file that another program wrote is loaded as a dict of its
+            tensors.
         device_or_placement: The device, or a `Placement` that names the device of each leaf. Without it: the devices
             of the tensors and models of ``into``, or the device of the innermost `on`, or the CPU.
         into: The saved object, or one with the same structure, such as a model, or ``[model, optimizer]``. Models and
             optimizers are filled in place: they and their parameters stay the same objects. If another framework stores
             a layer's weight in another layout, it is transposed. A None skips what the file has at that position. A
-            tree of another structure is filled if it has the same key paths (as in `leaves`).
+            tree of another structure is filled if it has the same key paths (as in `leaves`). A `Rows` is filled with
+            this rank's rows, in the order of the ranks, from rows or from a whole tensor.
+        world: The ranks of the job, as many as there are now. All of them call `load`; each reads only its rows, and
+            everything else. Without ``into``, each rank gets ``world.part(length)`` of the rows, as a `Rows`. Without
+            ``world``, rows are whole tensors.
 
     Returns:
         Without ``into``: a tree in the structure that was saved, of tensors of the current framework, without
@@ -113,7 +149,8 @@ def load(
     Raises:
         ArgumentError: ``path`` is not the path of a file.
         CheckpointError: The file is not a checkpoint, is cut off, damaged or malicious, or does not fit ``into``; the
-            message says how. If it does not exist, or cannot be read, the error is an `OSError`, too.
+            message says how. If it does not exist, or cannot be read, the error is an `OSError`, too. With ``world``:
+            also if another rank failed, which is named.
         ConversionError: The framework has no dtype for a tensor.
         OutOfMemoryError: The device is full. It needs memory for the loaded data beside what it already has.
 
@@ -124,17 +161,38 @@ def load(
     where = device_or_placement
     name = paths.loaded_path(path, where)
     target = where if where is None or isinstance(where, Placement) else parsing.of_call("load", path, where)
-    with file_module.opened(name) as file, progress.bar("load", os.stat(name).st_size):
+    if world is not None:
+        require_ranks("ds.load", world)
+        return ranks_load.load(
+            name, into, world, lambda file, cuts, ready: _load(file, cuts, world, ready, into, target)
+        )
+    with opened_any(name) as file:
+        cuts = {id(each): (0, count := ranks_load.length(each), count) for each in rows_in(into)}
+        return _load(file, cuts, None, lambda: None, into, target)
+
+
+def _load(
+    file: Opened | Folder,
+    cuts: Mapping[int, tuple[int, int, int]],
+    world: Ranks | None,
+    ready: Callable[[], None],
+    into: Any,
+    target: Device | Placement | None,
+) -> Any:
+    """Return the tree of an open file, or fill ``into`` from it."""
+    with progress.bar("load", file.size):
         contents = Contents(file)
         if into is None:
-            return _new(file, contents, target)
+            made = _new(file, contents, target, world)
+            ready()
+            return made
         shown = observing.explainer()
         if shown is not None:
-            shown.file("load", into, name, None if isinstance(target, Placement) else target)
-        return Restore(file, target).fill(into, contents.tree)
+            shown.file("load", into, file.path, None if isinstance(target, Placement) else target)
+        return Restore(file, target, cuts, ready).fill(into, contents.tree)
 
 
-def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None) -> Any:
+def _new(file: Opened | Folder, contents: Contents, device: DeviceLike | Placement | None, world: Ranks | None) -> Any:
     """Return the tree of a file, made of tensors of the current framework."""
     backend = current.current()
     where = _where(backend, device)
@@ -142,13 +200,18 @@ def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None
         first = min(device.devices) if isinstance(device, Placement) else where("", "")
         observing.show_call(backend, "load", first, path=repr(str(file.path)))
     made: dict[int, Any] = {}
+    cut: set[int] = set()
     arriving = Arriving(file)
     try:
         for thing, cell in contents.found:
             prefix = key_paths.path_text(cell)
             if isinstance(thing, StoredTensor):
                 there = where(prefix, "", thing.is_scalar)
-                made[id(thing)] = arriving.read(backend, Source(thing, key=thing.key), there, brackets(cell))
+                rows = None if world is None or not thing.is_cut else ranks_load.rows_of(world, thing.shape[0])
+                source = Source(thing, key=thing.key, rows=rows)
+                made[id(thing)] = arriving.read(backend, source, there, brackets(cell))
+                if rows is not None:
+                    cut.add(id(thing))
                 continue
             found: dict[StoredTensor, Later] = {}  # by tensor: tied parameters share one
             for path, (_, tensor) in thing.leaves.items():
@@ -157,7 +220,7 @@ def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None
                     source = Source(tensor, key=tensor.key)
                     found[tensor] = arriving.read(backend, source, there, moving.joined(prefix, path))
             made[id(thing)] = {path: found[tensor] for path, (_, tensor) in thing.leaves.items()}
-        made = arriving.arrived(made)
+        made = {key: Rows(each) if key in cut else each for key, each in arriving.arrived(made).items()}
         return contents.built(
             {key: arriving.arrived(each) if isinstance(each, dict) else each for key, each in made.items()}
         )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from devshim.checkpoints.file import Opened
+    from devshim.checkpoints.ranks_read import Folder
     from devshim.checkpoints.stored import Source
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
@@ -51,7 +52,7 @@ class Arriving:
         file: The file to read.
     """
 
-    def __init__(self, file: Opened) -> None:
+    def __init__(self, file: Opened | Folder) -> None:
         self._file = file
         self._all: list[Later] = []
         self._waiting: list[Later] = []
@@ -70,7 +71,9 @@ class Arriving:
         self._all.append(later)
         try:
             backend.dtype(source.dtype or tensor.dtype)  # refuses a dtype that the framework lacks
-            array = source.values(lambda each: self._file.read(each.name, each.dtype, each.shape, each.crc32))
+            array = source.values(
+                lambda each: self._file.read(each.name, each.dtype, each.shape, each.crc32, source.rows)
+            )
             if target is CPU or array.nbytes > SMALL:
                 later.tensor = _keyed(
                     backend, engine.make(*engine.from_host(backend, array, target, copy=True)), source

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.checkpoints.layer_matching import name_some
+from devshim.checkpoints.rows import Rows, is_leaf
 from devshim.checkpoints.stored import CODE, StoredObject, StoredTensor
 from devshim.errors import CheckpointError
 from devshim.models.moving import joined
@@ -47,7 +48,9 @@ def rearranged(into: Any, stored: Any) -> Any:
         if len(missing) < len(needed) and any(map(_is_flat, (into, stored))):
             raise _mismatch(missing, more)
         return stored
-    return multi_map.mapped([into], lambda cell, nodes: _found(cell, nodes[0], have), multi_map.unlike("load", "tree"))
+    return multi_map.mapped(
+        [into], lambda cell, nodes: _found(cell, nodes[0], have), multi_map.unlike("load", "tree"), is_leaf
+    )
 
 
 def named_tensors(stored: Any) -> dict[str, StoredTensor] | None:
@@ -71,7 +74,7 @@ def _is_aligned(into: Any, stored: Any) -> bool:
             raise _OtherStructureError
 
     try:
-        multi_map.mapped([into, stored], compare, lambda *_: _OtherStructureError())
+        multi_map.mapped([into, stored], compare, lambda *_: _OtherStructureError(), is_leaf)
     except _OtherStructureError:
         return False
     return True
@@ -84,10 +87,11 @@ def _wanted(into: Any) -> tuple[dict[str, bool] | None, list[str]]:
         [into],
         lambda cell, nodes: found.append((key_paths.path_text(cell), nodes[0])),
         multi_map.unlike("load", "tree"),
+        is_leaf,
     )
     skipped = [path for path, leaf in found if leaf is None]
     data = [(path, leaf) for path, leaf in found if leaf is not None and not is_code(leaf)]
-    leaves = {path: registry.backend_for(leaf) is not None for path, leaf in data}
+    leaves = {path: isinstance(leaf, Rows) or registry.backend_for(leaf) is not None for path, leaf in data}
     ambiguous = len(leaves) < len(data) or not any(leaves.values())
     return (None if ambiguous or any(model_backend(leaf) is not None for _, leaf in found) else leaves), skipped
 

@@ -12,7 +12,6 @@ Requirements of this module:
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import stat
@@ -23,16 +22,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.checkpoints import foreign, paths
-from devshim.checkpoints.replace import temporary_folder_for
 from devshim.devices.dtypes import DTYPES, numpy_dtype
-from devshim.errors import ArgumentError, CheckpointError
+from devshim.errors import CheckpointError
 from devshim.errors.formatting import show
 from devshim.transfers import progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["CODES", "Opened", "as_stored", "checksum", "damaged", "is_known", "opened", "write"]
+__all__ = [
+    "CODES",
+    "Opened",
+    "as_stored",
+    "checksum",
+    "damaged",
+    "header_of",
+    "is_known",
+    "opened",
+    "parse_json",
+    "stored_form",
+]
 
 LABEL, CHECKSUM = "devshim", "devshim.crc32"
 """The keys in a file's metadata under which devshim writes its text, and the checksum of that text."""
@@ -81,94 +90,39 @@ def checksum(array: np.ndarray) -> int:
     return zlib.crc32(array.reshape(-1).view(np.uint8).data) if array.size else 0
 
 
-# ---------------------------------------------------------------------- writing
-def write(path: str, arrays: Mapping[str, np.ndarray], metadata: object) -> None:
-    """Replace a file, all or nothing, by arrays in the form of `as_stored` and their metadata.
-
-    Raises:
-        ArgumentError: The path exists and is not a regular file.
-        CheckpointError: The folder does not exist, the system refuses, or the library could not write, for example on a
-            full disk; an error of the system is an `OSError`, too.
-    """
-    target = os.path.realpath(path)
-    try:
-        _write(target, arrays, json.dumps(metadata, separators=(",", ":"), allow_nan=False))
-    except CheckpointError:
-        raise
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        hint = "free disk space" if full else "save to a folder that you may write to"
-        raise paths.system_error(path, error, "cannot be written", f"{hint}; nothing has changed") from error
-
-
-def _write(target: str, arrays: Mapping[str, np.ndarray], text: str) -> None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    folder, mode = os.path.dirname(target), _mode(target)
-    if not os.path.isdir(folder):
-        raise paths.no_folder(folder)
-    with temporary_folder_for(target) as temporary:
-        beside = os.path.join(temporary, "new")
-        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else 0o600))
-        mode = stat.S_IMODE(os.stat(beside).st_mode) if mode is None else mode  # the library makes a new file
-        try:
-            with progress.bar("save", sum(each.nbytes for each in arrays.values()), lambda: os.stat(beside).st_size):
-                save_file(dict(arrays), beside, metadata={LABEL: text, CHECKSUM: f"{zlib.crc32(text.encode()):08x}"})
-        except SafetensorError as error:
-            msg = f"{target!r} cannot be written: {error}"
-            raise CheckpointError(msg, "free disk space; nothing has changed") from error
-        os.chmod(beside, mode)
-        _flush(beside)
-        os.replace(beside, target)
-    _flush(folder)
-
-
-def _mode(target: str) -> int | None:
-    """Return the permissions of the file that is replaced; None if there is no such file."""
-    try:
-        found = os.stat(target)
-    except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(found.st_mode):
-        inside = os.path.join(target, "checkpoint.safetensors")
-        msg = f"{target!r} is a folder, not a file"
-        raise ArgumentError(msg, f"ds.save(obj, {inside!r})")
-    if not stat.S_ISREG(found.st_mode):
-        msg = f"{target!r} is not a regular file, and saving would replace it by one"
-        raise ArgumentError(msg, "pass another path")
-    return stat.S_IMODE(found.st_mode)
-
-
-def _flush(path: str) -> None:
-    """Wait until a file, or a folder's list of files, is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 # ---------------------------------------------------------------------- reading
 class Opened:
     """An open file whose header has been checked.
 
     Attributes:
         path: The path.
-        told: The metadata that devshim wrote; None for a safetensors file of another program.
+        size: Its bytes.
+        metadata: The metadata that devshim wrote; None for a safetensors file of another program.
         forms: Name -> the dtype's code and the shape of every tensor, as in the header.
     """
 
+    is_folder = False
+
     def __init__(self, path: str, handle: Any, header: Mapping[str, Any], metadata: Any) -> None:
         self.path: str = path
+        self.size: int = os.stat(path).st_size
         self.metadata: Any = metadata
         self._handle = handle
         self.forms: dict[str, tuple[str, tuple[int, ...]]] = {
             name: (entry["dtype"], tuple(entry["shape"])) for name, entry in header.items() if name != "__metadata__"
         }
 
-    def read(self, name: str, dtype: str, shape: tuple[int, ...], crc32: int | None) -> np.ndarray:
+    def read(
+        self, name: str, dtype: str, shape: tuple[int, ...], crc32: int | None, rows: tuple[int, int] | None = None
+    ) -> np.ndarray:
         """Return a tensor's values, with the dtype and shape that were saved; never the file's own memory.
+
+        Args:
+            name: Its name.
+            dtype: Its dtype.
+            shape: Its shape.
+            crc32: Its checksum; None for a file of another program.
+            rows: The first row, and the one after the last, if only some rows are wanted.
 
         Raises:
             CheckpointError: The checksum differs, or the values are stored in another form.
@@ -188,7 +142,8 @@ class Opened:
         if crc32 is not None and checksum(array) != crc32:
             raise damaged(self.path, f"the values of the tensor {show(name)} are damaged: the checksum differs")
         progress.advance("load", array.nbytes)
-        return array.reshape(-1).view(kind).reshape(shape)
+        array = array.reshape(-1).view(kind).reshape(shape)
+        return array if rows is None else array[slice(*rows)].copy()
 
 
 @contextmanager
@@ -230,16 +185,21 @@ def _header(path: str) -> dict[str, Any]:
         raise CheckpointError(msg, foreign.folder_hint(path))
     if not stat.S_ISREG(mode):
         raise damaged(path, "it is not a regular file", "pass the path of a file that ds.save wrote")
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > size - 8 or length > _LONGEST:
-            raise _not_safetensors_error(path)
-        text = file.read(length)
-    header = _parse_json(path, text)
+    text = header_of(path)
+    if text is None:
+        raise _not_safetensors_error(path)
+    header = parse_json(path, text)
     if not isinstance(header, dict):
         raise damaged(path, "its header is not a JSON object")
     return header
+
+
+def header_of(path: str) -> bytes | None:
+    """Return the text of a file's header; None if the file does not begin as a safetensors file does."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        return None if size < 8 or length > size - 8 or length > _LONGEST else file.read(length)
 
 
 def _not_safetensors_error(path: str) -> CheckpointError:
@@ -250,7 +210,7 @@ def _not_safetensors_error(path: str) -> CheckpointError:
     return damaged(path, f"it is {found[0]}", found[1])
 
 
-def _parse_json(path: str, text: str | bytes) -> Any:
+def parse_json(path: str, text: str | bytes) -> Any:
     """Parse strict JSON: no duplicate names, no NaN, and no deeper nesting than Python can follow."""
     try:
         return json.loads(text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant)
@@ -278,4 +238,4 @@ def _parse_metadata(path: str, metadata: Mapping[str, str]) -> Any:
     text = metadata.get(LABEL, "")
     if metadata.get(CHECKSUM) != f"{zlib.crc32(text.encode()):08x}":
         raise damaged(path, "its description of its contents is damaged: the checksum differs")
-    return _parse_json(path, text)
+    return parse_json(path, text)

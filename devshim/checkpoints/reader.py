@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from devshim.checkpoints.file import Opened
+    from devshim.checkpoints.ranks_read import Folder
     from devshim.trees.key_paths import Cell
 
 __all__ = ["Contents", "extra_state_of"]
@@ -33,7 +34,7 @@ class Contents:
         found: These, each with its first position in the tree.
     """
 
-    def __init__(self, file: Opened) -> None:
+    def __init__(self, file: Opened | Folder) -> None:
         self._file = file
         self._metadata = file.metadata
         self.found: list[tuple[Any, Cell]]
@@ -56,8 +57,8 @@ class Contents:
         kind, what = node
         if kind == "code":
             return CODE
-        if kind == "tensor":
-            return _one(self._tensors, what)
+        if kind in ("tensor", "rows"):
+            return _one(self._tensors, what, kind == "rows")
         if kind != "whole":
             raise ValueError("its kind is unknown")
         if id(node) not in self._objects:
@@ -72,7 +73,7 @@ class Contents:
         return decoded(self._metadata["nodes"], lambda node: made[id(self._refer(node))])[0]
 
 
-def extra_state_of(file: Opened, stored: StoredObject, read: Callable[[StoredTensor], Any]) -> Any:
+def extra_state_of(file: Opened | Folder, stored: StoredObject, read: Callable[[StoredTensor], Any]) -> Any:
     """Return the extra state of a model or optimizer in the checkpoint, besides its leaves, or None."""
     if stored.extra_state is None:
         return None
@@ -85,7 +86,7 @@ def extra_state_of(file: Opened, stored: StoredObject, read: Callable[[StoredTen
         raise damaged(file.path, f"its description of a {stored.cls} is invalid: {error}") from error
 
 
-def _tensors(file: Opened) -> list[StoredTensor]:
+def _tensors(file: Opened | Folder) -> list[StoredTensor]:
     """Return the file's descriptions of its tensors, after checking that the names are those of its header."""
     metadata = file.metadata
     if metadata.get("version") != VERSION:
@@ -93,8 +94,9 @@ def _tensors(file: Opened) -> list[StoredTensor]:
         raise CheckpointError(msg, "install the devshim that wrote it, or a newer one")
     found = []
     for entry in metadata["tensors"]:
-        name, dtype, shape, crc32 = entry["name"], entry["dtype"], entry["shape"], entry["crc32"]
-        if not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list) and type(crc32) is int):
+        name, dtype, shape, crc32 = entry["name"], entry["dtype"], entry["shape"], entry.get("crc32")
+        texts = isinstance(name, str) and isinstance(dtype, str)
+        if not texts or not isinstance(shape, list) or type(crc32) is not (type(None) if file.is_folder else int):
             msg = "the description of a tensor is malformed"
             raise ValueError(msg)
         if not is_known(dtype) or not all(type(size) is int and size >= 0 for size in shape):
@@ -104,16 +106,19 @@ def _tensors(file: Opened) -> list[StoredTensor]:
         if not isinstance(key, str) or (key and not shape):
             msg = "a random key has an invalid form"
             raise ValueError(msg)
-        found.append(StoredTensor(name, dtype, tuple(shape), crc32, key))
+        found.append(StoredTensor(name, dtype, tuple(shape), crc32, key, file.is_folder and "cut" in entry))
     if sorted(tensor.name for tensor in found) != sorted(file.forms):
         msg = "its tensors are not those that it describes"
         raise ValueError(msg)
     return found
 
 
-def _one(tensors: list[StoredTensor], number: Any) -> StoredTensor:
+def _one(tensors: list[StoredTensor], number: Any, is_cut: bool = False) -> StoredTensor:
     if type(number) is not int or not 0 <= number < len(tensors):
         msg = "a description refers to a missing tensor"
+        raise ValueError(msg)
+    if tensors[number].is_cut != is_cut:
+        msg = "a description confuses rows with whole tensors"
         raise ValueError(msg)
     return tensors[number]
 
@@ -165,7 +170,7 @@ def _numbers(description: Any) -> tuple[int, ...] | None:
     return tuple(description)
 
 
-def _foreign(file: Opened, name: str) -> StoredTensor:
+def _foreign(file: Opened | Folder, name: str) -> StoredTensor:
     """Return a tensor of a file that devshim did not write."""
     code, shape = file.forms[name]
     if code not in _DTYPES:

@@ -17,6 +17,8 @@ import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from devshim.errors import CheckpointError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -25,7 +27,7 @@ try:
 except ImportError:  # Windows has no such locks: leftover folders stay
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["temporary_folder_for"]
+__all__ = ["locked_folder", "temporary_folder_for"]
 
 _DAY = 24 * 3600.0
 
@@ -46,6 +48,28 @@ def temporary_folder_for(target: str) -> Iterator[str]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)  # an error here would hide the error that led here
+        os.close(lock)
+
+
+@contextmanager
+def locked_folder(path: str) -> Iterator[None]:
+    """Hold the lock of an existing folder.
+
+    Raises:
+        CheckpointError: Another process is saving to it.
+    """
+    lock = os.open(path, os.O_RDONLY)
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                msg = f"another process is saving to {path!r}"
+                raise CheckpointError(msg, "save to another folder, or when the other save is complete") from error
+            except OSError:  # a file system without locks
+                pass
+        yield
+    finally:
         os.close(lock)
 
 

@@ -8,6 +8,7 @@ from devshim.checkpoints import by_path
 from devshim.checkpoints.arrivals import Arriving
 from devshim.checkpoints.matching import match_leaves
 from devshim.checkpoints.reader import extra_state_of
+from devshim.checkpoints.rows import Rows, is_leaf
 from devshim.checkpoints.stored import CODE, Source, StoredCode, StoredObject, StoredTensor
 from devshim.devices.device import CPU, Device
 from devshim.errors import CheckpointError
@@ -23,10 +24,11 @@ from devshim.trees.key_paths import brackets
 from devshim.trees.not_moved import is_code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from devshim.checkpoints.arrivals import Later
     from devshim.checkpoints.file import Opened
+    from devshim.checkpoints.ranks_read import Folder
     from devshim.contract.backend import Backend, Tensor
     from devshim.trees.key_paths import Cell
 
@@ -41,9 +43,19 @@ class Restore:
     Args:
         file: The file to read.
         device: The target device or placement; None: everything stays on its device.
+        cuts: For each `Rows` of the target, by its id: its first row, the one after the last, and the number of rows
+            that all ranks have together.
+        ready: Called when everything has arrived, before anything changes; may raise.
     """
 
-    def __init__(self, file: Opened, device: Device | Placement | None) -> None:
+    def __init__(
+        self,
+        file: Opened | Folder,
+        device: Device | Placement | None,
+        cuts: Mapping[int, tuple[int, int, int]],
+        ready: Callable[[], None],
+    ) -> None:
+        self._cuts, self._ready = cuts, ready
         self._file, self._device, self._arriving = file, device, Arriving(file)
         self._undo: list[Callable[[], None]] = []
         self._matched: list[tuple[str, Any, StoredObject, Backend]] = []
@@ -64,7 +76,7 @@ class Restore:
         try:
             stored = by_path.rearranged(into, stored)
             _refuse_model(into, stored)
-            multi_map.mapped([into, stored], self._check_leaf, _structure_mismatch)
+            multi_map.mapped([into, stored], self._check_leaf, _structure_mismatch, is_leaf)
             for obj in self._matched:
                 self._prepare(*obj)
             for cell, x, backend, source in self._tensors:
@@ -74,10 +86,11 @@ class Restore:
             self._arriving.flush()
             arrived = (later.tensor for later in new)
             result = multi_map.mapped(
-                [into, stored], lambda cell, nodes: self._result(nodes, arrived), _structure_mismatch
+                [into, stored], lambda cell, nodes: self._result(nodes, arrived), _structure_mismatch, is_leaf
             )
             move = moving.ModelMove(self._objects, self._where, self._new_value, self._arriving.arrived)
             move.prepare()
+            self._ready()
             with moving.defer_sigint():
                 move.commit(install_hooks=self._device is not None)
                 self._undo.clear()
@@ -94,9 +107,10 @@ class Restore:
         mine, theirs = nodes
         if mine is None:
             return None
-        backend = registry.backend_for(mine)
+        tensor = mine.part if isinstance(mine, Rows) else mine
+        backend = registry.backend_for(tensor)
         if backend is not None:
-            self._check_tensor(cell, mine, theirs, backend)
+            self._check_tensor(cell, tensor, theirs, backend, self._cuts[id(mine)] if tensor is not mine else None)
             return mine
         owner = model_backend(mine)
         if owner is not None:
@@ -111,10 +125,15 @@ class Restore:
             self._changed = True
         return mine
 
-    def _check_tensor(self, cell: Cell, mine: Tensor, theirs: Any, backend: Backend) -> None:
+    def _check_tensor(
+        self, cell: Cell, mine: Tensor, theirs: Any, backend: Backend, cut: tuple[int, int, int] | None
+    ) -> None:
         if not isinstance(theirs, StoredTensor):
             raise _mismatch(cell, f"a tensor would be replaced by {_described(theirs)}")
-        source = theirs.source_for(backend, mine)
+        if cut is not None and theirs.shape[:1] != cut[2:]:
+            why = f"the ranks have {cut[2]} rows together, and the file has {theirs.form()}"
+            raise _mismatch(cell, why, "give each rank its rows: x[world.part(len(x))]")
+        source = theirs.source_for(backend, mine, None if cut is None else cut[:2])
         if source is None:
             have = f"{backend.dtype_name(mine)} of shape {backend.shape(mine)}"
             raise _mismatch(cell, f"a tensor is {have}, and in the file {theirs.form()}")
@@ -178,6 +197,8 @@ class Restore:
         mine, theirs = nodes
         if mine is None or model_backend(mine) is not None:
             return mine
+        if isinstance(mine, Rows):
+            return Rows(next(arrived))
         if registry.backend_for(mine) is not None:
             return next(arrived)
         return mine if theirs is CODE else theirs

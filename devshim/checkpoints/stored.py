@@ -24,14 +24,17 @@ __all__ = ["CODE", "Source", "StoredCode", "StoredObject", "StoredTensor"]
 class StoredTensor:
     """A tensor of a file. It is not a dataclass, because it is a leaf in trees."""
 
-    __slots__ = ("crc32", "dtype", "key", "name", "shape")
+    __slots__ = ("crc32", "dtype", "is_cut", "key", "name", "shape")
 
-    def __init__(self, name: str, dtype: str, shape: tuple[int, ...], crc32: int | None, key: str = "") -> None:
+    def __init__(
+        self, name: str, dtype: str, shape: tuple[int, ...], crc32: int | None, key: str = "", is_cut: bool = False
+    ) -> None:
         self.name: str = name
         self.dtype: str = dtype
         self.shape: tuple[int, ...] = shape
         self.crc32: int | None = crc32
         self.key: str = key  # the generator of a random key, whose data this is; empty for other tensors
+        self.is_cut: bool = is_cut  # saved as `Rows`
 
     @property
     def is_scalar(self) -> bool:
@@ -46,13 +49,20 @@ class StoredTensor:
         """Return its dtype and shape for a message."""
         return f"{self.dtype} of shape {self.shape}{f' (the data of a key of {self.key})' if self.key else ''}"
 
-    def source_for(self, backend: Backend, x: Tensor) -> Source | None:
-        """Return the source of new values for a tensor; None if the dtype, the shape or the generator differs."""
+    def source_for(self, backend: Backend, x: Tensor, rows: tuple[int, int] | None = None) -> Source | None:
+        """Return the source of new values for a tensor; None if the dtype, the shape or the generator differs.
+
+        Args:
+            backend: The framework of ``x``.
+            x: The tensor.
+            rows: The first row, and the one after the last, of the tensor in the file that ``x`` has; None for all.
+        """
         key = backend.random_key(x)
         generator, data = ("", x) if key is None else key
-        if (backend.dtype_name(data), backend.shape(data)) != (self.dtype, self.shape):
+        shape = self.shape if rows is None else (rows[1] - rows[0], *self.shape[1:])
+        if (backend.dtype_name(data), backend.shape(data)) != (self.dtype, shape):
             return None
-        return None if generator and self.key not in ("", generator) else Source(self, key=generator)
+        return None if generator and self.key not in ("", generator) else Source(self, key=generator, rows=rows)
 
 
 class StoredCode:
@@ -110,6 +120,7 @@ class Source:
         shape: The leaf's shape, if there are terms.
         dtype: The integer dtype to convert to, if the file has another: Keras counts in a different one per framework.
         key: The generator of the random key to make of the data; empty for any other tensor.
+        rows: The first row, and the one after the last, if only some rows are wanted.
     """
 
     tensor: StoredTensor
@@ -117,6 +128,7 @@ class Source:
     shape: tuple[int, ...] = ()
     dtype: str | None = None
     key: str = ""
+    rows: tuple[int, int] | None = None
 
     def values(self, read: Callable[[StoredTensor], np.ndarray]) -> np.ndarray:
         """Return the values in the leaf's layout."""

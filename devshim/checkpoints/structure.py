@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from devshim.trees.key_paths import Cell
 
-__all__ = ["decoded", "encoded"]
+__all__ = ["decoded", "encoded", "without_values"]
 
 
 # ---------------------------------------------------------------------- writing
@@ -89,6 +89,15 @@ def encoded(tree: Any, done: list[tuple[Any, Any]], cells: dict[int, Cell], refe
     if not done or done[-1][0] is not tree:
         child(tree, None, None)
     return table
+
+
+def without_values(table: list[Any]) -> list[Any]:
+    """Return the structure that a table describes: its containers, keys and tensors, without the plain values."""
+    keys = {ref for kind, *rest in table if kind in _WITH_KEYS for ref in rest[-1]}
+    return [
+        node if number in keys or node[0] in _CONTAINERS else node[:2] if node[0] in ("tensor", "rows") else None
+        for number, node in enumerate(table)
+    ]
 
 
 def _of_classes(done: list[tuple[Any, Any]]) -> set[int]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from devshim.checkpoints import file
 from devshim.checkpoints.matching import KEPT
+from devshim.checkpoints.rows import Rows
 from devshim.checkpoints.structure import encoded
 from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, ConversionError, CopyNeededError, DevshimError
@@ -26,13 +27,14 @@ from devshim.trees.flatten import flatten
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Sequence
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.contract.models import Layer
+    from devshim.devices.device import Device
     from devshim.trees.key_paths import Cell
 
-__all__ = ["VERSION", "Writer"]
+__all__ = ["VERSION", "Writer", "is_on_device"]
 
 VERSION = 1
 """The version of the metadata; a reader refuses files with another version."""
@@ -47,6 +49,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.arrays: dict[str, np.ndarray] = {}
+        self._names: set[str] = set()
         self._tensors: list[dict[str, Any]] = []
         self._known: dict[Hashable, int] = {}
         self._frameworks: dict[str, str | None] = {}
@@ -68,7 +71,7 @@ class Writer:
     def _nodes(self, tree: Any, below: str) -> list[Any]:
         """Return the table of a tree whose tensors' names start with a prefix."""
         flat = flatten(tree)  # raises for a cycle
-        done = [(node, found) for *_, node, found in flat.containers]
+        done = [(node, found) for *_, node, found in flat.containers if not isinstance(node, Rows)]
         self._bring(((id(x), "tree"), backend, x, brackets(cell)) for _, cell, x, backend in flat.leaves)
         cells: dict[int, Cell] = {id(tree): (None, None)}
         for node, (keys, children, _) in reversed(done):  # containers come after their children
@@ -77,6 +80,8 @@ class Writer:
         owners = {id(obj): backend for *_, obj, backend in flat.models}
 
         def refer(value: Any) -> list[Any] | None:
+            if isinstance(value, Rows):
+                return ["rows", self._rows(value, cells[id(value)], below)]
             backend = registry.backend_for(value)
             if backend is not None:
                 cell = cells[id(value)]
@@ -87,6 +92,12 @@ class Writer:
             return None
 
         return encoded(tree, done, cells, refer)
+
+    def _rows(self, rows: Rows, cell: Cell, below: str) -> int:
+        """Return the index of a tensor of which this process has some rows."""
+        where = brackets(cell)
+        msg = f"{where or 'this'} is a ds.Rows: one rank's rows of a tensor, which one file cannot store alone"
+        raise ArgumentError(msg, "ds.save(tree, path, world=ds.world()) lets all ranks save together")
 
     def _object(self, backend: Backend, obj: Any, cell: Cell) -> dict[str, Any]:
         """Return the description of a model or optimizer."""
@@ -120,7 +131,7 @@ class Writer:
         """
         going = batch.TransferBatch(str)
         for key, backend, x, place in found:
-            if key not in self._known and _is_on_device(backend, x):
+            if key not in self._known and is_on_device(backend, x):
                 going.add(key, backend, backend.detach(x), CPU, place)
         self._arrived.update(going.copy())
 
@@ -142,12 +153,7 @@ class Writer:
         if key not in self._known:
             try:
                 device = backend.device_of(x)
-                if isinstance(x, np.ma.MaskedArray):
-                    arguments.numpy_array(x)  # refuses a masked array: a copy would lose the mask
-                array = arguments.numpy_array(self._values(backend, x, key))
-                if not file.is_known(array.dtype.name):
-                    msg = f"a checkpoint file cannot store the dtype {array.dtype}"
-                    raise ConversionError(msg, "cast it to 'float64' first")
+                array = self._host_array(backend, x, key)
                 stored = file.as_stored(array)
             except DevshimError as error:
                 if place:
@@ -155,33 +161,50 @@ class Writer:
                 raise
             name = self._free(name or "tensor")
             self._known[key] = len(self._tensors)
-            self._frameworks.setdefault(backend.name, version_of(backend.name))
             self.arrays[name] = stored
-            random_key = backend.random_key(x)
-            self._tensors.append(
-                {
-                    "name": name,
-                    "dtype": array.dtype.name,
-                    "shape": list(array.shape),
-                    "crc32": file.checksum(stored),
-                    "device": str(device),
-                    "framework": backend.name,
-                    **({} if random_key is None else {"key": random_key[0]}),
-                }
-            )
+            self._add(backend, x, name, array.dtype.name, array.shape, device)["crc32"] = file.checksum(stored)
         return self._known[key]
+
+    def _host_array(self, backend: Backend, x: Tensor, key: Hashable) -> np.ndarray:
+        """Return a tensor's values in new memory, after checking that a file can store them."""
+        if isinstance(x, np.ma.MaskedArray):
+            arguments.numpy_array(x)  # refuses a masked array: a copy would lose the mask
+        array = arguments.numpy_array(self._values(backend, x, key))
+        if not file.is_known(array.dtype.name):
+            msg = f"a checkpoint file cannot store the dtype {array.dtype}"
+            raise ConversionError(msg, "cast it to 'float64' first")
+        return array
+
+    def _add(
+        self, backend: Backend, x: Tensor, name: str, dtype: str, shape: Sequence[int], device: Device
+    ) -> dict[str, Any]:
+        """Describe one more tensor, and return its description."""
+        self._frameworks.setdefault(backend.name, version_of(backend.name))
+        entry = {
+            "name": name,
+            "dtype": dtype,
+            "shape": list(shape),
+            "device": str(device),
+            "framework": backend.name,
+        }
+        random_key = backend.random_key(x)
+        if random_key is not None:
+            entry["key"] = random_key[0]
+        self._tensors.append(entry)
+        return entry
 
     def _free(self, name: str) -> str:
         """Return an unused name: two different paths may have the same text (``{"a": {"b": x}, "a.b": y}``)."""
         name = name.encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot be written
         free, number = name, 1
-        while free in self.arrays or free == "__metadata__":
+        while free in self._names or free == "__metadata__":
             number += 1
             free = f"{name}#{number}"
+        self._names.add(free)
         return free
 
 
-def _is_on_device(backend: Backend, x: Tensor) -> bool:
+def is_on_device(backend: Backend, x: Tensor) -> bool:
     """Return True if a tensor is on one device other than the host; other tensors are read, or refused, one by one."""
     try:
         return not backend.is_tracer(x) and backend.device_of(x) is not CPU

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from devshim.testing.behaviours.capabilities import CapabilityTests
+from devshim.testing.behaviours.checkpoint_ranks import RankCheckpointTests
 from devshim.testing.behaviours.checkpoints import CheckpointTests
 from devshim.testing.behaviours.collectives import CollectiveTests
 from devshim.testing.behaviours.compiled import CompiledTests
@@ -112,6 +113,7 @@ class Conformance(
     LedgerTests,
     GuardTests,
     CheckpointTests,
+    RankCheckpointTests,
     ThreeGpuTests,
     NamespaceTests,
     NeutralProgramTests,

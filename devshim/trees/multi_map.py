@@ -45,24 +45,26 @@ class _Level:
         self.done: list[Any] = []
 
 
-def mapped(trees: list[Any], visit: Visit, unlike: Unlike) -> Any:
+def mapped(trees: list[Any], visit: Visit, unlike: Unlike, leaf: Callable[[Any], bool] | None = None) -> Any:
     """Return the first tree with every leaf replaced by a visitor's result for the leaves of all trees at that path.
 
     Args:
         trees: At least one tree.
         visit: Called with the cell of a leaf of the first tree, and the object at that path in each tree.
         unlike: Makes the error, from the cell, the number of a tree with another container there, and the reason.
+        leaf: Returns True for a leaf; the default is `is_leaf`.
 
     Raises:
         ArgumentError: The first tree contains itself.
     """
+    leaf = is_leaf if leaf is None else leaf
     stack = [_Level(None, None, iter([(None, trees)]), lambda made: made[0])]
     above: set[int] = set()
     while True:
         level = stack[-1]
         for key, nodes in level.items:
             cell = (level.cell, key)
-            flat = None if is_leaf(nodes[0]) else children(nodes[0])
+            flat = None if leaf(nodes[0]) else children(nodes[0])
             if flat is None:
                 level.done.append(visit(cell, nodes))
                 continue

@@ -375,7 +375,7 @@ def test_killed_at_any_time_the_file_is_whole(path: Path) -> None:
 
 KILLED_AT_A_STEP = """
 import os, signal, sys, numpy as np, devshim as ds, safetensors.numpy
-from devshim.checkpoints import file as _checkpoint_file
+from devshim.checkpoints import write as _checkpoint_file
 ds.use("numpy")
 path, last = sys.argv[1], int(sys.argv[2])
 steps = 0

@@ -1,0 +1,95 @@
+"""What the ranks of a job say to each other in a save or load: facts as JSON, and the first error of any rank.
+
+Requirements of this module:
+
+* A rank that fails still takes part in the exchange, so that its peers do not wait: each of them raises an error that
+  names the rank, its host and the cause.
+* A rank's own error is raised unchanged on that rank.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from devshim.errors import CheckpointError, DevshimError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.checkpoints.rows import Ranks
+
+__all__ = ["Readiness", "agree"]
+
+_LONGEST = 2000
+"""Characters of an error's text that are sent to the other ranks."""
+
+
+def agree(world: Ranks, call: str, work: Callable[[], Any]) -> list[Any]:
+    """Run a function, and return its results on all ranks, in their order.
+
+    Args:
+        world: The ranks.
+        call: The public call, such as ``"ds.save"``, for messages.
+        work: Returns anything that is JSON.
+
+    Raises:
+        CheckpointError: The function raised an error on another rank.
+    """
+    error: BaseException | None = None
+    facts = None
+    try:
+        facts = work()
+    except BaseException as own:  # an interrupt, too: the peers must not wait for this rank
+        error = own
+    if error is not None:
+        _report(world, error)
+        raise error
+    every = _exchange(world, {"facts": facts})
+    failed = [(rank, each) for rank, each in enumerate(every) if "error" in each]
+    if failed:
+        rank, each = failed[0]
+        msg = f"{call} failed on rank {rank} on {each['host']}: {each['error']}"
+        raise CheckpointError(msg, each["hint"] or f"see the error of rank {rank}; nothing has changed")
+    return [each["facts"] for each in every]
+
+
+class Readiness:
+    """The agreement before the result of a load is used: all ranks have everything, or no rank changes anything."""
+
+    def __init__(self, world: Ranks) -> None:
+        self._world = world
+        self._reported = False
+
+    def ready(self) -> None:
+        """Wait until every rank has everything.
+
+        Raises:
+            CheckpointError: Another rank failed.
+        """
+        self._reported = True
+        agree(self._world, "ds.load", lambda: None)
+
+    def failed(self, error: BaseException) -> None:
+        """Report an error of this rank to its peers, which wait in `ready`."""
+        if not self._reported:
+            self._reported = True
+            _report(self._world, error)
+
+
+def _report(world: Ranks, error: BaseException) -> None:
+    """Take part in an exchange with an error; a second error there would hide the first."""
+    problem = error.problem if isinstance(error, DevshimError) else str(error)
+    text = f"{type(error).__name__}: {problem}"[:_LONGEST]
+    hint = error.hint if isinstance(error, DevshimError) else ""
+    with suppress(Exception):
+        _exchange(world, {"error": text, "hint": hint or "", "host": str(world.host)})
+
+
+def _exchange(world: Ranks, words: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the words of every rank."""
+    mine = np.frombuffer(json.dumps(words).encode(), np.uint8).copy()
+    return [json.loads(np.asarray(each, np.uint8).tobytes()) for each in world.all_gather(mine)]

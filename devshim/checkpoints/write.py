@@ -1,0 +1,110 @@
+"""Write a checkpoint file: beside the old one, flushed to the disk, and renamed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import zlib
+from typing import TYPE_CHECKING
+
+from devshim.checkpoints import paths
+from devshim.checkpoints.file import CHECKSUM, LABEL
+from devshim.checkpoints.replace import temporary_folder_for
+from devshim.errors import ArgumentError, CheckpointError
+from devshim.transfers import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+__all__ = ["cannot_write", "flush", "write", "write_arrays"]
+
+
+def write(path: str, arrays: Mapping[str, np.ndarray], metadata: object) -> None:
+    """Replace a file, all or nothing, by arrays in the form of `as_stored` and their metadata.
+
+    Raises:
+        ArgumentError: The path exists and is not a regular file.
+        CheckpointError: The folder does not exist, the system refuses, or the library could not write, for example on a
+            full disk; an error of the system is an `OSError`, too.
+    """
+    target = os.path.realpath(path)
+    try:
+        _write(target, arrays, json.dumps(metadata, separators=(",", ":"), allow_nan=False))
+    except CheckpointError:
+        raise
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: str, error: OSError) -> CheckpointError:
+    """Return the error for a path that the system does not let devshim write."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    hint = "free disk space" if full else "save to a folder that you may write to"
+    return paths.system_error(path, error, "cannot be written", f"{hint}; nothing has changed")
+
+
+def _write(target: str, arrays: Mapping[str, np.ndarray], text: str) -> None:
+    folder, mode = os.path.dirname(target), _mode(target)
+    if not os.path.isdir(folder):
+        raise paths.no_folder(folder)
+    with temporary_folder_for(target) as temporary:
+        beside = os.path.join(temporary, "new")
+        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else 0o600))
+        mode = stat.S_IMODE(os.stat(beside).st_mode) if mode is None else mode  # the library makes a new file
+        write_arrays(beside, arrays, {LABEL: text, CHECKSUM: f"{zlib.crc32(text.encode()):08x}"}, target)
+        os.chmod(beside, mode)
+        flush(beside)
+        os.replace(beside, target)
+    flush(folder)
+
+
+def write_arrays(path: str, arrays: Mapping[str, np.ndarray], metadata: dict[str, str], target: str) -> None:
+    """Write a safetensors file.
+
+    Args:
+        path: The file to write.
+        arrays: Name -> values, in the form of `as_stored`.
+        metadata: The texts in the header.
+        target: The user's path, for the message.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    def written() -> int:
+        return os.stat(path).st_size if os.path.exists(path) else 0
+
+    try:
+        with progress.bar("save", sum(each.nbytes for each in arrays.values()), written):
+            save_file(dict(arrays), path, metadata=metadata)
+    except SafetensorError as error:
+        msg = f"{target!r} cannot be written: {error}"
+        raise CheckpointError(msg, "free disk space; nothing has changed") from error
+
+
+def _mode(target: str) -> int | None:
+    """Return the permissions of the file that is replaced; None if there is no such file."""
+    try:
+        found = os.stat(target)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        inside = os.path.join(target, "checkpoint.safetensors")
+        msg = f"{target!r} is a folder, not a file"
+        raise ArgumentError(msg, f"ds.save(obj, {inside!r})")
+    if not stat.S_ISREG(found.st_mode):
+        msg = f"{target!r} is not a regular file, and saving would replace it by one"
+        raise ArgumentError(msg, "pass another path")
+    return stat.S_IMODE(found.st_mode)
+
+
+def flush(path: str) -> None:
+    """Wait until a file, or a folder's list of files, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
