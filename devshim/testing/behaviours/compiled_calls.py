@@ -229,7 +229,7 @@ CALLS = {*ANSWERS, *MADE, *DRAWN, *FACTS, *EFFECTS, *PROCESS, *MODELS}
 """The names of all calls; the part before the first space or dot is the public name."""
 
 VALUES = frozenset(
-    {"BackendInfo", "DeviceInfo", "Fault", "MemoryInfo", "Placement", "Transfer", "TransferLog", "World"}
+    {"BackendInfo", "DeviceInfo", "Fault", "MemoryInfo", "Placement", "Rows", "Transfer", "TransferLog", "World"}
 )
 """Public classes of plain values, which call no framework."""
 
