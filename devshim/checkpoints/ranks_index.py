@@ -28,7 +28,7 @@ __all__ = ["INDEX", "is_part", "is_unfinished", "part_name", "read", "text_of", 
 INDEX, FORMAT = "index.json", "devshim.folder"
 _START, _LONGEST, _MOST = '{"crc32":"', 100_000_000, 1_000_000
 _PART = re.compile(r"part-([0-9a-f]{16})-[0-9]{5,7}-of-[0-9]{5,7}\.safetensors")
-_UNFINISHED = re.compile(r"index-([0-9a-f]{16})\.tmp")
+_UNFINISHED = re.compile(r"saving-([0-9a-f]{16})\.tmp")
 
 
 def part_name(save: str, rank: int, size: int) -> str:
@@ -37,8 +37,8 @@ def part_name(save: str, rank: int, size: int) -> str:
 
 
 def unfinished_name(save: str) -> str:
-    """Return the name of an index before the commit."""
-    return f"index-{save}.tmp"
+    """Return the name of the folder in which a save writes files before it renames them."""
+    return f"saving-{save}.tmp"
 
 
 def is_part(name: str, save: str | None = None) -> bool:
@@ -48,7 +48,7 @@ def is_part(name: str, save: str | None = None) -> bool:
 
 
 def is_unfinished(name: str, save: str | None = None) -> bool:
-    """Return True if a name is that of an index before the commit, of a save or of any."""
+    """Return True if a name is that of the folder of an unfinished save, of a save or of any."""
     found = _UNFINISHED.fullmatch(name)
     return found is not None and save in (None, found[1])
 

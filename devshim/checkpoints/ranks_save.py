@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import zlib
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ from devshim.checkpoints.replace import locked_folder, temporary_folder_for
 from devshim.errors import ArgumentError, CheckpointError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from devshim.checkpoints.rows import Ranks
 
 __all__ = ["save"]
@@ -82,9 +85,7 @@ class _Save:
             _remove_parts(folder, _current(folder))
         else:
             folder = self._opened.enter_context(temporary_folder_for(folder))
-        os.close(
-            os.open(os.path.join(folder, ranks_index.unfinished_name(self._name)), os.O_CREAT | os.O_WRONLY, 0o666)
-        )
+        os.mkdir(os.path.join(folder, ranks_index.unfinished_name(self._name)))
         self._folder = folder
         return {"folder": folder, "save": self._name}
 
@@ -96,16 +97,20 @@ class _Save:
 
     def write(self) -> list[int]:
         """Write this rank's part, and return its bytes and the checksum of its header."""
-        if not os.path.exists(os.path.join(self._folder, ranks_index.unfinished_name(self._name))):
+        unfinished = os.path.join(self._folder, ranks_index.unfinished_name(self._name))
+        if not os.path.isdir(unfinished):
             msg = f"the folder {self._folder!r} of rank 0 on {self._host} is not seen on {self._world.host}"
             raise CheckpointError(msg, "save to a folder that all hosts share")
         arrays = self.tree.copy(self._chosen)
         size, rank = self._world.size, self._world.rank
         described = {"save": self._name, "rank": rank, "ranks": size, "crc32": checksums(arrays)}
-        path = os.path.join(self._folder, ranks_index.part_name(self._name, rank, size))
+        name = ranks_index.part_name(self._name, rank, size)
+        path = os.path.join(self._folder, name)
+        beside = os.path.join(unfinished, name)  # the library leaves a file of another name there if it is killed
         try:
-            write.write_arrays(path, arrays, {PART: json.dumps(described, separators=(",", ":"))}, self._target)
-            write.flush(path)
+            write.write_arrays(beside, arrays, {PART: json.dumps(described, separators=(",", ":"))}, self._target)
+            write.flush(beside)
+            os.replace(beside, path)
             write.flush(self._folder)
             header = file.header_of(path)
             return [os.stat(path).st_size, zlib.crc32(header or b"")]
@@ -129,7 +134,8 @@ class _Save:
             if not os.path.exists(path) or os.stat(path).st_size != size:
                 msg = f"the part of rank {rank} in {self._folder!r} is not seen on {self._world.host}"
                 raise CheckpointError(msg, "save to a folder that all hosts share")
-        new = os.path.join(self._folder, ranks_index.unfinished_name(self._name))
+        unfinished = os.path.join(self._folder, ranks_index.unfinished_name(self._name))
+        new = os.path.join(unfinished, ranks_index.INDEX)
         with open(new, "wb") as index:
             index.write(ranks_index.text_of(self.tree.contents, self._name, parts))
             index.flush()
@@ -141,6 +147,7 @@ class _Save:
             self._committed = True
         else:
             os.replace(new, where)
+            shutil.rmtree(unfinished)
             os.chmod(self._folder, _folder_mode(where))
             write.flush(self._folder)
             os.rename(self._folder, self._target)
@@ -196,7 +203,7 @@ def _require_own(folder: str) -> None:
         raise ArgumentError(msg, f"save to a folder of its own: ds.save(obj, {inside!r}, world=world)")
 
 
-def _is_of(name: str, save: str) -> bool:
+def _is_of(name: str, save: str | None) -> bool:
     return ranks_index.is_part(name, save) or ranks_index.is_unfinished(name, save)
 
 
@@ -206,15 +213,17 @@ def _remove_parts(folder: str, save: str | None) -> None:
         return
     _remove_named(
         folder,
-        lambda name: (
-            (ranks_index.is_part(name) or ranks_index.is_unfinished(name)) and (save is None or not _is_of(name, save))
-        ),
+        lambda name: _is_of(name, None) and not (save is not None and ranks_index.is_part(name, save)),
     )
 
 
-def _remove_named(folder: str, is_wanted: Any) -> None:
+def _remove_named(folder: str, is_wanted: Callable[[str], bool]) -> None:
+    """Remove some files and folders of a folder, as far as the system allows it."""
     with suppress(OSError):
-        for name in os.listdir(folder):
-            if is_wanted(name):
+        for name in filter(is_wanted, os.listdir(folder)):
+            path = os.path.join(folder, name)
+            if ranks_index.is_part(name):
                 with suppress(OSError):
-                    os.unlink(os.path.join(folder, name))
+                    os.unlink(path)
+            else:
+                shutil.rmtree(path, ignore_errors=True)

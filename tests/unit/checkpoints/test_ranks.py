@@ -211,9 +211,10 @@ def test_a_second_job_does_not_disturb_a_save(path: Path) -> None:
 
 def test_orphans_are_removed_by_the_next_save(path: Path) -> None:
     save(path)
-    orphans = ["part-0123456789abcdef-00001-of-00004.safetensors", "index-0123456789abcdef.tmp"]
-    for name in orphans:
-        (path / name).write_bytes(b"x")
+    orphans = ["part-0123456789abcdef-00001-of-00004.safetensors", "saving-0123456789abcdef.tmp"]
+    (path / orphans[0]).write_bytes(b"x")
+    (path / orphans[1]).mkdir()
+    (path / orphans[1] / ".tmpx").write_bytes(b"x")
     (path / "notes.txt").write_text("kept")
     assert number_in(path) == 0
     save(path, number=1)
