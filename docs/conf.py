@@ -61,7 +61,10 @@ napoleon_numpy_docstring = False
 autodoc_mock_imports = ["torch", "tensorflow", "paddle", "mxnet", "jax", "cupy"]
 autosummary_generate = False
 nitpicky = True
-nitpick_ignore = [("py:class", name) for name in ("T", "P", "R", "P.args", "P.kwargs", "devshim.tensors.gradients.T")]
+nitpick_ignore = [
+    ("py:class", name)
+    for name in ("T", "P", "R", "P.args", "P.kwargs", "devshim.tensors.gradients.T", "devshim.world.world.T")
+]
 """Type variables, which are documented nowhere."""
 intersphinx_mapping = {
     "python": ("https://docs.python.org/3", "_inventories/python.inv"),
@@ -74,6 +77,7 @@ SHORT = {
     "PathLike": "os.PathLike",
     "SimpleNamespace": "types.SimpleNamespace",
     "UserList": "collections.UserList",
+    "Ranks": "devshim.World",
     "Backend.alignment": "devshim.backend.Backend.alignment",
     "Backend.copy_to": "devshim.backend.Backend.copy_to",
 }

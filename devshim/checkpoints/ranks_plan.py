@@ -53,8 +53,8 @@ class Plan(Writer):
         super().__init__()
         self._pending: list[tuple[Hashable, Backend, Tensor, str]] = []
         self._cut: dict[int, int] = {}
-        self.contents = self.metadata_of(obj)
-        self.counts = list(self._cut.values())
+        self.contents: dict[str, Any] = self.metadata_of(obj)
+        self.counts: list[int] = list(self._cut.values())
 
     def _bring(self, found: Iterable[tuple[Hashable, Backend, Tensor, str]]) -> None:
         """Copy nothing yet."""

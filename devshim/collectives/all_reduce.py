@@ -110,7 +110,9 @@ class Group:
     """The tensors at one position of all trees, and their results."""
 
     def __init__(self, cell: Cell, xs: list[Tensor], backend: Backend) -> None:
-        self.cell, self.xs, self.backend = cell, xs, backend
+        self.cell: Cell = cell
+        self.xs: list[Tensor] = xs
+        self.backend: Backend = backend
         self.results: list[Tensor] = []
 
     def check(self, op: Op) -> None:

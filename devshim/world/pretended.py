@@ -37,7 +37,7 @@ class Pretended:
         job.count(hosts, "hosts", 1)
         job.count(cards, "cards", 0)
         cluster.require_ray()
-        self.names = [f"host{index}" for index in range(hosts)]
+        self.names: list[str] = [f"host{index}" for index in range(hosts)]
         self._before = {name: os.environ.get(name) for name in _VARIABLES}
         self._folder = Path(
             tempfile.mkdtemp(prefix="devshim-", dir="/tmp" if len(tempfile.gettempdir()) > 30 else None)
@@ -51,7 +51,7 @@ class Pretended:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.address = self._answer()
+        self.address: str = self._answer()
         os.environ.update(zip(_VARIABLES, (self.address, str(token)), strict=True))
 
     def _answer(self) -> str:

@@ -78,7 +78,7 @@ class World:
 
     @property
     def devices(self) -> list[Device]:
-        """The devices of this rank: its GPUs, or the CPU.
+        """The GPUs of this rank, or the CPU.
 
         A rank of `devshim.launch`, and a process alone, has all GPUs that it sees. Of other launchers, each rank has
         the one that `devshim.local_gpu` names.

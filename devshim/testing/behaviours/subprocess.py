@@ -7,8 +7,10 @@ framework's start is refused after it.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import pytest
@@ -26,6 +28,24 @@ def expect(error, fn, *args):
     except error as caught:
         return caught
     raise AssertionError(f"{{fn}} did not raise {{error.__name__}}")
+"""
+
+
+SUM_OF_RANKS = """
+import os
+import numpy as np
+from devshim.world.launchers import found_place
+ds.use(name)
+ds.simulate(gpus=2)  # before the engine starts, as a program does
+place = found_place(os.environ)
+engine = registry.load(name).start_ranks(place)
+x = ds.place(ds.from_numpy(np.arange(5, dtype="float32") + place.rank), "gpu:1")
+total = engine.reduce_flat(x, "sum")
+assert ds.device_of(total) is ds.gpu(1)
+assert ds.to_numpy(total).tolist() == [1, 3, 5, 7, 9]
+assert engine.max_ints([place.rank, -place.rank]) == [1, 0]
+engine.close()
+engine.close()
 """
 
 
@@ -55,6 +75,21 @@ class SubprocessKit(Kit):
     def without_cards(self, code: str, **environ: str) -> None:
         """Run code in a new process that sees no real GPU: simulated GPUs cannot be used together with real ones."""
         self.fresh(code, CUDA_VISIBLE_DEVICES="", **environ)
+
+    @pytest.mark.fresh
+    @feature("ranks")
+    def test_two_ranks_sum_by_the_frameworks_engine(self) -> None:
+        """Two processes add tensors on simulated GPUs by the framework's own collectives, and end without an error."""
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = str(found.getsockname()[1])
+        common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        with ThreadPoolExecutor() as pool:
+            ranks = [
+                pool.submit(self.without_cards, SUM_OF_RANKS, **common, RANK=rank, LOCAL_RANK=rank) for rank in "01"
+            ]
+            for each in ranks:
+                each.result()
 
     @pytest.mark.fresh
     @feature("count")

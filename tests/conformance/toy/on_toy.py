@@ -300,6 +300,7 @@ def asarray_ignores_the_device(patch: Patch, adapter: Any) -> None:
 @defect
 def creation_takes_the_first_card(patch: Patch, adapter: Any) -> None:
     patch.setattr(current, "default_device", lambda: current.DEVICE.get() or ds.gpu(0))
+    patch.setattr(current, "backend_on_host", lambda: None)
 
 
 @defect
