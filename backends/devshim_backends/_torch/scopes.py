@@ -86,8 +86,9 @@ class TorchScopes(Backend):
         scope: AbstractContextManager[object] = torch.device(native(device))
         return scope
 
-    compiling = staticmethod(is_compiling)
-    """The compiler's own function, without a call around it: every new tensor asks it."""
+    def compiling(self) -> bool:
+        found: bool = is_compiling()
+        return found
 
     def tracing(self) -> bool:
         # Not `is_compiling`: it is true in all code that dynamo has read, even when this runs after a graph break.
