@@ -324,3 +324,13 @@ def test_no_python_runs_when_an_owner_goes() -> None:
         sys.setprofile(before)
     assert used(one) == 0
     assert [name for name, event in events if event == "call"] == []
+
+
+@pytest.mark.parametrize("source", range(4))
+@pytest.mark.parametrize("target", range(4))
+def test_a_fault_of_the_target_comes_first(source: int, target: int) -> None:
+    """The order does not depend on hashes, which differ from one process to the next."""
+    with ds.using("numpy"), ds.simulate(gpus=4, faults=[ds.Fault(f"gpu:{i}", "copy") for i in range(4)]):
+        x = ds.ones(3, device=f"gpu:{source}")
+        with pytest.raises(ds.DeviceFailedError, match=f"gpu:{target} failed"):
+            ds.copy(x, f"gpu:{target}")
