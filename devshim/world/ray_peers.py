@@ -53,8 +53,12 @@ class RayPeers:
         self._place = place
         self._kept: list[Any] = []  # the items of the last steps: other ranks may still be reading them
         self._ray = self._connected()
-        self._own = self._start_shelf()
-        self._shelves = {rank: self._found(self._name(rank)) for rank in range(place.size)}
+        try:
+            self._own = self._start_shelf()
+            self._shelves = {rank: self._found(self._name(rank)) for rank in range(place.size)}
+        except BaseException:
+            self._ray.shutdown()  # otherwise the next call would find Ray started, and fail for that reason
+            raise
 
     def put(self, step: Step, items: dict[str, Any]) -> None:
         """Put out items of this rank for a step."""

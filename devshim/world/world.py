@@ -192,13 +192,13 @@ class World:
         with self.steps.step(_described(op, arrays)) as step:
             portable = self._engine()
             portable.swap(step, None, "agreed")
-            kinds = sorted({array.dtype.str for array in arrays})
-            buckets = [np.concatenate([a.ravel() for a in arrays if a.dtype.str == kind]) for kind in kinds]
+            kinds = sorted({array.dtype.name for array in arrays})
+            buckets = [np.concatenate([a.ravel() for a in arrays if a.dtype.name == kind]) for kind in kinds]
             totals = dict(zip(kinds, portable.reduce(step, buckets, op), strict=True))
             devices = sum(portable.swap(step, count, "devices")) if op == "mean" else 1
         used = dict.fromkeys(kinds, 0)
         for group, array in zip(groups, arrays, strict=True):
-            kind, start = array.dtype.str, used[array.dtype.str]
+            kind, start = array.dtype.name, used[array.dtype.name]
             used[kind] += array.size
             total = totals[kind][start : start + array.size].reshape(array.shape)
             if op == "mean":

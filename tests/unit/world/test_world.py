@@ -65,6 +65,18 @@ def test_all_ranks_get_the_same_bits(size: int, dtype: str, op: Any) -> None:
         np.testing.assert_allclose(each, expected, rtol=rtol, atol=atol)
 
 
+def test_dtypes_of_one_byte_are_summed_apart() -> None:
+    """NumPy's text for each dtype of ml_dtypes with one byte is ``<V1``."""
+    kinds = pytest.importorskip("ml_dtypes")
+    first, second = np.dtype(kinds.float8_e4m3fn), np.dtype(kinds.float8_e4m3b11fnuz)
+
+    def job(world: World) -> Any:
+        (tree,) = world.all_reduce_([{"a": np.ones(2, first), "b": np.full(2, 3, second)}])
+        return [tree["a"].astype("float32").tolist(), tree["b"].astype("float32").tolist()]
+
+    assert in_ranks(2, on_numpy(job)) == [[[2, 2], [6, 6]]] * 2
+
+
 def test_trees_of_several_devices_are_summed_over_ranks() -> None:
     def job(world: World) -> Any:
         trees = [{"w": ds.full((2, 2), world.rank + i), "n": ds.zeros(0), "s": ds.asarray(1.0)} for i in (1.0, 2.0)]
