@@ -185,7 +185,7 @@ def _folder_mode(index: str) -> int:
 
 
 def _current(folder: str) -> str | None:
-    """Return the name of the save that a folder has; None if there is none."""
+    """Return the name of the save in a folder, or None."""
     try:
         name: str = ranks_index.read(folder)[0]["save"]
     except CheckpointError:

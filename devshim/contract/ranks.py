@@ -9,7 +9,7 @@ __all__ = ["Place"]
 
 @dataclass(frozen=True)
 class Place:
-    """What a process knows of its job from its environment.
+    """The rank of a process, and facts about its job, from the environment.
 
     Attributes:
         rank: The number of this process, from 0.

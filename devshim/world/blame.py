@@ -41,7 +41,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Report:
-    """What a rank last said of itself.
+    """The last report of a rank.
 
     Attributes:
         silent: Seconds since then.

@@ -19,7 +19,7 @@ __all__ = ["world"]
 
 _LOCK = threading.Lock()
 _world: tuple[int, World] | None = None
-"""The process for which it was made, and the object: a forked process is no rank."""
+"""The process for which it was made, and the object: a forked process is not a rank."""
 
 
 def world() -> World:

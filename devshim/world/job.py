@@ -17,7 +17,7 @@ _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h
 
 @dataclass(frozen=True)
 class Job:
-    """What `devshim.launch` was asked to do.
+    """The request of a call of `devshim.launch`.
 
     Attributes:
         command: The program and its arguments; None if the ranks run a function.
@@ -54,7 +54,7 @@ def seconds(value: Any, name: str) -> float:
     """Return a duration in seconds, from a number or a text such as ``"60s"``, ``"5min"`` or ``"1h"``.
 
     Raises:
-        ArgumentError: It is no duration, or not positive.
+        ArgumentError: It is not a positive duration.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", value) if type(value) is str else None
     if match is not None and match[2] in _UNITS:

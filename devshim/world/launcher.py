@@ -170,7 +170,7 @@ def _token(wanted: Job, folder: Path) -> Path:
         return cluster.make_token(folder)
     name = os.environ.get("RAY_AUTH_TOKEN_PATH")
     if not name or not os.path.isfile(name):
-        msg = f"there is no token for the cluster at {wanted.cluster}, and without one anybody could run code on it"
+        msg = f"there is no token for the cluster at {wanted.cluster}, and without a token anybody could run code on it"
         raise ArgumentError(
             msg, "set RAY_AUTH_TOKEN_PATH to the file with the token with which the cluster was started"
         )

@@ -33,7 +33,7 @@ class _Launcher:
 
 _LAUNCHERS = (
     _Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    # A batch script has SLURM_PROCID and SLURM_NTASKS, too, but is no rank: only `srun` starts a step.
+    # A batch script has SLURM_PROCID and SLURM_NTASKS, too, but is not a rank: only `srun` starts a step.
     _Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
     _Launcher(
         "mpirun",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from devshim.contract.rank_engines import patience
 from devshim.errors import RankFailedError, RankLateError, RanksDisagreeError
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ class Peers(Protocol):
     def put(self, step: Step, items: dict[str, Any]) -> None:
         """Put out items of this rank for a step."""
 
-    def take(
-        self, step: Step, keys: Mapping[int, str], timeout: float
-    ) -> tuple[dict[int, tuple[str, list[Any]]], set[int]]:
+    def take(self, step: Step, keys: Mapping[int, str], timeout: float) -> tuple[Found, set[int]]:
         """Return what each rank says and has, as `devshim.world.shelf.Shelf.take` does, and the ranks that are gone."""
 
 
@@ -52,7 +51,7 @@ class Portable:
 
     def __init__(self, place: Place, peers: Peers) -> None:
         self._place, self._peers = place, peers
-        self.patience: float = 1.5 * place.timeout + 5
+        self.patience: float = patience(place)
         """How long a step waits, in seconds: a launcher that watches the ranks speaks first, at ``timeout``."""
 
     def swap(self, step: Step, mine: Any, key: str = "all") -> list[Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
 
-__all__ = ["packed", "unpacked"]
+__all__ = ["packed", "tensor_of", "unpacked"]
 
 
 class _Hole:
@@ -82,13 +82,14 @@ def unpacked(found: _Packed, mine: Any) -> Any:
     if len(flat.models) != len(found.models):
         msg = f"world.broadcast found {len(flat.models)} models on this rank, and {len(found.models)} on the other"
         raise ArgumentError(msg, "build the same models on all ranks first")
-    made = [_made(backend, array, device) for array, (backend, device) in zip(found.arrays, targets, strict=True)]
+    made = [tensor_of(backend, array, device) for array, (backend, device) in zip(found.arrays, targets, strict=True)]
     for (_, _, model, backend), values in zip(flat.models, found.models, strict=True):
-        assign(model, {path: _made(backend, array, CPU) for path, array in values.items()})
+        assign(model, {path: tensor_of(backend, array, CPU) for path, array in values.items()})
     new: dict[int, Any] = {id(hole): each for hole, each in zip(found.holes[0], made, strict=True)}
     new.update((id(hole), model) for hole, (_, _, model, _) in zip(found.holes[1], flat.models, strict=True))
     return flatten(found.tree).rebuild(new) if new else found.tree
 
 
-def _made(backend: Backend, array: np.ndarray, device: Device) -> Tensor:
+def tensor_of(backend: Backend, array: np.ndarray, device: Device) -> Tensor:
+    """Return a new tensor on a device with the values of an array."""
     return engine.make(*engine.from_host(backend, array, device, copy=True))

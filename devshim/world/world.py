@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from devshim.collectives.all_reduce import Group, reduce_in_place
+from devshim.collectives.arguments import split_bounds
 from devshim.errors import ArgumentError
 from devshim.errors.messages import bad_argument
 from devshim.runtime import queries
@@ -99,9 +100,7 @@ class World:
         """
         if type(length) is not int or length < 0:
             raise bad_argument("length", length, "a number of rows", "world.part(len(inputs))")
-        size, more = divmod(length, self.size)
-        start = self.rank * size + min(self.rank, more)
-        return slice(start, start + size + (self.rank < more))
+        return slice(*split_bounds(length, self.size, "balance")[self.rank])
 
     def all_reduce_(self, tensors: list[T], op: Literal["sum", "mean", "max", "min"] = "sum") -> list[T]:
         """Replace every tensor by the sum, mean, maximum or minimum of those of all ranks, in place.
@@ -134,7 +133,7 @@ class World:
             root: The rank that has the values.
 
         Raises:
-            ArgumentError: There is no such rank, or the trees do not have the same models.
+            ArgumentError: ``root`` is not a rank, or the trees do not have the same models.
             RanksDisagreeError: A rank makes another call.
             RankLateError: A rank did not come to the call in time.
             RankFailedError: A rank is gone.
@@ -191,7 +190,6 @@ class World:
         arrays = [engine.to_host(group.backend, group.results[0], copy=True) for group in groups]
         with self.steps.step(_described(op, arrays)) as step:
             portable = self._engine()
-            portable.swap(step, None, "agreed")
             kinds = sorted({array.dtype.name for array in arrays})
             buckets = [np.concatenate([a.ravel() for a in arrays if a.dtype.name == kind]) for kind in kinds]
             totals = dict(zip(kinds, portable.reduce(step, buckets, op), strict=True))
@@ -203,11 +201,7 @@ class World:
             total = totals[kind][start : start + array.size].reshape(array.shape)
             if op == "mean":
                 total = (total / devices).astype(array.dtype)
-            group.results[:] = [_on(group, total, group.backend.device_of(x)) for x in group.xs]
-
-
-def _on(group: Group, array: np.ndarray, device: Device) -> Any:
-    return engine.make(*engine.from_host(group.backend, array, device, copy=True))
+            group.results[:] = [trees.tensor_of(group.backend, total, group.backend.device_of(x)) for x in group.xs]
 
 
 def _described(op: str, arrays: list[np.ndarray]) -> str:
