@@ -119,6 +119,22 @@ def _calls(*statements: str) -> dict[str, str]:
     return dict(zip(_CALLS, statements, strict=True))
 
 
+_OF_BOTH_MXNETS: dict[str, Any] = {
+    "copy": "x.copyto(n)",
+    "wait": ".wait_to_read()",
+    "take": "mx.nd.from_dlpack(a.__dlpack__())",
+    "calls": _calls(
+        "mx.np.ones(shape)",
+        "mx.np.full(shape, 2.0)",
+        "mx.np.array([1.0, 2.0])",
+        "mx.np.array(a)",
+        "x.asnumpy()",
+        "mx.np.random.normal(size=shape)",
+        "mx.np.random.uniform(size=shape)",
+    ),
+    "device_scope": "with n",
+}
+
 NATIVE = {
     "numpy": Native(
         "numpy",
@@ -222,19 +238,7 @@ NATIVE = {
         moves={"x.as_in_ctx(n)": 0.8},
         where={"x.ctx": 0.8},
         move="x.as_in_ctx(n)",
-        copy="x.copyto(n)",
-        wait=".wait_to_read()",
-        take="mx.nd.from_dlpack(a.__dlpack__())",
-        calls=_calls(
-            "mx.np.ones(shape)",
-            "mx.np.full(shape, 2.0)",
-            "mx.np.array([1.0, 2.0])",
-            "mx.np.array(a)",
-            "x.asnumpy()",
-            "mx.np.random.normal(size=shape)",
-            "mx.np.random.uniform(size=shape)",
-        ),
-        device_scope="with n",
+        **_OF_BOTH_MXNETS,
     ),
     "mxnet2": Native(
         "mxnet",
@@ -242,19 +246,7 @@ NATIVE = {
         moves={"x.to_device(n)": 0.8},
         where={"x.device": 0.8},
         move="x.to_device(n)",
-        copy="x.copyto(n)",
-        wait=".wait_to_read()",
-        take="mx.nd.from_dlpack(a.__dlpack__())",
-        calls=_calls(
-            "mx.np.ones(shape)",
-            "mx.np.full(shape, 2.0)",
-            "mx.np.array([1.0, 2.0])",
-            "mx.np.array(a)",
-            "x.asnumpy()",
-            "mx.np.random.normal(size=shape)",
-            "mx.np.random.uniform(size=shape)",
-        ),
-        device_scope="with n",
+        **_OF_BOTH_MXNETS,
     ),
 }
 """By environment: MXNet 2 renamed parts of 1.9."""

@@ -26,9 +26,17 @@ __all__ = ["Ranks", "Rows", "bounds_of", "even_bounds", "is_leaf", "require_rank
 class Ranks(Protocol):
     """The part of a `World` that checkpoints use."""
 
-    rank: int
-    size: int
-    host: str
+    @property
+    def rank(self) -> int:
+        """The number of this process."""
+
+    @property
+    def size(self) -> int:
+        """How many processes the job has."""
+
+    @property
+    def host(self) -> str:
+        """The name of this rank's host."""
 
     def all_gather(self, tree: Any, /) -> Any:
         """Return the tree of every rank, in the order of the ranks."""

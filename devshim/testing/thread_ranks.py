@@ -1,68 +1,62 @@
-"""Ranks as threads of one process: a small stand-in for `World` in tests of what the ranks do together."""
+"""Ranks that are threads of one process: a `World` for each, connected by one shelf."""
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import devshim as ds
+from devshim.contract.ranks import Place
+from devshim.world.shelf import Shelf
+from devshim.world.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-__all__ = ["ThreadRank", "on_ranks"]
+    from devshim.world.portable import Found
+    from devshim.world.steps import Step
 
-
-class _Meeting:
-    """What the threads share."""
-
-    def __init__(self, size: int) -> None:
-        self.barrier = threading.Barrier(size, timeout=60)
-        self.words: list[Any] = [None] * size
+__all__ = ["on_ranks"]
 
 
-class ThreadRank:
-    """One rank: the members of `World` that checkpoints use, and `part` and `barrier`."""
+class _Peers:
+    """The other ranks, on a shelf of this process."""
 
-    def __init__(self, meeting: _Meeting, rank: int) -> None:
-        self._meeting = meeting
-        self.rank: int = rank
-        self.size: int = meeting.barrier.parties
-        self.host: str = f"host{rank % 2}"
+    def __init__(self, shelf: Shelf, rank: int) -> None:
+        self._shelf, self._rank = shelf, rank
 
-    def all_gather(self, tree: Any) -> list[Any]:
-        """Return the tree of every rank."""
-        self._meeting.words[self.rank] = tree
-        self._meeting.barrier.wait()
-        found = list(self._meeting.words)
-        self._meeting.barrier.wait()
-        return found
+    def put(self, step: Step, items: dict[str, Any]) -> None:
+        self._shelf.put(self._rank, step.number, step.what, items)
 
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-        self.all_gather(None)
-
-    def part(self, length: int) -> slice:
-        """Return this rank's slice of some rows."""
-        rows, more = divmod(length, self.size)
-        start = self.rank * rows + min(self.rank, more)
-        return slice(start, start + rows + (self.rank < more))
+    def take(self, step: Step, keys: Mapping[int, str], timeout: float) -> tuple[Found, set[int]]:
+        until = time.monotonic() + timeout
+        found: Found = {}
+        for rank, key in keys.items():
+            found[rank] = self._shelf.take(rank, step.number, key, step.what, max(until - time.monotonic(), 0.0))
+        return found, set()
 
 
-def on_ranks(size: int, work: Callable[[ThreadRank], Any]) -> list[Any]:
+def on_ranks(
+    size: int, work: Callable[[World], Any], *, timeout: float = 60.0, hosts: tuple[str, ...] = ()
+) -> list[Any]:
     """Run a function on several ranks at once, and return the result of each, or the error that it raised.
 
     Args:
         size: The number of ranks.
-        work: Called with each rank in a thread of its own, with the framework of the caller.
+        work: Called with the world of each rank in a thread of its own, with the framework of the caller.
+        timeout: As for `devshim.launch`, in seconds.
+        hosts: The name of each rank's host; by default, the ranks are on two hosts in turn.
     """
-    meeting, name = _Meeting(size), ds.framework().__name__
+    shelf, name = Shelf(), ds.framework().__name__
+    hosts = hosts or tuple(f"host{rank % 2}" for rank in range(size))
     results: list[Any] = [None] * size
 
     def body(rank: int) -> None:
+        place = Place(rank, size, hosts[:rank].count(hosts[rank]), hosts, timeout=timeout, launcher="devshim")
         try:
             with ds.using(name):
-                results[rank] = work(ThreadRank(meeting, rank))
+                results[rank] = work(World(place, lambda place: _Peers(shelf, place.rank)))
         except BaseException as error:
             results[rank] = error
 

@@ -11,8 +11,9 @@ import pytest
 
 import devshim as ds
 from devshim.testing.behaviours.models import ModelKit
-from devshim.testing.thread_ranks import ThreadRank, on_ranks
+from devshim.testing.thread_ranks import on_ranks
 from devshim.testing.values import DTYPES, bits, feature, hook, sample
+from devshim.world.world import World
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
@@ -28,7 +29,7 @@ class RankCheckpointTests(ModelKit):
         """Rows that 4 ranks wrote are equal to the bit on 1, 3 and 7 ranks, and whole without ranks."""
         path = tmp_path / "run"
 
-        def save(world: ThreadRank) -> None:
+        def save(world: World) -> None:
             rows = ds.Rows(ds.from_numpy(TABLE[world.part(11)], device))
             ds.save({"table": rows, "n": 3, "same": ds.from_numpy(TABLE[0], device)}, path, world=world)
 
@@ -51,7 +52,7 @@ class RankCheckpointTests(ModelKit):
         a, path = np.concatenate([sample(dtype)] * 3), tmp_path / "run"
         bounds = [0, 1, 1, len(a)]
 
-        def mine(world: ThreadRank, values: np.ndarray) -> Any:
+        def mine(world: World, values: np.ndarray) -> Any:
             return {"x": ds.Rows(ds.from_numpy(values[bounds[world.rank] : bounds[world.rank + 1]], device))}
 
         assert on_ranks(3, lambda world: ds.save(mine(world, a), path, world=world)) == [None] * 3

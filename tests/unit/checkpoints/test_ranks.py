@@ -20,7 +20,8 @@ import pytest
 
 import devshim as ds
 from devshim.checkpoints import ranks_index, ranks_parts
-from devshim.testing.thread_ranks import ThreadRank, on_ranks
+from devshim.testing.thread_ranks import on_ranks
+from devshim.world.world import World
 
 TABLE = np.arange(40, dtype="f8").reshape(10, 4)
 
@@ -97,7 +98,7 @@ def test_replicated_tensors_are_divided_by_size(path: Path) -> None:
 
 
 def test_the_index_does_not_grow_with_the_ranks_for_each_tensor(path: Path) -> None:
-    def many(world: ThreadRank, skip: int) -> dict[str, Any]:
+    def many(world: World, skip: int) -> dict[str, Any]:
         rows = np.zeros((0 if world.rank < skip else 2, 1), "f4")
         return {f"{i:04d}": ds.Rows(rows) for i in range(50)}
 
@@ -375,7 +376,7 @@ class ProcessRank:
         return [np.frombuffer(bytes.fromhex(each), "u1") for each in found]
 
     def part(self, length: int) -> slice:
-        return ThreadRank.part(self, length)  # type: ignore[arg-type]
+        return World.part(self, length)  # type: ignore[arg-type]
 
 
 def _send(link: socket.socket, words: Any) -> None:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from ranks_in_threads import in_ranks
 
 import devshim as ds
+from devshim.testing.thread_ranks import on_ranks
 from devshim.world.world import World
 
 
@@ -24,14 +24,9 @@ def _numpy() -> Iterator[None]:
         yield
 
 
-def on_numpy(job: Callable[[World], Any]) -> Callable[[World], Any]:
-    """Return a job that uses NumPy in its thread, too."""
-
-    def run(world: World) -> Any:
-        with ds.using("numpy"):
-            return job(world)
-
-    return run
+def in_ranks(size: int, job: Callable[[World], Any], timeout: float = 60.0) -> list[Any]:
+    """Return what each rank returned, or the error that it raised; two ranks are on one host."""
+    return on_ranks(size, job, timeout=timeout, hosts=tuple(f"host{rank // 2}" for rank in range(size)))
 
 
 DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int64", "complex64")
@@ -53,7 +48,7 @@ def test_all_ranks_get_the_same_bits(size: int, dtype: str, op: Any) -> None:
         (x,) = world.all_reduce_([data[world.rank].copy()], op)
         return x
 
-    results = in_ranks(size, on_numpy(job))
+    results = in_ranks(size, job)
     if "int" in dtype:
         expected = getattr(np.stack(data), op)(axis=0, **({"dtype": dtype} if op == "sum" else {}))
     else:
@@ -74,7 +69,7 @@ def test_dtypes_of_one_byte_are_summed_apart() -> None:
         (tree,) = world.all_reduce_([{"a": np.full(2, 128, first), "b": np.full(2, 3, second)}])
         return [tree["a"].astype("float32").tolist(), tree["b"].astype("float32").tolist()]
 
-    assert in_ranks(2, on_numpy(job)) == [[[256, 256], [6, 6]]] * 2
+    assert in_ranks(2, job) == [[[256, 256], [6, 6]]] * 2
 
 
 def test_trees_of_several_devices_are_summed_over_ranks() -> None:
@@ -82,7 +77,7 @@ def test_trees_of_several_devices_are_summed_over_ranks() -> None:
         trees = [{"w": ds.full((2, 2), world.rank + i), "n": ds.zeros(0), "s": ds.asarray(1.0)} for i in (1.0, 2.0)]
         return world.all_reduce_(trees)
 
-    for trees in in_ranks(2, on_numpy(job)):
+    for trees in in_ranks(2, job):
         assert len(trees) == 2
         for tree in trees:
             assert tree["w"].tolist() == [[8, 8], [8, 8]]
@@ -94,7 +89,7 @@ def test_the_mean_is_that_of_all_devices_of_all_ranks() -> None:
     def job(world: World) -> Any:
         return world.all_reduce_([ds.asarray([3.0]) for _ in range(world.rank + 1)], "mean")[0].tolist()
 
-    assert in_ranks(2, on_numpy(job)) == [[3.0], [3.0]]
+    assert in_ranks(2, job) == [[3.0], [3.0]]
 
 
 def test_a_tensor_is_written_in_place() -> None:
@@ -102,7 +97,7 @@ def test_a_tensor_is_written_in_place() -> None:
         x = ds.ones(3)
         return world.all_reduce_([x])[0] is x and x.tolist() == [2, 2, 2]
 
-    assert in_ranks(2, on_numpy(job)) == [True, True]
+    assert in_ranks(2, job) == [True, True]
 
 
 def test_a_tree_is_broadcast_with_its_numbers_and_text() -> None:
@@ -110,7 +105,7 @@ def test_a_tree_is_broadcast_with_its_numbers_and_text() -> None:
         mine = Pair({"w": ds.full((2,), world.rank), "step": world.rank}, ["text", ds.zeros(1)])
         return world.broadcast(mine, root=1)
 
-    for pair in in_ranks(3, on_numpy(job)):
+    for pair in in_ranks(3, job):
         assert type(pair) is Pair
         assert pair.first["w"].tolist() == [1, 1]
         assert pair.first["step"] == 1
@@ -121,7 +116,7 @@ def test_a_rank_without_a_tree_receives_one() -> None:
     def job(world: World) -> Any:
         return world.broadcast({"x": ds.ones(2), "n": 5} if world.rank == 0 else None)
 
-    for tree in in_ranks(2, on_numpy(job)):
+    for tree in in_ranks(2, job):
         assert tree["x"].tolist() == [1, 1]
         assert tree["n"] == 5
 
@@ -130,7 +125,7 @@ def test_gathered_trees_may_have_different_shapes() -> None:
     def job(world: World) -> Any:
         return [each["x"].tolist() for each in world.all_gather({"x": ds.ones(world.rank)})]
 
-    assert in_ranks(3, on_numpy(job)) == [[[], [1], [1, 1]]] * 3
+    assert in_ranks(3, job) == [[[], [1], [1, 1]]] * 3
 
 
 def test_many_steps_follow_each_other() -> None:
@@ -142,7 +137,7 @@ def test_many_steps_follow_each_other() -> None:
             world.barrier()
         return total
 
-    assert in_ranks(3, on_numpy(job)) == [3.0 * sum(range(50))] * 3
+    assert in_ranks(3, job) == [3.0 * sum(range(50))] * 3
 
 
 @pytest.mark.parametrize(("length", "parts"), [(10, [4, 3, 3]), (2, [1, 1, 0]), (0, [0, 0, 0])])
@@ -181,7 +176,7 @@ def other_root(world: World) -> Any:
 
 @pytest.mark.parametrize("job", [other_shape, other_dtype, other_op, other_call, other_root])
 def test_ranks_that_disagree_are_named_and_nothing_changes(job: Callable[[World], Any]) -> None:
-    errors = in_ranks(2, on_numpy(job), timeout=5)
+    errors = in_ranks(2, job, timeout=5)
     assert {type(each) for each in errors} == {ds.RanksDisagreeError}
     assert "rank 0 on host0" in str(errors[0])
     assert "rank 1 on host0" in str(errors[0])
@@ -191,7 +186,7 @@ def test_many_tensors_are_compared_too() -> None:
     def job(world: World) -> Any:
         return world.all_reduce_([{f"x{i}": ds.ones(2 + (i == 7 and world.rank)) for i in range(9)}])
 
-    assert {type(each) for each in in_ranks(2, on_numpy(job), timeout=5)} == {ds.RanksDisagreeError}
+    assert {type(each) for each in in_ranks(2, job, timeout=5)} == {ds.RanksDisagreeError}
 
 
 def test_a_late_rank_is_named_and_nothing_changes() -> None:
@@ -206,7 +201,7 @@ def test_a_late_rank_is_named_and_nothing_changes() -> None:
         assert isinstance(caught.value, TimeoutError)
         return x.tolist()
 
-    assert in_ranks(3, on_numpy(job)) == [[1, 1], [1, 1], None]
+    assert in_ranks(3, job) == [[1, 1], [1, 1], None]
 
 
 def test_one_process_is_a_world_of_its_own() -> None:
