@@ -57,6 +57,7 @@ def reduced(tensors: list[Array]) -> list[Array]:
 
 def loaded(model: Model, path: Path) -> Model:
     ds.save(model, path)
+    ds.save(model, path, world=ds.world())
     anything = ds.load(path)
     assert_type(anything, Any)
     assert_type(ds.load(path, "gpu:1"), Any)
