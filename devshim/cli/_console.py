@@ -1,25 +1,27 @@
 """Printing: rich tables on a terminal, plain text to a pipe or a file.
 
 Piped output has no colour codes, no drawn lines and no wrapped cells, so that it can be searched and compared.
+rich is imported by the functions that need it: printing to a pipe does not.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from devshim.errors import DevshimError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+    from typing import TextIO
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     Cell = str | Sequence[tuple[str, str]]
     """Text of one or several lines; or a sequence of lines, each with its rich style."""
@@ -61,14 +63,30 @@ class Grid:
     styles: dict[str, str] = field(default_factory=dict)
 
 
+_FORCING = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""The environment variables that make rich treat a pipe as a terminal."""
+
+
+def _is_pipe(stream: TextIO | None) -> bool:
+    """Return True if rich would certainly not treat a stream as a terminal; this does not import rich."""
+    if any(name in os.environ for name in _FORCING):
+        return False
+    try:
+        return stream is None or not stream.isatty()
+    except (AttributeError, ValueError):  # a replaced stream, or a closed one
+        return False
+
+
 def _console() -> Console:
+    from rich.console import Console
+
     # A new one each time: sys.stdout may have been replaced. Automatic highlighting is off.
     return Console(highlight=False, markup=False)
 
 
 def is_terminal() -> bool:
     """Return True if standard output is a terminal, or must behave like one (FORCE_COLOR)."""
-    return _console().is_terminal
+    return not _is_pipe(sys.stdout) and _console().is_terminal
 
 
 def width() -> int:
@@ -79,6 +97,8 @@ def width() -> int:
 def say(text: str = "", style: str = "") -> None:
     """Print a paragraph: wrapped and styled on a terminal, unchanged to a pipe."""
     if is_terminal():
+        from rich.text import Text
+
         _console().print(Text(text, style))
     else:
         print(text)
@@ -94,6 +114,10 @@ def show(grid: Grid) -> None:
 
 def draw(grid: Grid) -> Table:
     """Return a table for a terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(
         title=Text(grid.title, "bold"), title_justify="left", box=box.HORIZONTALS, header_style="bold", expand=False
     )
@@ -110,6 +134,8 @@ def draw(grid: Grid) -> Table:
 
 
 def _text(cell: Cell, styles: dict[str, str]) -> Text:
+    from rich.text import Text
+
     if isinstance(cell, str):
         return Text(cell, styles.get(cell, ""))
     return Text("\n").join(Text(line, style) for line, style in cell)
@@ -134,6 +160,9 @@ def _plain(grid: Grid) -> Iterator[str]:
 
 def complain(error: DevshimError) -> None:
     """Print an error's text to standard error, without a traceback."""
+    from rich.console import Console
+    from rich.text import Text
+
     # A notebook has a standard error, too: by default rich would display the text in the cell.
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True, force_jupyter=False)
     console.print(Text.assemble(("devshim: ", "bold red"), error.problem))
@@ -148,8 +177,14 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
     Yields:
         A function that changes the text beside the spinner.
     """
+    if "JPY_PARENT_PID" in os.environ or _is_pipe(sys.stderr) or not is_terminal():
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console(stderr=True)
-    if "JPY_PARENT_PID" in os.environ or not (console.is_terminal and is_terminal()):
+    if not console.is_terminal:
         yield lambda text: None
         return
     with console.status(Text(what), spinner="dots") as status:

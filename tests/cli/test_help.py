@@ -22,19 +22,37 @@ try:
     main()
 finally:
     roots = {{name.partition(".")[0] for name in sys.modules}}
-    print("loaded:", *sorted(roots & {{"torch", "tensorflow", "mxnet", "paddle", "jax", "numpy"}}), file=sys.stderr)
+    slow = {{"torch", "tensorflow", "mxnet", "paddle", "jax", "numpy", "rich"}}
+    print("loaded:", *sorted(roots & slow), file=sys.stderr)
 """
 
 
 @pytest.mark.parametrize(
     "words", [["--help"], ["tour", "--help"], ["doctor", "--help"], ["certify", "--help"], ["--version"]]
 )
-def test_help_imports_no_framework(words: list[str]) -> None:
+def test_help_imports_no_framework_and_not_rich(words: list[str]) -> None:
     program = LOADED.format(words=words)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
     assert done.stdout
     assert done.stderr.strip() == "loaded:"
+
+
+@pytest.mark.parametrize("words", [["devices", "--backend", "numpy"], ["devices", "--json"], ["doctor"]])
+def test_a_list_in_a_pipe_imports_no_framework_and_not_rich(words: list[str]) -> None:
+    """Each framework is asked in a process of its own, and rich draws only on a terminal."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED.format(words=words)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "NumPy" in done.stdout
+    assert done.stderr.strip() == "loaded:"
+
+
+def test_a_pipe_that_must_behave_like_a_terminal_has_colours(run: Run) -> None:
+    done = run("devices", "--backend", "numpy", FORCE_COLOR="1")
+    assert done.returncode == 0
+    assert "\x1b[" in done.stdout
 
 
 def test_help_is_plain_in_a_pipe(run: Run) -> None:
