@@ -62,7 +62,14 @@ class RankEngine(ABC):
 
 
 class RanksBackend:
-    """The mixin of `Backend` for sums over the ranks of a job."""
+    """The mixin of `Backend` for sums over the ranks of a job.
+
+    Attributes:
+        ranks_on_request: Why the engine starts only where ``DEVSHIM_ENGINE=native`` asks for it; empty if it always
+            does.
+    """
+
+    ranks_on_request: ClassVar[str] = ""
 
     def start_ranks(self, place: Place) -> RankEngine | None:
         """Start the framework's collectives between the ranks of a job; None if the framework has none.

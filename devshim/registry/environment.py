@@ -35,13 +35,12 @@ KNOWN = {
     "DEVSHIM_SIMULATE_ASYNC_COPIES": "late if copies to the host arrive only when the program waits for them",
     "DEVSHIM_PROGRESS": "0 to show no progress bars",
     "DEVSHIM_TUTORIAL_CACHE": "the folder for the environments, kernels and runs of tutorials",
+    "DEVSHIM_ENGINE": "native or portable: what adds tensors of several ranks",
     "DEVSHIM_RAY_ADDRESS": "the address of the Ray cluster for jobs of several ranks, such as 10.0.0.1:6379",
 }
 """All variables: name -> its meaning."""
 
-OF_RANKS = frozenset(
-    f"DEVSHIM_{name}" for name in ("JOB", "HOSTS", "ADDRESSES", "TIMEOUT", "ATTEMPT", "RAY", "ENGINE", "PULSE")
-)
+OF_RANKS = frozenset(f"DEVSHIM_{name}" for name in ("JOB", "HOSTS", "ADDRESSES", "TIMEOUT", "ATTEMPT", "RAY", "PULSE"))
 """Variables that the launcher of several ranks sets for each of them."""
 
 _looked = False

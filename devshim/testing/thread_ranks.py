@@ -38,7 +38,12 @@ class _Peers:
 
 
 def on_ranks(
-    size: int, work: Callable[[World], Any], *, timeout: float = 60.0, hosts: tuple[str, ...] = ()
+    size: int,
+    work: Callable[[World], Any],
+    *,
+    timeout: float = 60.0,
+    hosts: tuple[str, ...] = (),
+    engine_address: str = "",
 ) -> list[Any]:
     """Run a function on several ranks at once, and return the result of each, or the error that it raised.
 
@@ -47,13 +52,15 @@ def on_ranks(
         work: Called with the world of each rank in a thread of its own, with the framework of the caller.
         timeout: As for `devshim.launch`, in seconds.
         hosts: The name of each rank's host; by default, the ranks are on two hosts in turn.
+        engine_address: Where the framework's engine may listen; empty to use none.
     """
     shelf, name = Shelf(), ds.framework().__name__
     hosts = hosts or tuple(f"host{rank % 2}" for rank in range(size))
     results: list[Any] = [None] * size
 
     def body(rank: int) -> None:
-        place = Place(rank, size, hosts[:rank].count(hosts[rank]), hosts, timeout=timeout, launcher="devshim")
+        local = hosts[:rank].count(hosts[rank])
+        place = Place(rank, size, local, hosts, engine_address=engine_address, timeout=timeout, launcher="devshim")
         try:
             with ds.using(name):
                 results[rank] = work(World(place, lambda place: _Peers(shelf, place.rank)))

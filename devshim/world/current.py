@@ -6,9 +6,11 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from devshim.registry import current as frameworks
 from devshim.registry import tracing
 from devshim.world import pulse
 from devshim.world.launchers import found_place
+from devshim.world.native import requested
 from devshim.world.world import World
 
 if TYPE_CHECKING:
@@ -29,8 +31,12 @@ def world() -> World:
         The same object at each call. Its place comes from the environment variables of `devshim.launch`, torchrun,
         srun or mpirun, so that each of them can start the same program.
 
+    If the variable ``DEVSHIM_ENGINE`` is ``native``, the first call waits until the collectives of the current
+    framework have started on all ranks: choose the framework before, and create tensors after.
+
     Raises:
         ArgumentError: The variables of a launcher contradict each other.
+        WorldError: The collectives of the framework did not start.
         TracingError: The call is inside a compiled function.
 
     >>> import devshim as ds
@@ -40,14 +46,18 @@ def world() -> World:
     global _world
     tracing.refuse("world", "call it outside, and use its rank and size inside")
     found = _world
+    is_new = False
     if found is None or found[0] != os.getpid():
         with _LOCK:
             found = _world
             if found is None:
                 _world = found = os.getpid(), World(found_place(os.environ), _peers)
                 pulse.begin(found[1].steps)
+                is_new = True
             elif found[0] != os.getpid():  # a fork: a data loader's process, for example
                 _world = found = os.getpid(), World(found_place({}), _peers)
+    if is_new and found[1].size > 1 and requested() == "native" and frameworks.chosen() is not None:
+        found[1].native.start(frameworks.current())  # some must start before the first tensor
     return found[1]
 
 

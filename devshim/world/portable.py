@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Found = dict[int, tuple[str, list[Any]]]
 """Rank -> what it says that it does, and a list of what it has, as from `devshim.world.shelf.Shelf.take`."""
 
-__all__ = ["MOST_RANKS", "Found", "Peers", "Portable"]
+__all__ = ["MOST_RANKS", "Found", "Peers", "Portable", "disagreement"]
 
 MOST_RANKS = 16
 """With n ranks, each step has n (n - 1) messages of about a millisecond."""
@@ -107,9 +107,7 @@ class Portable:
         for rank in sorted(found):
             said, items = found[rank]
             if said and not items:
-                both = f"{place.named(place.rank)}: {step.what}; {place.named(rank)}: {said}"
-                msg = f"the ranks do not agree on step {step.number}: {both}"
-                raise RanksDisagreeError(msg, "every rank must make the same calls of ds.world(), in one order")
+                raise disagreement(place, step, rank, said)
         if gone:
             msg = (
                 f"{place.listed(list(gone))} ended before step {step.number} ({step.what}) of {place.named(place.rank)}"
@@ -128,3 +126,10 @@ class Portable:
             error.waiting, error.late = (place.rank,), tuple(sorted(late))
             raise error
         return {rank: items[0] for rank, (_, items) in found.items()}
+
+
+def disagreement(place: Place, step: Step, other: int, said: str) -> RanksDisagreeError:
+    """Return the error for a rank that does something else than this one in a step."""
+    both = f"{place.named(place.rank)}: {step.what}; {place.named(other)}: {said}"
+    msg = f"the ranks do not agree on step {step.number}: {both}"
+    return RanksDisagreeError(msg, "every rank must make the same calls of ds.world(), in one order")

@@ -15,6 +15,7 @@ from devshim.runtime import queries
 from devshim.runtime.local_gpu import local_gpu
 from devshim.transfers import engine
 from devshim.world import trees
+from devshim.world.native import Native
 from devshim.world.portable import Portable
 from devshim.world.steps import Steps
 
@@ -45,6 +46,8 @@ class World:
         self._place, self._peers = place, peers
         self.steps: Steps = Steps()
         """The calls that this rank has begun, for the agent that watches it."""
+        self.native: Native = Native(place, self.steps)
+        """The framework's own engine, which runs after the first sum for which it is right."""
         self._portable: Portable | None = None
 
     @property
@@ -90,6 +93,27 @@ class World:
 
     def __repr__(self) -> str:
         return f"<World: rank {self.rank} of {self.size}{f' on {self.host}' if self.host else ''}>"
+
+    def describe(self) -> str:
+        """Return what is known of the job, for people: the place of this rank, its devices, and what adds its tensors.
+
+        >>> import devshim as ds
+        >>> print(ds.world().describe().splitlines()[0].partition(" on ")[0])
+        rank 0 of 1
+        """
+        place = self._place
+        lines = [f"rank {place.rank} of {place.size}{f' on {self.host}' if self.host else ''}"]
+        if place.size > 1:
+            lines[0] += f", started by {place.launcher}" + (f", attempt {place.attempt}" if place.attempt else "")
+            hosts = list(dict.fromkeys(place.hosts))
+            shown = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
+            lines.append(f"hosts: {shown or 'the launcher does not say'}; a collective waits {place.timeout:g} s")
+        lines.append(f"devices: {', '.join(map(str, self.devices))}")
+        if place.size > 1:
+            engine_name = f"{self.native.name} of {self.native.backend.name}" if self.native.backend else ""
+            ray = "Ray, in the order of the ranks"
+            lines.append(f"sums: {f'{engine_name}; other dtypes: {ray}' if engine_name else ray}")
+        return "\n".join(lines)
 
     def part(self, length: int) -> slice:
         """Return the rows of this rank, of so many: sizes differ by at most one, and larger ones come first.
@@ -188,20 +212,38 @@ class World:
     def _reduce(self, groups: list[Group], op: Literal["sum", "mean", "max", "min"], count: int) -> None:
         """Replace the results of groups by those of all ranks."""
         arrays = [engine.to_host(group.backend, group.results[0], copy=True) for group in groups]
+        kinds = sorted({array.dtype.name for array in arrays})
+        is_native = self.native.start(groups[0].backend)
         with self.steps.step(_described(op, arrays)) as step:
-            portable = self._engine()
-            kinds = sorted({array.dtype.name for array in arrays})
-            buckets = [np.concatenate([a.ravel() for a in arrays if a.dtype.name == kind]) for kind in kinds]
-            totals = dict(zip(kinds, portable.reduce(step, buckets, op), strict=True))
-            devices = sum(portable.swap(step, count, "devices")) if op == "mean" else 1
+            buckets = {
+                kind: np.concatenate([each.ravel() for each in arrays if each.dtype.name == kind]) for kind in kinds
+            }
+            totals, devices = {}, 0
+            if is_native:
+                lacking, devices = self.native.compare(step, self._lacking(groups, arrays, kinds, op), count)
+                right = [kind for kind, lacks in zip(kinds, lacking, strict=True) if not lacks]
+                totals = {kind: self.native.reduce(step, buckets.pop(kind), op) for kind in right}
+            if buckets:
+                totals.update(zip(buckets, self._engine().reduce(step, list(buckets.values()), op), strict=True))
+            if op == "mean" and not is_native:
+                devices = sum(self._engine().swap(step, count, "devices"))
         used = dict.fromkeys(kinds, 0)
         for group, array in zip(groups, arrays, strict=True):
             kind, start = array.dtype.name, used[array.dtype.name]
             used[kind] += array.size
             total = totals[kind][start : start + array.size].reshape(array.shape)
             if op == "mean":
-                total = (total / devices).astype(array.dtype)
+                total = np.asarray(total / devices, array.dtype)  # also without axes, where NumPy returns a scalar
             group.results[:] = [trees.tensor_of(group.backend, total, group.backend.device_of(x)) for x in group.xs]
+
+    def _lacking(self, groups: list[Group], arrays: list[np.ndarray], kinds: list[str], op: str) -> list[bool]:
+        """Return, for each dtype, whether the framework's engine cannot reduce a tensor of it."""
+        adding = "sum" if op == "mean" else op
+        lacking = dict.fromkeys(kinds, False)
+        for group, array in zip(groups, arrays, strict=True):
+            kind = array.dtype.name
+            lacking[kind] = lacking[kind] or any(self.native.lacks(group.backend, kind, adding, x) for x in group.xs)
+        return list(lacking.values())
 
 
 def _described(op: str, arrays: list[np.ndarray]) -> str:

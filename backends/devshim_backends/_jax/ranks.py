@@ -118,6 +118,8 @@ class _Goodbye:
 class JaxRanks(RanksBackend):
     """Mixin for sums over ranks."""
 
+    ranks_on_request: ClassVar[str] = "it must start before the first array"
+
     def start_ranks(self, place: Place) -> RankEngine | None:
         wanted = len(clients.cpu_devices()) if clients.started() else 0
         if wanted:

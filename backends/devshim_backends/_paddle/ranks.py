@@ -60,5 +60,7 @@ class PaddleRankEngine(RankEngine):
 class PaddleRanks(RanksBackend):
     """Mixin for sums over ranks."""
 
+    ranks_on_request: ClassVar[str] = "its store listens on all addresses of the host"
+
     def start_ranks(self, place: Place) -> RankEngine | None:
         return PaddleRankEngine(place)

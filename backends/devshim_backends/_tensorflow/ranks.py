@@ -73,6 +73,8 @@ class TensorflowRankEngine(RankEngine):
 class TensorflowRanks(RanksBackend):
     """Mixin for sums over ranks."""
 
+    ranks_on_request: ClassVar[str] = "its servers listen on all addresses of the host"
+
     def start_ranks(self, place: Place) -> RankEngine | None:
         try:
             return TensorflowRankEngine(place)

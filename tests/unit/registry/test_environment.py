@@ -40,7 +40,7 @@ def test_an_unknown_variable_names_all(monkeypatch: pytest.MonkeyPatch) -> None:
         "the environment variable DEVSHIM_COLOUR has no effect: devshim reads DEVSHIM_BACKEND, DEVSHIM_DEVICE, "
         "DEVSHIM_SIMULATE_GPUS, DEVSHIM_SIMULATE_MEMORY, DEVSHIM_SIMULATE_LIKE, "
         "DEVSHIM_SIMULATE_NATIVE_NAMES, DEVSHIM_SIMULATE_ASYNC_COPIES, DEVSHIM_PROGRESS, DEVSHIM_TUTORIAL_CACHE, "
-        "DEVSHIM_RAY_ADDRESS"
+        "DEVSHIM_ENGINE, DEVSHIM_RAY_ADDRESS"
     ]
 
 

@@ -1,0 +1,192 @@
+"""Sums by the framework's own engine, such as gloo, after the ranks have compared what they are about to do.
+
+An engine that gets tensors of different dtypes returns garbage, and ends the process if their lengths differ. So all
+ranks compare the step, the operation, the dtypes and the shapes before each sum: by one small maximum of the engine
+itself, which also tells which dtypes some rank cannot add here, and how many devices there are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+import zlib
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from devshim.contract.rank_engines import patience
+from devshim.devices.device import CPU
+from devshim.errors import ArgumentError, DevshimError, RankFailedError, RankLateError, UnsupportedError
+from devshim.transfers import engine
+from devshim.world.portable import disagreement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from devshim.contract.backend import Backend
+    from devshim.contract.rank_engines import RankEngine
+    from devshim.contract.ranks import Place
+    from devshim.world.steps import Step, Steps
+
+T = TypeVar("T")
+
+__all__ = ["Native", "requested"]
+
+_KINDS = 32
+"""How many dtypes of a call are compared; more of them go the portable way."""
+_TEXT, _END = 400, 90
+"""How many bytes of what a rank does are shown, and how many of them are the end: the checksum of its shapes."""
+
+
+def requested() -> str:
+    """Return ``"native"``, ``"portable"``, or nothing, as the environment asks.
+
+    Raises:
+        ArgumentError: The variable has another value.
+    """
+    value = os.environ.get("DEVSHIM_ENGINE", "")
+    if value not in ("", "native", "portable"):
+        msg = f"the variable DEVSHIM_ENGINE is {value!r}, and there are two ways to add tensors of several ranks"
+        raise ArgumentError(msg, "set DEVSHIM_ENGINE=native or DEVSHIM_ENGINE=portable, or unset it")
+    return value
+
+
+class Native:
+    """The framework's engine in one rank.
+
+    Args:
+        place: The place of the rank.
+        steps: The collectives of the rank; the start of the engine is one of them.
+
+    Attributes:
+        backend: The backend whose engine runs, or None.
+        name: Its name, such as ``gloo``; empty if none runs.
+    """
+
+    def __init__(self, place: Place, steps: Steps) -> None:
+        self._place, self._steps = place, steps
+        self._engine: RankEngine | None = None
+        self._is_decided = False
+        self.backend: Backend | None = None
+        self.name: str = ""
+
+    def start(self, backend: Backend) -> bool:
+        """Return True if the engine runs; the first call decides, and starts it.
+
+        Raises:
+            ArgumentError: The environment asks for something else than an engine, or names no address for it.
+            UnsupportedError: It asks for the framework's engine, and the framework has none.
+            AlreadyStartedError: It asks for an engine that had to start earlier.
+            RankLateError: A rank did not come to the start in time.
+            RankFailedError: The engine did not start.
+        """
+        if self._is_decided:
+            return self._engine is not None
+        mode = requested()
+        wanted = not backend.ranks_on_request and bool(self._place.engine_address)
+        if mode == "native" or (mode == "" and wanted):
+            with self._steps.step(f"start of the ranks of {backend.name}") as step:
+                self._engine = self._called(step, backend.start_ranks, self._place)
+            if self._engine is not None:
+                self.backend, self.name = backend, self._engine.name
+                atexit.register(self._engine.close)
+            elif mode == "native":
+                msg = f"{backend.name} has no collectives of its own that devshim uses"
+                raise UnsupportedError(msg, "unset DEVSHIM_ENGINE: the ranks then exchange tensors by Ray")
+        self._is_decided = True
+        return self._engine is not None
+
+    def lacks(self, backend: Backend, dtype: str, op: str, x: Any) -> bool:
+        """Return True if the engine was not seen to compute this operation for a tensor correctly."""
+        if self._engine is None or backend is not self.backend:
+            return True
+        simulated = bool(getattr(backend, "simulated", 0))
+        return not self._engine.is_right(dtype, op, backend.device_of(x), simulated)
+
+    def compare(self, step: Step, lacking: Sequence[bool], devices: int) -> tuple[list[bool], int]:
+        """Compare the step with the other ranks.
+
+        Args:
+            step: The step of this rank.
+            lacking: For each dtype, True if this rank cannot reduce it here.
+            devices: The number of devices of this rank.
+
+        Returns:
+            For each dtype, True if some rank cannot reduce it here; and the devices of all ranks.
+
+        Raises:
+            RanksDisagreeError: A rank does something else in this step.
+            RankLateError: A rank has not come to it in time.
+            RankFailedError: A rank is gone.
+            UnsupportedError: The environment asks for the engine, and some rank cannot use it here.
+        """
+        place = self._place
+        own = zlib.crc32(f"{step.number} {step.what}".encode()) & 0x7FFFFFFF
+        flags = [*map(int, lacking[:_KINDS])]
+        counts = [devices if rank == place.rank else 0 for rank in range(place.size)]
+        found = self._max_ints(step, [own, -own, *flags, *[0] * (_KINDS - len(flags)), *counts])
+        if found[0] != -found[1]:
+            self._disagree(step)
+        somewhere = [bool(each) for each in found[2 : 2 + len(flags)]] + [True] * (len(lacking) - len(flags))
+        if any(somewhere) and requested() == "native":
+            msg = f"{self.name} was not seen to be right for this call: {step.what}"
+            raise UnsupportedError(msg, "unset DEVSHIM_ENGINE: devshim then adds such tensors by Ray")
+        return somewhere, sum(found[2 + _KINDS :])
+
+    def reduce(self, step: Step, values: np.ndarray, op: Literal["sum", "mean", "max", "min"]) -> np.ndarray:
+        """Return the sum, maximum or minimum of a flat array over all ranks; ``mean`` adds."""
+        assert self._engine is not None
+        assert self.backend is not None
+        x = engine.make(*engine.from_host(self.backend, values, CPU, copy=True))
+        total = self._called(step, self._engine.reduce_flat, x, "sum" if op == "mean" else op)
+        return engine.to_host(self.backend, total, copy=True)
+
+    def _max_ints(self, step: Step, values: list[int]) -> list[int]:
+        assert self._engine is not None
+        return self._called(step, self._engine.max_ints, values)
+
+    def _disagree(self, step: Step) -> None:
+        """Raise the error that says what this rank does, and what the first rank does that does something else."""
+        place = self._place
+        mine = _cut(f"{step.number} {step.what}".encode())
+        cells = [0] * (_TEXT * place.size)
+        cells[_TEXT * place.rank : _TEXT * place.rank + len(mine)] = mine
+        found = self._max_ints(step, cells)
+        texts = [bytes(found[_TEXT * rank : _TEXT * (rank + 1)]).rstrip(b"\0") for rank in range(place.size)]
+        other = next(rank for rank, text in enumerate(texts) if text != mine)
+        number, _, said = texts[other].decode(errors="replace").partition(" ")
+        raise disagreement(place, step, other, said if number == str(step.number) else f"step {number}, {said}")
+
+    def _called(self, step: Step, function: Callable[..., T], *args: object) -> T:
+        """Call the engine; give its errors, which name no rank, those of a job."""
+        try:
+            return function(*args)
+        except (DevshimError, MemoryError):
+            raise
+        except Exception as error:  # each framework has its own
+            raise self._failure(step, error) from error
+
+    def _failure(self, step: Step, error: Exception) -> RankFailedError | RankLateError:
+        place, waited = self._place, time.monotonic() - step.began
+        others = [rank for rank in range(place.size) if rank != place.rank]
+        known = others if len(others) == 1 else []
+        if waited > 0.9 * patience(place):
+            msg = (
+                f"step {step.number} ({step.what}) has waited {waited:.0f} s on {place.named(place.rank)}: "
+                f"{place.listed(known) if known else 'another rank'} has not come to it"
+            )
+            late = RankLateError(msg, "every rank must make this call; DEVSHIM_TIMEOUT is the time to wait")
+            late.waiting, late.late = (place.rank,), tuple(known)
+            return late
+        said = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+        msg = f"step {step.number} ({step.what}) failed on {place.named(place.rank)}: {said}"
+        failed = RankFailedError(msg, "if another rank has ended, see what it printed last")
+        if known:
+            failed.rank, failed.host = known[0], place.hosts[known[0]] if place.hosts else ""
+        return failed
+
+
+def _cut(text: bytes) -> bytes:
+    """Return the beginning and the end of a long text."""
+    return text if len(text) <= _TEXT else text[: _TEXT - _END - 5] + b" ... " + text[-_END:]

@@ -1,0 +1,214 @@
+"""Tests of sums by an engine: the comparison before each sum, dtypes that it lacks, and its errors.
+
+The ranks are threads, and the engine is made up: it adds arrays that the threads swap. It ends the process of nobody,
+but a sum of unlike arrays fails the test, as it would end the process with gloo.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.contract.rank_engines import RankEngine
+from devshim.contract.ranks import Place
+from devshim.registry import registry
+from devshim.testing.thread_ranks import on_ranks
+from devshim.world.native import Native
+from devshim.world.world import World
+
+ADD = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+class Table:
+    """What the engines of all ranks share: the arrays that they swap, and how many sums there were."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=20)
+        self.items: list[Any] = [None] * size
+        self.sums = 0
+        self.broken = ""
+
+    def swap(self, rank: int, x: Any) -> list[Any]:
+        self.items[rank] = x
+        self.barrier.wait()
+        found = list(self.items)
+        self.barrier.wait()
+        return found
+
+
+class Engine(RankEngine):
+    name: ClassVar[str] = "swap"
+    right: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(("float32", "int64"), tuple(ADD))
+
+    def __init__(self, place: Place, table: Table) -> None:
+        self._rank, self._table = place.rank, table
+
+    def reduce_flat(self, x: Any, op: str) -> Any:
+        if self._table.broken:
+            raise RuntimeError(self._table.broken)
+        self._table.sums += self._rank == 0
+        parts = self._table.swap(self._rank, x.copy())
+        assert len({(part.dtype, part.shape) for part in parts}) == 1
+        x[...] = reduce(ADD[op], parts)  # in place, as gloo does
+        return x
+
+    def max_ints(self, values: Sequence[int]) -> list[int]:
+        parts = self._table.swap(self._rank, list(values))
+        assert len({len(part) for part in parts}) == 1
+        assert all(-(2**31) <= value < 2**31 for value in values)
+        return [max(each) for each in zip(*parts, strict=True)]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def _numpy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("DEVSHIM_ENGINE", raising=False)
+    with ds.using("numpy"):
+        yield
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> Table:
+    """Give NumPy an engine for two ranks."""
+    found = Table(2)
+    monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place: Engine(place, found))
+    return found
+
+
+def in_ranks(job: Callable[[World], Any]) -> list[Any]:
+    return on_ranks(2, job, timeout=20, engine_address="127.0.0.1:1")
+
+
+def test_a_sum_uses_the_engine(table: Table) -> None:
+    def job(world: World) -> Any:
+        x, y = np.full((2, 3), world.rank + 1, "float32"), np.full(4, world.rank, "float32")
+        n = np.full((), 2**40 + world.rank)
+        tree = {"x": x, "y": y, "n": n}
+        world.all_reduce_([tree])
+        return tree["x"] is x, x.tolist(), y.tolist(), int(n), world.describe()
+
+    for is_same, x, y, n, text in in_ranks(job):
+        assert is_same
+        assert (x, y, n) == ([[3, 3, 3]] * 2, [1] * 4, 2**41 + 1)
+        assert "sums: swap of numpy; other dtypes: Ray, in the order of the ranks" in text
+    assert table.sums == 2  # one for each dtype
+
+
+@pytest.mark.parametrize(("op", "expected"), [("sum", 9), ("mean", 3), ("max", 6), ("min", 1)])
+def test_ranks_may_have_different_numbers_of_devices(table: Table, op: Any, expected: float) -> None:
+    def job(world: World) -> Any:
+        mine = [[1.0], [2.0, 6.0]][world.rank]
+        return [x.tolist() for x in world.all_reduce_([np.full(2, each, "float32") for each in mine], op)]
+
+    assert in_ranks(job) == [[[expected] * 2], [[expected] * 2] * 2]
+    assert table.sums == 1
+
+
+def test_a_dtype_that_the_engine_lacks_goes_the_portable_way(table: Table) -> None:
+    def job(world: World) -> Any:
+        tree = {"a": np.full(2, world.rank, "float16"), "b": np.full(2, world.rank, "float32")}
+        world.all_reduce_([tree])
+        return tree["a"].tolist(), tree["b"].tolist()
+
+    assert in_ranks(job) == [([1, 1], [1, 1])] * 2
+    assert table.sums == 1
+
+
+def test_the_environment_may_insist_on_the_engine(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEVSHIM_ENGINE", "native")
+    for error in in_ranks(lambda world: world.all_reduce_([np.ones(2, "float16")])):
+        assert isinstance(error, ds.UnsupportedError)
+        assert "swap was not seen to be right for this call: all_reduce, sum of float16 (2,)" in str(error)
+    monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place: None)
+    for error in in_ranks(lambda world: world.all_reduce_([np.ones(2)])):
+        assert isinstance(error, ds.UnsupportedError)
+        assert "numpy has no collectives of its own" in str(error)
+
+
+def test_the_environment_may_refuse_it(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEVSHIM_ENGINE", "portable")
+    assert [x[0].tolist() for x in in_ranks(lambda world: world.all_reduce_([np.ones(2, "float32")]))] == [[2, 2]] * 2
+    assert table.sums == 0
+    monkeypatch.setenv("DEVSHIM_ENGINE", "fast")
+    for error in in_ranks(lambda world: world.all_reduce_([np.ones(2, "float32")])):
+        assert isinstance(error, ds.ArgumentError)
+        assert "DEVSHIM_ENGINE is 'fast'" in str(error)
+
+
+UNLIKE = {
+    "shapes": ([np.ones(2, "float32")], [np.ones(3, "float32")], "float32 (3,)"),
+    "dtypes": ([np.ones(2, "float32")], [np.ones(2, "int64")], "int64 (2,)"),
+    "way": ([np.ones(2, "float32")], [np.ones(2, "float16")], "float16 (2,)"),
+    "trees": ([{"a": np.ones(2, "float32")}], [{"a": np.ones(2, "float32"), "b": np.ones(1, "float16")}], "float16"),
+    "many": (
+        [[np.ones(2, "float32") for _ in range(9)]],
+        [[*(np.ones(2, "float32") for _ in range(8)), np.ones(3, "float32")]],
+        "and 5 more (",
+    ),
+    "long": (
+        [[np.ones((1,) * 60, "float32") for _ in range(5)]],
+        [[*(np.ones((1,) * 60, "float32") for _ in range(4)), np.ones(3, "float32")]],
+        "and 1 more (",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_ranks_compare_before_the_engine_sums(case: str, table: Table) -> None:
+    *trees, said = UNLIKE[case]
+    before = [str(tree) for tree in trees]
+    errors = in_ranks(lambda world: world.all_reduce_(list(trees[world.rank])))
+    for rank, error in enumerate(errors):
+        assert isinstance(error, ds.RanksDisagreeError)
+        assert f"rank {1 - rank} on host{1 - rank}: all_reduce, sum of" in error.problem
+        mine, _, theirs = error.problem.partition("; ")
+        assert said in (theirs if rank == 0 else mine)
+        assert mine.rpartition(": ")[2] != theirs.rpartition(": ")[2]
+    assert table.sums == 0
+    assert [str(tree) for tree in trees] == before
+
+
+def test_a_rank_that_is_a_step_ahead_is_named(table: Table) -> None:
+    def job(world: World) -> Any:
+        world.native.start(registry.load("numpy"))
+        world.steps.number += world.rank
+        return world.all_reduce_([np.ones(2, "float32")])
+
+    first, second = in_ranks(job)
+    assert "step 2: rank 0 on host0: all_reduce, sum of float32 (2,); rank 1 on host1: step 3, all_reduce" in str(first)
+    assert isinstance(second, ds.RanksDisagreeError)
+
+
+def test_an_error_of_the_engine_changes_nothing(table: Table) -> None:
+    table.broken = "Connection closed by peer [127.0.0.1]:2\nmore"
+    arrays = [np.ones(2, "float32") for _ in range(2)]
+    for rank, error in enumerate(in_ranks(lambda world: world.all_reduce_([arrays[world.rank]]))):
+        assert isinstance(error, ds.RankFailedError)
+        assert (error.rank, error.host) == (1 - rank, f"host{1 - rank}")
+        assert f"failed on rank {rank} on host{rank}: Connection closed by peer [127.0.0.1]:2" in error.problem
+        assert "more" not in error.problem
+        assert isinstance(error.__cause__, RuntimeError)
+    assert [x.tolist() for x in arrays] == [[1, 1]] * 2
+
+
+def test_a_late_rank_is_a_late_error(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.broken = "Timed out waiting 1000ms"
+    monkeypatch.setattr(sys.modules[Native.__module__], "patience", lambda place: 0.0)
+    for rank, error in enumerate(in_ranks(lambda world: world.all_reduce_([np.ones(2, "float32")]))):
+        assert isinstance(error, ds.RankLateError)
+        assert (error.waiting, error.late) == ((rank,), (1 - rank,))
+
+
+def test_no_engine_starts_without_an_address(table: Table) -> None:
+    found = on_ranks(2, lambda world: world.all_reduce_([np.ones(2, "float32")])[0].tolist())
+    assert found == [[2, 2]] * 2
+    assert table.sums == 0

@@ -1,0 +1,86 @@
+"""Tests of the framework's own collectives below `ds.world`, in real processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+ENGINES = {"torch": "gloo", "jax": "gloo", "tensorflow": "ring", "paddle": "gloo"}
+LISTENING = "0A"
+
+
+def name() -> str:
+    """Return the framework of the tests; skip those that have no engine, a gap that the support table names."""
+    found = ds.framework().__name__.split(".")[0]
+    if found not in ENGINES:
+        pytest.skip(f"{found} declares the gap 'ranks'")
+    return found
+
+
+def listening() -> list[str]:
+    """Return the addresses on which this process accepts connections, in the notation of the kernel."""
+    sockets = set()
+    for path in Path("/proc/self/fd").iterdir():
+        try:
+            target = os.readlink(path)
+        except OSError:  # closed in between
+            continue
+        if target.startswith("socket:["):
+            sockets.add(target[8:-1])
+    rows = [row.split() for table in ("tcp", "tcp6") for row in Path("/proc/net", table).read_text().splitlines()[1:]]
+    return [row[1] for row in rows if row[3] == LISTENING and row[9] in sockets]
+
+
+def is_loopback(address: str) -> bool:
+    """Return True for 127.x.x.x, also as an address of IP version 6, and for ::1."""
+    host = address.partition(":")[0]
+    return host.endswith("7F") or host == "00000000000000000000000001000000"
+
+
+def job(framework: str) -> Any:
+    """Return what a rank computes with the engine, and what describes it."""
+    ds.use(framework)
+    world = ds.world()
+    mine = [ds.full((3, 2), world.rank + i + 1.0, device=d) for i, d in enumerate(world.devices)]
+    summed = [(ds.to_numpy(x).tolist(), str(ds.device_of(x))) for x in world.all_reduce_(mine)]
+    (mean,) = world.all_reduce_([{"x": ds.full((), float(world.rank))}], "mean")
+    return summed, float(ds.to_numpy(mean["x"])), world.describe(), listening()
+
+
+def test_the_engine_sums_on_simulated_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    framework = name()
+    monkeypatch.setenv("DEVSHIM_ENGINE", "native")
+    for summed, mean, text, addresses in ds.launch(job, framework, ranks_per_host=2, simulate=2, timeout=60):
+        assert summed == [([[8, 8]] * 3, "gpu:0"), ([[8, 8]] * 3, "gpu:1")]
+        assert mean == 0.5
+        assert f"sums: {ENGINES[framework]} of {framework}" in text
+        if framework in ("torch", "jax"):
+            assert addresses or framework == "jax"
+            assert all(map(is_loopback, addresses)), addresses
+
+
+def test_without_a_wish_only_engines_on_loopback_start() -> None:
+    framework = name()
+    used = f"{ENGINES[framework]} of {framework}"
+    for summed, _, text, addresses in ds.launch(job, framework, ranks_per_host=2, simulate=2, timeout=60):
+        assert summed[0][0] == [[8, 8]] * 3
+        assert (used in text) is (framework == "torch")
+        assert all(map(is_loopback, addresses)), addresses
+
+
+def unlike(framework: str) -> None:
+    ds.use(framework)
+    world = ds.world()
+    world.all_reduce_([ds.from_numpy(np.ones(3 + world.rank, "float32"))])
+
+
+def test_ranks_that_disagree_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEVSHIM_ENGINE", "native")
+    with pytest.raises(ds.RanksDisagreeError, match=r"rank \d on .*float32 \([34],\); rank \d on .*float32 \([34],\)"):
+        ds.launch(unlike, name(), ranks_per_host=2, timeout=60)
