@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Ended", "Report", "failure", "late", "named"]
 
+_OF_PEERS = 4
+"""The place in the order of causes of what ranks report of others."""
 SILENT = 2.0
 """Seconds without a pulse, after which a rank does not answer."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+?)\s*$', re.MULTILINE)
@@ -64,10 +66,24 @@ def named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
     return shown if len(ranks) <= 4 else f"{shown} and {len(ranks) - 4} more"
 
 
-def failure(ended: Sequence[Ended], hosts: Sequence[str]) -> WorldError:
-    """Return the error of a job in which these ranks ended badly, in the order in which they did."""
+def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int] = ()) -> WorldError:
+    """Return the error of a job.
+
+    Args:
+        ended: The ranks that ended badly, in the order in which they did.
+        hosts: The host of each rank.
+        returned: The ranks that ended well. If the others report only that a peer is gone, these are the cause.
+    """
     first = min(ended, key=_order)
     who = named([first.rank], hosts)
+    if returned and _order(first) == _OF_PEERS:
+        reason = _last_error(first.tail).partition(": ")[2] or f"{who} {_exit(first.status or 0)}"
+        early = RankLateError(
+            f"{named(sorted(returned), hosts)} has returned, and others have not: {reason}",
+            "every rank must make the same calls of ds.world(), in one order",
+        )
+        early.waiting, early.late = tuple(sorted(each.rank for each in ended)), tuple(sorted(returned))
+        return early
     if first.status is None:
         host = hosts[first.rank]
         lost = [rank for rank, each in enumerate(hosts) if each == host]
@@ -99,7 +115,7 @@ def _order(ended: Ended) -> int:
     if "RanksDisagreeError" in ended.tail:
         return 1
     if ended.status > 0 and _PEER.search(_last_error(ended.tail) or ended.tail[-600:]):
-        return 4
+        return _OF_PEERS
     return 2 if ended.status != -6 else 3  # SIGABRT: engines abort a survivor
 
 

@@ -191,7 +191,7 @@ class _Attempt:
             if self.failed:
                 began = began or time.monotonic()
                 if time.monotonic() - began > _GRACE or len(self.failed) + len(self.results) == len(self.names):
-                    raise blame.failure(list(self.failed.values()), self.names)
+                    raise blame.failure(list(self.failed.values()), self.names, list(self.results))
 
     def _ranks_of(self, index: int) -> range:
         first = sum(self.counts[:index])

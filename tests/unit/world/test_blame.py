@@ -55,6 +55,15 @@ def test_the_first_cause_comes_before_what_peers_say() -> None:
     assert blame.failure([*peers, Ended(2, 3)], HOSTS).rank == 2  # type: ignore[attr-defined]
 
 
+def test_a_rank_that_has_returned_is_the_cause_of_what_peers_say() -> None:
+    error = blame.failure([Ended(1, 1, PEER), Ended(0, 1, PEER)], HOSTS, [2])
+    assert isinstance(error, ds.RankLateError)
+    assert (error.waiting, error.late) == ((0, 1), (2,))
+    said = "Connection closed by peer [127.0.0.1]:4242"
+    assert error.problem == f"rank 2 on b has returned, and others have not: {said}"
+    assert isinstance(blame.failure([Ended(0, 1, TRACEBACK)], HOSTS, [2]), ds.RankFailedError)
+
+
 def test_a_lost_host_comes_first() -> None:
     error = blame.failure([Ended(0, 1, TRACEBACK), Ended(2, None)], HOSTS)
     assert isinstance(error, ds.HostLostError)
