@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from devshim.cli._cluster_commands import cluster
 from devshim.cli._launch_command import LaunchCommand, launch
 from devshim.cli._program import ProgramCommand
 from devshim.cli._smi_command import smi
@@ -224,6 +225,7 @@ def devices(
 app.command()(smi)
 app.command()(tabs)
 app.command(cls=LaunchCommand)(launch)
+app.add_typer(cluster, name="cluster")
 app.add_typer(tutorial, name="tutorial")
 
 

@@ -98,6 +98,7 @@ def hosts_of() -> dict[str, Host]:
     found = {}
     for node, name in zip(nodes, names, strict=True):
         known = name if names.count(name) == 1 else node["NodeManagerAddress"]
+        known = known if known not in found else f"{known}-{node['NodeID'][:6]}"  # two nodes of one machine
         resources = node["Resources"]
         cards, simulated = int(resources.get("GPU", 0)), int(resources.get("sim_gpu", 0))
         found[known] = Host(known, node["NodeID"], node["NodeManagerAddress"], cards or simulated, bool(simulated))

@@ -21,7 +21,7 @@ from typing import Any
 from devshim.contract.ranks import Place
 from devshim.errors import WorldError
 
-__all__ = ["join"]
+__all__ = ["join", "start_time"]
 
 _STARTING = 120.0
 
@@ -34,7 +34,7 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
     Raises:
         WorldError: Rank 0 has not started it in two minutes, or the folder belongs to somebody else.
     """
-    file = _folder() / f"{os.getppid()}-{_started(os.getppid())}-{place.engine_address or 'local'}.json"
+    file = _folder() / f"{os.getppid()}-{start_time(os.getppid())}-{place.engine_address or 'local'}.json"
     namespace = f"devshim-{file.stem}"
     if place.rank == 0:
         file.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ def _wait_for(file: Path, place: Place) -> dict[str, str]:
     return facts
 
 
-def _started(process: int) -> str:
+def start_time(process: int) -> str:
     """Return when a process started, as the system counts: process numbers are used again."""
     with suppress(OSError):
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]

@@ -64,6 +64,7 @@ def test_help_is_plain_in_a_pipe(run: Run) -> None:
 
 
 COMMANDS = ["tour", "run", "compare", "devices", "smi", "doctor", "certify", "new-backend", "tabs", "tutorial"]
+COMMANDS += ["launch", "cluster"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,233 @@
+"""The node that `devshim cluster` keeps on this machine: a Ray process that outlives the command.
+
+Its facts and the cluster's token are in a folder of the user alone. The node is a process of its own session; its end
+ends all processes that it started, and no others: a user may have another Ray on the same machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from devshim.errors import ArgumentError, WorldError
+from devshim.world import cluster
+from devshim.world.local_ray import start_time
+
+__all__ = ["Node", "connect", "join", "running", "start", "state_folder", "stop"]
+
+_READY = "Ray runtime started."
+_STARTING = 90.0
+_ENDING = 20.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a cluster.
+
+    Attributes:
+        address: ``"address:port"`` of the cluster.
+        listen: The address by which the others reach this machine. Only a first node on ``127.0.0.1`` listens there
+            alone; otherwise Ray listens on all addresses.
+        process: Its process.
+        began: When the process started, as the system counts.
+        token: The file of the cluster's token.
+        folder: Where Ray keeps its files and sockets.
+        is_first: True if the node started the cluster.
+    """
+
+    address: str
+    listen: str
+    process: int
+    began: str
+    token: str
+    folder: str
+    is_first: bool
+
+
+def state_folder() -> Path:
+    """Return the folder of the node's facts, which this user alone may read.
+
+    Raises:
+        WorldError: It belongs to another user, or others may read it.
+    """
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    folder = Path(base) / "devshim" / "cluster"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077 or folder.is_symlink():
+        msg = f"the folder {folder} is not of this user alone"
+        raise WorldError(msg, f"chmod 700 {folder}, or remove it: it contains the cluster's token")
+    return folder
+
+
+def running() -> Node | None:
+    """Return the node of this machine, or None if it has ended."""
+    try:
+        node = Node(**json.loads((state_folder() / "node.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return node if start_time(node.process) == node.began != "0" else None
+
+
+def start(listen: str, port: int, simulate: int | None = None) -> Node:
+    """Start a cluster with a new token, and the first node on this machine.
+
+    Args:
+        listen: The address of this machine for the others; ``127.0.0.1`` for this machine alone.
+        port: The port.
+        simulate: How many GPUs to simulate; None for real ones.
+
+    Raises:
+        WorldError: A node runs here already, or Ray does not start.
+    """
+    cluster.require_ray()
+    _require_none()
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            free.bind((listen, port))
+        except OSError as error:
+            msg = f"the cluster cannot listen on {listen}:{port}: {error.strerror}"
+            raise WorldError(
+                msg, "give an address of this machine and a free port: --listen 10.0.0.1 --port 6380"
+            ) from error
+    token = state_folder() / "token"
+    token.unlink(missing_ok=True)
+    cluster.make_token(token.parent)
+    words = ["--head", f"--port={port}", "--include-dashboard=false"]
+    return _started(words, f"{listen}:{port}", listen, token, simulate, is_first=True)
+
+
+def join(address: str, token: Path | None = None, listen: str | None = None, simulate: int | None = None) -> Node:
+    """Join a cluster with a node on this machine.
+
+    Args:
+        address: ``"address:port"`` of the cluster.
+        token: The file of its token; None for the one in `state_folder`.
+        listen: The address of this machine for the others; None for the one from which it reaches the cluster.
+        simulate: How many GPUs to simulate; None for real ones.
+
+    Raises:
+        ArgumentError: The address is none.
+        WorldError: There is no token, others may read it, a node runs here already, or Ray does not start.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        msg = f"{address!r} is not the address of a cluster"
+        raise ArgumentError(msg, "devshim cluster join 10.0.0.1:6379; `devshim cluster start` prints it")
+    cluster.require_ray()
+    _require_none()
+    found = state_folder() / "token" if token is None else token
+    if not found.is_file():
+        msg = f"there is no token at {found}, and without a token anybody could join"
+        raise WorldError(msg, f"copy it from the machine that started the cluster: scp {host}:{found} {found}")
+    if found.stat().st_uid != os.getuid() or found.stat().st_mode & 0o077:
+        msg = f"others may read the token {found}"
+        raise WorldError(msg, f"chmod 600 {found}")
+    return _started([f"--address={address}"], address, listen or _reaching(host, int(port)), found, simulate)
+
+
+def stop() -> Node | None:
+    """End the node of this machine with all that it started; return it, or None if there was none."""
+    node = running()
+    if node is not None:
+        tree = _tree(node.process)
+        with suppress(ProcessLookupError):
+            os.kill(node.process, signal.SIGTERM)
+        until = time.monotonic() + _ENDING
+        while time.monotonic() < until and any(start_time(process) == began for process, began in tree.items()):
+            time.sleep(0.1)
+        for process, began in tree.items():
+            if start_time(process) == began:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+        shutil.rmtree(node.folder, ignore_errors=True)
+    (state_folder() / "node.json").unlink(missing_ok=True)
+    return node
+
+
+def connect(address: str, token: Path) -> dict[str, cluster.Host]:
+    """Connect this process to a cluster, and return its hosts.
+
+    Raises:
+        WorldError: The cluster does not answer, or refuses the token.
+    """
+    folder = tempfile.gettempdir()
+    os.environ.update(cluster.settings(token, Path(folder), local=address.startswith("127.")))
+    try:
+        cluster.connect(address)
+        return cluster.hosts_of()
+    except Exception as error:  # Ray has several, which are not all its own
+        msg = f"the cluster at {address} does not answer, or refuses the token {token}"
+        raise WorldError(msg, "see whether it runs: `devshim cluster status` on the machine that started it") from error
+
+
+def _require_none() -> None:
+    node = running()
+    if node is not None:
+        msg = f"this machine has a node of the cluster at {node.address} already"
+        raise WorldError(msg, "`devshim cluster stop` ends it")
+
+
+def _started(
+    words: list[str], address: str, listen: str, token: Path, simulate: int | None, is_first: bool = False
+) -> Node:
+    folder = tempfile.mkdtemp(prefix="devshim-", dir="/tmp" if len(tempfile.gettempdir()) > 30 else None)
+    log = state_folder() / "node.log"
+    simulated = [] if simulate is None else ["--num-gpus=0", f'--resources={{"sim_gpu": {simulate}}}']
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+    command += [f"--node-ip-address={listen}", f"--temp-dir={folder}", *words, *simulated]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **cluster.settings(token, Path(folder), local=is_first and listen.startswith("127."))},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    node = Node(address, listen, process.pid, start_time(process.pid), str(token), folder, is_first)
+    new = log.with_name("node.new")
+    new.write_text(json.dumps(asdict(node)))
+    new.replace(log.with_name("node.json"))
+    until = time.monotonic() + _STARTING
+    while _READY not in log.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > until:
+            stop()
+            said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
+            msg = f"Ray did not start: {' '.join(said) or 'it said nothing'}"
+            raise WorldError(msg, f"all of its output is in {log}")
+        time.sleep(0.1)
+    return node
+
+
+def _reaching(host: str, port: int) -> str:
+    """Return the address of this machine from which another one is reached; this sends nothing."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+            found.connect((host, port))
+            name: str = found.getsockname()[0]
+            return name
+    except OSError as error:
+        msg = f"{host} cannot be reached from this machine: {error.strerror}"
+        raise WorldError(msg, "give the address that the machine has in the private network") from error
+
+
+def _tree(process: int) -> dict[int, str]:
+    """Return a process and all that it started, each with the time of its start."""
+    found = {process: start_time(process)}
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in task.read_text().split():
+                found.update(_tree(int(child)))
+    return found

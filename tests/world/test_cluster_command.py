@@ -1,0 +1,121 @@
+"""Tests of `devshim cluster`: two nodes on two addresses of this machine, a job on them, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = "import os; print(os.environ['RANK'], os.environ['DEVSHIM_SIMULATE_GPUS'])"
+
+
+def command(folder: Path, *words: str, **variables: str) -> Any:
+    """Run the command with the state of one machine."""
+    folder.mkdir(exist_ok=True)
+    return subprocess.run(
+        [sys.executable, "-m", "devshim", *words],
+        env={**os.environ, "XDG_STATE_HOME": str(folder), **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+def own_address() -> str:
+    """Return an address of this machine that is not loopback; skip a test that needs one where there is none."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+            found.connect(("198.51.100.1", 9))  # sends nothing
+            name: str = found.getsockname()[0]
+            return name
+    except OSError:
+        pytest.skip("this machine has no address but loopback, and Ray joins no cluster there")
+
+
+def test_a_cluster_of_this_machine_alone_listens_on_loopback(
+    tmp_path: Path, listening: Callable[..., set[str]]
+) -> None:
+    try:
+        done = command(tmp_path, "cluster", "start", "--port", str(free_port()))
+        assert done.returncode == 0, done.stderr
+        assert "No other machine can join." in done.stdout
+        found = listening(*_processes(tmp_path))
+    finally:
+        command(tmp_path, "cluster", "stop")
+    assert found
+    assert [each for each in found if not each.partition(":")[0].endswith("7F")] == []
+
+
+def test_a_cluster_of_two_hosts(tmp_path: Path, descendants: Callable[[int], set[int]]) -> None:
+    here, port = own_address(), free_port()
+    first, second = tmp_path / "first", tmp_path / "second"
+    address, token = f"{here}:{port}", first / "devshim/cluster/token"
+    try:
+        done = command(first, "cluster", "start", "--listen", here, "--port", str(port), "--simulate", "1")
+        assert done.returncode == 0, done.stderr
+        assert f"export DEVSHIM_RAY_ADDRESS={address}\n" in done.stdout
+        assert f"export RAY_AUTH_TOKEN_PATH={token}\n" in done.stdout
+        assert token.stat().st_mode & 0o777 == 0o600
+        again = command(first, "cluster", "start", "--port", str(port))
+        assert again.returncode == 1
+        assert f"this machine has a node of the cluster at {address} already" in " ".join(again.stderr.split())
+
+        without = command(second, "cluster", "join", address)
+        assert without.returncode == 1
+        assert "without a token anybody could join" in " ".join(without.stderr.split())
+        copied = tmp_path / "copied"
+        copied.write_text(token.read_text())
+        copied.chmod(0o644)
+        open_ = command(second, "cluster", "join", address, "--token", str(copied))
+        assert "others may read the token" in " ".join(open_.stderr.split())
+        copied.chmod(0o600)
+        words = ("cluster", "join", address, "--token", str(copied), "--simulate", "1")
+        joined = command(second, *words)
+        assert joined.returncode == 0, joined.stderr
+
+        listed = command(second, "cluster", "status")
+        assert listed.returncode == 0, listed.stderr
+        rows = [line.split("  ") for line in listed.stdout.splitlines()[3:]]
+        assert [[each.strip() for each in row if each][1:] for row in rows] == [
+            [here, "1 simulated"],
+            [here, "1 simulated"],
+        ]
+        variables = {"DEVSHIM_RAY_ADDRESS": address, "RAY_AUTH_TOKEN_PATH": str(token)}
+        ran = command(first, "launch", "-c", PROGRAM, **variables)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert sorted(line.rpartition("] ")[2] for line in ran.stdout.splitlines() if "] " in line) == ["0 1", "1 1"]
+    finally:
+        nodes = [*_processes(first), *_processes(second)]
+        started = [process for each in nodes for process in descendants(each)]
+        ended = [command(folder, "cluster", "stop").stdout for folder in (second, first)]
+    assert ended == [f"This machine has left the cluster at {address}.\n", f"The cluster at {address} has ended.\n"]
+    assert [each for each in started if Path(f"/proc/{each}").exists()] == []
+    assert command(first, "cluster", "status").returncode == 1
+    assert command(first, "cluster", "stop").stdout == "This machine has no node of a cluster.\n"
+
+
+def _processes(folder: Path) -> list[int]:
+    path = folder / "devshim/cluster/node.json"
+    return [json.loads(path.read_text())["process"]] if path.exists() else []
+
+
+def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+    done = command(tmp_path, "cluster", "join", "elsewhere")
+    assert done.returncode == 1
+    assert "'elsewhere' is not the address of a cluster" in done.stderr
+    far = command(tmp_path, "cluster", "start", "--listen", "198.51.100.1")
+    assert far.returncode == 1
+    assert "the cluster cannot listen on 198.51.100.1:6379" in " ".join(far.stderr.split())
