@@ -424,9 +424,10 @@ def together(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT, default=False)
 def world(session: nox.Session) -> None:
-    """Start several ranks with Ray, make them fail in every way, and look for what is left; about three minutes."""
-    install_framework(session, "numpy", "test", "ray")
-    session.run("pytest", "-q", "tests/world", *session.posargs)
+    """Start several ranks with Ray on NumPy and PyTorch, make them fail in every way, and look for what is left."""
+    for name in ("numpy", "torch"):
+        install_framework(session, name, "test", "ray")
+        session.run("pytest", "-q", "tests/world", *session.posargs, env={"DEVSHIM_BACKEND": name})
 
 
 @nox.session(python=DEFAULT)

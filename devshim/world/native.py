@@ -17,6 +17,7 @@ from devshim.contract.rank_engines import patience
 from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, DevshimError, RankFailedError, RankLateError, UnsupportedError
 from devshim.transfers import engine
+from devshim.world import trees
 from devshim.world.portable import disagreement
 
 if TYPE_CHECKING:
@@ -135,12 +136,16 @@ class Native:
         return somewhere, sum(found[2 + _KINDS :])
 
     def reduce(self, step: Step, values: np.ndarray, op: Literal["sum", "mean", "max", "min"]) -> np.ndarray:
-        """Return the sum, maximum or minimum of a flat array over all ranks; ``mean`` adds."""
+        """Return the sum, maximum or minimum of a flat array over all ranks; ``mean`` adds.
+
+        The result may be in the memory of ``values``, which the caller no longer needs.
+        """
         assert self._engine is not None
         assert self.backend is not None
-        x = engine.make(*engine.from_host(self.backend, values, CPU, copy=True))
+        shares = trees.can_share(self.backend, values, CPU)
+        x = trees.tensor_of(self.backend, values, CPU, copy=not shares)
         total = self._called(step, self._engine.reduce_flat, x, "sum" if op == "mean" else op)
-        return engine.to_host(self.backend, total, copy=True)
+        return engine.to_host(self.backend, total, copy=not shares)
 
     def _max_ints(self, step: Step, values: list[int]) -> list[int]:
         assert self._engine is not None

@@ -10,7 +10,7 @@ from devshim.errors import ArgumentError
 from devshim.interop.leaf_values import assign, leaves
 from devshim.registry import current
 from devshim.tensors import arguments
-from devshim.transfers import engine
+from devshim.transfers import alignment, engine
 from devshim.trees.flatten import flatten
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
 
-__all__ = ["packed", "tensor_of", "unpacked"]
+__all__ = ["can_share", "packed", "tensor_of", "unpacked"]
 
 
 class _Hole:
@@ -90,6 +90,13 @@ def unpacked(found: _Packed, mine: Any) -> Any:
     return flatten(found.tree).rebuild(new) if new else found.tree
 
 
-def tensor_of(backend: Backend, array: np.ndarray, device: Device) -> Tensor:
-    """Return a new tensor on a device with the values of an array."""
-    return engine.make(*engine.from_host(backend, array, device, copy=True))
+def tensor_of(backend: Backend, array: np.ndarray, device: Device, copy: bool = True) -> Tensor:
+    """Return a tensor on a device with the values of an array, in new memory or in the array's."""
+    return engine.make(*engine.from_host(backend, array, device, copy))
+
+
+def can_share(backend: Backend, array: np.ndarray, device: Device) -> bool:
+    """Return True if a tensor can use an array's memory and be written to."""
+    if device is not CPU or backend.immutable or not array.size:
+        return False
+    return alignment.problem(backend, array.dtype.name, array.itemsize, array.ctypes.data) is None

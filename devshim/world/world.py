@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
+    from devshim.contract.backend import Backend, Tensor
     from devshim.contract.ranks import Place
     from devshim.devices.device import Device
     from devshim.world.portable import Peers
@@ -215,9 +216,7 @@ class World:
         kinds = sorted({array.dtype.name for array in arrays})
         is_native = self.native.start(groups[0].backend)
         with self.steps.step(_described(op, arrays)) as step:
-            buckets = {
-                kind: np.concatenate([each.ravel() for each in arrays if each.dtype.name == kind]) for kind in kinds
-            }
+            buckets = {kind: _joined([each.ravel() for each in arrays if each.dtype.name == kind]) for kind in kinds}
             totals, devices = {}, 0
             if is_native:
                 lacking, devices = self.native.compare(step, self._lacking(groups, arrays, kinds, op), count)
@@ -234,7 +233,7 @@ class World:
             total = totals[kind][start : start + array.size].reshape(array.shape)
             if op == "mean":
                 total = np.asarray(total / devices, array.dtype)  # also without axes, where NumPy returns a scalar
-            group.results[:] = [trees.tensor_of(group.backend, total, group.backend.device_of(x)) for x in group.xs]
+            group.results[:] = [_result(group.backend, total, x) for x in group.xs]
 
     def _lacking(self, groups: list[Group], arrays: list[np.ndarray], kinds: list[str], op: str) -> list[bool]:
         """Return, for each dtype, whether the framework's engine cannot reduce a tensor of it."""
@@ -244,6 +243,18 @@ class World:
             kind = array.dtype.name
             lacking[kind] = lacking[kind] or any(self.native.lacks(group.backend, kind, adding, x) for x in group.xs)
         return list(lacking.values())
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    """Return flat arrays behind each other; a single one is returned itself."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _result(backend: Backend, total: np.ndarray, x: Tensor) -> Tensor:
+    """Return the values for a tensor, on its device; in the memory of ``total`` if they are then copied into ``x``."""
+    device = backend.device_of(x)
+    shares = backend.supports_inplace(x) and trees.can_share(backend, total, device)
+    return trees.tensor_of(backend, total, device, copy=not shares)
 
 
 def _described(op: str, arrays: list[np.ndarray]) -> str:

@@ -74,6 +74,36 @@ def test_without_a_wish_only_engines_on_loopback_start() -> None:
         assert all(map(is_loopback, addresses)), addresses
 
 
+DTYPES = ("bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64", "float16", "bool", "complex64")
+
+
+def dtypes(framework: str) -> list[Any]:
+    """Return the sums of tensors of every dtype that devshim and the framework have, alone and together."""
+    ds.use(framework)
+    world = ds.world()
+    mine = {}
+    for dtype in DTYPES:
+        if dtype != "bool" and not (framework == "jax" and "64" in dtype):  # JAX has 64 bits on request
+            mine[dtype] = ds.full((3,), 2 + world.rank, dtype=dtype)
+    alone = []
+    for name, x in mine.items():
+        (total,) = world.all_reduce_([ds.place(x, "cpu", copy=True)])
+        alone.append((name, ds.to_numpy(total).astype("complex64").tolist(), str(ds.to_numpy(total).dtype)))
+    (together,) = world.all_reduce_([dict(mine)])
+    return [
+        *alone,
+        *((n, ds.to_numpy(x).astype("complex64").tolist(), str(ds.to_numpy(x).dtype)) for n, x in together.items()),
+    ]
+
+
+def test_every_dtype_is_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    framework = name()
+    for results in ds.launch(dtypes, framework, ranks_per_host=2, timeout=60):
+        assert len(results) >= 12
+        for dtype, values, found in results:
+            assert (values, found) == ([5, 5, 5], dtype)
+
+
 def unlike(framework: str) -> None:
     ds.use(framework)
     world = ds.world()
