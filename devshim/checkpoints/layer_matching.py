@@ -18,7 +18,7 @@ from devshim.checkpoints.layouts import Term, canonical_shape
 from devshim.checkpoints.stored import Source
 from devshim.contract.models import Weight
 from devshim.errors import CheckpointError
-from devshim.errors.formatting import show
+from devshim.errors.formatting import show, some
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -138,13 +138,11 @@ def _fills_leaf(source: Source) -> bool:
 
 def name_some(names: Sequence[str]) -> str:
     """Return the first of some names, and the number of the others."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(map(show, names[:3])) + more
+    return some(names, 3, show)
 
 
 def _layers(layers: Sequence[Mapping[str, Any]]) -> str:
-    more = f" and {len(layers) - 12} more" if len(layers) > 12 else ""
-    return ", ".join(f"{show(each['path'])} ({str(each['kind'])[:20]})" for each in layers[:12]) + more
+    return some(layers, 12, lambda each: f"{show(each['path'])} ({str(each['kind'])[:20]})")
 
 
 def _difference(mine: Layer, other: Mapping[str, Any], same: bool) -> str | None:

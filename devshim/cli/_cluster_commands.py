@@ -52,7 +52,7 @@ def join(
 
 @cluster.command()
 def status() -> None:
-    """List the hosts of the cluster; exit code 1 if there is none."""
+    """List the hosts of the cluster; exit code 1 without a cluster."""
     from devshim.cli import cluster as code
 
     raise typer.Exit(code.status())

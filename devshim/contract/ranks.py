@@ -35,6 +35,10 @@ class Place:
     launcher: str = ""
     one_host: bool = True
 
+    def host_of(self, rank: int) -> str:
+        """Return the name of a rank's host; empty if the launcher does not say."""
+        return self.hosts[rank] if self.hosts else ""
+
     def named(self, rank: int) -> str:
         """Return the name of a rank in messages: ``rank 2 on host1``."""
         return f"rank {rank} on {self.hosts[rank]}" if self.hosts else f"rank {rank}"

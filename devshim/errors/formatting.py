@@ -8,9 +8,12 @@ from __future__ import annotations
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable, Sequence
+    from typing import Any, TypeVar
 
-__all__ = ["article", "described", "show", "type_name"]
+    T = TypeVar("T")
+
+__all__ = ["article", "described", "show", "some", "type_name"]
 
 _LONGEST = 40
 _NAME_OF_TYPE = type.__dict__["__name__"]  # a metaclass can override it with a property
@@ -39,6 +42,12 @@ def described(value: object) -> str:
         return "a function"
     shown = show(value)
     return article(type_name(value)) if shown.startswith("an object of type ") else shown
+
+
+def some(items: Sequence[T], most: int, form: Callable[[T], str] = str) -> str:
+    """Return the first of some items, and the number of the others: ``a, b and 3 more``."""
+    shown = ", ".join(map(form, items[:most]))
+    return shown if len(items) <= most else f"{shown} and {len(items) - most} more"
 
 
 def article(name: str) -> str:

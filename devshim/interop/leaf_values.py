@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim.errors import ArgumentError, DevshimError
-from devshim.errors.formatting import show, type_name
+from devshim.errors.formatting import show, some, type_name
 from devshim.errors.messages import bad_argument
 from devshim.interop import convert as conversion
 from devshim.models.moving import defer_sigint, joined
@@ -198,7 +198,7 @@ class _Slots:
             return [self.by_path[path] for path in paths]
         from devshim.registry.argument_hints import nearest
 
-        names = ", ".join(map(show, unknown[:3])) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
+        names = some(unknown, 3, show)
         count = len(self.by_path)
         have = f"{count} tensor{'s' if count > 1 else ''}" if count else "no tensors yet"
         close = nearest(unknown[0], list(self.by_path))

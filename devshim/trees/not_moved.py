@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import NotATensorError
-from devshim.errors.formatting import show, type_name
+from devshim.errors.formatting import show, some, type_name
 from devshim.registry import registry as registry_module
 from devshim.trees import key_paths, multi_map
 
@@ -76,8 +76,9 @@ def _warn(call: str, cell: Cell, leaf: Any, names: list[str]) -> None:
     from devshim.transfers.observers import user_frame
 
     frame, where = user_frame(), key_paths.path_text(cell)
+    shown = some(names, 3, str.strip)
     problem = (
-        f"ds.{call}{in_cell(frame)} did not move the tensors of the {type_name(leaf)} at {where!r} ({_listed(names)}): "
+        f"ds.{call}{in_cell(frame)} did not move the tensors of the {type_name(leaf)} at {where!r} ({shown}): "
         f"the class is not a container that devshim knows\n\n"
         f"Hint: place them one by one, or register the class as a pytree with your framework or with optree"
     )
@@ -183,8 +184,3 @@ def _attributes(x: Any) -> Iterator[tuple[str, Any]]:
                     yield name, member.__get__(x)
                 except AttributeError:
                     continue  # never set
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(name.strip() for name in names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

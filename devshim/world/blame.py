@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devshim.errors import HostLostError, RankFailedError, RankLateError, RanksDisagreeError
+from devshim.errors.formatting import some
 from devshim.registry.processes import signal_name
 from devshim.world.pulse import is_program
 
@@ -62,8 +63,7 @@ class Report:
 
 def named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
     """Return ``rank 0 on a, rank 2 on b``; of many ranks, the first four and how many more."""
-    shown = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in ranks[:4])
-    return shown if len(ranks) <= 4 else f"{shown} and {len(ranks) - 4} more"
+    return some(ranks, 4, lambda rank: f"rank {rank} on {hosts[rank]}")
 
 
 def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int] = ()) -> WorldError:

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from devshim.errors import ArgumentError, UnsupportedError
+from devshim.errors import ArgumentError, UnsupportedError, WorldError
 
-__all__ = ["Host", "hosts_of", "make_token", "require_ray", "settings", "start_own"]
+__all__ = [
+    "Host",
+    "hosts_of",
+    "is_private",
+    "make_token",
+    "new_folder",
+    "require_private",
+    "require_ray",
+    "settings",
+    "start_own",
+]
 
 LOOPBACK = "127.0.0.1"
 STORE = 512 * 2**20
@@ -38,6 +49,29 @@ def require_ray() -> None:
     if find_spec("ray") is None:
         msg = "devshim starts several ranks with Ray, which is not installed"
         raise UnsupportedError(msg, 'pip install "devshim[ray]"')
+
+
+def is_private(path: Path) -> bool:
+    """Return True for a file or folder that this user owns and alone may read; a link is none."""
+    found = path.lstat()
+    return found.st_uid == os.getuid() and not found.st_mode & 0o077 and not path.is_symlink()
+
+
+def require_private(folder: Path, hint: str) -> Path:
+    """Return a folder that this user alone may read.
+
+    Raises:
+        WorldError: It belongs to another user, or others may read it.
+    """
+    if not is_private(folder):
+        msg = f"the folder {folder} is not of this user alone"
+        raise WorldError(msg, hint)
+    return folder
+
+
+def new_folder() -> Path:
+    """Make a temporary folder for Ray, which has its sockets there: the system limits the length of their paths."""
+    return Path(tempfile.mkdtemp(prefix="devshim-", dir="/tmp" if len(tempfile.gettempdir()) > 30 else None))
 
 
 def make_token(folder: Path) -> Path:

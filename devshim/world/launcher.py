@@ -12,7 +12,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -150,7 +149,7 @@ def launch_job(wanted: Job, tell: Listener) -> list[bytes | None]:
         tell: Called with each event: ``("started", hosts, attempt)``, ``("output", rank, host, stream, text)``,
             ``("end", rank, status)`` and ``("again", attempt, problem)``.
     """
-    folder = Path(tempfile.mkdtemp(prefix="devshim-", dir="/tmp" if len(tempfile.gettempdir()) > 30 else None))
+    folder = cluster.new_folder()
     try:
         token = _token(wanted, folder)
         local = wanted.cluster is None or wanted.cluster.startswith("127.")

@@ -20,8 +20,9 @@ from typing import Any
 
 from devshim.contract.ranks import Place
 from devshim.errors import WorldError
+from devshim.world import cluster
 
-__all__ = ["join", "start_time"]
+__all__ = ["join", "start_time", "write_facts"]
 
 _STARTING = 120.0
 
@@ -52,7 +53,7 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
             **options,
         )
         atexit.register(lambda: file.unlink(missing_ok=True))
-        _write(file, {"address": found["gcs_address"], "token": token})
+        write_facts(file, {"address": found["gcs_address"], "token": token})
         return ray
     facts = _wait_for(file, place)
     _set_token(facts["token"])
@@ -75,14 +76,11 @@ def _folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"devshim-world-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077 or folder.is_symlink():
-        msg = f"the folder {folder} is not of this user alone"
-        raise WorldError(msg, "remove it: the ranks of a job find each other by it")
-    return folder
+    return cluster.require_private(folder, "remove it: the ranks of a job find each other by it")
 
 
-def _write(file: Path, facts: dict[str, str]) -> None:
+def write_facts(file: Path, facts: dict[str, Any]) -> None:
+    """Write a file that this user alone may read, all at once."""
     new = file.with_suffix(f".{os.getpid()}")
     new.touch(mode=0o600)
     new.write_text(json.dumps(facts))

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from devshim.contract.rank_engines import patience
 from devshim.devices.device import CPU
-from devshim.errors import ArgumentError, DevshimError, RankFailedError, RankLateError, UnsupportedError
+from devshim.errors import ArgumentError, DevshimError, RankFailedError, UnsupportedError
 from devshim.transfers import engine
 from devshim.world import trees
-from devshim.world.portable import disagreement
+from devshim.world.portable import disagreement, late_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend
     from devshim.contract.rank_engines import RankEngine
     from devshim.contract.ranks import Place
+    from devshim.errors import RankLateError
     from devshim.world.steps import Step, Steps
 
 T = TypeVar("T")
@@ -62,7 +63,6 @@ class Native:
 
     Attributes:
         backend: The backend whose engine runs, or None.
-        name: Its name, such as ``gloo``; empty if none runs.
     """
 
     def __init__(self, place: Place, steps: Steps) -> None:
@@ -70,7 +70,11 @@ class Native:
         self._engine: RankEngine | None = None
         self._is_decided = False
         self.backend: Backend | None = None
-        self.name: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the engine, such as ``gloo``; empty if none runs."""
+        return "" if self._engine is None else self._engine.name
 
     def start(self, backend: Backend) -> bool:
         """Return True if the engine runs; the first call decides, and starts it.
@@ -90,7 +94,7 @@ class Native:
             with self._steps.step(f"start of the ranks of {backend.name}") as step:
                 self._engine = self._called(step, backend.start_ranks, self._place)
             if self._engine is not None:
-                self.backend, self.name = backend, self._engine.name
+                self.backend = backend
                 atexit.register(self._engine.close)
             elif mode == "native":
                 msg = f"{backend.name} has no collectives of its own that devshim uses"
@@ -102,8 +106,7 @@ class Native:
         """Return True if the engine was not seen to compute this operation for a tensor correctly."""
         if self._engine is None or backend is not self.backend:
             return True
-        simulated = bool(getattr(backend, "simulated", 0))
-        return not self._engine.is_right(dtype, op, backend.device_of(x), simulated)
+        return not self._engine.is_right(dtype, op, backend.device_of(x), bool(backend.simulated))
 
     def compare(self, step: Step, lacking: Sequence[bool], devices: int) -> tuple[list[bool], int]:
         """Compare the step with the other ranks.
@@ -124,7 +127,7 @@ class Native:
         """
         place = self._place
         own = zlib.crc32(f"{step.number} {step.what}".encode()) & 0x7FFFFFFF
-        flags = [*map(int, lacking[:_KINDS])]
+        flags = list(map(int, lacking[:_KINDS]))
         counts = [devices if rank == place.rank else 0 for rank in range(place.size)]
         found = self._max_ints(step, [own, -own, *flags, *[0] * (_KINDS - len(flags)), *counts])
         if found[0] != -found[1]:
@@ -177,18 +180,12 @@ class Native:
         others = [rank for rank in range(place.size) if rank != place.rank]
         known = others if len(others) == 1 else []
         if waited > 0.9 * patience(place):
-            msg = (
-                f"step {step.number} ({step.what}) has waited {waited:.0f} s on {place.named(place.rank)}: "
-                f"{place.listed(known) if known else 'another rank'} has not come to it"
-            )
-            late = RankLateError(msg, "every rank must make this call; DEVSHIM_TIMEOUT is the time to wait")
-            late.waiting, late.late = (place.rank,), tuple(known)
-            return late
+            return late_error(place, step, known)
         said = next(iter(str(error).splitlines()), type(error).__name__)[:200]
         msg = f"step {step.number} ({step.what}) failed on {place.named(place.rank)}: {said}"
         failed = RankFailedError(msg, "if another rank has ended, see what it printed last")
         if known:
-            failed.rank, failed.host = known[0], place.hosts[known[0]] if place.hosts else ""
+            failed.rank, failed.host = known[0], place.host_of(known[0])
         return failed
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from devshim.errors import ArgumentError, WorldError
 from devshim.world import cluster
-from devshim.world.local_ray import start_time
+from devshim.world.local_ray import start_time, write_facts
 
-__all__ = ["Node", "connect", "join", "running", "start", "state_folder", "stop"]
+__all__ = ["Node", "connect", "join", "own_address", "running", "start", "state_folder", "stop"]
 
 _READY = "Ray runtime started."
 _STARTING = 90.0
@@ -63,11 +63,7 @@ def state_folder() -> Path:
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     folder = Path(base) / "devshim" / "cluster"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077 or folder.is_symlink():
-        msg = f"the folder {folder} is not of this user alone"
-        raise WorldError(msg, f"chmod 700 {folder}, or remove it: it contains the cluster's token")
-    return folder
+    return cluster.require_private(folder, f"chmod 700 {folder}, or remove it: it contains the cluster's token")
 
 
 def running() -> Node | None:
@@ -118,8 +114,8 @@ def join(address: str, token: Path | None = None, listen: str | None = None, sim
         simulate: How many GPUs to simulate; None for real ones.
 
     Raises:
-        ArgumentError: The address is none.
-        WorldError: There is no token, others may read it, a node runs here already, or Ray does not start.
+        ArgumentError: The address is not of the form ``host:port``.
+        WorldError: The token is missing, others may read it, a node runs here already, or Ray does not start.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
@@ -129,12 +125,12 @@ def join(address: str, token: Path | None = None, listen: str | None = None, sim
     _require_none()
     found = state_folder() / "token" if token is None else token
     if not found.is_file():
-        msg = f"there is no token at {found}, and without a token anybody could join"
+        msg = f"the token {found} is missing, and without a token anybody could join"
         raise WorldError(msg, f"copy it from the machine that started the cluster: scp {host}:{found} {found}")
-    if found.stat().st_uid != os.getuid() or found.stat().st_mode & 0o077:
+    if not cluster.is_private(found.resolve()):
         msg = f"others may read the token {found}"
         raise WorldError(msg, f"chmod 600 {found}")
-    return _started([f"--address={address}"], address, listen or _reaching(host, int(port)), found, simulate)
+    return _started([f"--address={address}"], address, listen or own_address(host, int(port)), found, simulate)
 
 
 def stop() -> Node | None:
@@ -182,7 +178,7 @@ def _require_none() -> None:
 def _started(
     words: list[str], address: str, listen: str, token: Path, simulate: int | None, is_first: bool = False
 ) -> Node:
-    folder = tempfile.mkdtemp(prefix="devshim-", dir="/tmp" if len(tempfile.gettempdir()) > 30 else None)
+    folder = cluster.new_folder()
     log = state_folder() / "node.log"
     simulated = [] if simulate is None else ["--num-gpus=0", f'--resources={{"sim_gpu": {simulate}}}']
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
@@ -190,16 +186,14 @@ def _started(
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
-            env={**os.environ, **cluster.settings(token, Path(folder), local=is_first and listen.startswith("127."))},
+            env={**os.environ, **cluster.settings(token, folder, local=is_first and listen.startswith("127."))},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    node = Node(address, listen, process.pid, start_time(process.pid), str(token), folder, is_first)
-    new = log.with_name("node.new")
-    new.write_text(json.dumps(asdict(node)))
-    new.replace(log.with_name("node.json"))
+    node = Node(address, listen, process.pid, start_time(process.pid), str(token), str(folder), is_first)
+    write_facts(log.with_name("node.json"), asdict(node))
     until = time.monotonic() + _STARTING
     while _READY not in log.read_text(errors="replace"):
         if process.poll() is not None or time.monotonic() > until:
@@ -211,8 +205,12 @@ def _started(
     return node
 
 
-def _reaching(host: str, port: int) -> str:
-    """Return the address of this machine from which another one is reached; this sends nothing."""
+def own_address(host: str, port: int) -> str:
+    """Return the address of this machine from which another one is reached; this sends nothing.
+
+    Raises:
+        WorldError: The other one cannot be reached.
+    """
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
             found.connect((host, port))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Found = dict[int, tuple[str, list[Any]]]
 """Rank -> what it says that it does, and a list of what it has, as from `devshim.world.shelf.Shelf.take`."""
 
-__all__ = ["MOST_RANKS", "Found", "Peers", "Portable", "disagreement"]
+__all__ = ["MOST_RANKS", "Found", "Peers", "Portable", "disagreement", "late_error"]
 
 MOST_RANKS = 16
 """With n ranks, each step has n (n - 1) messages of about a millisecond."""
@@ -113,18 +113,11 @@ class Portable:
                 f"{place.listed(list(gone))} ended before step {step.number} ({step.what}) of {place.named(place.rank)}"
             )
             failed = RankFailedError(msg, "see what that rank printed last; every rank must come to each step")
-            failed.rank, failed.host = min(gone), place.hosts[min(gone)] if place.hosts else ""
+            failed.rank, failed.host = min(gone), place.host_of(min(gone))
             raise failed
         late = [rank for rank in keys if rank not in found or not found[rank][0]]
         if late:
-            waited = time.monotonic() - step.began
-            msg = (
-                f"step {step.number} ({step.what}) has waited {waited:.0f} s on {place.named(place.rank)}: "
-                f"{place.listed(late)} has not come to it"
-            )
-            error = RankLateError(msg, "every rank must make this call; DEVSHIM_TIMEOUT is the time to wait")
-            error.waiting, error.late = (place.rank,), tuple(sorted(late))
-            raise error
+            raise late_error(place, step, late)
         return {rank: items[0] for rank, (_, items) in found.items()}
 
 
@@ -133,3 +126,15 @@ def disagreement(place: Place, step: Step, other: int, said: str) -> RanksDisagr
     both = f"{place.named(place.rank)}: {step.what}; {place.named(other)}: {said}"
     msg = f"the ranks do not agree on step {step.number}: {both}"
     return RanksDisagreeError(msg, "every rank must make the same calls of ds.world(), in one order")
+
+
+def late_error(place: Place, step: Step, late: list[int]) -> RankLateError:
+    """Return the error for ranks that have not come to a step in time; an empty list if it is unknown which."""
+    waited = time.monotonic() - step.began
+    msg = (
+        f"step {step.number} ({step.what}) has waited {waited:.0f} s on {place.named(place.rank)}: "
+        f"{place.listed(late) or 'another rank'} has not come to it"
+    )
+    error = RankLateError(msg, "every rank must make this call; DEVSHIM_TIMEOUT is the time to wait")
+    error.waiting, error.late = (place.rank,), tuple(sorted(late))
+    return error

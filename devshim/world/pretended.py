@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,9 +38,7 @@ class Pretended:
         cluster.require_ray()
         self.names: list[str] = [f"host{index}" for index in range(hosts)]
         self._before = {name: os.environ.get(name) for name in _VARIABLES}
-        self._folder = Path(
-            tempfile.mkdtemp(prefix="devshim-", dir="/tmp" if len(tempfile.gettempdir()) > 30 else None)
-        )
+        self._folder = cluster.new_folder()
         token = cluster.make_token(self._folder)
         command = [sys.executable, "-m", "devshim.world.pretended", str(hosts), str(cards)]
         self._process = subprocess.Popen(

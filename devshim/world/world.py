@@ -10,6 +10,7 @@ import numpy as np
 from devshim.collectives.all_reduce import Group, reduce_in_place
 from devshim.collectives.arguments import split_bounds
 from devshim.errors import ArgumentError
+from devshim.errors.formatting import some
 from devshim.errors.messages import bad_argument
 from devshim.runtime import queries
 from devshim.runtime.local_gpu import local_gpu
@@ -48,7 +49,7 @@ class World:
         self.steps: Steps = Steps()
         """The calls that this rank has begun, for the agent that watches it."""
         self.native: Native = Native(place, self.steps)
-        """The framework's own engine, which runs after the first sum for which it is right."""
+        """The framework's own engine, if it is used; the first sum starts it, or `devshim.world`."""
         self._portable: Portable | None = None
 
     @property
@@ -79,7 +80,7 @@ class World:
     @property
     def host(self) -> str:
         """The name of this rank's host; empty if the launcher does not say."""
-        return self._place.hosts[self._place.rank] if self._place.hosts else ""
+        return self._place.host_of(self.rank)
 
     @property
     def devices(self) -> list[Device]:
@@ -106,14 +107,13 @@ class World:
         lines = [f"rank {place.rank} of {place.size}{f' on {self.host}' if self.host else ''}"]
         if place.size > 1:
             lines[0] += f", started by {place.launcher}" + (f", attempt {place.attempt}" if place.attempt else "")
-            hosts = list(dict.fromkeys(place.hosts))
-            shown = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
-            lines.append(f"hosts: {shown or 'the launcher does not say'}; a collective waits {place.timeout:g} s")
+            hosts = some(list(dict.fromkeys(place.hosts)), 4) or "the launcher does not say"
+            lines.append(f"hosts: {hosts}; a collective waits {place.timeout:g} s")
         lines.append(f"devices: {', '.join(map(str, self.devices))}")
         if place.size > 1:
-            engine_name = f"{self.native.name} of {self.native.backend.name}" if self.native.backend else ""
-            ray = "Ray, in the order of the ranks"
-            lines.append(f"sums: {f'{engine_name}; other dtypes: {ray}' if engine_name else ray}")
+            native, ray = self.native, "Ray, in the order of the ranks"
+            used = f"{native.name} of {native.backend.name}; other dtypes: {ray}" if native.backend else ray
+            lines.append(f"sums: {used}")
         return "\n".join(lines)
 
     def part(self, length: int) -> slice:

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from listening import free_port
 from playwright.sync_api import Page, expect, sync_playwright
 
 CELLS = [
@@ -40,12 +40,6 @@ def chromium() -> str:
     found = named or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     assert found, "install Chromium, or set DEVSHIM_CHROMIUM to its path"
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def notebook() -> dict[str, Any]:

@@ -1,17 +1,19 @@
-"""Tests of `devshim cluster`: two nodes on two addresses of this machine, a job on them, and what is refused."""
+"""Tests of `devshim cluster`: two nodes of this machine, a job on them, and what is refused."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from listening import descendants, free_port, is_loopback, listening
+
+import devshim as ds
+from devshim.world import node
 
 PROGRAM = "import os; print(os.environ['RANK'], os.environ['DEVSHIM_SIMULATE_GPUS'])"
 
@@ -28,38 +30,27 @@ def command(folder: Path, *words: str, **variables: str) -> Any:
     )
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
-
-
 def own_address() -> str:
-    """Return an address of this machine that is not loopback; skip a test that needs one where there is none."""
+    """Return an address of this machine that is not loopback; skip the test without one."""
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
-            found.connect(("198.51.100.1", 9))  # sends nothing
-            name: str = found.getsockname()[0]
-            return name
-    except OSError:
+        return node.own_address("198.51.100.1", 9)
+    except ds.WorldError:
         pytest.skip("this machine has no address but loopback, and Ray joins no cluster there")
 
 
-def test_a_cluster_of_this_machine_alone_listens_on_loopback(
-    tmp_path: Path, listening: Callable[..., set[str]]
-) -> None:
+def test_a_cluster_of_this_machine_alone_listens_on_loopback(tmp_path: Path) -> None:
     try:
         done = command(tmp_path, "cluster", "start", "--port", str(free_port()))
         assert done.returncode == 0, done.stderr
         assert "No other machine can join." in done.stdout
-        found = listening(*_processes(tmp_path))
+        found = listening({each for process in _processes(tmp_path) for each in descendants(process)})
     finally:
         command(tmp_path, "cluster", "stop")
     assert found
-    assert [each for each in found if not each.partition(":")[0].endswith("7F")] == []
+    assert [each for each in found if not is_loopback(each)] == []
 
 
-def test_a_cluster_of_two_hosts(tmp_path: Path, descendants: Callable[[int], set[int]]) -> None:
+def test_a_cluster_of_two_hosts(tmp_path: Path) -> None:
     here, port = own_address(), free_port()
     first, second = tmp_path / "first", tmp_path / "second"
     address, token = f"{here}:{port}", first / "devshim/cluster/token"
@@ -112,7 +103,7 @@ def _processes(folder: Path) -> list[int]:
     return [json.loads(path.read_text())["process"]] if path.exists() else []
 
 
-def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_address_is_refused(tmp_path: Path) -> None:
     done = command(tmp_path, "cluster", "join", "elsewhere")
     assert done.returncode == 1
     assert "'elsewhere' is not the address of a cluster" in done.stderr

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from listening import is_loopback, listening
 
 import devshim as ds
 
 ENGINES = {"torch": "gloo", "jax": "gloo", "tensorflow": "ring", "paddle": "gloo"}
-LISTENING = "0A"
 
 
 def name() -> str:
@@ -23,26 +22,6 @@ def name() -> str:
     return found
 
 
-def listening() -> list[str]:
-    """Return the addresses on which this process accepts connections, in the notation of the kernel."""
-    sockets = set()
-    for path in Path("/proc/self/fd").iterdir():
-        try:
-            target = os.readlink(path)
-        except OSError:  # closed in between
-            continue
-        if target.startswith("socket:["):
-            sockets.add(target[8:-1])
-    rows = [row.split() for table in ("tcp", "tcp6") for row in Path("/proc/net", table).read_text().splitlines()[1:]]
-    return [row[1] for row in rows if row[3] == LISTENING and row[9] in sockets]
-
-
-def is_loopback(address: str) -> bool:
-    """Return True for 127.x.x.x, also as an address of IP version 6, and for ::1."""
-    host = address.partition(":")[0]
-    return host.endswith("7F") or host == "00000000000000000000000001000000"
-
-
 def job(framework: str) -> Any:
     """Return what a rank computes with the engine, and what describes it."""
     ds.use(framework)
@@ -50,7 +29,7 @@ def job(framework: str) -> Any:
     mine = [ds.full((3, 2), world.rank + i + 1.0, device=d) for i, d in enumerate(world.devices)]
     summed = [(ds.to_numpy(x).tolist(), str(ds.device_of(x))) for x in world.all_reduce_(mine)]
     (mean,) = world.all_reduce_([{"x": ds.full((), float(world.rank))}], "mean")
-    return summed, float(ds.to_numpy(mean["x"])), world.describe(), listening()
+    return summed, float(ds.to_numpy(mean["x"])), world.describe(), listening({os.getpid()})
 
 
 def test_the_engine_sums_on_simulated_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Tests of sums by an engine: the comparison before each sum, dtypes that it lacks, and its errors.
 
-The ranks are threads, and the engine is made up: it adds arrays that the threads swap. It ends the process of nobody,
-but a sum of unlike arrays fails the test, as it would end the process with gloo.
+The ranks are threads, and the engine is made up: it adds arrays that the threads swap. A sum of unlike arrays fails the
+test, because gloo would end the process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ADD = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 class Table:
-    """What the engines of all ranks share: the arrays that they swap, and how many sums there were."""
+    """What the engines of all ranks share: the arrays that they swap, and the number of sums."""
 
     def __init__(self, size: int) -> None:
         self.barrier = threading.Barrier(size, timeout=20)

@@ -1,0 +1,53 @@
+"""Where processes accept connections."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+LISTENING = "0A"
+
+
+def free_port() -> int:
+    """Return a port of this machine that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def descendants(process: int) -> set[int]:
+    """Return a process, and all that it started."""
+    found = {process}
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found |= descendants(int(child))
+    return found
+
+
+def listening(processes: set[int]) -> set[str]:
+    """Return the addresses where processes accept connections, in the notation of the kernel."""
+    sockets = {name[8:-1] for process in processes for name in _open(process) if name.startswith("socket:[")}
+    tables = [Path("/proc/net", name).read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [row.split() for table in tables for row in table]
+    return {row[1] for row in rows if row[3] == LISTENING and row[9] in sockets}
+
+
+def _open(process: int) -> list[str]:
+    """Return the names of what a process has open; none if it has ended."""
+    names = []
+    try:
+        for path in Path(f"/proc/{process}/fd").iterdir():
+            try:
+                names.append(os.readlink(path))
+            except FileNotFoundError:  # closed in between
+                continue
+    except FileNotFoundError:
+        return names
+    return names
+
+
+def is_loopback(address: str) -> bool:
+    """Return True for 127.x.x.x, also as an address of IP version 6, and for ::1."""
+    host = address.partition(":")[0]
+    return host.endswith("7F") or host == "00000000000000000000000001000000"
