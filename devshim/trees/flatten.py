@@ -19,6 +19,7 @@ from devshim.contract import capabilities
 from devshim.errors import ArgumentError
 from devshim.registry import registry, tracing
 from devshim.trees.containers import children
+from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,6 +86,10 @@ class Flattened:
     def cell(self, i: int) -> Cell:
         """Return the cell of a tensor."""
         return self.parents[i], self.keys[i]
+
+    def name(self, i: int) -> str:
+        """Return the keys that lead to a tensor, as Python writes them."""
+        return brackets(self.cell(i))
 
     def add_all(self, numbers: Sequence[int], cell: Cell, found: Flat) -> bool:
         """Add the children of a container if all are tensors of one type; return False otherwise."""

@@ -95,12 +95,10 @@ def refuse(call: str, x: object, device: object = None) -> NotATensorError:
         x: The given object.
         device: The requested device, for the hint.
     """
-    plain = type(x) in registry_module.LEAF_TYPES and not isinstance(x, _CODE)
-    what = show(x) if plain else f"an object of type {type_name(x)}"
     names = _tensors_in(x)
     found = "its class is not a container that devshim knows" if names else "there is no tensor in it"
     return NotATensorError(
-        f"ds.{call} takes a tensor, a tree of tensors, a model or an optimizer, and was given {what}: {found}",
+        f"ds.{call} takes a tensor, a tree of tensors, a model or an optimizer, and was given {show(x)}: {found}",
         _instead(call, x, names, "device" if device is None else repr(str(device))),
     )
 

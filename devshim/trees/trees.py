@@ -23,7 +23,7 @@ from devshim.registry import registry, tracing
 from devshim.transfers import batch, observing
 from devshim.trees import not_moved
 from devshim.trees.flatten import flatten
-from devshim.trees.key_paths import brackets, path_text
+from devshim.trees.key_paths import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, ca
     move_models = _prepare_models(flat, where, copy, new) if flat.models else None
     leaves = zip(flat.numbers, flat.tensors, flat.backends, targets, strict=True)
     compiled = flat.compiler is not None
-    new.update(batch.place_leaves(leaves, copy, non_blocking, compiled, lambda i: brackets(flat.cell(i))))
+    new.update(batch.place_leaves(leaves, copy, non_blocking, compiled, flat.name))
     if move_models is not None:
         move_models()
     placed: T = flat.rebuild(new)
