@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 from importlib.util import find_spec
 
-# tests/package builds devshim before it is installed, and needs neither.
-pytest_plugins = ["devshim.testing.plugin"] if find_spec("devshim") is not None else []
+# tests/package builds devshim before it is installed, tests/prose and tests/repository need no NumPy: none uses the kit.
+pytest_plugins = ["devshim.testing.plugin"] if find_spec("devshim") and find_spec("numpy") else []
 
 
 def pytest_collection_finish() -> None:
