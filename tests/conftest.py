@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from importlib.util import find_spec
 
-# tests/package builds devshim before it is installed, tests/prose and tests/repository need no NumPy: none uses the kit.
+# tests/package builds devshim before it is installed; tests/prose and tests/repository run without NumPy.
 pytest_plugins = ["devshim.testing.plugin"] if find_spec("devshim") and find_spec("numpy") else []
 
 
