@@ -2,61 +2,90 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import sys
-import time
-from collections import Counter
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from devshim.cli._console import say
+from devshim.cli._launch_view import JobView
 from devshim.errors import WorldError
 from devshim.world import cluster, launcher
 
 __all__ = ["main"]
 
 _STARTUP = Path(__file__).parent / "_startup"
+_PROGRESS = 0.5
+"""Seconds between two reports of how far a rank is, for the table."""
+_ENDING = {name: number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))}
+_OUTPUT = (errno.EPIPE, errno.EIO, errno.ENOSPC)
+"""What writing fails with: a pipe has no reader, as in `devshim launch ... | head`, a terminal is closed, a disk is
+full."""
+_NAMES = {"SIGINT": "Ctrl-C", "SIGHUP": "a closed terminal"}
+
+
+class _Ended(BaseException):
+    """A signal that ends the job; not an `Exception`, as `KeyboardInterrupt`."""
 
 
 def main(program: Sequence[str], **options: Any) -> int:
-    """Run a program, print its output with the rank and the host, and return the exit code."""
+    """Run a program, show how far it is, print its output with the rank and the host, and return the exit code."""
     cluster.require_ray()
     job = launcher.job_of(**options)
     path = [str(_STARTUP), *filter(None, [job.environment.get("PYTHONPATH")])]
     environment = {**job.environment, "PYTHONPATH": ":".join(path)}
-    view = _View()
+    job = replace(job, command=[sys.executable, *program], environment=environment)
+    view = JobView()
     try:
-        launcher.launch_job(replace(job, command=[sys.executable, *program], environment=environment), view.hear)
+        with _signals(), view.shown() as is_live:
+            launcher.launch_job(replace(job, progress=_PROGRESS if is_live else None), view.hear)
     except WorldError as error:
-        say(f"devshim: the job failed {view.after()}: {error.problem}. All ranks have been ended.", "bold red")
+        view.fail(error.problem, error.hint)
         return 1
-    say(f"devshim: the job is done: {view.described()} ended with exit status 0 {view.after()}.", "bold green")
+    except _Ended as ended:
+        with suppress(OSError):  # the terminal may be closed
+            view.interrupt(_NAMES.get(str(ended), str(ended)))
+        return 128 + int(_ENDING[str(ended)])
+    except OSError as error:
+        return _without_output(error)
+    view.finish()
     return 0
 
 
-class _View:
-    """Prints the events of a job, and remembers what the last paragraph needs."""
+def _without_output(error: OSError) -> int:
+    """Return the exit code of a job that ended because its output could not be written; raise other errors."""
+    if error.errno not in _OUTPUT:
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it at its end
+    if error.errno == errno.ENOSPC:
+        msg = f"the output cannot be written: {error.strerror}; all ranks have been ended"
+        raise WorldError(msg, "free some space, or write to another disk") from error
+    with suppress(OSError):
+        print("devshim: the output is closed; all ranks have been ended", file=sys.stderr)
+    return 128 + (signal.SIGPIPE if error.errno == errno.EPIPE else signal.SIGHUP)
 
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._hosts: list[str] = []
-        self._attempt = 0
 
-    def hear(self, kind: str, *rest: Any) -> None:
-        """Print one event."""
-        if kind == "started":
-            self._hosts, self._attempt = rest
-            each = ", ".join(f"{count} on {host}" for host, count in Counter(self._hosts).items())
-            say(f"devshim: {self.described()} started: {each}")
-        elif kind in ("output", "again"):
-            launcher.show_event(kind, *rest)
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Let each signal that asks for an end raise `_Ended` in a block, so that the ranks are ended first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
-    def described(self) -> str:
-        """Return how many ranks there are."""
-        return f"{len(self._hosts)} rank{'' if len(self._hosts) == 1 else 's'}"
+    def end(number: int, frame: FrameType | None) -> None:
+        for each in _ENDING.values():  # the first one is enough: Ctrl-C again must not leave ranks behind
+            signal.signal(each, signal.SIG_IGN)
+        raise _Ended(signal.Signals(number).name)
 
-    def after(self) -> str:
-        """Return the seconds since the command began, and the number of starts if there were several."""
-        starts = f", at start {self._attempt + 1}" if self._attempt else ""
-        return f"after {time.monotonic() - self._began:.1f} s{starts}"
+    before = {each: signal.signal(each, end) for each in _ENDING.values() if signal.getsignal(each) != signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -18,7 +16,6 @@ DTYPES = (
 """The array-API names of the dtypes, and bfloat16."""
 
 _NUMBERS = ("float", "bfloat", "int", "uint", "bool", "complex")
-_NAMES = {np.dtype(name): name for name in DTYPES if name != "bfloat16"}
 
 
 def dtype_name(dtype: np.dtype) -> str:
@@ -70,3 +67,9 @@ def _known(name: str) -> str:
     if name.startswith(("bfloat16", "float8", "float6_", "float4")):
         return "float32"
     return "complex64" if name == "complex32" else name
+
+
+# Last: while GPUs are simulated, the import of NumPy loads its adapter, which imports this module.
+import numpy as np  # noqa: E402
+
+_NAMES = {np.dtype(name): name for name in DTYPES if name != "bfloat16"}

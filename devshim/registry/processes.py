@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import TextIO
 
-__all__ = ["answers", "interpreter_options", "signal_name"]
+__all__ = ["answers", "ended_how", "interpreter_options", "signal_name"]
 
 
 def interpreter_options() -> list[str]:
@@ -35,3 +35,8 @@ def signal_name(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:  # a real-time signal
         return f"signal {-code}"
+
+
+def ended_how(status: int) -> str:
+    """Return how a process ended, from its exit status: ``was killed by SIGKILL``, ``ended with exit status 3``."""
+    return f"was killed by {signal_name(status)}" if status < 0 else f"ended with exit status {status}"

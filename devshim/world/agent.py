@@ -2,7 +2,8 @@
 
 It is a Ray actor, one for each host; the ranks are its child processes, each a plain ``python`` with the program in its
 main thread. So the exit status of a rank is known, and a rank that is stuck in C++ cannot block its agent. An agent
-speaks to the launcher only when there is news: a rank is late or has ended, or printed something.
+speaks to the launcher only when there is news: a rank is late, does not answer or has ended, or printed something. If
+the launcher shows a table, the agent also reports how far its ranks are, every few seconds.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from devshim.world.blame import SILENT
+from devshim.world.cluster import tied
+from devshim.world.output import lines
 from devshim.world.shelf import Shelf
 
 __all__ = ["Agent"]
@@ -28,7 +32,9 @@ __all__ = ["Agent"]
 TAIL = 6000
 """How many characters of a rank's output are kept for its error."""
 _GRACE = 0.5
-_STARTING = Path(__file__).with_name("starting.py")
+_WAITING, _OF_LINE = 2**20, 64
+"""How many characters of output may wait for the launcher; a line counts as so many more. A rank that prints more waits
+in ``print``."""
 
 
 class _Rank:
@@ -39,19 +45,37 @@ class _Rank:
         self.tail, self.pulse = "", {}  # type: str, dict[str, Any]
         self.heard = time.monotonic()
         self.reported_late = False
+        self.told: tuple[Any, ...] = ()
+
+    @property
+    def silent(self) -> float:
+        """The seconds since its last pulse."""
+        return time.monotonic() - self.heard
+
+    @property
+    def state(self) -> str:
+        """``starts`` until its first pulse, then ``runs`` or ``silent``."""
+        return "starts" if not self.pulse else "silent" if self.silent > SILENT else "runs"
 
     def report(self) -> dict[str, Any]:
         """Return its last pulse, and the seconds since then."""
-        return {**self.pulse, "silent": time.monotonic() - self.heard}
+        return {**self.pulse, "silent": self.silent}
 
 
 class Agent:
-    """The actor; its concurrency groups let it answer while a rank waits for a peer's items."""
+    """The actor; its concurrency groups let it answer while a rank waits for a peer's items.
 
-    def __init__(self, address: str, timeout: float) -> None:
-        self._address, self._timeout = address, timeout
+    Args:
+        address: The address of this host.
+        timeout: How many seconds a collective may wait.
+        progress: Seconds between two reports of how far the ranks are; None for no such reports.
+    """
+
+    def __init__(self, address: str, timeout: float, progress: float | None = None) -> None:
+        self._address, self._timeout, self._progress = address, timeout, progress
         self._ranks: dict[int, _Rank] = {}
         self._news: list[tuple[Any, ...]] = []
+        self._waiting = 0
         self._changed = threading.Condition()
         self._folder = Path(tempfile.mkdtemp(prefix="devshim-ranks-"))
         self._shelf = Shelf()
@@ -106,7 +130,7 @@ class Agent:
         environment = dict(os.environ if shared is None else shared)
         environment.update(own, DEVSHIM_PULSE=str(writing), PYTHONFAULTHANDLER="1", PYTHONUNBUFFERED="1")
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_STARTING), str(os.getpid()), *command],
+            tied(command, signal.SIGKILL),
             env=environment,
             cwd=folder if os.path.isdir(folder) else None,
             stdin=subprocess.DEVNULL,
@@ -119,14 +143,19 @@ class Agent:
         each = self._ranks[rank] = _Rank(process, home)
         readers = [threading.Thread(target=self._hear, args=(each, reading), daemon=True)]
         for name in ("stdout", "stderr"):
-            readers.append(threading.Thread(target=self._read, args=(rank, name, getattr(process, name)), daemon=True))
+            stream = os.dup(getattr(process, name).fileno())
+            getattr(process, name).close()
+            readers.append(threading.Thread(target=self._read, args=(rank, name, stream), daemon=True))
         for reader in readers:
             reader.start()
         started.set()
         status = process.wait()
-        for reader in readers[1:]:
+        for reader in readers:
+            while reader.is_alive() and self._is_full:  # the launcher has not yet taken what was printed
+                reader.join(0.1)
             reader.join(2)  # a child process of the rank may hold the pipe open
-        self._tell("end", rank, status, each.tail, str(each.pulse.get("at", "")), self._result(each, status))
+        at, step = str(each.pulse.get("at", "")), int(each.pulse.get("step", 0))
+        self._tell("end", rank, status, each.tail, at, self._result(each, status), step)
 
     def _result(self, rank: _Rank, status: int) -> bytes | None:
         path = rank.folder / "out"
@@ -136,16 +165,26 @@ class Agent:
         with os.fdopen(descriptor) as lines:
             for line in lines:
                 with suppress(ValueError):
-                    rank.pulse = json.loads(line)
+                    rank.pulse = {**rank.pulse, **json.loads(line)}  # the last one has no line of the program
                     rank.heard = time.monotonic()
 
-    def _read(self, rank: int, name: str, stream: IO[bytes]) -> None:
+    def _read(self, rank: int, name: str, stream: int) -> None:
         each = self._ranks[rank]
-        for line in stream:
-            text = line.decode(errors="replace")
+        for line in lines(stream):
             if name == "stderr":
-                each.tail = (each.tail + text)[-TAIL:]
-            self._tell("output", rank, name, text)
+                each.tail = (each.tail + line + "\n")[-TAIL:]
+            with self._changed:
+                self._changed.wait_for(lambda: not self._is_full)
+                self._waiting += len(line) + _OF_LINE
+                last = self._news[-1] if self._news else ()
+                if last[:3] == ("output", rank, name):
+                    last[3].append(line)
+                    continue
+            self._tell("output", rank, name, [line])
+
+    @property
+    def _is_full(self) -> bool:
+        return self._waiting > _WAITING
 
     def _tell(self, *news: Any) -> None:
         with self._changed:
@@ -153,22 +192,34 @@ class Agent:
             self._changed.notify_all()
 
     def _look(self) -> None:
-        """Report each rank once that waits longer than it may, or that is silent in a collective."""
+        """Report each rank once that waits longer than it may, or that is silent in a collective; and what changed."""
+        shown = time.monotonic()
         while True:
             time.sleep(_GRACE)
+            is_due = self._progress is not None and time.monotonic() - shown >= self._progress
+            shown = time.monotonic() if is_due else shown
             for rank, each in list(self._ranks.items()):
+                self._tell_state(rank, each, is_due)
                 waits = each.pulse.get("seconds", 0.0) + (time.monotonic() - each.heard)
                 if each.process.poll() is not None or each.pulse.get("what") is None:
                     each.reported_late = False
-                elif waits > self._timeout and not each.reported_late:
+                elif waits > self._timeout and not each.reported_late and not self._is_full:
                     each.reported_late = True
                     self._tell("late", rank)
+
+    def _tell_state(self, rank: int, each: _Rank, is_due: bool) -> None:
+        """Report a rank whose state has changed, or, if that is due, its step."""
+        now = each.state, each.pulse.get("step", 0), each.pulse.get("what"), each.pulse.get("at", "")
+        if each.process.poll() is None and (now[:1] != each.told[:1] or (is_due and now != each.told)):
+            each.told = now
+            self._tell("state", rank, *now)
 
     def news(self, patience: float) -> list[tuple[Any, ...]]:
         """Return what happened since the last call; wait until something has, but not longer than that."""
         with self._changed:
             self._changed.wait_for(lambda: self._news, patience)
-            news, self._news = self._news, []
+            news, self._news, self._waiting = self._news, [], 0
+            self._changed.notify_all()
             return news
 
     def where(self) -> dict[int, dict[str, Any]]:

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 
 from devshim.errors import HostLostError, RankFailedError, RankLateError, RanksDisagreeError
 from devshim.errors.formatting import some
-from devshim.registry.processes import signal_name
+from devshim.registry.processes import ended_how
 from devshim.world.pulse import is_program
 
 if TYPE_CHECKING:
     from devshim.errors import WorldError
 
-__all__ = ["Ended", "Report", "failure", "late", "named"]
+__all__ = ["ONE_ORDER", "Ended", "Report", "failure", "late", "named"]
+
+ONE_ORDER = "every rank must make the same calls of ds.world(), in one order"
+"""The hint for ranks that do not do the same."""
 
 _OF_PEERS = 4
 """The place in the order of causes of what ranks report of others."""
@@ -77,10 +80,9 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
     first = min(ended, key=_order)
     who = named([first.rank], hosts)
     if returned and _order(first) == _OF_PEERS:
-        reason = _last_error(first.tail).partition(": ")[2] or f"{who} {_exit(first.status or 0)}"
+        reason = _last_error(first.tail).partition(": ")[2] or f"{who} {ended_how(first.status or 0)}"
         early = RankLateError(
-            f"{named(sorted(returned), hosts)} has returned, and others have not: {reason}",
-            "every rank must make the same calls of ds.world(), in one order",
+            f"{named(sorted(returned), hosts)} has returned, and others have not: {reason}", ONE_ORDER
         )
         early.waiting, early.late = tuple(sorted(each.rank for each in ended)), tuple(sorted(returned))
         return early
@@ -95,18 +97,16 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
         return error
     if "RanksDisagreeError" in first.tail:
         problem = _last_error(first.tail).partition(": ")[2] or f"{who} disagrees with its peers"
-        return RanksDisagreeError(problem, "let all ranks make the same call, with the same dtypes and shapes")
+        lines = {each.rank: _innermost(each.tail, 1) for each in ended if "RanksDisagreeError" in each.tail}
+        known = [rank for rank in sorted(lines) if lines[rank]]
+        where = some(known, 4, lambda rank: f"rank {rank} at {lines[rank]}")
+        return RanksDisagreeError(f"{problem} ({where})" if where else problem, ONE_ORDER)
     reason = "" if first.status < 0 else _last_error(first.tail)
     where = _innermost(first.tail, first.status) or first.at
-    status = f"was killed by {signal_name(first.status)}" if first.status < 0 else _exit(first.status)
-    text = f"{who} {status}{': ' if reason else ''}{reason}{f', at {where}' if where else ''}"
+    text = f"{who} {ended_how(first.status)}{': ' if reason else ''}{reason}{f', at {where}' if where else ''}"
     failed = RankFailedError(text, "the end of its output is in the error's attribute tail")
     failed.rank, failed.host, failed.status, failed.tail = first.rank, hosts[first.rank], first.status, first.tail
     return failed
-
-
-def _exit(status: int) -> str:
-    return f"ended with exit status {status}"
 
 
 def _order(ended: Ended) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,10 +26,12 @@ __all__ = [
     "require_ray",
     "settings",
     "start_own",
+    "tied",
 ]
 
 LOOPBACK = "127.0.0.1"
 STORE = 512 * 2**20
+_STARTING = Path(__file__).with_name("starting.py")
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,11 @@ class Host:
     address: str
     cards: int
     simulated: bool
+
+
+def tied(command: list[str], number: int) -> list[str]:
+    """Return a command whose process gets this signal when the thread that starts it ends, even by SIGKILL."""
+    return [sys.executable, "-I", "-S", str(_STARTING), str(os.getpid()), str(int(number)), *command]
 
 
 def require_ray() -> None:

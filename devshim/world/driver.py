@@ -1,7 +1,7 @@
 """The launcher's process: ``python -m devshim.world.driver DESCRIPTOR FOLDER``, started by `devshim.launch`.
 
 It reads a job from standard input, and writes events to a pipe. If standard input ends, because the caller was
-interrupted or has gone, it ends the job.
+interrupted or has gone, it ends the job, and removes the folder if nobody else does.
 """
 
 from __future__ import annotations
@@ -9,15 +9,22 @@ from __future__ import annotations
 import _thread
 import os
 import pickle
+import shutil
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from devshim.errors import DevshimError, WorldError
+from devshim.world import sessions
 
 __all__ = ["main"]
+
+_ENDING = 15.0
+"""Seconds that the end of a job may take."""
+_AGAIN = 2.0
 
 
 def main(descriptor: int, folder: Path) -> None:
@@ -26,15 +33,26 @@ def main(descriptor: int, folder: Path) -> None:
     job = pickle.load(sys.stdin.buffer)  # from the process that started this one
     events, lock = os.fdopen(descriptor, "wb"), threading.Lock()
 
+    caller = os.getppid()
+    ended, gone = threading.Event(), threading.Event()
+
     def tell(*event: Any) -> None:
         with lock:
-            pickle.dump(event, events)
-            events.flush()
+            try:
+                pickle.dump(event, events)
+                events.flush()
+            except BrokenPipeError:  # the caller has gone, or does not listen any more
+                gone.set()
+                time.sleep(0 if ended.is_set() else _ENDING)  # until `_leave_with_caller` interrupts
 
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGINT, _interrupt)
-    ended = threading.Event()
-    threading.Thread(target=_leave_with_caller, args=(ended,), daemon=True).start()
+    def interrupt(*_: Any) -> None:
+        if not ended.is_set():
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGTERM, lambda *_: gone.set())  # sent by the kernel when the caller has ended
+    threading.Thread(target=_leave_with_caller, args=(ended, gone), daemon=True).start()
+    threading.Thread(target=_read_to_the_end, args=(gone,), daemon=True).start()
     try:
         from devshim.world import cluster, watching
 
@@ -42,11 +60,12 @@ def main(descriptor: int, folder: Path) -> None:
             cluster.start_own(folder)
         else:
             cluster.connect(job.cluster)
+        signal.signal(signal.SIGTERM, lambda *_: gone.set())  # Ray has set a handler that prints
         results = watching.run(job, tell)
         ended.set()
         tell("done", results)
     except KeyboardInterrupt:
-        pass
+        ended.set()
     except DevshimError as error:
         ended.set()
         tell("error", type(error).__name__, error.problem, error.hint, _facts(error))
@@ -57,29 +76,38 @@ def main(descriptor: int, folder: Path) -> None:
         traceback.print_exc()
         tell("error", WorldError.__name__, f"the launcher failed: {type(error).__name__}: {error}", None, {})
     finally:
+        ended.set()
         _shut_down()
+        if os.getppid() != caller:  # it was killed
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _facts(error: DevshimError) -> dict[str, Any]:
     return {key: value for key, value in vars(error).items() if key not in ("problem", "hint", "args")}
 
 
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def _leave_with_caller(ended: threading.Event) -> None:
-    """Interrupt the main thread when the caller has gone; Ray has a SIGTERM handler of its own, which prints."""
+def _read_to_the_end(gone: threading.Event) -> None:
     sys.stdin.buffer.read()
-    if not ended.is_set():
+    gone.set()
+
+
+def _leave_with_caller(ended: threading.Event, gone: threading.Event) -> None:
+    """Interrupt the main thread when the caller has gone, until that is heard: Python ignores it in a destructor."""
+    gone.wait()
+    until = time.monotonic() + _ENDING
+    while not ended.is_set() and time.monotonic() < until:
         _thread.interrupt_main()
+        time.sleep(_AGAIN)
+    time.sleep(_ENDING)
+    os._exit(1)  # it is stuck: its end ends all that it started
 
 
 def _shut_down() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
         ray.shutdown()
+    if os.getsid(0) == os.getpid():
+        sessions.end(os.getpid())
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ class Job:
         environment: Environment variables for the ranks.
         folder: The working directory.
         cluster: The address of a Ray cluster; None to start one on this machine for this job.
+        progress: Seconds between two reports of how far a rank is, for a table; None for no such reports.
     """
 
     command: list[str] | None = None
@@ -48,6 +49,7 @@ class Job:
     environment: dict[str, str] = field(default_factory=dict)
     folder: str = ""
     cluster: str | None = None
+    progress: float | None = None
 
 
 def seconds(value: Any, name: str) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -22,13 +23,14 @@ from devshim import errors
 from devshim.errors import ArgumentError, WorldError
 from devshim.errors.formatting import described, show
 from devshim.registry import current
-from devshim.world import cluster, job
+from devshim.world import cluster, job, sessions
 from devshim.world.job import Job
 
 __all__ = ["job_of", "launch", "launch_job", "show_event"]
 
-_STARTING = Path(__file__).with_name("starting.py")
 Listener = Callable[..., None]
+_ENDING = 20.0
+"""Seconds that the end of a job may take."""
 
 
 def launch(
@@ -146,8 +148,9 @@ def launch_job(wanted: Job, tell: Listener) -> list[bytes | None]:
 
     Args:
         wanted: The job.
-        tell: Called with each event: ``("started", hosts, attempt)``, ``("output", rank, host, stream, text)``,
-            ``("end", rank, status)`` and ``("again", attempt, problem)``.
+        tell: Called with each event: ``("started", hosts, attempt, devices)``,
+            ``("output", rank, host, stream, lines)``, ``("state", rank, state, step, collective, line)``,
+            ``("end", rank, status, step)`` and ``("again", attempt, problem)``.
     """
     folder = cluster.new_folder()
     try:
@@ -180,7 +183,7 @@ def _run(wanted: Job, folder: Path, environment: dict[str, str], tell: Listener)
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "devshim.world.driver", str(writing), str(folder)]
     driver = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_STARTING), str(os.getpid()), *command],
+        cluster.tied(command, signal.SIGTERM),
         env=environment,
         stdin=subprocess.PIPE,
         pass_fds=[writing],
@@ -190,17 +193,14 @@ def _run(wanted: Job, folder: Path, environment: dict[str, str], tell: Listener)
     assert driver.stdin is not None
     try:
         with os.fdopen(reading, "rb") as events:
-            pickle.dump(wanted, driver.stdin)
-            driver.stdin.flush()
+            with suppress(BrokenPipeError):  # it has ended already, which `_listen` reports
+                pickle.dump(wanted, driver.stdin)
+                driver.stdin.flush()
             return _listen(events, tell)
     finally:
         with suppress(OSError):
             driver.stdin.close()  # the launcher ends its ranks and itself
-        try:
-            driver.wait(20)
-        except subprocess.TimeoutExpired:
-            driver.kill()
-            driver.wait()
+        sessions.finish(driver, _ENDING)
 
 
 def _listen(events: Any, tell: Listener) -> list[bytes | None]:
@@ -227,7 +227,8 @@ def _error(name: str, problem: str, hint: str | None, facts: dict[str, Any]) -> 
 def show_event(kind: str, *rest: Any) -> None:
     """Print what a rank printed, and that a job starts again."""
     if kind == "output":
-        rank, host, stream, text = rest
-        print(f"[{rank} {host}] {text.rstrip()}", file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
+        rank, host, stream, lines = rest
+        text = "\n".join(f"[{rank} {host}] {line}" for line in lines)
+        print(text, file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
     elif kind == "again":
         print(f"devshim: {rest[1]}; starting again (attempt {rest[0]})", file=sys.stderr, flush=True)

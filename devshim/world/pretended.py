@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -11,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from devshim.errors import WorldError
-from devshim.world import cluster, job
+from devshim.world import cluster, job, sessions
 
 __all__ = ["Pretended"]
 
-_STARTING = Path(__file__).with_name("starting.py")
+_ENDING = 20.0
 _VARIABLES = ("DEVSHIM_RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH")
 
 
@@ -42,11 +43,12 @@ class Pretended:
         token = cluster.make_token(self._folder)
         command = [sys.executable, "-m", "devshim.world.pretended", str(hosts), str(cards)]
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_STARTING), str(os.getpid()), *command],
+            cluster.tied(command, signal.SIGTERM),
             env={**os.environ, **cluster.settings(token, self._folder, local=True)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self.address: str = self._answer()
         os.environ.update(zip(_VARIABLES, (self.address, str(token)), strict=True))
@@ -77,11 +79,7 @@ class Pretended:
             with suppress(OSError):
                 assert stream is not None
                 stream.close()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        sessions.finish(self._process, _ENDING)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -107,12 +105,19 @@ def _start(hosts: int, cards: int) -> tuple[Any, list[Any]]:
 
 def main(hosts: int, cards: int) -> None:
     """Hold the hosts until standard input ends; a line with the index of a host ends it."""
-    started, nodes = _start(hosts, cards)
-    print(f"devshim: {started.address}", flush=True)
-    for line in sys.stdin:
-        started.remove_node(nodes[int(line)], allow_graceful=False)
-        print("devshim: lost", flush=True)
-    started.shutdown()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the process that started this one has gone
+    try:
+        started, nodes = _start(hosts, cards)
+        try:
+            print(f"devshim: {started.address}", flush=True)
+            for line in sys.stdin:
+                started.remove_node(nodes[int(line)], allow_graceful=False)
+                print("devshim: lost", flush=True)
+        finally:
+            started.shutdown()
+    finally:
+        sessions.end(os.getpid())
+        shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 
 if __name__ == "__main__":

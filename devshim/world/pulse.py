@@ -1,11 +1,13 @@
 """The pulse of a rank: a thread that writes to the agent which collective the program is in, and at which line.
 
 It starts before the program does. It imports the standard library alone, so that it also speaks while a framework is
-still being imported. If the agent has gone, it ends the rank: a rank never outlives its job.
+still being imported. It writes when something has changed, and every half second, so that the agent notices a process
+that is stopped. If the agent has gone, it ends the rank: a rank never outlives its job.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -13,6 +15,9 @@ import sys
 import sysconfig
 import threading
 import time
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,11 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["INTERVAL", "begin", "is_program", "position"]
 
 INTERVAL = 0.5
-"""Seconds between two lines."""
+"""Seconds between two lines, if nothing changes."""
+_LOOK, _FIRST_LOOK = 0.1, 0.02
+"""Seconds between two looks at the program; the second one until it has begun."""
 
 _VARIABLE = "DEVSHIM_PULSE"
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGES = ("devshim", "devshim_backends")
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _steps: Any = None
 _running: int | None = None
 
@@ -43,26 +51,39 @@ def begin(steps: Any = None) -> None:
         return  # no agent, a child process of a rank, or a second call
     _running = os.getpid()
     os.set_inheritable(int(descriptor), False)
+    atexit.register(_end_well, int(descriptor), os.getpid())
     threading.Thread(target=_beat, args=(int(descriptor),), name="devshim-pulse", daemon=True).start()
 
 
 def _beat(descriptor: int) -> None:
     main = threading.main_thread().ident or 0
+    told: dict[str, Any] = {}
+    until = 0.0
     while True:
-        line = json.dumps(_report(main)) + "\n"
-        try:
-            os.write(descriptor, line.encode())
-        except OSError:
-            _end()
-        time.sleep(INTERVAL)
+        report = _report()
+        report["at"] = position(sys._current_frames().get(main))
+        if {**report, "seconds": 0} != {**told, "seconds": 0} or time.monotonic() >= until:
+            told, until = report, time.monotonic() + INTERVAL
+            try:
+                os.write(descriptor, (json.dumps(report) + "\n").encode())
+            except OSError:
+                _end()
+        time.sleep(_LOOK if report["at"] else _FIRST_LOOK)
 
 
-def _report(main: int) -> dict[str, Any]:
+def _end_well(descriptor: int, process: int) -> None:
+    """Write the last step of a program that ends; the line where it was stays."""
+    if process == os.getpid():
+        with suppress(OSError):
+            os.write(descriptor, (json.dumps(_report()) + "\n").encode())
+
+
+def _report() -> dict[str, Any]:
     doing = getattr(_steps, "doing", None)
     seconds = 0.0 if doing is None else time.monotonic() - doing.began
     what = None if doing is None else doing.what
     step = getattr(_steps, "number", 0)
-    return {"step": step, "what": what, "seconds": seconds, "at": position(sys._current_frames().get(main))}
+    return {"step": step, "what": what, "seconds": seconds}
 
 
 def position(frame: FrameType | None) -> str:
@@ -76,9 +97,17 @@ def position(frame: FrameType | None) -> str:
 
 
 def is_program(file: str) -> bool:
-    """Return True for a file that is neither part of Python, of an installed package, nor of devshim."""
-    library = file.startswith(("<frozen", _OURS + os.sep)) or f"{os.sep}site-packages{os.sep}" in file
-    return not library and not file.startswith(tuple(each + os.sep for each in _LIBRARIES))
+    """Return True for a file that is neither part of Python, of an installed package, of devshim nor of an adapter."""
+    library = file.startswith("<frozen") or any(name in file for name in _INSTALLED)
+    return not library and not file.startswith((*(each + os.sep for each in _LIBRARIES), *_own_folders()))
+
+
+@cache
+def _own_folders() -> tuple[str, ...]:
+    """Return the folders of devshim and its adapters, which may be those of a checkout; this imports neither."""
+    found = [find_spec(name) for name in _PACKAGES]
+    folders = [folder for spec in found if spec is not None for folder in spec.submodule_search_locations or ()]
+    return tuple(os.path.abspath(folder) + os.sep for folder in folders)
 
 
 def _end() -> None:

@@ -1,8 +1,8 @@
-"""The first code of a process that must not outlive the one that started it: ``python starting.py PARENT COMMAND...``.
+"""The first code of a process that must not outlive its parent: ``python starting.py PARENT SIGNAL COMMAND...``.
 
-The kernel sends SIGKILL to this process when the parent's thread ends, whatever either is doing. The setting survives
-``exec``, so the command then takes this process. It runs before the command, not between fork and exec of the
-parent, because a parent with many threads may hold locks there.
+The kernel sends the signal to this process when the parent's thread ends, whatever either is doing. The setting
+survives ``exec``, so the command then takes this process. It runs before the command, not between fork and exec of
+the parent, because a parent with many threads may hold locks there.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 import sys
 
-_SET_PARENT_DEATH_SIGNAL, _SIGKILL = 1, 9
+_SET_PARENT_DEATH_SIGNAL = 1
 _PULSE = "DEVSHIM_PULSE"
 
 
-def main(parent: int, command: list[str]) -> None:
+def main(parent: int, number: int, command: list[str]) -> None:
     """Tie this process to its parent, and become the command."""
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, _SIGKILL)
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, number)
     if os.getppid() != parent:  # it ended before the line above
         os._exit(70)
     descriptor = os.environ.get(_PULSE)
@@ -29,4 +29,4 @@ def main(parent: int, command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -20,6 +20,8 @@ __all__ = ["run"]
 _GRACE = 1.5
 """Seconds in which further ranks may fail before the first cause is chosen."""
 _PATIENCE = 30.0
+_REPORTS = 50.0
+"""How many reports of progress may come in a second, from all agents together."""
 Listener = Callable[..., None]
 
 
@@ -81,6 +83,7 @@ class _Attempt:
         self.names = [host.name for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
         self.name = f"devshim-{uuid.uuid4().hex[:12]}"
         self.agents: list[Any] = []
+        self.devices: list[str] = []
         self.results: dict[int, bytes | None] = {}
         self.failed: dict[int, blame.Ended] = {}
 
@@ -90,7 +93,7 @@ class _Attempt:
         try:
             self._place()
             self._start()
-            self.tell("started", self.names, self.attempt)
+            self.tell("started", self.names, self.attempt, self.devices)
             self._watch()
         finally:
             stopped = [agent.stop.remote() for agent in self.agents]
@@ -114,7 +117,8 @@ class _Attempt:
             options = kind.options(
                 name=f"host{index}", namespace=self.name, scheduling_strategy=strategy, **(needs if cards else {})
             )
-            self.agents.append(options.remote(host.address, self.job.timeout))
+            progress = None if self.job.progress is None else max(self.job.progress, len(self.hosts) / _REPORTS)
+            self.agents.append(options.remote(host.address, self.job.timeout, progress))
         asked = [agent.prepare.remote() for agent in self.agents]
         late = ray.wait(asked, num_returns=len(asked), timeout=self.job.start_timeout)[1]
         if late:
@@ -164,11 +168,15 @@ class _Attempt:
     def _own(self, rank: int, local: int, host: Host) -> dict[str, str]:
         own = {"RANK": str(rank), "LOCAL_RANK": str(local)}
         simulated = self.job.simulate if self.job.simulate is not None else self.job.cards_per_rank
+        devices = "cpu"
         if self.job.simulate is not None or host.simulated:
             own.update(DEVSHIM_SIMULATE_GPUS=str(simulated), CUDA_VISIBLE_DEVICES="")
+            devices = f"{simulated} simulated GPU{'' if simulated == 1 else 's'}" if simulated else "cpu"
         elif host.cards:
             each = self.job.cards_per_rank
             own["CUDA_VISIBLE_DEVICES"] = ",".join(str(local * each + i) for i in range(each))
+            devices = f"GPU {own['CUDA_VISIBLE_DEVICES']}" if each else "cpu"
+        self.devices.append(devices)
         return own
 
     def _watch(self) -> None:
@@ -207,14 +215,17 @@ class _Attempt:
         for kind, rank, *rest in news:
             if kind == "output":
                 self.tell("output", rank, self.names[rank], *rest)
+            elif kind == "state":
+                self.tell("state", rank, *rest)
             elif kind == "late":
                 late = True
-            elif rest[0] == 0:
-                self.results[rank] = rest[3]
-                self.tell("end", rank, 0)
             else:
-                self.failed[rank] = blame.Ended(rank, rest[0], rest[1], rest[2])
-                self.tell("end", rank, rest[0])
+                status, tail, at, result, step = rest
+                if status == 0:
+                    self.results[rank] = result
+                else:
+                    self.failed[rank] = blame.Ended(rank, status, tail, at)
+                self.tell("end", rank, status, step)
         if late and not self.failed:
             raise blame.late(self._reports(), list(self.results), self.names, self.job.timeout)
 

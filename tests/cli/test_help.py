@@ -28,7 +28,8 @@ finally:
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["tour", "--help"], ["doctor", "--help"], ["certify", "--help"], ["--version"]]
+    "words",
+    [["--help"], ["tour", "--help"], ["doctor", "--help"], ["certify", "--help"], ["launch", "--help"], ["--version"]],
 )
 def test_help_imports_no_framework_and_not_rich(words: list[str]) -> None:
     program = LOADED.format(words=words)

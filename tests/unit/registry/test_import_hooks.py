@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -156,3 +156,17 @@ def test_nothing_is_installed_by_importing_devshim(python: Any) -> None:
         ds.device("gpu:1")
         assert sys.meta_path == before
     """)
+
+
+@pytest.mark.parametrize("name", ["convert", "world", "place", "load"])
+def test_numpy_may_be_first_imported_by_devshim_itself(python: Callable[..., str], name: str) -> None:
+    """Its import loads the adapter of the simulated GPUs, while the module that imports NumPy is not complete."""
+    done = python(f"""
+        import sys, devshim as ds
+        ds.simulate(2)
+        assert "numpy" not in sys.modules
+        ds.{name}
+        ds.use("numpy")
+        print(ds.device_of(ds.place(ds.ones(3), "gpu:1")))
+    """)
+    assert done.split() == ["gpu:1"]

@@ -1,0 +1,60 @@
+"""The processes of a session, which outlive their parents: Ray leaves helpers behind that end a minute later.
+
+A process that starts a session gives it its number. Whoever ends such a process ends the rest of its session, too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["end", "finish", "members"]
+
+_ENDING = 5.0
+_DEAD = ("Z", "X")
+
+
+def members(session: int) -> list[int]:
+    """Return the processes of a session that run, without its first one; none on a system without ``/proc``."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, _, its = path.read_text().rpartition(")")[2].split()[:4]
+            if int(its) == session and state not in _DEAD:
+                found.append(int(path.parent.name))
+    return [process for process in found if process != session]
+
+
+def end(session: int) -> None:
+    """Kill all other processes of a session, and wait until they have ended."""
+    until = time.monotonic() + _ENDING
+    while (left := members(session)) and time.monotonic() < until:
+        for process in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def finish(process: subprocess.Popen[bytes] | subprocess.Popen[str], patience: float) -> None:
+    """Wait for the first process of a session, kill it if it takes longer, and end the rest of its session.
+
+    Until the process is waited for, the system does not give its number to another one.
+    """
+    until = time.monotonic() + patience
+    while process.returncode is None and _runs(process.pid):
+        if time.monotonic() > until:
+            process.kill()
+        time.sleep(0.02)
+    end(process.pid)
+    process.wait()
+
+
+def _runs(process: int) -> bool:
+    try:
+        return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False

@@ -1,0 +1,67 @@
+"""Tests of the pulse of a rank: the line of the program, and what it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import devshim_backends
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.world import pulse
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("train.py", True),
+        ("/home/me/devshim/train.py", True),
+        ("<string>", True),
+        (__file__, True),
+        ("<frozen importlib._bootstrap>", False),
+        (os.__file__, False),
+        (np.__file__, False),
+        (ds.__file__, False),
+        (str(Path(devshim_backends.__path__[0], "_numpy", "backend.py")), False),
+        ("/somewhere/dist-packages/torch/nn.py", False),
+    ],
+)
+def test_what_belongs_to_the_program(file: str, expected: bool) -> None:
+    assert pulse.is_program(file) is expected
+
+
+PROGRAM = """
+import os, sys, time
+os.environ["DEVSHIM_PULSE"] = f"{sys.argv[1]}:{os.getpid()}"
+from devshim.world import pulse
+from devshim.world.steps import Steps
+steps = Steps()
+pulse.begin(steps)
+def work():
+    with steps.step("barrier"):
+        time.sleep(1.2)
+work()
+for _ in range(7):
+    with steps.step("barrier"):
+        pass
+"""
+
+
+def test_a_change_is_written_at_once_and_the_last_step_at_the_end() -> None:
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    ended = subprocess.run([sys.executable, "-c", PROGRAM, str(writing)], pass_fds=[writing], check=False)
+    os.close(writing)
+    with os.fdopen(reading) as lines:
+        reports = [json.loads(line) for line in lines]
+    assert ended.returncode == 0
+    inside = [each for each in reports if each["what"] == "barrier" and each["at"].startswith("<string>:")]
+    assert {each["step"] for each in inside} == {1}
+    assert inside[0]["at"].endswith(" in work")
+    assert max(each["seconds"] for each in inside) > 0.4
+    assert reports[-1] == {"step": 8, "what": None, "seconds": 0.0}
