@@ -31,6 +31,7 @@ LIBRARIES = "tests/libraries"
 RESULTS = Path("build/results")
 TOURS = Path("build/tours")
 DEFAULTS = "tests/multi_framework/defaults.py"
+RANK_SUMS = "tests/world/sums_page.py"
 CONVERSIONS = "tests/multi_framework/conversions"
 NATIVE_LINES = "tests/multi_framework/native_lines"
 SUITES = "tests/ports/suites"
@@ -449,6 +450,7 @@ def docs(session: nox.Session) -> None:
     session.run("python", "-m", "devshim.testing.table", "--check", "docs/support.json", "docs/support.md")
     session.run("python", CONVERSIONS, "--check", "docs/conversions.json", "docs/conversions.md")
     session.run("python", DEFAULTS, "--check", "docs/defaults.json", "docs/defaults.md")
+    session.run("python", RANK_SUMS, "--check", "docs/rank-sums.json", "docs/rank-sums.md")
     session.run("python", NATIVE_LINES, "--check", "docs/native-lines.json", "docs/from-your-framework.md")
     session.run("python", "-m", "devshim.certify.page", "--check", "docs/certified", "docs/real-cards.md")
     session.run("python", "tests/array_api/page.py", "--check", "docs/array-api.json", "docs/array-api.md")
@@ -556,6 +558,18 @@ def conversions(session: nox.Session) -> None:
     """Generate docs/conversions.md from conversions between all frameworks, in every dtype and memory layout."""
     install_all(session)
     session.run("python", CONVERSIONS, "--write", "docs/conversions.json", "docs/conversions.md")
+
+
+@nox.session(python=DEFAULT, default=False)
+def rank_sums(session: nox.Session) -> None:
+    """Generate docs/rank-sums.md from sums of random values over 2 and 3 processes, with each framework's engine."""
+    results = []
+    for name in ("torch", "jax", "tensorflow", "paddle", "numpy"):
+        install_framework(session, name, "test", "ray")
+        engine = "portable" if name == "numpy" else name
+        results.append(str(Path(session.create_tmp(), f"{engine}.json").resolve()))
+        session.run("python", RANK_SUMS, "--measure", engine, results[-1])
+    session.run("python", RANK_SUMS, "--write", "docs/rank-sums.json", "docs/rank-sums.md", *results)
 
 
 @nox.session(python=DEFAULT, default=False)

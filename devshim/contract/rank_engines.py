@@ -7,7 +7,7 @@ and `devshim.world` computes all of its sums the portable way.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from devshim.errors import ArgumentError
@@ -26,11 +26,13 @@ class RankEngine(ABC):
         name: The name of the engine, such as ``"gloo"``.
         right: The operations that gave the right answer for random values on the host: dtype -> the operations.
         right_on_gpus: The same for real GPUs.
+        takes_whole: True if `reduce_flat` takes tensors of every shape on the host, and leaves them as they are.
     """
 
     name: ClassVar[str]
     right: ClassVar[Mapping[str, Sequence[str]]]
     right_on_gpus: ClassVar[Mapping[str, Sequence[str]]] = {}
+    takes_whole: ClassVar[bool] = False
 
     def is_right(self, dtype: str, op: str, device: Device, simulated: bool = False) -> bool:
         """Return True if the engine was seen to compute this operation correctly.
@@ -52,6 +54,14 @@ class RankEngine(ABC):
         framework's own.
         """
 
+    def reduce_parts(self, parts: Iterable[Any], op: Literal["sum", "max", "min"]) -> Iterator[Any]:
+        """Return the results of `reduce_flat` for flat tensors on the host, one after another.
+
+        An engine that can work on several at once asks for the next before it returns the first.
+        """
+        for part in parts:
+            yield self.reduce_flat(part, op)
+
     @abstractmethod
     def max_ints(self, values: Sequence[int]) -> list[int]:
         """Return the elementwise maximum of int32 values over all ranks."""
@@ -67,15 +77,25 @@ class RanksBackend:
     Attributes:
         ranks_on_request: Why the engine starts only where ``DEVSHIM_ENGINE=native`` asks for it; empty if it always
             does.
+        ranks_start_early: True if the engine must start before the first tensor; then `devshim.world` starts it.
     """
 
     ranks_on_request: ClassVar[str] = ""
+    ranks_start_early: ClassVar[bool] = False
 
-    def start_ranks(self, place: Place) -> RankEngine | None:
+    def start_ranks(self, place: Place, insists: bool = False) -> RankEngine | None:
         """Start the framework's collectives between the ranks of a job; None if the framework has none.
 
         Call it once in a process, and before the framework has devices; simulated GPUs that the environment asks for
-        start in the right order. Errors are the framework's own.
+        start in the right order. Other errors are the framework's own.
+
+        Args:
+            place: The place of this rank.
+            insists: True if the environment asks for the engine, also where it was not tried.
+
+        Raises:
+            AlreadyStartedError: It cannot start in some rank, which says why; every rank raises this then.
+            AbsentError: A rank did not come in time (`devshim.contract.rank_meeting`).
         """
         return None
 

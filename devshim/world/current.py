@@ -31,8 +31,9 @@ def world() -> World:
         The same object at each call. Its place comes from the environment variables of `devshim.launch`, torchrun,
         srun or mpirun, so that each of them can start the same program.
 
-    If the variable ``DEVSHIM_ENGINE`` is ``native``, the first call waits until the collectives of the current
-    framework have started on all ranks: choose the framework before, and create tensors after.
+    On JAX, and with any framework if the variable ``DEVSHIM_ENGINE`` is ``native``, the first call waits until the
+    collectives of the current framework have started on all ranks: choose the framework before, and create tensors
+    after.
 
     Raises:
         ArgumentError: The variables of a launcher contradict each other.
@@ -56,8 +57,10 @@ def world() -> World:
                 is_new = True
             elif found[0] != os.getpid():  # a fork: a data loader's process, for example
                 _world = found = os.getpid(), World(found_place({}), _peers)
-    if is_new and found[1].size > 1 and requested() == "native" and frameworks.chosen() is not None:
-        found[1].native.start(frameworks.current())  # some must start before the first tensor
+    if is_new and found[1].size > 1 and requested() != "portable" and frameworks.chosen() is not None:
+        backend = frameworks.current()
+        if backend.ranks_start_early or requested() == "native":
+            found[1].native.start(backend)
     return found[1]
 
 

@@ -11,19 +11,21 @@ import atexit
 import os
 import time
 import zlib
+from collections import deque
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
+
 from devshim.contract.rank_engines import patience
+from devshim.contract.rank_meeting import AbsentError
 from devshim.devices.device import CPU
-from devshim.errors import ArgumentError, DevshimError, RankFailedError, UnsupportedError
+from devshim.errors import AlreadyStartedError, ArgumentError, DevshimError, RankFailedError, UnsupportedError
 from devshim.transfers import engine
 from devshim.world import trees
 from devshim.world.portable import disagreement, late_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy as np
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from devshim.contract.backend import Backend
     from devshim.contract.rank_engines import RankEngine
@@ -63,6 +65,7 @@ class Native:
 
     Attributes:
         backend: The backend whose engine runs, or None.
+        why_not: Why no engine runs, once that is decided.
     """
 
     def __init__(self, place: Place, steps: Steps) -> None:
@@ -70,6 +73,7 @@ class Native:
         self._engine: RankEngine | None = None
         self._is_decided = False
         self.backend: Backend | None = None
+        self.why_not: str = ""
 
     @property
     def name(self) -> str:
@@ -89,18 +93,43 @@ class Native:
         if self._is_decided:
             return self._engine is not None
         mode = requested()
-        wanted = not backend.ranks_on_request and bool(self._place.engine_address)
-        if mode == "native" or (mode == "" and wanted):
+        self.why_not = self._why_not(mode, backend)
+        if not self.why_not:
             with self._steps.step(f"start of the ranks of {backend.name}") as step:
-                self._engine = self._called(step, backend.start_ranks, self._place)
-            if self._engine is not None:
-                self.backend = backend
-                atexit.register(self._engine.close)
-            elif mode == "native":
-                msg = f"{backend.name} has no collectives of its own that devshim uses"
-                raise UnsupportedError(msg, "unset DEVSHIM_ENGINE: the ranks then exchange tensors by Ray")
+                try:
+                    self._engine = self._called(step, backend.start_ranks, self._place, mode == "native")
+                except AlreadyStartedError as error:
+                    if mode == "native":
+                        raise
+                    self.why_not = error.problem
+        if self._engine is not None:
+            self.backend = backend
+            atexit.register(self._engine.close)
+        elif not self.why_not:
+            self.why_not = f"{backend.name} has no collectives of its own that devshim uses"
+            if mode == "native":
+                raise UnsupportedError(self.why_not, "unset DEVSHIM_ENGINE: the ranks then exchange tensors by Ray")
         self._is_decided = True
         return self._engine is not None
+
+    def _why_not(self, mode: str, backend: Backend) -> str:
+        """Return why the engine of a backend does not start; empty if it is tried."""
+        if mode == "portable":
+            return "DEVSHIM_ENGINE is portable"
+        if mode == "" and backend.ranks_on_request:
+            return f"{backend.ranks_on_request}; DEVSHIM_ENGINE=native uses it"
+        if mode == "" and not self._place.engine_address:
+            return "the launcher names no address where rank 0 may listen"
+        return ""
+
+    def describe(self) -> str:
+        """Return what adds the tensors of a job, and why the framework's own engine does not."""
+        ray = "Ray, in the order of the ranks"
+        if self.backend is not None:
+            return f"{self.name} of {self.backend.name}; other dtypes: {ray}"
+        if not self._is_decided:
+            return "the first sum starts what adds them"
+        return f"{ray}, because {self.why_not}"
 
     def lacks(self, backend: Backend, dtype: str, op: str, x: Any) -> bool:
         """Return True if the engine was not seen to compute this operation for a tensor correctly."""
@@ -138,17 +167,36 @@ class Native:
             raise UnsupportedError(msg, "unset DEVSHIM_ENGINE: devshim then adds such tensors by Ray")
         return somewhere, sum(found[2 + _KINDS :])
 
-    def reduce(self, step: Step, values: np.ndarray, op: Literal["sum", "mean", "max", "min"]) -> np.ndarray:
-        """Return the sum, maximum or minimum of a flat array over all ranks; ``mean`` adds.
-
-        The result may be in the memory of ``values``, which the caller no longer needs.
-        """
+    def reduce(self, step: Step, parts: Iterable[np.ndarray], op: Literal["sum", "mean", "max", "min"]) -> None:
+        """Replace flat arrays by their sum, maximum or minimum over all ranks; ``mean`` adds."""
         assert self._engine is not None
         assert self.backend is not None
-        shares = trees.can_share(self.backend, values, CPU)
-        x = trees.tensor_of(self.backend, values, CPU, copy=not shares)
-        total = self._called(step, self._engine.reduce_flat, x, "sum" if op == "mean" else op)
-        return engine.to_host(self.backend, total, copy=not shares)
+        backend, given = self.backend, deque[tuple[Any, Any]]()
+
+        def tensors() -> Iterator[Any]:
+            for part in parts:
+                shares = trees.can_share(backend, part, CPU)
+                x = trees.tensor_of(backend, part, CPU, copy=not shares)
+                given.append((part, x if shares else None))
+                yield x
+
+        results = self._engine.reduce_parts(tensors(), "sum" if op == "mean" else op)
+        while (result := self._called(step, next, results, None)) is not None:
+            part, own = given.popleft()
+            if result is not own:
+                np.copyto(part, engine.to_host(backend, result, copy=False))
+
+    def takes(self, backend: Backend, x: Any) -> bool:
+        """Return True if the engine takes a tensor itself, and returns a new one: no copy on the host is needed."""
+        assert self._engine is not None
+        return (
+            self._engine.takes_whole and backend.immutable and backend.device_of(x) is CPU and bool(backend.nbytes(x))
+        )
+
+    def reduce_whole(self, step: Step, x: Any, op: Literal["sum", "max", "min"]) -> Any:
+        """Return the sum, maximum or minimum of a tensor that the engine takes over all ranks."""
+        assert self._engine is not None
+        return self._called(step, self._engine.reduce_flat, x, op)
 
     def _max_ints(self, step: Step, values: list[int]) -> list[int]:
         assert self._engine is not None
@@ -172,6 +220,8 @@ class Native:
             return function(*args)
         except (DevshimError, MemoryError):
             raise
+        except AbsentError as error:
+            raise late_error(self._place, step, error.ranks) from error
         except Exception as error:  # each framework has its own
             raise self._failure(step, error) from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from devshim.errors.formatting import some
 from devshim.errors.messages import bad_argument
 from devshim.runtime import queries
 from devshim.runtime.local_gpu import local_gpu
-from devshim.transfers import engine
 from devshim.world import trees
+from devshim.world.buckets import Buckets, Source
 from devshim.world.native import Native
 from devshim.world.portable import Portable
 from devshim.world.steps import Steps
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from devshim.contract.ranks import Place
     from devshim.devices.device import Device
     from devshim.world.portable import Peers
+    from devshim.world.steps import Step
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ class World:
         self.native: Native = Native(place, self.steps)
         """The framework's own engine, if it is used; the first sum starts it, or `devshim.world`."""
         self._portable: Portable | None = None
+        self._buckets = Buckets()
 
     @property
     def rank(self) -> int:
@@ -111,9 +113,7 @@ class World:
             lines.append(f"hosts: {hosts}; a collective waits {place.timeout:g} s")
         lines.append(f"devices: {', '.join(map(str, self.devices))}")
         if place.size > 1:
-            native, ray = self.native, "Ray, in the order of the ranks"
-            used = f"{native.name} of {native.backend.name}; other dtypes: {ray}" if native.backend else ray
-            lines.append(f"sums: {used}")
+            lines.append(f"sums: {self.native.describe()}")
         return "\n".join(lines)
 
     def part(self, length: int) -> slice:
@@ -212,42 +212,58 @@ class World:
 
     def _reduce(self, groups: list[Group], op: Literal["sum", "mean", "max", "min"], count: int) -> None:
         """Replace the results of groups by those of all ranks."""
-        arrays = [engine.to_host(group.backend, group.results[0], copy=True) for group in groups]
-        kinds = sorted({array.dtype.name for array in arrays})
+        sources = [Source(group.backend, group.results[0]) for group in groups]
+        kinds = sorted({source.kind for source in sources})
         is_native = self.native.start(groups[0].backend)
-        with self.steps.step(_described(op, arrays)) as step:
-            buckets = {kind: _joined([each.ravel() for each in arrays if each.dtype.name == kind]) for kind in kinds}
-            totals, devices = {}, 0
+        with self.steps.step(_described(op, sources)) as step:
+            way, devices = dict.fromkeys(kinds, False), count
             if is_native:
-                lacking, devices = self.native.compare(step, self._lacking(groups, arrays, kinds, op), count)
-                right = [kind for kind, lacks in zip(kinds, lacking, strict=True) if not lacks]
-                totals = {kind: self.native.reduce(step, buckets.pop(kind), op) for kind in right}
-            if buckets:
-                totals.update(zip(buckets, self._engine().reduce(step, list(buckets.values()), op), strict=True))
+                lacking, devices = self.native.compare(step, self._lacking(groups, sources, kinds, op), count)
+                way = {kind: not lacks for kind, lacks in zip(kinds, lacking, strict=True)}
+            totals: dict[str, Any] = {}
+            for kind in (kind for kind in kinds if way[kind]):
+                totals[kind] = self._by_engine(step, [each for each in sources if each.kind == kind], op, count)
+            if not all(way.values()):
+                left = {kind: self._buckets.filled(sources, kind) for kind in kinds if not way[kind]}
+                totals.update(zip(left, self._engine().reduce(step, list(left.values()), op), strict=True))
             if op == "mean" and not is_native:
                 devices = sum(self._engine().swap(step, count, "devices"))
         used = dict.fromkeys(kinds, 0)
-        for group, array in zip(groups, arrays, strict=True):
-            kind, start = array.dtype.name, used[array.dtype.name]
-            used[kind] += array.size
-            total = totals[kind][start : start + array.size].reshape(array.shape)
+        for group, source in zip(groups, sources, strict=True):
+            start = used[source.kind]
+            used[source.kind] += source.size
+            total = totals[source.kind]
+            if not isinstance(total, np.ndarray):  # the engine's own, of this tensor alone
+                group.results[:] = [total for _ in group.xs]
+                continue
+            total = total[start : start + source.size].reshape(source.shape)
             if op == "mean":
-                total = np.asarray(total / devices, array.dtype)  # also without axes, where NumPy returns a scalar
+                total = np.asarray(total / devices, total.dtype)  # also without axes, where NumPy returns a scalar
             group.results[:] = [_result(group.backend, total, x) for x in group.xs]
 
-    def _lacking(self, groups: list[Group], arrays: list[np.ndarray], kinds: list[str], op: str) -> list[bool]:
+    def _by_engine(
+        self, step: Step, sources: list[Source], op: Literal["sum", "mean", "max", "min"], count: int
+    ) -> Any:
+        """Return the sum of tensors of one dtype by the framework's engine: a flat array, or a tensor if it is one."""
+        only = sources[0] if len(sources) == count == 1 else None
+        if only is not None and op != "mean" and self.native.takes(only.backend, only.x):
+            return self.native.reduce_whole(step, only.x, op)
+        values, parts = self._buckets.in_parts(sources, sources[0].kind)
+        try:
+            self.native.reduce(step, parts, op)
+        except BaseException:
+            self._buckets.forget()
+            raise
+        return values
+
+    def _lacking(self, groups: list[Group], sources: list[Source], kinds: list[str], op: str) -> list[bool]:
         """Return, for each dtype, whether the framework's engine cannot reduce a tensor of it."""
         adding = "sum" if op == "mean" else op
         lacking = dict.fromkeys(kinds, False)
-        for group, array in zip(groups, arrays, strict=True):
-            kind = array.dtype.name
+        for group, source in zip(groups, sources, strict=True):
+            kind = source.kind
             lacking[kind] = lacking[kind] or any(self.native.lacks(group.backend, kind, adding, x) for x in group.xs)
         return list(lacking.values())
-
-
-def _joined(arrays: list[np.ndarray]) -> np.ndarray:
-    """Return flat arrays behind each other; a single one is returned itself."""
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _result(backend: Backend, total: np.ndarray, x: Tensor) -> Tensor:
@@ -257,8 +273,8 @@ def _result(backend: Backend, total: np.ndarray, x: Tensor) -> Tensor:
     return trees.tensor_of(backend, total, device, copy=not shares)
 
 
-def _described(op: str, arrays: list[np.ndarray]) -> str:
+def _described(op: str, sources: list[Source]) -> str:
     """Return what the ranks compare: the operation, and the dtype and shape of each tensor."""
-    each = [f"{array.dtype.name} {array.shape}" for array in arrays]
+    each = [f"{source.kind} {source.shape}" for source in sources]
     more = f" and {len(each) - _SHOWN} more ({zlib.crc32(repr(each).encode()):08x})" if len(each) > _SHOWN else ""
     return f"all_reduce, {op} of {', '.join(each[:_SHOWN])}{more}"

@@ -7,6 +7,7 @@ values matter: small integers hide the wrong sums of float16 that some engines g
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -135,7 +136,39 @@ def work(framework: str, dtypes: list[str]) -> None:
     engine.close()
 
 
-def measured(framework: str, sizes: tuple[int, ...] = (2, 3)) -> dict[str, dict[str, str]]:
+def measured(framework: str) -> dict[str, Any]:
+    """Return what was measured with a framework's engine, and its version."""
+    import devshim as ds
+
+    version, engine = str(ds.backends()[framework].version), "ring" if framework == "tensorflow" else "gloo"
+    sums = _measured(framework, (2, 3))
+    return {"name": framework, "version": version, "engine": engine, "length": LENGTH, "sums": sums}
+
+
+def measured_portable() -> dict[str, Any]:
+    """Return what was measured with devshim's own additions, in ranks that are threads; Ray only carries the arrays."""
+    from importlib.metadata import version
+
+    from devshim.testing.thread_ranks import on_ranks
+    from devshim.world.portable import Portable
+    from devshim.world.world import World
+
+    sums: dict[str, dict[str, str]] = {dtype: {} for dtype in DTYPES}
+    for size, dtype, op in itertools.product((2, 3), DTYPES, OPS):
+
+        def job(world: World, size: int = size, dtype: str = dtype, op: Any = op) -> str:
+            portable: Portable = world._engine()
+            with world.steps.step(f"{op} of {dtype}") as step:
+                (found,) = portable.reduce(step, [random_values(dtype, world.rank)], op)
+            return judged(found, dtype, op, size)
+
+        for seen in on_ranks(size, job):
+            if sums[dtype].get(op, "right") == "right":
+                sums[dtype][op] = seen if isinstance(seen, str) else f"{type(seen).__name__}: {seen}"
+    return {"name": "portable", "version": version("ray"), "engine": "Ray", "length": LENGTH, "sums": sums}
+
+
+def _measured(framework: str, sizes: tuple[int, ...]) -> dict[str, dict[str, str]]:
     """Return dtype -> operation -> what all ranks saw, the worst of all numbers of ranks."""
     found: dict[str, dict[str, str]] = {dtype: {} for dtype in DTYPES}
     for size in sizes:

@@ -4,16 +4,16 @@ Requirements this module answers:
 
 * ``jax.distributed.initialize`` must come before JAX has devices, and their number is fixed for all ranks then. If JAX
   has started, as for simulated GPUs, devshim starts it again while no array is on its devices.
+* JAX ends a rank by SIGABRT if another one never comes to the start. So the ranks meet first, and start only if all
+  are there, and if none has arrays already.
 * JAX ends the ranks that are left by SIGABRT if the coordinator in rank 0 ends first. So rank 0 waits until all others
-  have shut down or ended: each holds a socket open until then. Watching the ranks is not JAX's task here.
+  have shut down or ended: each holds a socket of the meeting open until then. Its heartbeat is off.
 * The coordinator has no authentication, and listens on the address of rank 0 alone.
 """
 
 from __future__ import annotations
 
 import atexit
-import secrets
-import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -23,6 +23,8 @@ from jax._src import distributed
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
+from devshim.contract.rank_meeting import Meeting
+from devshim.errors import AlreadyStartedError
 from devshim_backends._jax import clients, devices
 
 if TYPE_CHECKING:
@@ -40,30 +42,35 @@ class JaxRankEngine(RankEngine):
 
     Args:
         place: The place of the rank.
+        meeting: The sockets by which rank 0 knows that the others have shut down, or have ended.
     """
 
     name: ClassVar[str] = "gloo"
-    right: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
-        ("bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"), _ALL
-    )
+    takes_whole: ClassVar[bool] = True
+    right: ClassVar[Mapping[str, Sequence[str]]] = {
+        **dict.fromkeys(("bfloat16", "float32", "float64"), _ALL),
+        **dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"), _ALL),
+        **dict.fromkeys(("complex64", "complex128"), ("sum",)),
+    }
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, meeting: Meeting) -> None:
         first = [next(d for d in jax.devices("cpu") if d.process_index == rank) for rank in range(place.size)]
         mesh = Mesh(np.array(first), ("rank",))
         self._place, self._mine = place, first[place.rank]
         self._cut = NamedSharding(mesh, PartitionSpec("rank"))
         self._functions = {op: _reduction(mesh, op) for op in _ALL}
-        self._goodbye = _Goodbye(place)
+        self._meeting: Meeting | None = meeting
         atexit.register(self.close)
 
     def reduce_flat(self, x: Any, op: Literal["sum", "max", "min"]) -> Any:
         (device,) = x.devices()
         part = x if device == self._mine else jax.device_put(x, self._mine)
-        shape = (self._place.size * x.shape[0],)
-        whole = jax.make_array_from_single_device_arrays(shape, self._cut, [part])
+        rows = part if part.ndim else part.reshape(1)
+        shape = (self._place.size * rows.shape[0], *rows.shape[1:])
+        whole = jax.make_array_from_single_device_arrays(shape, self._cut, [rows])
         result = self._functions[op](whole).addressable_data(0)
         result.block_until_ready()
-        return jax.device_put(result, device)
+        return jax.device_put(result if part.ndim else result.reshape(()), device)
 
     def max_ints(self, values: Sequence[int]) -> list[int]:
         x = jax.device_put(np.array(values, "int32"), self._mine)
@@ -72,55 +79,27 @@ class JaxRankEngine(RankEngine):
 
     def close(self) -> None:
         atexit.unregister(self.close)
-        goodbye, self._goodbye = self._goodbye, None  # type: ignore[assignment]  # closed
-        if goodbye is not None:
+        meeting, self._meeting = self._meeting, None
+        if meeting is not None:
             if self._place.rank == 0:
-                goodbye.wait()
+                meeting.wait()
             with suppress(Exception):  # a rank that was lost makes this fail, which is known by then
                 jax.distributed.shutdown()
-            goodbye.close()
-
-
-class _Goodbye:
-    """The sockets by which rank 0 knows that the others have shut down, or have ended."""
-
-    def __init__(self, place: Place) -> None:
-        client: Any = distributed.global_state.client
-        self._patience = patience(place)
-        if place.rank:
-            where = client.blocking_key_value_get("devshim/goodbye", int(self._patience * 1000))
-            address, port, word = where.split()
-            self._sockets = [socket.create_connection((address, int(port)), self._patience)]
-            self._sockets[0].sendall(word.encode())
-            return
-        address, word = engine_address(place)[0], secrets.token_hex(8)
-        self._sockets = []
-        with socket.create_server((address, 0)) as server:
-            server.settimeout(self._patience)
-            client.key_value_set("devshim/goodbye", f"{address} {server.getsockname()[1]} {word}")
-            while len(self._sockets) < place.size - 1:
-                peer = server.accept()[0]
-                peer.settimeout(self._patience)
-                if peer.recv(16, socket.MSG_WAITALL) == word.encode():
-                    self._sockets.append(peer)
-
-    def wait(self) -> None:
-        """Wait until each of the others has closed its socket, which the system also does when it ends."""
-        for peer in self._sockets:
-            with suppress(OSError):
-                peer.recv(1)
-
-    def close(self) -> None:
-        for each in self._sockets:
-            each.close()
+            meeting.close()
 
 
 class JaxRanks(RanksBackend):
     """Mixin for sums over ranks."""
 
-    ranks_on_request: ClassVar[str] = "it must start before the first array"
+    ranks_start_early: ClassVar[bool] = True
 
-    def start_ranks(self, place: Place) -> RankEngine | None:
+    def start_ranks(self, place: Place, insists: bool = False) -> RankEngine | None:
+        meeting = Meeting(place, self._why_not(insists))
+        why = next(filter(None, meeting.said), "")
+        if why:
+            meeting.close()
+            msg = f"JAX cannot start together with the other ranks: {why}"
+            raise AlreadyStartedError(msg, "call ds.world() after ds.use and before the first JAX array")
         wanted = len(clients.cpu_devices()) if clients.started() else 0
         if wanted:
             self._stop_devices()  # type: ignore[attr-defined]  # the backend's
@@ -141,7 +120,16 @@ class JaxRanks(RanksBackend):
             devices.DEVICES.clear()
             if self.simulated:  # type: ignore[attr-defined]  # the backend's
                 self._count_on_devices()  # type: ignore[attr-defined]  # the backend's
-        return JaxRankEngine(place)
+        return JaxRankEngine(place, meeting)
+
+    def _why_not(self, insists: bool) -> str:
+        """Return why this rank cannot start its devices together with the others; empty if it can."""
+        if distributed.global_state.client is not None:
+            return "the program has called jax.distributed.initialize"
+        if not insists and not self.simulated and self.count("gpu"):  # type: ignore[attr-defined]  # the backend's
+            return "it has GPUs, with which this was not tried; DEVSHIM_ENGINE=native starts it"
+        reason: str = self._why_devices_stay() if clients.started() else ""  # type: ignore[attr-defined]
+        return reason
 
 
 def _reduction(mesh: Mesh, op: str) -> Any:

@@ -3,6 +3,8 @@
 Requirements this module answers:
 
 * The default group belongs to the program. So devshim makes a group of its own, without ``init_parallel_env``.
+* PaddlePaddle's store listens on all addresses of the host, and waits for minutes if a rank never comes. So the ranks
+  meet first, and rank 0 then has a store of devshim's at its address (`rank_store`).
 * The sum of float16 is infinite in PaddlePaddle 3.3.1, and complex numbers end the process. Both go the portable way.
 
 Tensors on cards go through the host: NCCL could not be tried on two cards.
@@ -10,16 +12,20 @@ Tensors on cards go through the host: NCCL could not be tried on two cards.
 
 from __future__ import annotations
 
+import ctypes
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import paddle
 
 from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
+from devshim.contract.rank_meeting import Meeting
 from devshim_backends._paddle.devices import core
+from devshim_backends._paddle.rank_store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from devshim.contract.ranks import Place
 
@@ -32,16 +38,21 @@ class PaddleRankEngine(RankEngine):
 
     name: ClassVar[str] = "gloo"
     right: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
-        ("float32", "float64", "int8", "uint8", "int32", "int64"), _ALL
+        ("bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"), _ALL
     )
 
     def __init__(self, place: Place) -> None:
         os.environ.setdefault("PADDLE_TRAINER_ID", str(place.rank))  # Paddle's C++ reads it
-        if place.one_host:
+        address = engine_address(place)[0]
+        own = place.addresses[place.rank] if place.addresses else address if place.one_host else ""
+        if own.startswith("127."):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        address, port = engine_address(place)
-        self._store = core.TCPStore(address, port, place.rank == 0, place.size, int(patience(place)))
-        self._group: Any = core.ProcessGroupGloo.create(self._store, place.rank, place.size, _GROUP)
+        self._server = Store(address, patience(place)) if place.rank == 0 else None
+        meeting = Meeting(place, self._server and self._server.port)
+        with _quiet():
+            self._store = core.TCPStore(address, meeting.said[0], False, place.size, int(patience(place)))
+            self._group: Any = core.ProcessGroupGloo.create(self._store, place.rank, place.size, _GROUP)
+        meeting.close()
 
     def reduce_flat(self, x: Any, op: Literal["sum", "max", "min"]) -> Any:
         on_host = x if x.place.is_cpu_place() else x.cpu()
@@ -55,12 +66,27 @@ class PaddleRankEngine(RankEngine):
 
     def close(self) -> None:
         self._group = self._store = None
+        if self._server is not None:
+            self._server.close()
 
 
 class PaddleRanks(RanksBackend):
     """Mixin for sums over ranks."""
 
-    ranks_on_request: ClassVar[str] = "its store listens on all addresses of the host"
-
-    def start_ranks(self, place: Place) -> RankEngine | None:
+    def start_ranks(self, place: Place, insists: bool = False) -> RankEngine | None:
         return PaddleRankEngine(place)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let Paddle's C++ code not print that it has connected; ``set_flags`` does not know this variable."""
+    try:
+        level = ctypes.c_int.in_dll(ctypes.CDLL(core.__file__), "_ZN3fLI17FLAGS_minloglevelE")
+    except (AttributeError, OSError, ValueError):  # another build
+        yield
+        return
+    before, level.value = level.value, max(level.value, 1)
+    try:
+        yield
+    finally:
+        level.value = before

@@ -1,16 +1,24 @@
 """Sums over the ranks of a job: TensorFlow's collective operators, as a ring between hosts.
 
-TensorFlow starts them with its devices. So simulated GPUs and ``ds.world()`` come before the first operator.
+Requirements this module answers:
+
+* TensorFlow starts them with its devices. So simulated GPUs and ``ds.world()`` come before the first operator.
+* Its start waits for minutes if a rank never comes. So the ranks meet first, and each tells where its server will be.
+* Its servers listen on all addresses of the host, and nothing changes that: `GrpcServer::Init` of TensorFlow 2.21 binds
+  ``0.0.0.0`` whatever the cluster says, reads from the environment only ``TF_GRPC_REUSE_PORT``, and gRPC makes ``[::]``
+  of it. They have no authentication. So this engine starts only where the program asks for it.
 """
 
 from __future__ import annotations
 
 import itertools
+import socket
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import tensorflow as tf
 
 from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
+from devshim.contract.rank_meeting import Meeting
 from devshim.errors import AlreadyStartedError
 
 if TYPE_CHECKING:
@@ -27,14 +35,15 @@ class TensorflowRankEngine(RankEngine):
     """The collective operators of one rank."""
 
     name: ClassVar[str] = "ring"
+    takes_whole: ClassVar[bool] = True
     right: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
         ("float16", "bfloat16", "float32", "float64", "int32", "int64"), _ALL
     )
 
-    def __init__(self, place: Place) -> None:
-        address, port = engine_address(place)
-        hosts = place.addresses or (address,) * place.size
-        cluster = tf.train.ClusterSpec({"worker": [f"{host}:{port + rank}" for rank, host in enumerate(hosts)]})
+    def __init__(self, place: Place, ports: Sequence[int]) -> None:
+        hosts = place.addresses or (engine_address(place)[0],) * place.size
+        where = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
+        cluster = tf.train.ClusterSpec({"worker": where})
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             cluster, task_type="worker", task_id=place.rank, rpc_layer="grpc"
         )
@@ -75,11 +84,12 @@ class TensorflowRanks(RanksBackend):
 
     ranks_on_request: ClassVar[str] = "its servers listen on all addresses of the host"
 
-    def start_ranks(self, place: Place) -> RankEngine | None:
-        try:
-            return TensorflowRankEngine(place)
-        except RuntimeError as error:
-            if "program startup" not in str(error):
-                raise
+    def start_ranks(self, place: Place, insists: bool = False) -> RankEngine | None:
+        with socket.create_server(("", 0)) as free:
+            port = free.getsockname()[1]
+        meeting = Meeting(place, None if self.started() else port)  # type: ignore[attr-defined]  # the backend's
+        meeting.close()
+        if None in meeting.said:
             msg = "TensorFlow has computed already, and its collective operators must start before"
-            raise AlreadyStartedError(msg, "call ds.world() before the first TensorFlow operator") from error
+            raise AlreadyStartedError(msg, "call ds.world() after ds.use and before the first TensorFlow operator")
+        return TensorflowRankEngine(place, meeting.said)

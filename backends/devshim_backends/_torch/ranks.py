@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import deque
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -24,11 +26,12 @@ import torch.distributed as dist
 from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from devshim.contract.ranks import Place
 
 _ALL = ("sum", "max", "min")
+_AT_ONCE = 2  # sums at once: gloo has so many threads
 _REALS = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
 
 
@@ -36,7 +39,10 @@ class TorchRankEngine(RankEngine):
     """The process groups of one rank."""
 
     name: ClassVar[str] = "gloo"
-    right: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(_REALS, _ALL)
+    right: ClassVar[Mapping[str, Sequence[str]]] = {
+        **dict.fromkeys(_REALS, _ALL),
+        **dict.fromkeys(("complex64", "complex128"), ("sum",)),
+    }
     right_on_gpus: ClassVar[Mapping[str, Sequence[str]]] = {}  # of NCCL, which was not measured
 
     def __init__(self, place: Place) -> None:
@@ -58,6 +64,20 @@ class TorchRankEngine(RankEngine):
             return self._reduced(self._gloo, x, op)
         return x.copy_(self._reduced(self._gloo, x.cpu(), op))
 
+    def reduce_parts(self, parts: Iterable[torch.Tensor], op: Literal["sum", "max", "min"]) -> Iterator[torch.Tensor]:
+        begun: deque[tuple[Any, torch.Tensor]] = deque()
+        try:
+            for part in parts:
+                begun.append((self._begun(self._gloo, part, op), part))
+                if len(begun) == _AT_ONCE:
+                    yield self._ended(begun)
+            while begun:
+                yield self._ended(begun)
+        finally:
+            for work, _ in begun:  # one has failed, and the others still use their memory
+                with suppress(RuntimeError):
+                    work.wait()
+
     def max_ints(self, values: Sequence[int]) -> list[int]:
         found: list[int] = self._reduced(
             self._gloo, torch.tensor(values, dtype=torch.int32, device="cpu"), "max"
@@ -68,11 +88,19 @@ class TorchRankEngine(RankEngine):
         self._nccl = self._gloo = self._store = None
 
     def _reduced(self, group: Any, x: torch.Tensor, op: str) -> torch.Tensor:
+        self._begun(group, x, op).wait()
+        return x
+
+    def _begun(self, group: Any, x: torch.Tensor, op: str) -> Any:
         options = dist.AllreduceOptions()
         options.reduceOp = getattr(dist.ReduceOp, op.upper())
         options.timeout = self._timeout
-        group.allreduce([x], options).wait()
-        return x
+        return group.allreduce([x], options)
+
+    def _ended(self, begun: deque[tuple[Any, torch.Tensor]]) -> torch.Tensor:
+        work, part = begun.popleft()
+        work.wait()
+        return part
 
     def _nccl_of(self, x: torch.Tensor) -> Any:
         if self._nccl is None:
@@ -85,7 +113,7 @@ class TorchRankEngine(RankEngine):
 class TorchRanks(RanksBackend):
     """Mixin for sums over ranks."""
 
-    def start_ranks(self, place: Place) -> RankEngine | None:
+    def start_ranks(self, place: Place, insists: bool = False) -> RankEngine | None:
         return TorchRankEngine(place) if dist.is_available() and dist.is_gloo_available() else None
 
 

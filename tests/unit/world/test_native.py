@@ -80,7 +80,7 @@ def _numpy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def table(monkeypatch: pytest.MonkeyPatch) -> Table:
     """Give NumPy an engine for two ranks."""
     found = Table(2)
-    monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place: Engine(place, found))
+    monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: Engine(place, found))
     return found
 
 
@@ -128,7 +128,7 @@ def test_the_environment_may_insist_on_the_engine(table: Table, monkeypatch: pyt
     for error in in_ranks(lambda world: world.all_reduce_([np.ones(2, "float16")])):
         assert isinstance(error, ds.UnsupportedError)
         assert "swap was not seen to be right for this call: all_reduce, sum of float16 (2,)" in str(error)
-    monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place: None)
+    monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: None)
     for error in in_ranks(lambda world: world.all_reduce_([np.ones(2)])):
         assert isinstance(error, ds.UnsupportedError)
         assert "numpy has no collectives of its own" in str(error)
@@ -212,3 +212,34 @@ def test_no_engine_starts_without_an_address(table: Table) -> None:
     found = on_ranks(2, lambda world: world.all_reduce_([np.ones(2, "float32")])[0].tolist())
     assert found == [[2, 2]] * 2
     assert table.sums == 0
+
+
+def test_describe_says_why_an_engine_is_not_used(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def job(world: World) -> tuple[str, str]:
+        before = world.describe().splitlines()[-1]
+        world.all_reduce_([np.ones(2, "float32")])
+        return before, world.describe().splitlines()[-1]
+
+    ray = "sums: Ray, in the order of the ranks, because"
+    begun, used = "sums: the first sum starts what adds them", "sums: swap of numpy; other dtypes: " + ray[6:-9]
+    assert in_ranks(job) == [(begun, used)] * 2
+    no_address = on_ranks(2, job, timeout=20)
+    assert [after for _, after in no_address] == [f"{ray} the launcher names no address where rank 0 may listen"] * 2
+    backend = registry.load("numpy")
+    monkeypatch.setattr(backend, "ranks_on_request", "it listens everywhere", raising=False)
+    assert in_ranks(job)[0][1] == f"{ray} it listens everywhere; DEVSHIM_ENGINE=native uses it"
+    monkeypatch.setattr(backend, "ranks_on_request", "")
+    error = ds.AlreadyStartedError("rank 1 has arrays", "call ds.world() earlier")
+
+    def late(place: Place, insists: bool) -> None:
+        raise error
+
+    monkeypatch.setattr(backend, "start_ranks", late)
+    assert in_ranks(job)[0][1] == f"{ray} rank 1 has arrays"
+    monkeypatch.setattr(backend, "start_ranks", lambda place, insists: None)
+    assert in_ranks(job)[0][1] == f"{ray} numpy has no collectives of its own that devshim uses"
+    monkeypatch.setenv("DEVSHIM_ENGINE", "portable")
+    assert in_ranks(job)[0][1] == f"{ray} DEVSHIM_ENGINE is portable"
+    monkeypatch.setenv("DEVSHIM_ENGINE", "native")
+    monkeypatch.setattr(backend, "start_ranks", late)
+    assert [type(each) for each in in_ranks(job)] == [ds.AlreadyStartedError] * 2

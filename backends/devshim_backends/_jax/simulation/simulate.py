@@ -128,19 +128,22 @@ class JaxSimulation(JaxDlpack, Backend):
 
     def _stop_devices(self) -> None:
         """Let JAX drop its devices, unless arrays are on them."""
-        if not _is_count_adjustable():
-            msg = "it has started its devices, and this version of JAX reads their number only once"
-            raise self._too_late(msg)
-        gc.collect()
-        held = sum(x.committed for x in clients.live_arrays(_client()))
-        if held:
-            msg = f"it has started its devices, and {held} array{' is' if held == 1 else 's are'} on them"
-            raise self._too_late(msg)
+        why = self._why_devices_stay()
+        if why:
+            raise self._too_late(why)
         from jax.extend.backend import clear_backends
 
         if self.native_names:
             self._names().uninstall()
         clear_backends()
+
+    def _why_devices_stay(self) -> str:
+        """Return why JAX cannot start its devices again, after they have started; empty if it can."""
+        if not _is_count_adjustable():
+            return "it has started its devices, and this version of JAX reads their number only once"
+        gc.collect()
+        held = sum(x.committed for x in clients.live_arrays(_client()))
+        return f"it has started its devices, and {held} array{' is' if held == 1 else 's are'} on them" if held else ""
 
     def _start_devices(self, wanted: int) -> None:
         """Start JAX with new devices after `_stop_devices`."""

@@ -1,0 +1,119 @@
+"""The values of the tensors of a sum on the host, one flat array for each dtype.
+
+New memory of the system is slow at its first use: for 64 MiB the pages cost as much as a copy. So the next sum uses the
+same memory again.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from devshim.devices.device import CPU
+from devshim.devices.dtypes import numpy_dtype
+from devshim.errors import ConversionError, CopyNeededError
+from devshim.transfers import engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from devshim.contract.backend import Backend, Tensor
+
+__all__ = ["Buckets", "Source"]
+
+_KEPT = 256 * 2**20
+"""Bytes of a bucket that the next sum uses again; larger ones are freed after the sum."""
+_PART = 8 * 2**20
+_ALIGNED = 64
+
+
+class Source:
+    """A tensor whose values take part in a sum.
+
+    Attributes:
+        backend: Its backend.
+        x: The tensor.
+        kind: The name of its dtype.
+        shape: Its shape.
+        size: The number of its elements.
+    """
+
+    __slots__ = ("backend", "kind", "shape", "size", "x")
+
+    def __init__(self, backend: Backend, x: Tensor) -> None:
+        self.backend: Backend = backend
+        self.x: Tensor = x
+        self.kind: str = backend.dtype_name(x)
+        self.shape: tuple[int, ...] = tuple(backend.shape(x))
+        self.size: int = prod(self.shape)
+
+    def values(self) -> np.ndarray[Any, Any]:
+        """Return the values as an array: over the tensor's memory if it can be, and in new memory otherwise."""
+        if self.backend.device_of(self.x) is CPU:
+            try:
+                return engine.to_host(self.backend, self.x, copy=False)
+            except (ConversionError, CopyNeededError):
+                pass
+        return engine.to_host(self.backend, self.x, copy=True)
+
+
+class Buckets:
+    """The memory of one process for its sums, which come one after another."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, np.ndarray[Any, Any]] = {}
+
+    def filled(self, sources: Sequence[Source], kind: str) -> np.ndarray[Any, Any]:
+        """Return the values of the tensors of a dtype behind each other, in memory that the next call overwrites."""
+        found, parts = self.in_parts(sources, kind)
+        for _ in parts:
+            pass
+        return found
+
+    def in_parts(self, sources: Sequence[Source], kind: str) -> tuple[np.ndarray[Any, Any], Iterator[np.ndarray]]:
+        """Return the same memory, and an iterator that fills it and returns one part after another.
+
+        A part is 8 MiB: small enough for the caches of a processor, and the engine sends one while the next is filled.
+        """
+        here = [source for source in sources if source.kind == kind]
+        found = self._empty(sum(source.size for source in here), kind)
+        return found, _filling(found, here)
+
+    def forget(self) -> None:
+        """Let go of the memory, which an engine that has failed may still write."""
+        self._memory.clear()
+
+    def _empty(self, size: int, kind: str) -> np.ndarray[Any, Any]:
+        dtype = numpy_dtype(kind)
+        nbytes = size * dtype.itemsize
+        memory = self._memory.get(kind)
+        if memory is None or memory.nbytes < nbytes:
+            memory = _aligned(nbytes)
+            if nbytes <= _KEPT:
+                self._memory[kind] = memory
+        return memory[:nbytes].view(dtype)
+
+
+def _filling(found: np.ndarray[Any, Any], sources: Sequence[Source]) -> Iterator[np.ndarray]:
+    length = max(_PART // found.itemsize, 1)
+    filled = given = 0
+    for source in sources:
+        values = source.values().reshape(-1)
+        for start in range(0, source.size, length):
+            more = values[start : start + length]
+            found[filled : filled + more.size] = more
+            filled += more.size
+            while filled - given >= length:
+                yield found[given : given + length]
+                given += length
+    if given < filled:
+        yield found[given:filled]
+
+
+def _aligned(nbytes: int) -> np.ndarray[Any, Any]:
+    """Return new bytes whose address each framework's operators take."""
+    raw = np.empty(nbytes + _ALIGNED, "uint8")
+    start = -raw.ctypes.data % _ALIGNED
+    return raw[start : start + nbytes]
