@@ -21,8 +21,8 @@ from benchmarks.session import Session
 
 BARE, AFTER = 20.0, 5.0
 """Milliseconds that the import may take."""
-HELP = 150.0
-"""Milliseconds that the command's help may take."""
+COMMAND_MS = 150.0
+"""Milliseconds that a command itself may take."""
 
 AFTERWARDS = Path(__file__).with_name("afterwards.py")
 
@@ -53,16 +53,45 @@ def test_import_on_bare_python(benchmark: Any, session: Session) -> None:
     session.add(Row("import", "import on bare Python", "import devshim", target=BARE, unit="ms"), added, rounds=turns)
 
 
-def test_help_of_the_command(benchmark: Any, session: Session) -> None:
-    """The command's help, which asks no framework; compared with an interpreter that does nothing."""
-    code = "import sys; sys.argv = ['devshim', '--help']; sys.stdout = open(os.devnull, 'w'); devshim.cli.main()"
-    shown = f"import os, devshim.cli\ntry:\n    {code}\nexcept SystemExit:\n    pass"
-    start(shown)
-    times: dict[str, list[float]] = {"pass": [], shown: []}
+COMMANDS = {
+    "help of the command": ["--help"],
+    "list of devices": ["devices"],
+    "diagnosis": ["doctor"],
+    "words after the Tab key": ["--complete", "devices"],
+}
+"""Command lines, each without the processes in which frameworks are asked."""
+COMMAND = """
+import resource, sys
+sys.argv[1:] = {words!r}
+if {run}:
+    from devshim.cli import main
+    try:
+        main()
+    except SystemExit:
+        pass
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(used.ru_utime + used.ru_stime, file=sys.stderr)
+"""
+
+
+def own_seconds(words: list[str], run: bool) -> float:
+    """Return the processor time of a command's own process, or of the same program that runs no command."""
+    command = [sys.executable, "-P", "-c", COMMAND.format(words=words, run=run)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+    return float(done.stderr.splitlines()[-1])
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_command(benchmark: Any, session: Session, case: str) -> None:
+    """The processes of the frameworks do not count: a framework's import takes as long as it takes."""
+    words = COMMANDS[case]
+    own_seconds(words, run=True)
+    times: dict[bool, list[float]] = {False: [], True: []}
     turns = min(session.rounds, 11)
-    benchmark.pedantic(lambda: [each.append(start(code)) for code, each in times.items()], rounds=turns)
-    added = spread([(b - a) * 1e3 for a, b in zip(*times.values(), strict=True)])
-    session.add(Row("import", "help of the command", "devshim --help", target=HELP, unit="ms"), added, rounds=turns)
+    benchmark.pedantic(lambda: [each.append(own_seconds(words, run)) for run, each in times.items()], rounds=turns)
+    added = spread([(b - a) * 1e3 for a, b in zip(times[False], times[True], strict=True)])
+    statement = " ".join(("devshim", *words))
+    session.add(Row("import", case, statement, target=COMMAND_MS, unit="ms"), added, rounds=turns)
 
 
 def test_import_after_the_framework(session: Session, tmp_path: Path) -> None:

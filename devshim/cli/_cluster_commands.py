@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from devshim.cli._commands import Group, argument, number
 
 __all__ = ["cluster"]
 
-cluster = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Start, join and stop a cluster for jobs of several ranks."
+cluster = Group("Start, join and stop a cluster for jobs of several ranks.")
+
+SIMULATE = argument("--simulate", type=number(int, 1), metavar="K", help="Simulate K GPUs on this machine.")
+
+
+@cluster.command(
+    argument("--listen", metavar="ADDRESS", help="This machine's address; by default, no other can join."),
+    argument("--port", type=number(int, 1, 65535), metavar="N", help="6379 by default."),
+    SIMULATE,
 )
-
-Simulate = Annotated[
-    int | None, typer.Option("--simulate", min=1, metavar="K", help="Simulate K GPUs on this machine.")
-]
-
-
-@cluster.command()
-def start(
-    listen: Annotated[
-        str, typer.Option("--listen", metavar="ADDRESS", help="This machine's address; by default, no other can join.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, metavar="N", help="6379 by default.")] = 6379,
-    simulate: Simulate = None,
-) -> None:
+def start(listen: str = "127.0.0.1", port: int = 6379, simulate: int | None = None) -> None:
     """Start a cluster with a new token, and print how to use it and how other machines join it."""
     from devshim.cli import cluster as code
 
     code.start(listen, port, simulate)
 
 
-@cluster.command()
-def join(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="What `devshim cluster start` printed.")],
-    token: Annotated[
-        Path | None,
-        typer.Option("--token", metavar="FILE", help="Its token; by default, where start wrote it."),
-    ] = None,
-    listen: Annotated[
-        str | None, typer.Option("--listen", metavar="ADDRESS", help="This machine's address; found by default.")
-    ] = None,
-    simulate: Simulate = None,
-) -> None:
+@cluster.command(
+    argument("address", metavar="HOST:PORT", help="What `devshim cluster start` printed."),
+    argument("--token", type=Path, metavar="FILE", help="Its token; by default, where start wrote it."),
+    argument("--listen", metavar="ADDRESS", help="This machine's address; found by default."),
+    SIMULATE,
+)
+def join(address: str, token: Path | None = None, listen: str | None = None, simulate: int | None = None) -> None:
     """Join the cluster that another machine started."""
     from devshim.cli import cluster as code
 
@@ -51,11 +39,11 @@ def join(
 
 
 @cluster.command()
-def status() -> None:
+def status() -> int:
     """List the hosts of the cluster; exit code 1 without a cluster."""
     from devshim.cli import cluster as code
 
-    raise typer.Exit(code.status())
+    return code.status()
 
 
 @cluster.command()

@@ -172,12 +172,14 @@ def complain(error: DevshimError) -> None:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner on a terminal while a block runs; nothing in a pipe, or in a notebook (`!devshim tour`).
+    """Show a spinner on standard error while a block runs, if that is a terminal.
+
+    Standard output may be a pipe, as in ``devshim devices | less``. A notebook (`!devshim tour`) shows none.
 
     Yields:
         A function that changes the text beside the spinner.
     """
-    if "JPY_PARENT_PID" in os.environ or _is_pipe(sys.stderr) or not is_terminal():
+    if "JPY_PARENT_PID" in os.environ or _is_pipe(sys.stderr):
         yield lambda text: None
         return
     from rich.console import Console

@@ -3,71 +3,77 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from devshim.cli._build_command import build
+from devshim.cli._build_command import add as add_build
+from devshim.cli._commands import Group, argument, flag, number
 
 __all__ = ["tutorial"]
 
-tutorial = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Write a page once, and run it on every framework."
+tutorial = Group("Write a page once, and run it on every framework.")
+environment = Group("Create and list the environments of frameworks.")
+tutorial.commands["env"] = environment
+add_build(tutorial)
+
+PAGES = argument("pages", nargs="+", type=Path, metavar="PAGE", help="MyST (.md), percent scripts (.py) or .ipynb.")
+ENVIRONMENTS = argument(
+    *("-e", "--env"),
+    action="append",
+    metavar="NAME=FOLDER",
+    help="A framework's environment, or its Python, or 'here'.",
 )
-environment = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Create and list the environments of frameworks."
+OPTIONS = (
+    argument("-f", "--frameworks", metavar="NAMES", help="Only these, such as torch,jax; default: the page's."),
+    ENVIRONMENTS,
+    argument("--gpus", type=number(int, 0, 64), metavar="N", help="How many GPUs; default: the page's."),
+    flag("--real", help="Use real GPUs instead of simulated ones."),
+    argument(
+        "--timeout",
+        type=number(float, 1),
+        metavar="SECONDS",
+        help="The longest time of a cell; 300 by default.",
+    ),
+    argument(
+        *("-j", "--jobs"),
+        type=number(int, 1),
+        metavar="N",
+        help="How many frameworks run at a time; 2 by default.",
+    ),
+    flag("--fresh", help="Run also what has not changed."),
+    argument("--records", type=Path, metavar="FOLDER", help="Where the records are; default: beside the page."),
+    argument(
+        "--rtol", type=number(float, 0), metavar="X", help="The relative tolerance of numbers; 0.0001 by default."
+    ),
 )
-tutorial.add_typer(environment, name="env")
-tutorial.command()(build)
-
-Pages = Annotated[list[Path], typer.Argument(metavar="PAGE...", help="MyST (.md), percent scripts (.py) or .ipynb.")]
-Frameworks = Annotated[
-    str | None,
-    typer.Option("--frameworks", "-f", metavar="NAMES", help="Only these, such as torch,jax; default: the page's."),
-]
-Environments = Annotated[
-    list[str] | None,
-    typer.Option("--env", "-e", metavar="NAME=FOLDER", help="A framework's environment, or its Python, or 'here'."),
-]
-Gpus = Annotated[
-    int | None, typer.Option("--gpus", min=0, max=64, metavar="N", help="How many GPUs; default: the page's.")
-]
-Real = Annotated[bool, typer.Option("--real", help="Use real GPUs instead of simulated ones.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=1, metavar="SECONDS", help="The longest time of a cell.")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, metavar="N", help="How many frameworks run at a time.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Run also what has not changed.")]
-Records = Annotated[
-    Path | None, typer.Option("--records", metavar="FOLDER", help="Where the records are; default: beside the page.")
-]
-Rtol = Annotated[float, typer.Option("--rtol", min=0, metavar="X", help="The relative tolerance of numbers.")]
 
 
-@tutorial.command()
-def new(
-    page: Annotated[Path, typer.Argument(metavar="PAGE", help="The file to write: .md, .py or .ipynb.")],
-    frameworks: Annotated[
-        str, typer.Option("--frameworks", "-f", metavar="NAMES", help="Its frameworks, with commas.")
-    ] = "torch,tensorflow,jax,numpy",
-) -> None:
+@tutorial.command(
+    argument("page", type=Path, metavar="PAGE", help="The file to write: .md, .py or .ipynb."),
+    argument(
+        *("-f", "--frameworks"),
+        metavar="NAMES",
+        help="Its frameworks, with commas; torch,tensorflow,jax,numpy by default.",
+    ),
+)
+def new(page: Path, frameworks: str = "torch,tensorflow,jax,numpy") -> int:
     """Write a page that runs: with a neutral cell, a framework's own cell, and a cell that may differ."""
     from devshim.cli import tutorial as code
 
-    raise typer.Exit(code.new(page, frameworks))
+    return code.new(page, frameworks)
 
 
-@tutorial.command()
+@tutorial.command(PAGES, *OPTIONS)
 def run(
-    pages: Pages,
-    frameworks: Frameworks = None,
-    env: Environments = None,
-    gpus: Gpus = None,
-    real: Real = False,
-    timeout: Timeout = 300,
-    jobs: Jobs = 2,
-    fresh: Fresh = False,
-    records: Records = None,
-    rtol: Rtol = 1e-4,
-) -> None:
+    pages: list[Path],
+    frameworks: str | None = None,
+    env: list[str] | None = None,
+    gpus: int | None = None,
+    real: bool = False,
+    timeout: float = 300,
+    jobs: int = 2,
+    fresh: bool = False,
+    records: Path | None = None,
+    rtol: float = 1e-4,
+) -> int:
     """Run pages on their frameworks, each in its own environment, and record the results.
 
     Only what has changed runs: the code, devshim's version or the framework's. Exit code 1 if a cell fails or a
@@ -76,27 +82,29 @@ def run(
     from devshim.cli import tutorial as code
 
     chosen = code.options(frameworks, env, gpus, real, timeout, jobs, rtol, fresh, False, records)
-    raise typer.Exit(code.run(pages, chosen))
+    return code.run(pages, chosen)
 
 
-@tutorial.command()
+@tutorial.command(
+    PAGES,
+    *OPTIONS,
+    flag("--recorded", help="Run nothing: compare the records as they are."),
+    argument("--json", type=Path, metavar="FILE", help="Also write the result as JSON; '-' prints only the JSON."),
+)
 def check(
-    pages: Pages,
-    frameworks: Frameworks = None,
-    env: Environments = None,
-    gpus: Gpus = None,
-    real: Real = False,
-    timeout: Timeout = 300,
-    jobs: Jobs = 2,
-    fresh: Fresh = False,
-    records: Records = None,
-    rtol: Rtol = 1e-4,
-    recorded: Annotated[bool, typer.Option("--recorded", help="Run nothing: compare the records as they are.")] = False,
-    json: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="FILE", help="Also write the result as JSON; '-' prints only the JSON."),
-    ] = None,
-) -> None:
+    pages: list[Path],
+    frameworks: str | None = None,
+    env: list[str] | None = None,
+    gpus: int | None = None,
+    real: bool = False,
+    timeout: float = 300,
+    jobs: int = 2,
+    fresh: bool = False,
+    records: Path | None = None,
+    rtol: float = 1e-4,
+    recorded: bool = False,
+    json: Path | None = None,
+) -> int:
     """Run pages, and compare values, printed text and errors between the frameworks.
 
     Exit code 1 if they differ in a cell without the tag 'differs', if a cell fails, or if a framework cannot run.
@@ -104,28 +112,30 @@ def check(
     from devshim.cli import tutorial as code
 
     chosen = code.options(frameworks, env, gpus, real, timeout, jobs, rtol, fresh, recorded, records)
-    raise typer.Exit(code.check(pages, chosen, json))
+    return code.check(pages, chosen, json)
 
 
-@environment.command()
-def create(
-    frameworks: Annotated[list[str], typer.Argument(metavar="FRAMEWORK...", help="Such as: torch jax.")],
-    extra: Annotated[
-        list[str] | None, typer.Option("--with", metavar="PACKAGE", help="A further package, such as matplotlib.")
-    ] = None,
-    python: Annotated[
-        Path | None, typer.Option("--python", metavar="PYTHON", help="The Python to use; default: this one.")
-    ] = None,
-) -> None:
+@environment.command(
+    argument("frameworks", nargs="+", metavar="FRAMEWORK", help="Such as: torch jax."),
+    argument(
+        "--with",
+        dest="extra",
+        action="append",
+        metavar="PACKAGE",
+        help="A further package, such as matplotlib.",
+    ),
+    argument("--python", type=Path, metavar="PYTHON", help="The Python to use; default: this one."),
+)
+def create(frameworks: list[str], extra: list[str] | None = None, python: Path | None = None) -> int:
     """Create a virtual environment for each framework, from devshim's extras; one that exists is kept."""
     from devshim.cli import tutorial as code
 
-    raise typer.Exit(code.create(frameworks, extra or [], python))
+    return code.create(frameworks, extra or [], python)
 
 
-@environment.command("list")
-def list_environments(env: Environments = None) -> None:
+@environment.command(ENVIRONMENTS, name="list")
+def list_environments(env: list[str] | None = None) -> int:
     """List the environment of each framework that a page in this folder would run in."""
     from devshim.cli import tutorial as code
 
-    raise typer.Exit(code.list_environments(env or []))
+    return code.list_environments(env or [])

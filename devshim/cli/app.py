@@ -8,97 +8,50 @@ Requirements of this module:
 
 from __future__ import annotations
 
+from argparse import BooleanOptionalAction
 from pathlib import Path
-from typing import Annotated, Any
 
-import typer
-from typer.core import TyperGroup
-
-from devshim.cli._cluster_commands import cluster
-from devshim.cli._launch_command import LaunchCommand, launch
-from devshim.cli._program import ProgramCommand
-from devshim.cli._smi_command import smi
-from devshim.cli._tabs_command import tabs
-from devshim.cli._tutorial_commands import tutorial
-from devshim.errors import DevshimError
+from devshim import __version__
+from devshim.cli import _cluster_commands, _tutorial_commands
+from devshim.cli._commands import Group, UsageError, argument, flag, number
+from devshim.cli._launch_command import add as add_launch
+from devshim.cli._smi_command import add as add_smi
+from devshim.cli._tabs_command import add as add_tabs
 
 __all__ = ["app"]
 
-
-class _Commands(TyperGroup):
-    """A group of commands that prints devshim's own errors as plain text."""
-
-    def invoke(self, ctx: Any) -> Any:  # a click.Context; newer versions of typer bundle click
-        try:
-            return super().invoke(ctx)
-        except DevshimError as error:
-            from devshim.cli._console import complain
-
-            complain(error)
-            raise typer.Exit(1) from error
-
-
-app = typer.Typer(
-    cls=_Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: rich shows types such as <bool> beside every switch, and draws lines in pipes
+app = Group(
+    "One Device/Placement API with the same behaviour on PyTorch, TensorFlow, MXNet, PaddlePaddle, JAX and NumPy.",
+    version=f"devshim {__version__}",
 )
 
-BackendOption = Annotated[
-    str | None,
-    typer.Option(
-        "--backend",
-        "-b",
-        metavar="NAME",
-        help="torch, tensorflow, mxnet, paddle, jax, cupy, numpy, or a nickname such as tf.",
+BACKEND = argument(
+    *("-b", "--backend"), metavar="NAME", help="torch, tensorflow, mxnet, paddle, jax, cupy, numpy, or a nickname: tf."
+)
+FILES = argument("files", nargs="*", type=Path, metavar="FILE")
+
+
+@app.command(
+    BACKEND,
+    argument(
+        "--gpus",
+        type=number(int, 0, 64),
+        metavar="N",
+        help="How many GPUs to simulate if there are no real ones; 2 unless DEVSHIM_SIMULATE_GPUS is set.",
     ),
-]
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        import devshim as ds
-
-        typer.echo(f"devshim {ds.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """One Device/Placement API with the same behaviour on PyTorch, TensorFlow, MXNet, PaddlePaddle, JAX and NumPy."""
-
-
-@app.command()
+    argument(
+        "--json", type=Path, metavar="FILE", help="Also write the results to a JSON file; '-' prints only the JSON."
+    ),
+    flag("--compare", help="Run nothing; show the FILEs side by side, like 'devshim compare'."),
+    FILES,
+)
 def tour(
-    backend: BackendOption = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option(
-            "--gpus",
-            min=0,
-            max=64,
-            metavar="N",
-            help="How many GPUs to simulate if there are no real ones; 2 unless DEVSHIM_SIMULATE_GPUS is set.",
-        ),
-    ] = None,
-    json: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="FILE", help="Also write the results to a JSON file; '-' prints only the JSON."),
-    ] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Run nothing; show the FILEs side by side, like 'devshim compare'.")
-    ] = False,
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE", hidden=True),  # in the help below: typer would add <list[Path]>
-    ] = None,
-) -> None:
+    backend: str | None = None,
+    gpus: int | None = None,
+    json: Path | None = None,
+    compare: bool = False,
+    files: list[Path] | None = None,
+) -> int:
     """Run the GPU chapter of Dive into Deep Learning on a framework, and check each step.
 
     Each step shows the devshim line, the framework's own line for it, and if its condition is true.
@@ -108,92 +61,78 @@ def tour(
     if compare:
         from devshim.cli import compare as comparing
 
-        raise typer.Exit(comparing.main(files or []))
+        return comparing.main(files or [])
     from devshim.cli import tour as touring
 
-    raise typer.Exit(touring.main(backend, gpus, json))
+    return touring.main(backend, gpus, json)
 
 
 def _check_usage(compare: bool, files: list[Path], others: bool) -> None:
     """Raise a usage error (exit code 2) for options that exclude each other."""
     if compare and not files:
         msg = "give the JSON files to compare: devshim tour --compare out/*.json"
-        raise typer.BadParameter(msg)
+        raise UsageError(msg)
     if compare and others:
         msg = "--compare cannot be combined with other options"
-        raise typer.BadParameter(msg)
+        raise UsageError(msg)
     if files and not compare:
         msg = f"{files[0]} is not expected here; add --compare to show files side by side"
-        raise typer.BadParameter(msg)
+        raise UsageError(msg)
 
 
-@app.command(cls=ProgramCommand)
+@app.command(
+    argument(
+        "--gpus",
+        type=number(int, 1, 64),
+        metavar="N",
+        help="How many GPUs to simulate; 2 unless DEVSHIM_SIMULATE_GPUS is set.",
+    ),
+    argument("--memory", metavar="SIZE", help="Memory of each GPU, such as 4GiB; default: no limit."),
+    argument("--like", metavar="PLATFORM", help="The platform to imitate: cuda (default), mps or xpu."),
+    argument(
+        "--native-names",
+        action=BooleanOptionalAction,
+        help='Whether native names, such as "cuda:1", mean simulated GPUs; default: where the framework can.',
+    ),
+    argument(
+        "--async-copies",
+        metavar="WHEN",
+        help="When copies that do not block arrive: immediate (default) or late, which finds missing waits.",
+    ),
+    flag("--check", help="Run nothing: list the program's calls that cannot be simulated; exit code 1."),
+    BACKEND,
+    program=True,
+)
 def run(
-    context: typer.Context,
-    gpus: Annotated[
-        int | None,
-        typer.Option(
-            "--gpus",
-            min=1,
-            max=64,
-            metavar="N",
-            help="How many GPUs to simulate; 2 unless DEVSHIM_SIMULATE_GPUS is set.",
-        ),
-    ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option("--memory", metavar="SIZE", help="Memory of each GPU, such as 4GiB; default: no limit."),
-    ] = None,
-    like: Annotated[
-        str | None,
-        typer.Option("--like", metavar="PLATFORM", help="The platform to imitate: cuda (default), mps or xpu."),
-    ] = None,
-    native_names: Annotated[
-        bool | None,
-        typer.Option(
-            "--native-names/--no-native-names",
-            help='Whether native names, such as "cuda:1", mean simulated GPUs; default: where the framework can.',
-            show_default=False,
-        ),
-    ] = None,
-    async_copies: Annotated[
-        str | None,
-        typer.Option(
-            "--async-copies",
-            metavar="WHEN",
-            help="When copies that do not block arrive: immediate (default) or late, which finds missing waits.",
-        ),
-    ] = None,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Run nothing: list the program's calls that cannot be simulated; exit code 1."),
-    ] = False,
-    backend: BackendOption = None,
-) -> None:
+    program: list[str],
+    gpus: int | None = None,
+    memory: str | None = None,
+    like: str | None = None,
+    native_names: bool | None = None,
+    async_copies: str | None = None,
+    check: bool = False,
+    backend: str | None = None,
+) -> int:
     """Run a Python program with simulated GPUs, as 'python SCRIPT', 'python -m MODULE' or 'python -c CODE' would.
 
     Every framework that the program imports sees the simulated GPUs, also in processes that the program starts.
     Real GPUs are hidden. Options after the program are passed to it; the exit code is the program's.
     """
-    if not context.args:
+    if not program:
         msg = "give a program: devshim run --gpus 2 script.py"
-        raise typer.BadParameter(msg)
+        raise UsageError(msg)
     if check:
         from devshim.cli import native_calls
 
-        raise typer.Exit(native_calls.main(context.args))
+        return native_calls.main(program)
     from devshim.cli import run as running
 
-    running.main(gpus, memory, backend, context.args, like, native_names, async_copies)
+    running.main(gpus, memory, backend, program, like, native_names, async_copies)
+    return 0
 
 
-@app.command()
-def compare(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE", hidden=True),
-    ] = None,
-) -> None:
+@app.command(FILES)
+def compare(files: list[Path] | None = None) -> int:
     """Show tours of several frameworks side by side.
 
     'devshim tour --json FILE' writes a FILE. Without files it shows the lines of every framework as they were
@@ -202,16 +141,11 @@ def compare(
     """
     from devshim.cli import compare as comparing
 
-    raise typer.Exit(comparing.main(files) if files else comparing.show_records())
+    return comparing.main(files) if files else comparing.show_records()
 
 
-@app.command()
-def devices(
-    backend: BackendOption = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print a list as JSON: sizes in bytes, null where unknown.")
-    ] = False,
-) -> None:
+@app.command(BACKEND, flag("--json", help="Print a list as JSON: sizes in bytes, null where unknown."))
+def devices(backend: str | None = None, json: bool = False) -> int:
     """List the devices of every installed framework, or of one, with their memory.
 
     Each framework runs in a separate process, because several in one process may crash. Simulated GPUs
@@ -219,33 +153,28 @@ def devices(
     """
     from devshim.cli import devices as listing
 
-    raise typer.Exit(listing.main(backend, json))
+    return listing.main(backend, json)
 
 
-app.command()(smi)
-app.command()(tabs)
-app.command(cls=LaunchCommand)(launch)
-app.add_typer(cluster, name="cluster")
-app.add_typer(tutorial, name="tutorial")
+add_smi(app)
+add_tabs(app)
+add_launch(app)
 
 
-@app.command()
+@app.command(
+    BACKEND,
+    argument("--only", metavar="PATTERN", help="Check the claims whose names match, such as 'torch.*'."),
+    flag("--quick", help="Use an eighth of the memory and fewer rounds for the rates."),
+    argument("--json", type=Path, metavar="FILE", help="Also write every result as JSON, for a bug report."),
+    flag("--simulate", help="Try the checks on two simulated GPUs; this certifies nothing."),
+)
 def certify(
-    backend: BackendOption = None,
-    only: Annotated[
-        str | None,
-        typer.Option("--only", metavar="PATTERN", help="Check the claims whose names match, such as 'torch.*'."),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Use an eighth of the memory and fewer rounds for the rates.")
-    ] = False,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write every result as JSON, for a bug report.")
-    ] = None,
-    simulate: Annotated[
-        bool, typer.Option("--simulate", help="Try the checks on two simulated GPUs; this certifies nothing.")
-    ] = False,
-) -> None:
+    backend: str | None = None,
+    only: str = "*",
+    quick: bool = False,
+    json: Path | None = None,
+    simulate: bool = False,
+) -> int:
     """Check the documentation's claims on this machine's GPUs, and measure rates; about ten minutes.
 
     Each installed framework that sees GPUs runs in a separate process. Every claim ends as PASS, FAIL or SKIP with
@@ -253,11 +182,11 @@ def certify(
     """
     from devshim.cli import certify as certifying
 
-    raise typer.Exit(certifying.main(backend, only or "*", quick, simulate, json))
+    return certifying.main(backend, only or "*", quick, simulate, json)
 
 
 @app.command()
-def doctor() -> None:
+def doctor() -> int:
     """Find out why there is no GPU, or what is wrong with one.
 
     Checks the driver, the environment variables that hide GPUs, and each installed framework: its version, whether
@@ -266,17 +195,20 @@ def doctor() -> None:
     """
     from devshim.cli import doctor as diagnosing
 
-    raise typer.Exit(diagnosing.main())
+    return diagnosing.main()
 
 
-@app.command("new-backend")
-def new_backend(
-    name: Annotated[str, typer.Argument(metavar="NAME", hidden=True)],
-    folder: Annotated[
-        Path | None,
-        typer.Option("--folder", metavar="FOLDER", help="The folder to create; devshim-NAME in this one by default."),
-    ] = None,
-) -> None:
+@app.command(
+    argument("name", metavar="NAME"),
+    argument(
+        "--folder",
+        type=Path,
+        metavar="FOLDER",
+        help="The folder to create; devshim-NAME in this one by default.",
+    ),
+    name="new-backend",
+)
+def new_backend(name: str, folder: Path | None = None) -> int:
     """Create a distribution with a backend for another array library, whose import name is NAME.
 
     It contains a class with the methods to write, a test file that runs the conformance kit on it, and a pyproject.toml
@@ -287,5 +219,24 @@ def new_backend(
     target = folder if folder is not None else Path(f"devshim-{name.replace('_', '-')}")
     problem = creating.problem_with(name, target)
     if problem is not None:
-        raise typer.BadParameter(problem)
-    raise typer.Exit(creating.main(name, target))
+        raise UsageError(problem)
+    return creating.main(name, target)
+
+
+app.commands["cluster"] = _cluster_commands.cluster
+app.commands["tutorial"] = _tutorial_commands.tutorial
+
+
+@app.command(
+    argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL"),
+)
+def completion(shell: str) -> int:
+    """Print a script that completes commands and options with the Tab key; SHELL is bash, zsh or fish.
+
+    For bash, add this line to ~/.bashrc: eval "$(devshim completion bash)". For zsh, the same with zsh in ~/.zshrc,
+    below compinit. For fish: devshim completion fish > ~/.config/fish/completions/devshim.fish
+    """
+    from devshim.cli import completion as completing
+
+    print(completing.script(shell))
+    return 0

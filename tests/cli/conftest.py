@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
 from devshim.cli.app import app
 from devshim.registry import simulation_request
@@ -43,10 +45,34 @@ def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     simulation_request.asked = None
 
 
+@dataclass(frozen=True)
+class Result:
+    """What a command printed, and its exit code."""
+
+    exit_code: object
+    stdout: str
+    stderr: str
+
+    @property
+    def output(self) -> str:
+        """Both streams."""
+        return self.stdout + self.stderr
+
+
 @pytest.fixture
 def invoke() -> Invoke:
     """Return a function that runs a command in this process."""
-    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+
+    def invokes(*words: object) -> Result:
+        code: object = None
+        with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as errors:
+            try:
+                code = app.main([str(word) for word in words])
+            except SystemExit as end:  # wrong usage, or help
+                code = end.code
+        return Result(code, out.getvalue(), errors.getvalue())
+
+    return invokes
 
 
 @pytest.fixture

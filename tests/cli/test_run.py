@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devshim.cli._program import begin
+from devshim.cli._commands import Command
 from devshim.cli._startup import sitecustomize as startup
+from devshim.cli.app import app
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,7 +214,7 @@ def test_a_python_without_devshim_says_so(monkeypatch: pytest.MonkeyPatch, capsy
 def test_wrong_usage_exits_with_2(run: Run, words: list[str]) -> None:
     done = run("run", *words)
     assert done.returncode == 2
-    assert done.stderr.count("Error: ") == 1
+    assert done.stderr.count("error: ") == 1
     assert words == ["--gpus"] or "Usage: devshim run [OPTIONS] SCRIPT | -m MODULE | -c CODE [ARGS]..." in done.stderr
 
 
@@ -246,7 +247,9 @@ def test_what_makes_no_sense_is_said_before_anything_runs(run: Run, words: list[
     ],
 )
 def test_where_the_program_begins(words: list[str], at: int) -> None:
-    assert begin(words) == at
+    command = app.commands["run"]
+    assert isinstance(command, Command)
+    assert command.begin(words) == at
 
 
 WAITS = """

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def _on_terminal(words: list[str], width: int, cwd: Path) -> str:
-    """Return what a command writes to a terminal of this width."""
+def _on_terminal(words: list[str], width: int, cwd: Path, *, piped: bool = False) -> str:
+    """Return what a command writes to a terminal of this width; if ``piped``, to standard error alone."""
     here, there = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(width), "LINES": "50"}
     environment.pop("NO_COLOR", None)
     process = subprocess.Popen(
-        [sys.executable, "-m", "devshim", *words], stdout=there, stderr=there, cwd=cwd, env=environment
+        [sys.executable, "-m", "devshim", *words],
+        stdout=subprocess.DEVNULL if piped else there,
+        stderr=there,
+        cwd=cwd,
+        env=environment,
     )
     os.close(there)
     drawn = b""
@@ -59,3 +63,11 @@ def test_on_a_narrow_terminal_each_line_says_whose_it_is(tmp_path: Path) -> None
 
 def test_the_table_says_simulated(tmp_path: Path) -> None:
     assert "2 simulated GPUs" in _on_terminal(["tour", "--backend", "numpy"], 100, tmp_path)
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_spinner_shows_what_is_waited_for(piped: bool, tmp_path: Path) -> None:
+    """Also if standard output is a pipe, as in `devshim devices | less`."""
+    drawn = _on_terminal(["devices", "--backend", "numpy"], 80, tmp_path, piped=piped)
+    assert "asking NumPy" in drawn
+    assert any(frame in drawn for frame in "\u280b\u2819\u2839\u2838\u283c\u2834\u2826\u2827\u2807\u280f")

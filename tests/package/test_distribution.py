@@ -66,7 +66,6 @@ def test_the_metadata_is_what_pyproject_promises(wheel: zipfile.ZipFile) -> None
         "optree",
         "rich",
         "safetensors",
-        "typer",
     }
 
 

@@ -1,4 +1,4 @@
-"""The page of the command line: the help of every command, as Typer prints it.
+"""The page of the command line: the help of every command, as it prints it.
 
 python tests/pages/command_line.py --write docs/reference/command-line.md
 python tests/pages/command_line.py --check docs/reference/command-line.md    # exit code 1 if it differs
@@ -10,10 +10,10 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import typer
-from typer.testing import CliRunner
+if TYPE_CHECKING:
+    from devshim.cli._commands import Command, Group
 
 HEAD = """# The command line
 
@@ -26,27 +26,21 @@ Generated from the help of each command by `python tests/pages/command_line.py`;
 
 def page() -> str:
     """Return the page as Markdown."""
-    os.environ.update(COLUMNS="88", TERMINAL_WIDTH="88")
+    os.environ.update(COLUMNS="90")
     from devshim.cli.app import app
 
-    root = typer.main.get_command(app)
-    return HEAD + "".join(part for words in commands(root, ()) for part in _section(app, words))
+    return HEAD + "".join(part for name, each in commands("devshim", app) for part in _section(name, each))
 
 
-def commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the words of a command, and those of each command below it, in the order of the help."""
-    yield words
-    for name, each in getattr(command, "commands", {}).items():
-        if not each.hidden:
-            yield from commands(each, (*words, name))
+def commands(name: str, command: Command | Group) -> Iterator[tuple[str, Command | Group]]:
+    """Yield a command with its name, and those of each command below it, in the order of the help."""
+    yield name, command
+    for word, each in getattr(command, "commands", {}).items():
+        yield from commands(f"{name} {word}", each)
 
 
-def _section(app: Any, words: tuple[str, ...]) -> Iterator[str]:
-    done = CliRunner().invoke(app, [*words, "--help"], prog_name="devshim")
-    if done.exit_code:
-        raise SystemExit(done.output)
-    name = " ".join(("devshim", *words))
-    yield f"\n## {name}\n\n```text\n{done.output.strip()}\n```\n"
+def _section(name: str, command: Command | Group) -> Iterator[str]:
+    yield f"\n## {name}\n\n```text\n{command.help(name).strip()}\n```\n"
 
 
 def main(arguments: list[str]) -> int:
