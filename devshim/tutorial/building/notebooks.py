@@ -1,13 +1,16 @@
-"""Notebooks of one framework: with devshim's calls, or in the framework's own words."""
+"""Notebooks of one framework: with devshim's calls, or in the framework's own words.
+
+They are written as JSON, in the form of nbformat: to import that takes longer than to build the page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from devshim.registry.discovery import title_of
 from devshim.tutorial.building.slots import Shown
-from devshim.tutorial.front_matter import library
 from devshim.tutorial.page import Cell, Text
 
 if TYPE_CHECKING:
@@ -73,45 +76,57 @@ def _notebook(
     sources: Mapping[str, str],
     records: Mapping[str, CellRecord] | None = None,
 ) -> str:
-    nbformat = library("nbformat")
-    v4 = nbformat.v4
-    cells = [_cell(v4.new_code_cell(setup), "setup")]
+    cells = [_code("setup", setup)]
     for number, part in enumerate(shown.page.parts):
         if isinstance(part, Text):
             if part.frameworks is None or framework in part.frameworks:
-                cells.append(_cell(v4.new_markdown_cell(part.source), f"text-{number}"))
+                cells.append(_cell("markdown", f"text-{number}", part.source))
         elif part.runs_on(framework):
             source = sources.get(part.id, part.source)
             if not source.strip():
                 continue
             record = (records or {}).get(part.id) if sources else shown.record_of(part, framework)
-            cell = _cell(v4.new_code_cell(source.strip("\n"), metadata=_metadata(part)), f"code-{number}")
-            cell.outputs = [] if record is None else [nbformat.from_dict(_counted(each)) for each in record.outputs]
-            cells.append(cell)
+            outputs = [] if record is None else [_output(each) for each in record.outputs]
+            cells.append(_code(f"code-{number}", source.strip("\n"), outputs, _metadata(part)))
     metadata = {
         "kernelspec": {"name": "python3", "display_name": "Python 3"},
         "language_info": {"name": "python"},
         "accelerator": "GPU",
         "title": f"{shown.page.title} ({title_of(framework)})",
     }
-    text: str = nbformat.writes(v4.new_notebook(cells=cells, metadata=metadata))
-    return text + "\n"
+    notebook = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
 
-def _cell(cell: Any, name: str) -> Any:
+def _cell(kind: str, name: str, source: str) -> dict[str, Any]:
     """Return a cell with a fixed name, so that the same page gives the same file."""
-    cell["id"] = name
-    return cell
+    return {"cell_type": kind, "id": name, "metadata": {}, "source": source.splitlines(keepends=True)}
+
+
+def _code(
+    name: str, source: str, outputs: Sequence[dict[str, Any]] = (), metadata: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    found = {**_cell("code", name, source), "execution_count": None, "outputs": outputs}
+    return {**found, "metadata": metadata or {}}
 
 
 def _metadata(cell: Cell) -> dict[str, Any]:
     return {"tags": list(cell.tags)} if cell.tags else {}
 
 
-def _counted(output: Mapping[str, Any]) -> dict[str, Any]:
+def _output(output: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recorded output with the fields that a notebook requires, and its text as a list of lines."""
     found = {"metadata": {}, "data": {}, **output} if "data" in output else dict(output)
     if output["output_type"] == "execute_result":
         found.setdefault("execution_count", None)
     if output["output_type"] == "error":
         found.setdefault("traceback", [f"{output['ename']}: {output['evalue']}"])
+    if "text" in found:
+        found["text"] = _lines(found["text"])
+    if "data" in found:
+        found["data"] = {kind: value if "json" in kind else _lines(value) for kind, value in found["data"].items()}
     return found
+
+
+def _lines(text: Any) -> Any:
+    return text.splitlines(keepends=True) if isinstance(text, str) else text

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import libcst as cst
-from libcst import matchers as m
 from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, PositionProvider
 
 from devshim.tutorial.own_words import translation
@@ -62,11 +62,15 @@ def rewrite(source: str, native: NativeCode, seen: Seen, names: Names) -> Rewrit
     Raises:
         cst.ParserSyntaxError: The code is not Python.
     """
-    module = cst.parse_module(source)
-    wrapper = MetadataWrapper(module)
     rewriter = _Rewriter(native, seen, names)
-    text = wrapper.visit(rewriter).code
+    text = _parsed(source).visit(rewriter).code
     return Rewritten(text, sorted(rewriter.left, key=lambda each: each.line), rewriter.done, rewriter.helpers)
+
+
+@lru_cache(maxsize=256)
+def _parsed(source: str) -> MetadataWrapper:
+    """Return the tree of a cell with the places and parents of its nodes: the same for all frameworks of a page."""
+    return MetadataWrapper(cst.parse_module(source))
 
 
 class _Rewriter(cst.CSTTransformer):  # type: ignore[misc]
@@ -108,8 +112,8 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         """Return the expression that takes the place of a call, and hoist the statements that it needs."""
         if not filled.is_statement:
             found = cst.parse_expression(filled.text())
-            atoms = m.Attribute() | m.Subscript() | m.Call(func=m.DoNotCare())
-            if isinstance(found, (cst.BinaryOperation, cst.IfExp, cst.Lambda)) and m.matches(self._parent(node), atoms):
+            is_first = isinstance(self._parent(node), (cst.Attribute, cst.Subscript, cst.Call))
+            if isinstance(found, (cst.BinaryOperation, cst.IfExp, cst.Lambda)) and is_first:
                 return found.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
             return found
         if not self._can_hoist(node):
@@ -192,8 +196,9 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         if len(inside.body) > 1:
             return False
         start = self._position(node).start
-        calls = m.findall(inside, m.Call() | m.Await() | m.Yield())
-        before = [each for each in calls if id(each) not in ancestors and self._is_before(each, start)]
+        calls = _Calls()
+        inside.visit(calls)
+        before = [each for each in calls.found if id(each) not in ancestors and self._is_before(each, start)]
         return all(isinstance(each, cst.Call) and self._public(each.func) for each in before)
 
     def _is_before(self, node: cst.CSTNode, start: object) -> bool:
@@ -254,6 +259,19 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc]
     def _parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         found: cst.CSTNode | None = self.get_metadata(ParentNodeProvider, node, None)
         return found
+
+
+class _Calls(cst.CSTVisitor):  # type: ignore[misc]
+    """Finds what runs other code; `libcst.matchers` could, but takes 0.2 s to import."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[cst.CSTNode] = []
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, (cst.Call, cst.Await, cst.Yield)):
+            self.found.append(node)
+        return True
 
 
 def _dotted(node: cst.BaseExpression) -> str | None:
