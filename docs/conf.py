@@ -27,13 +27,12 @@ release = devshim.__version__
 extensions = [
     *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.viewcode"),
     "sphinx.ext.intersphinx",
-    *("sphinx_copybutton", "sphinx_design", "sphinxcontrib.mermaid", "sphinxext.opengraph"),
+    *("sphinx_copybutton", "sphinx_design", "sphinxext.opengraph"),
     "devshim.sphinx",  # the tutorials
 ]
 exclude_patterns = ["_build", "conftest.py"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-myst_fence_as_directive = ["mermaid"]  # the fence that GitHub draws, too
 default_role = "py:obj"  # what docstrings put between single backticks
 
 html_theme = "furo"
