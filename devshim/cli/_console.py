@@ -26,7 +26,20 @@ if TYPE_CHECKING:
     Cell = str | Sequence[tuple[str, str]]
     """Text of one or several lines; or a sequence of lines, each with its rich style."""
 
-__all__ = ["Column", "Grid", "complain", "draw", "is_terminal", "say", "show", "size", "width", "working", "write"]
+__all__ = [
+    "Column",
+    "Grid",
+    "complain",
+    "downloading",
+    "draw",
+    "is_terminal",
+    "say",
+    "show",
+    "size",
+    "width",
+    "working",
+    "write",
+]
 
 
 @dataclass(frozen=True)
@@ -191,6 +204,33 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
         return
     with console.status(Text(what), spinner="dots") as status:
         yield lambda text: status.update(Text(text))
+
+
+@contextmanager
+def downloading(what: str) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+    """Show a bar on a terminal while a block installs packages; lines of text in a notebook (`!devshim ...`).
+
+    Yields:
+        A function that changes the text beside the bar, and one that moves the bar to a number of bytes of a size.
+    """
+    if _is_pipe(sys.stderr) or not is_terminal():
+        yield lambda text: None, lambda done, total: None
+        return
+    if "JPY_PARENT_PID" in os.environ:  # its output takes no cursor movements
+        print(what, flush=True)
+        yield lambda text: print(f"  {text}", flush=True), lambda done, total: None
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}", markup=False))
+    shown = (*columns, progress.BarColumn(), progress.TimeElapsedColumn())
+    with progress.Progress(*shown, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield (
+            lambda text: bar.update(task, description=f"{what}: {text}", completed=0, total=None),
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
 
 
 def size(nbytes: int | None) -> str:

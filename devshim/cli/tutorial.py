@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devshim.cli import _check_report
 from devshim.cli import _tutorial_view as view
-from devshim.cli._console import Column, Grid, complain, say, show, working, write
+from devshim.cli._console import Column, Grid, complain, downloading, say, show, write
 from devshim.errors import DevshimError
 from devshim.registry import discovery
 from devshim.tutorial import comparing, environments, making, session, starting
@@ -127,8 +127,8 @@ def create(frameworks: Sequence[str], extra: Sequence[str], python: Path | None)
     names = [discovery.canonical(each) for each in frameworks]
     with _interruptible():
         for name in names:
-            with working(f"creating an environment for {name}") as change:
-                made = making.create(name, extra, python, notify=change)
+            with downloading(f"environment of {discovery.title_of(name)}") as (change, advance):
+                made = making.create(name, extra, python, change, advance)
             say(f"{name}  {made.version}  Python {made.python_version}  {made.python.parent.parent}")
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, distribution
@@ -24,10 +25,17 @@ __all__ = ["MADE", "create", "requirement"]
 
 MADE = "made.json"
 """The file that marks a complete environment."""
+_HINT = "check the network and the names; or create an environment yourself, and name it: --env"
+_RAW = (24, 1)
+"""The first version of pip that prints its progress for programs."""
 
 
 def create(
-    framework: str, packages: Sequence[str] = (), python: Path | None = None, notify: Callable[[str], object] = print
+    framework: str,
+    packages: Sequence[str] = (),
+    python: Path | None = None,
+    notify: Callable[[str], object] = print,
+    advance: Callable[[int, int], object] | None = None,
 ) -> Environment:
     """Create a virtual environment with a framework and devshim; return it if there is one already.
 
@@ -35,7 +43,8 @@ def create(
         framework: The framework.
         packages: Further packages, as pip names them.
         python: The Python to use, or None for the running one.
-        notify: Is called with what happens.
+        notify: Is called with what happens: each step, and each package that pip downloads.
+        advance: Is called with the bytes of a download that have arrived, and its size.
 
     Raises:
         DevshimError: The Python does not run, or pip cannot install the packages; nothing is left behind.
@@ -49,7 +58,7 @@ def create(
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
     folder = cache_folder() / "environments" / f"{framework}-{key}"
     if not (folder / MADE).is_file():
-        _make(folder, base, wanted, facts, notify)
+        _make(folder, base, wanted, facts, notify, advance)
     made = python_of(folder)
     if made is None:
         msg = f"{folder} has no Python"
@@ -66,17 +75,22 @@ def _base(python: Path | None) -> Path:
 
 
 def _make(
-    folder: Path, base: Path, wanted: Sequence[str], facts: dict[str, Any], notify: Callable[[str], object]
+    folder: Path,
+    base: Path,
+    wanted: Sequence[str],
+    facts: dict[str, Any],
+    notify: Callable[[str], object],
+    advance: Callable[[int, int], object] | None,
 ) -> None:
     """Create the folder; remove it if anything fails."""
     shutil.rmtree(folder, ignore_errors=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        notify(f"creating {folder}")
+        notify("creating the folder")
         _call([str(base), "-m", "venv", str(folder)])
         python = str(python_of(folder))
-        notify(f"installing {', '.join(wanted)}")
-        _call([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted])
+        notify("looking for packages")
+        _install(python, wanted, notify, advance)
         (folder / MADE).write_text(json.dumps(facts), encoding="utf-8")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -86,11 +100,58 @@ def _make(
 def _call(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
-        lines = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
-        msg = f"{' '.join(command[1:4])} failed: {lines[-1] if lines else f'exit code {done.returncode}'}"
-        raise DevshimError(
-            msg, "check the network and the names; or create an environment yourself, and name it: --env"
-        )
+        raise _failed(command, f"{done.stdout}\n{done.stderr}".splitlines(), done.returncode)
+
+
+def _failed(command: list[str], lines: list[str], code: int) -> DevshimError:
+    said = [line for line in lines if line.strip()]
+    errors = [line for line in said if line.startswith("ERROR: ")] or said
+    msg = f"{' '.join(command[1:4])} failed: {errors[-1] if errors else f'exit code {code}'}"
+    return DevshimError(msg, _HINT)
+
+
+def _install(
+    python: str,
+    wanted: Sequence[str],
+    notify: Callable[[str], object],
+    advance: Callable[[int, int], object] | None,
+) -> None:
+    """Let pip install packages, and read its progress from what it prints."""
+    raw = ["--progress-bar", "raw"] if advance is not None and _pip_version(python) >= _RAW else []
+    command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *raw, *wanted]
+    lines: list[str] = []
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, text=True, errors="replace", **pipes) as process:
+        try:
+            for line in process.stdout or ():
+                arrived = re.match(r"Progress (\d+) of (\d+)", line)
+                if arrived and advance is not None:
+                    advance(int(arrived[1]), int(arrived[2]))
+                    continue
+                lines.append(line.rstrip())
+                step = _step(line)
+                if step is not None:
+                    notify(step)
+        except BaseException:  # Ctrl-C
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise _failed(command, lines, process.returncode)
+
+
+def _pip_version(python: str) -> tuple[int, ...]:
+    done = subprocess.run([python, "-m", "pip", "--version"], capture_output=True, text=True, check=False)
+    found = re.match(r"pip (\d+)\.(\d+)", done.stdout)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _step(line: str) -> str | None:
+    """Return what a line of pip says that it does now; None for other lines."""
+    found = re.match(r"\s*(Downloading|Using cached) (?:\S*/)?([^-/\s]+)-([^-\s]+)\S*( \(.*?\))?", line)
+    if found:
+        return f"{found[1].lower()} {found[2]} {found[3]}{found[4] or ''}"
+    found = re.match(r"Installing collected packages: (.*)", line)
+    return f"installing {len(found[1].split(','))} packages" if found else None
 
 
 def requirement(framework: str) -> str:

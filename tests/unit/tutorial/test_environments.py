@@ -143,3 +143,31 @@ def test_an_environment_is_made_once(tmp_path: Path, cache: Path) -> None:
     assert "[numpy]" in installed[0]
     again = making.create("numpy", ["pandas"], base, notes.append)
     assert again.python != made[0].python, "other packages are another environment"
+
+
+def test_what_pip_does_is_passed_on(tmp_path: Path, cache: Path) -> None:
+    answer = json.dumps({"python": "3.12.1", "tag": "t", "version": "2.0", "devshim": ds.__version__})
+    said = (
+        "Collecting numpy",
+        "  Downloading https://host/numpy-2.4.6-cp312-linux.whl.metadata (62 kB)",
+        "Downloading numpy-2.4.6-cp312-linux.whl (16.6 MB)",
+        "Progress 8 of 16",
+        "  Using cached rich-15.0.0-py3-none-any.whl",
+        "Installing collected packages: numpy, rich",
+    )
+    prints = "".join(f"echo '{line}'\n" for line in said)
+    inner = f"case $3 in --version) echo pip 24.1;; install) {prints};; *) echo '{answer}';; esac\n"
+    script = f'mkdir -p $3/bin\ncat > $3/bin/python <<"EOF"\n#!/bin/sh\n{inner}EOF\nchmod +x $3/bin/python\n'
+    base = tmp_path / "python"
+    base.write_text(f"#!/bin/sh\n{script}", encoding="utf-8")
+    base.chmod(0o755)
+    notes: list[str] = []
+    moves: list[tuple[int, int]] = []
+    making.create("numpy", (), base, notes.append, lambda *move: moves.append(move))
+    assert notes[2:] == [
+        "downloading numpy 2.4.6 (62 kB)",
+        "downloading numpy 2.4.6 (16.6 MB)",
+        "using cached rich 15.0.0",
+        "installing 2 packages",
+    ]
+    assert moves == [(8, 16)]
