@@ -167,10 +167,11 @@ def _failure(page: Page, cell: Cell, record: CellRecord) -> str:
     """Return where a cell failed, and the error on the next lines."""
     traceback = next("\n".join(each["traceback"]) for each in record.outputs if each["output_type"] == "error")
     found = re.search(r"(?:Cell In\[\d+\], line |<ipython-input[^>]*>:|In\[\d+\]:)(\d+)", traceback)
+    lines = cell.source.splitlines()
     line = int(found[1]) if found else 1
-    source = cell.source.splitlines()[min(line, len(cell.source.splitlines())) - 1].strip()
     where = page.where(cell) if cell.line is None else f"{page.path}:{cell.line + line - 1}"
-    return f"{where}\n{source}\n{record.error}"
+    shown = [lines[min(line, len(lines)) - 1].strip()] if found or len(lines) == 1 else []  # else it is not known
+    return "\n".join([where, *shown, record.error or ""])
 
 
 def show_differences(page: Page, report: Report) -> None:

@@ -43,10 +43,21 @@ def main(
     def build(path: Path) -> bool:
         return _build(path, output, wanted, own_words, options)
 
+    _refuse_same_names(pages)
     if watched:
         return watch(pages, build)
     done = [build(path) for path in pages]
     return 0 if all(done) else 1
+
+
+def _refuse_same_names(pages: Sequence[Path]) -> None:
+    """Raise an error for pages of the same name: the files of one would replace those of the other."""
+    known: dict[str, Path] = {}
+    for path in pages:
+        other = known.setdefault(path.stem, path)
+        if other.absolute() != path.absolute():
+            msg = f"{other} and {path} have the same name, and so would the files that are built from them"
+            raise DevshimError(msg, "build them with two commands, and give each its own --output")
 
 
 def _build(path: Path, output: Path, formats: Sequence[str], own_words: bool, options: Options) -> bool:

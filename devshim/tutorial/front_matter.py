@@ -24,6 +24,7 @@ CELL_HINT = {
     ".ipynb": "add a code cell",
 }
 _TAGS = ("differs", "raises-exception")
+_OPTIONS = ("frameworks", "tags")
 _EXAMPLE = "frameworks: [torch, jax, numpy]"
 _MAX_GPUS = 64
 
@@ -129,6 +130,10 @@ def names_of(path: Path, line: int | None, value: object) -> tuple[str, ...]:
 def options(path: Path, line: int | None, number: int, item: Any, frameworks: Sequence[str]) -> Options:
     """Return the checked options of a cell of a notebook; `frameworks` are those of the page."""
     about = "" if line is not None or item.cell_type != "code" else f"cell {number}: "
+    for key in item.metadata:
+        close = difflib.get_close_matches(str(key), _OPTIONS, 1, 0.75)
+        if close and key not in (*_OPTIONS, "framework"):
+            raise page_error(path, line, f"{about}the option {key!r} has no meaning here", f"did you mean {close[0]}?")
     tags = item.metadata.get("tags", [])
     tags = [each.strip() for each in tags.split(",")] if isinstance(tags, str) else tags
     if not isinstance(tags, list) or not all(isinstance(each, str) for each in tags):

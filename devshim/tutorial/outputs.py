@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSI", "cell_record", "message_of", "record_of"]
 
-ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-"""The codes with which programs colour their text."""
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+"""The codes with which programs colour their text, and make links of it."""
+_REPLACED = re.compile(r"[^\n]*\r(?=[^\r\n])")
+"""The part of a line that a terminal overwrites: a progress bar prints its line again and again."""
+_FILE = re.compile(r"\((?:\d+\.py|<unknown>|<ipython-input[^>]*>), line (\d+)\)$")
+"""The file that IPython makes of a cell, as a syntax error names it."""
 
 
 def record_of(page: Page, framework: str, facts: Mapping[str, Any], cells: Sequence[CellRecord]) -> Record:
@@ -41,11 +45,11 @@ def cell_record(cell: Cell, outputs: Sequence[Mapping[str, Any]], cells: Sequenc
         cells: All cells that this framework runs, in order.
     """
     message = message_of(outputs)
-    kept = [_cleaned(each) for each in outputs if MIME not in each.get("data", {})]
+    kept = _joined([_cleaned(each) for each in outputs if MIME not in each.get("data", {})])
     raised = any(each["output_type"] == "error" for each in kept)
     status = "ok" if not raised else "raised" if cell.may_raise else "failed"
     if status != "failed":
-        kept = [_short(each) if each["output_type"] == "error" else each for each in kept]
+        kept = [_short(each) if each["output_type"] == "error" else each for each in kept if not _is_stderr(each)]
     return CellRecord(
         status=status,
         seconds=message.get("seconds", 0.0),
@@ -69,10 +73,32 @@ def _cleaned(output: Mapping[str, Any]) -> dict[str, Any]:
     """Return an output as plain data, without colour codes in errors and without execution counts."""
     found: dict[str, Any] = _plain(output)
     if found["output_type"] == "error":
-        found["evalue"] = ANSI.sub("", found["evalue"])
+        found["evalue"] = _FILE.sub(r"(line \1 of the cell)", ANSI.sub("", found["evalue"]))
         found["traceback"] = [ANSI.sub("", line) for line in found["traceback"]]
     if found["output_type"] == "execute_result":
         found["execution_count"] = None
+    return found
+
+
+def _joined(outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return outputs with what was printed between two others as one text, as a terminal would show it at the end.
+
+    The kernel sends printed text in pieces, several times a second: where they end is chance.
+    """
+    found: list[dict[str, Any]] = []
+    printed: dict[str, dict[str, Any]] = {}
+    for output in outputs:
+        if output["output_type"] != "stream":
+            found += [*printed.values(), output]
+            printed = {}
+        elif output["name"] in printed:
+            printed[output["name"]]["text"] += output["text"]
+        else:
+            printed[output["name"]] = output
+    found += printed.values()
+    for output in found:
+        if output["output_type"] == "stream":
+            output["text"] = _REPLACED.sub("", output["text"].replace("\r\n", "\n"))
     return found
 
 
@@ -80,6 +106,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _is_stderr(output: Mapping[str, Any]) -> bool:
+    """Return True for warnings and tracebacks, which have times, and paths of this machine: a record is published."""
+    return (output["output_type"], output.get("name")) == ("stream", "stderr")
 
 
 def _short(output: dict[str, Any]) -> dict[str, Any]:

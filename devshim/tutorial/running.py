@@ -156,7 +156,7 @@ class _Run:
         """Start the kernel and the framework; return the versions that the kernel sends."""
         cell = client.nb.cells[0]
         with self._log.open("wb") as log:
-            variables = surroundings.variables(self._folder, self._real)
+            variables = surroundings.variables(self._folder, self._real, self._environment.python)
             await self._step(self._launched(client, env=variables, stdout=log, stderr=log), client, _STARTING)
         await self._step(client.async_execute_cell(cell, 0, store_history=False), client, _STARTING, cell)
         return message_of(cell.outputs)

@@ -20,17 +20,20 @@ _QUIET = {
 _DROPPED = ("PYTHONSTARTUP", "MPLBACKEND", "JPY_PARENT_PID")
 
 
-def variables(folder: Path, real: bool) -> dict[str, str]:
+def variables(folder: Path, real: bool, python: Path) -> dict[str, str]:
     """Return the variables for a kernel.
 
     Args:
         folder: A new folder, for what IPython writes; the user's startup files are not run.
         real: True to leave real GPUs visible; otherwise they are hidden, so that GPUs can be simulated.
+        python: The Python of the kernel. The commands beside it come first, as in an active environment: ``!python``
+            and ``!devshim`` of a cell are those of its framework.
     """
     kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     for name in [name for name in kept if name.startswith("DEVSHIM_")]:
         del kept[name]
-    found = {**_QUIET, **kept, "IPYTHONDIR": str(folder / "ipython")}
+    path = os.pathsep.join(filter(None, [str(python.parent), kept.get("PATH")]))
+    found = {**_QUIET, **kept, "IPYTHONDIR": str(folder / "ipython"), "PATH": path}
     if not real:
         found.update(_hidden())
     return found

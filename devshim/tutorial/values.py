@@ -49,7 +49,7 @@ def describe(value: object, depth: int = 0) -> dict[str, Any]:
     if isinstance(value, (int, float)) and not hasattr(value, "shape"):
         return {"kind": "number", "value": _number(value)}
     if isinstance(value, str):
-        return {"kind": "text", "value": value}
+        return {"kind": "text", "value": value.encode(errors="backslashreplace").decode()}
     if isinstance(value, Device):
         return {"kind": "device", "value": str(value)}
     if isinstance(value, (list, tuple, dict)) and depth < _DEEPEST:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import recorded_page
 
+from devshim.cli import building
 from devshim.errors import DevshimError
 from devshim.tutorial.building import files, html, myst, notebooks
 from devshim.tutorial.building.outputs import Part, parts_of
@@ -175,3 +176,14 @@ def test_formats_are_checked() -> None:
     assert files.read_formats("html, md") == ("html", "md")
     with pytest.raises(DevshimError, match="'pdf' is not a format"):
         files.read_formats("pdf")
+
+
+def test_a_page_shows_no_control_codes() -> None:
+    text = "\x1b[31mred\x1b[0m \x1b]8;;https://a.b\x1b\\link\x1b]8;;\x1b\\ \x00\ud800."
+    assert parts_of([{"output_type": "stream", "name": "stdout", "text": text}]) == (Part("text", "red link ."),)
+
+
+def test_pages_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    pages = [tmp_path / "page.md", tmp_path / "other" / "page.py"]
+    with pytest.raises(DevshimError, match="have the same name"):
+        building.main(pages, tmp_path / "site", "md", False, None, [], None, True)

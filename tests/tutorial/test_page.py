@@ -176,6 +176,16 @@ def test_the_digest_is_of_a_frameworks_own_code() -> None:
         (myst("devshim:\n  gpus: 2"), "page.md: frameworks is missing", "frameworks: [torch"),
         (myst("devshim:\n  frameworks: [torch]\n  gpu: 2"), "page.md:4: devshim has no entry 'gpu'", "gpus?"),
         (myst("devshim:\n  frameworks: [torch]\n  gpus: two"), "page.md:4: gpus must be a number from 0", "gpus: 2"),
+        (
+            myst("devshim: {frameworks: [torch]}", options=":tag: [differs]"),
+            "the option 'tag' has no meaning here",
+            "did you mean tags",
+        ),
+        (
+            myst("devshim: {frameworks: [torch]}", options=":frameworkes: torch"),
+            "the option 'frameworkes' has no",
+            "did you mean frameworks",
+        ),
         (myst("devshim:\n  frameworks: [torhc]"), "page.md:3: no backend is called 'torhc'", "did you mean 'torch'"),
         (myst("devshim:\n  frameworks: [tf, tensorflow]"), "page.md:3: frameworks names tensorflow twice", "remove"),
         (myst("devshim: {frameworks: [torch]}", options=":tags: [differ]\n"), "the tag 'differ' has no", "differs?"),

@@ -79,7 +79,7 @@ def test_what_a_cell_writes_is_not_left_beside_the_page(ran: tuple[Page, Record]
 def test_outputs_are_recorded(ran: tuple[Page, Record]) -> None:
     first, _, shown, error, rich, ledger = ran[1].cells.values()
     assert first.stdout == "printed\n"
-    assert [each["name"] for each in first.outputs] == ["stdout", "stderr"]
+    assert [each["name"] for each in first.outputs] == ["stdout"]  # standard error has paths of this machine
     assert [each["output_type"] for each in shown.outputs] == ["execute_result"]
     assert str(error.error).startswith("DeviceNotFoundError: gpu:7 was asked for")
     assert ["image/svg+xml" in each["data"] for each in rich.outputs] == [True, False]
@@ -232,3 +232,27 @@ def test_a_new_page_runs(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert read(path).frameworks == ("numpy", "jax")
     assert tutorial.check([path], Options(frameworks=("numpy",))) == 0
     assert "raised" in capsys.readouterr().out
+
+
+def test_printed_text_is_one_output_however_the_kernel_sends_it(folder: Path, cache_folder: Path) -> None:
+    code = (
+        "import sys, time\nprint('a', end='', flush=True)\ntime.sleep(0.5)\n"
+        "print('warned', file=sys.stderr, flush=True)\n"
+        "time.sleep(0.5)\nprint('b\\n')\ntime.sleep(0.5)\nprint('c')",
+        "for i in range(4):\n    print(f'\\r{i} of 3', end='', flush=True)\n    time.sleep(0.2)\nprint('\\r\\nend')",
+        "'\\ud800'",
+    )
+    (made,) = outcome(write(folder / "printed.md", *code)).records.values()
+    one, two, text = made.cells.values()
+    assert (one.stdout, two.stdout) == ("ab\n\nc\n", "3 of 3\nend\n")
+    assert [each["name"] for each in one.outputs] == ["stdout"]
+    assert text.value == {"kind": "text", "value": "\\ud800"}
+
+
+def test_commands_of_a_cell_are_those_of_its_environment(folder: Path, cache_folder: Path) -> None:
+    code = (
+        "import os, sys\n\nfound = !python -c 'import sys; print(sys.executable)'\n"
+        "os.path.samefile(found[0], sys.executable)"
+    )
+    (made,) = outcome(write(folder / "commands.md", code)).records.values()
+    assert next(iter(made.cells.values())).value == {"kind": "bool", "value": True}

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["Part", "parts_of"]
 
 _PICTURES = ("image/svg+xml", "image/png", "image/jpeg", "image/gif", "image/webp")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+"""Characters that neither HTML nor Markdown can have."""
 _DATES = re.compile(r"<dc:date>[^<]*</dc:date>|<!--.*?-->", re.DOTALL)
 
 
@@ -88,4 +90,4 @@ def _joined(text: Any) -> str:
 
 
 def _plain(text: Any) -> str:
-    return ANSI.sub("", _joined(text)).rstrip("\n").rstrip()
+    return _CONTROLS.sub("", ANSI.sub("", _joined(text))).rstrip("\n").rstrip()
