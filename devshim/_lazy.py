@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     F = TypeVar("F")
 
-__all__ = ["HOMES", "LAZY", "Later", "hide_packages", "load", "load_listeners", "load_rest", "publish"]
+__all__ = ["HOMES", "LAZY", "Later", "hide_packages", "load", "load_listeners", "publish"]
 
 HOMES = {
     "devshim.simulation.memory": "Fault",
@@ -139,21 +139,3 @@ def load_listeners() -> None:
 
     for module in _LISTENERS:
         import_module(module)
-
-
-def load_rest() -> None:
-    """Load the remaining public names once a framework is loaded, and remove the package's `__getattr__`.
-
-    CPython (3.11 to 3.14) specializes the lookup of a name only in a plain module without one, which saves 13 to 50 ns
-    on each ``ds.place``; a class of modules with a `__getattr__` of its own costs more than the function.
-    `__getattr__` stays if a module of devshim is still being imported, because the remaining names may need that
-    module.
-    """
-    ours = [module for name, module in list(sys.modules.items()) if name.startswith("devshim.")]
-    if any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in ours):
-        return
-    package = vars(sys.modules["devshim"])
-    for name in package["__all__"]:
-        if name not in package:
-            load(name)
-    package.pop("__getattr__", None)

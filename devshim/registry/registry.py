@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from _thread import RLock  # importing threading takes 3 ms, and only its lock is needed
 
-from devshim._lazy import Later, load_listeners, load_rest
+from devshim._lazy import Later, load_listeners
 from devshim.errors import BackendBrokenError, BackendConflictError, BackendError, DevshimError, messages
 from devshim.registry import environment, import_hooks
 from devshim.registry.discovery import (
@@ -123,7 +123,6 @@ def load(name: str) -> Backend:
             made = _make(name)
             _on_loaded(made)
             LOADED[name] = made
-    load_rest()
     return LOADED[name]
 
 

@@ -104,6 +104,17 @@ class CompiledTests(Kit):
         assert self.same_numbers(y, 2 * numbers())
 
     @feature("trace_place")
+    def test_public_names_may_be_first_used_in_a_compiled_function(
+        self, away: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A public name is loaded at its first use, also if the compiler is the one that reads it."""
+        for name in ("place", "Placement"):
+            monkeypatch.delitem(vars(ds), name, raising=False)
+        y = self.compiled(PLACING["a placement"](away[1]))(self.tensor(away[0]))
+        assert ds.device_of(y) is away[1]
+        assert self.same_numbers(y, 2 * numbers())
+
+    @feature("trace_place")
     def test_compiled_place_returns_a_tensor_that_is_there_already(self, device: Device) -> None:
         """Inside a compiled function, too, `place` of a tensor that is already there changes nothing."""
         y = self.compiled(lambda x: ds.place(ds.place([ds.place(x + x, device)], device)[0], device))(
