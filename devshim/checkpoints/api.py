@@ -70,6 +70,16 @@ def save(obj: Any, path: str | os.PathLike[str], *, world: Ranks | None = None) 
     After any error, and if the process is killed, the old file is still intact. A killed process may leave a folder
     ``.devshim-*.tmp`` beside it, which the next `save` to the same path removes. The host needs memory for a copy of
     everything that is saved. The saved objects must not change during the call.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "params.safetensors")
+        ...     ds.save({"w": ds.ones(2), "step": ds.asarray(3)}, path)
+        ...     print(ds.load(path))
+        {'w': array([1., 1.]), 'step': array(3)}
     """
     tracing.refuse("save", "return the values from the compiled function, and save them outside")
     where = paths.saved_path(obj, path)
@@ -156,6 +166,16 @@ def load(
 
     After any error, nothing has changed; Ctrl-C during the final exchange waits until the exchange is complete.
     The host needs twice the memory of the largest tensor, and 16 MiB for small ones, which are copied together.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "params.safetensors")
+        ...     ds.save({"w": ds.ones(2)}, path)
+        ...     print(ds.load(path, "cpu"))
+        {'w': array([1., 1.])}
     """
     tracing.refuse("load", "load before the compiled function is called, and pass the values to it")
     where = device_or_placement

@@ -65,6 +65,12 @@ def all_reduce_(tensors: list[T], op: Op = "sum") -> list[T]:
             operation on bools, the largest complex number.
         NotATensorError: It contains no tensor.
         OutOfMemoryError: A device is full. After this and any other error, nothing has changed.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.all_reduce_([ds.ones(2), ds.full(2, 3.0)], "mean")
+        [array([2., 2.]), array([2., 2.])]
     """
     return reduce_in_place(tensors, op)
 

@@ -53,6 +53,12 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
             others. It names the callable's number and its device. All callables have ended by then.
 
     Python code in the threads takes turns; the frameworks compute at the same time.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.parallel([lambda x: x + 1, lambda x: x * 3], ds.split(ds.ones(4), ["cpu", "cpu"]))
+        [array([2., 2.]), array([3., 3.])]
     """
     tracing.refuse("parallel", "compile each of the functions, and call ds.parallel with them outside")
     wrong = argument_hints.no_pairs(fns, inputs)

@@ -15,11 +15,9 @@ runs functions on them.
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from devshim.collectives import arguments
+from devshim.collectives import arguments, error_frames
 from devshim.devices import parsing
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
@@ -33,7 +31,6 @@ from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from types import FrameType
     from typing import Literal
 
     from devshim.contract.backend import Backend, Tensor
@@ -76,6 +73,13 @@ def split(
             a model, or ``uneven="error"`` and the length is not a multiple.
         DeviceNotFoundError: The framework of a tensor does not have one of the devices; nothing was copied.
         OutOfMemoryError: A device is full.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> parts = ds.split(ds.ones((7, 2)), ["cpu", "cpu", "cpu"])
+        >>> [part.shape for part in parts]
+        [(3, 2), (2, 2), (2, 2)]
     """
     targets = device_lists.parse_devices(devices, "split", "tree", tree)
     if uneven not in _UNEVEN:
@@ -138,6 +142,12 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
             names each), or a tensor has no such axis.
         DeviceNotFoundError: The framework does not have the device; nothing was copied.
         OutOfMemoryError: The device is full.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.gather([ds.ones(2), ds.zeros(1)], "cpu")
+        array([1., 1., 0.])
     """
     target = parsing.of_call("gather", parts, device)
     wrong = argument_hints.no_parts(parts)
@@ -206,6 +216,12 @@ def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:
         ArgumentError: ``devices`` is empty.
         DeviceNotFoundError: The framework does not have one of the devices; nothing was copied.
         OutOfMemoryError: A device is full; the copies so far are released.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.broadcast({"x": ds.ones(2)}, ["cpu", "cpu"])
+        [{'x': array([1., 1.])}, {'x': array([1., 1.])}]
     """
     targets = device_lists.parse_devices(devices, "broadcast", "tree", tree)
     arguments.check_devices(flatten(tree).backends, targets)
@@ -235,6 +251,12 @@ def replicate(model: T, devices: Iterable[DeviceLike]) -> list[T]:
         UnsupportedError: The backend declares that it cannot move models.
         DeviceNotFoundError: The framework does not have one of the devices.
         OutOfMemoryError: A device is full; the replicas so far are released.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.replicate({"w": ds.ones(2)}, ["cpu", "cpu"])
+        [{'w': array([1., 1.])}, {'w': array([1., 1.])}]
     """
     tracing.refuse_where_read("replicate", "make the replicas outside the compiled function")
     targets = device_lists.parse_devices(devices, "replicate", "model", model)
@@ -264,21 +286,5 @@ def _joined(backend: Backend, xs: Sequence[Tensor], axis: int, target: Device) -
         return engine.make(backend, target, nbytes, backend.concatenate, there, axis)
     except BaseException as error:
         there.clear()  # the traceback would keep the moved tensors, and their memory, here and in the framework
-        _clear_below(error)
+        error_frames.clear_below(error)
         raise
-
-
-def _clear_below(error: BaseException) -> None:
-    """Clear the variables of the frames below the caller that an error passed; JAX hides some of those frames."""
-    here = sys._getframe(1)
-    failed: BaseException | None = error
-    while failed is not None:
-        trace = failed.__traceback__
-        while trace is not None:
-            frame: FrameType | None = trace.tb_frame
-            while frame is not None and frame is not here:
-                with suppress(RuntimeError):  # the frame is still running
-                    frame.clear()
-                frame = frame.f_back
-            trace = trace.tb_next
-        failed = failed.__cause__

@@ -213,7 +213,14 @@ def _intern(kind: object, index: object) -> Device:
 
 
 def cpu() -> Device:
-    """Return the host's `Device`, without calling any framework."""
+    """Return the host's `Device`, without calling any framework.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.cpu()
+        Device('cpu')
+    """
     return CPU
 
 
@@ -225,6 +232,14 @@ def gpu(i: int = 0) -> Device:
 
     Raises:
         DeviceSpecError: ``i`` is not a small non-negative integer.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.gpu(1)
+        Device('gpu', 1)
+        >>> ds.gpu() == ds.device("cuda:0")
+        True
     """
     return Device("gpu", i)
 

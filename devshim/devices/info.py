@@ -32,6 +32,13 @@ class DeviceInfo:
             ``"xpu"`` or ``"oneapi"`` (Intel), or the name that a plug-in gives; for a simulated GPU, the platform that
             it imitates.
         dtypes: The names of the dtypes that tensors on the device can have, as far as known without starting it.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> info = ds.describe("cpu")
+        >>> info.device, info.backend, info.simulated
+        (Device('cpu'), 'numpy', False)
     """
 
     device: Device
@@ -73,6 +80,15 @@ class MemoryInfo:
         used: Taken by this process's tensors on the device.
         free: Available for allocation.
         peak: The largest ``used`` so far.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.simulate(1, memory="1GiB"):
+        ...     x = ds.ones((256, 1024), dtype="float32", device="gpu")
+        ...     info = ds.memory("gpu")
+        ...     print(info.total, info.used, info.free)
+        1073741824 1048576 1072693248
     """
 
     total: int | None = None
@@ -102,6 +118,12 @@ class BackendInfo:
         imported: True if this process has already imported it.
         clashes: Known problems of importing it beside another framework of this process, a sentence each; empty if none
             are known.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.backends()["numpy"].title
+        'NumPy'
     """
 
     name: str

@@ -51,6 +51,14 @@ def device(spec: DeviceLike) -> Device:
 
     Raises:
         DeviceSpecError: The value is anything else; the hint gives the nearest valid spelling. Text is never evaluated.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.device("/device:GPU:1"), ds.device("cuda:1"), ds.device(1)
+        (Device('gpu', 1), Device('gpu', 1), Device('gpu', 1))
+        >>> ds.device("cpu:3")
+        Device('cpu')
     """
     kind = type(spec)
     if kind is Device and spec.text:  # type: ignore[union-attr]  # see `devshim.devices.device`

@@ -79,6 +79,14 @@ def convert(
         CopyNeededError: ``copy=False``, and the memory cannot be shared.
         DeviceNotFoundError: The other framework does not have the device.
         BackendNotFoundError: The other framework is not installed.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.simulate(1):
+        ...     x = ds.convert(ds.ones(2), "numpy", "gpu")
+        ...     print(ds.device_of(x), x.shape)
+        gpu:0 (2,)
     """
     if backend is None:
         arguments.tensor_of(x, "convert")  # an error about `x` comes before one about the framework

@@ -61,6 +61,12 @@ class guard:
 
     Raises:
         ArgumentError: A mode is not one of these.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.guard("error"):
+        ...     y = ds.place(ds.ones(2), "cpu")  # allowed: the line asks for it
     """
 
     def __init__(

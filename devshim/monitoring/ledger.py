@@ -25,7 +25,17 @@ __all__ = ["Transfer", "TransferLog", "transfers"]
 
 
 class Transfer(NamedTuple):
-    """One copy, of one tensor or of many tensors together."""
+    """One copy, of one tensor or of many tensors together.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.transfers() as log:
+        ...     y = ds.copy(ds.ones(3, dtype="float32"), "cpu")
+        >>> record = log.records[-1]
+        >>> str(record.source), str(record.target), record.bytes, record.tensors
+        ('cpu', 'cpu', 12, 1)
+    """
 
     source: Device
     """The device of the data before the copy."""
@@ -55,6 +65,14 @@ class TransferLog:
 
     Attributes:
         records: The copies, in the order in which they ended.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.transfers() as log:
+        ...     y = ds.copy(ds.ones(3, dtype="float32"), "cpu")
+        >>> log.bytes(target="cpu"), log.bytes(target="gpu")
+        (12, 0)
     """
 
     def __init__(self) -> None:

@@ -45,6 +45,15 @@ class Placement:
     Raises:
         ArgumentError: A key is not text.
         DeviceSpecError: A value does not name a device.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> placement = ds.Placement({"head.*": "gpu:1"}, default="gpu:0")
+        >>> placement.of_leaf("head.weight", "", False)
+        Device('gpu', 1)
+        >>> ds.Placement.from_json(placement.to_json()) == placement
+        True
     """
 
     __slots__ = ("_default", "_globs", "_places", "_sizes")
@@ -245,6 +254,13 @@ def placement_of(obj: object) -> Placement:
 
     Returns:
         The device of every tensor, parameter, buffer and state, by its path; the path of a single tensor is empty.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> placement = ds.placement_of({"x": ds.ones(2), "y": [ds.zeros(3)]})
+        >>> dict(placement.items())
+        {'x': Device('cpu'), 'y.0': Device('cpu')}
     """
     from devshim.transfers import observing
     from devshim.trees import trees

@@ -55,6 +55,12 @@ def use(backend: BackendName | None) -> None:
 
     The framework is not imported yet; the first call that needs it imports it. From here on, a plain ``import mxnet``
     or ``import paddle`` in your program also gets the preparation that the framework needs.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.framework().__name__
+        'numpy'
     """
     global _process
     tracing.refuse("use", "choose the framework outside")
@@ -69,6 +75,14 @@ class using:
 
     Raises:
         BackendNotFoundError: The backend does not exist, or its framework is not installed.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.using("numpy"):
+        ...     x = ds.ones(2)
+        >>> x
+        array([1., 1.])
     """
 
     def __init__(self, backend: BackendName) -> None:
@@ -204,6 +218,12 @@ def backends() -> dict[str, BackendInfo]:
     Returns:
         The `BackendInfo` of each installed framework: its version, whether it is imported, and known problems of
         importing it beside those that are.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.backends()["numpy"].imported
+        True
     """
     from devshim.devices.info import BackendInfo
     from devshim.registry import import_hooks

@@ -32,6 +32,11 @@ def synchronize(device: DeviceLike | None = None) -> None:
     Raises:
         DeviceNotFoundError: The named device does not exist, or cannot start. Never raised without ``device``.
         OutOfMemoryError: The pending work did not fit in the device's memory; JAX reports that here.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.synchronize("cpu")
     """
     tracing.refuse("synchronize", "wait outside: here nothing has been computed yet")
     backend = current.current()
@@ -48,6 +53,13 @@ def memory(device: DeviceLike) -> MemoryInfo:
 
     Returns:
         ``MemoryInfo(total, used, free, peak)``; a field that the framework cannot know is None.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.simulate(1, memory="1GiB"):
+        ...     print(ds.memory("gpu").free)
+        1073741824
     """
     tracing.refuse("memory", "ask outside: the compiled function would keep the value from compile time")
     backend = current.current()
@@ -62,6 +74,11 @@ def empty_cache(device: DeviceLike | None = None) -> None:
     Raises:
         DeviceNotFoundError: The named device does not exist, or cannot start.
         UnsupportedError: A device is named, and the framework has no such call.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.empty_cache("cpu")
     """
     tracing.refuse("empty_cache", "call it outside: here it would be done once, while the function is compiled")
     backend = current.current()
@@ -106,6 +123,11 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
         AlreadyStartedError: One of them has started its devices, and accepts the setting only before that; call this
             before the first tensor. Nothing has changed.
         UnsupportedError: The current framework has no such setting.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("torch")
+        >>> ds.memory_policy("grow")  # at the top of the program
     """
     tracing.refuse("memory_policy", "call it at the top of the program")
     fraction = isinstance(policy, (int, float)) and not isinstance(policy, bool) and 0 < policy <= 1
@@ -165,6 +187,12 @@ def set_visible_devices(indices: Iterable[int] | None) -> None:
         ArgumentError: ``indices`` is not a list of distinct non-negative ints.
 
     Sets ``CUDA_VISIBLE_DEVICES`` (``HIP_VISIBLE_DEVICES`` with AMD's driver) for this process and its children.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.set_visible_devices([])  # no GPU
+        >>> ds.set_visible_devices(None)  # as before
     """
     tracing.refuse("set_visible_devices", "call it at the top of the program")
     if indices is None:

@@ -35,6 +35,15 @@ def device_count(kind: str = "gpu") -> int:
     Raises:
         DeviceSpecError: ``kind`` is not the name of a kind.
         BackendNotFoundError: No framework is chosen.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.device_count("cpu")
+        1
+        >>> with ds.simulate(2):
+        ...     print(ds.device_count())
+        2
     """
     canonical = _kind(kind)
     backend = current.current()
@@ -55,6 +64,13 @@ def devices(kind: str | None = None) -> list[Device]:
 
     Args:
         kind: Only devices of this kind, as for `device_count`; without it, all.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.simulate(2):
+        ...     print(ds.devices())
+        [Device('cpu'), Device('gpu', 0), Device('gpu', 1)]
     """
     backend = current.current()
     observing.show_call(backend, "devices")
@@ -68,6 +84,14 @@ def describe(device: DeviceLike) -> DeviceInfo:
 
     Raises:
         DeviceNotFoundError: The current framework does not have it.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.simulate(2, memory="4GiB"):
+        ...     info = ds.describe("gpu:1")
+        >>> info.simulated, info.total_memory
+        (True, 4294967296)
     """
     backend = current.current()
     target = engine.require(backend, parsing.of_argument(device))
@@ -106,6 +130,12 @@ def require(device: DeviceLike) -> Device:
     Raises:
         DeviceNotFoundError: It does not; the error says how many there are, and why.
         DeviceSpecError: ``device`` does not name a device.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.require("cpu")
+        Device('cpu')
     """
     backend, target = current.current(), parsing.of_argument(device)
     observing.show_call(backend, "device_count", target)
@@ -117,6 +147,13 @@ def try_gpu(i: int = 0) -> Device:
 
     Args:
         i: Which GPU, from 0.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.simulate(1):
+        ...     print(ds.try_gpu(), ds.try_gpu(7))
+        gpu:0 cpu
     """
     backend = current.current()
     wanted = Device("gpu", i)
@@ -126,7 +163,15 @@ def try_gpu(i: int = 0) -> Device:
 
 
 def try_all_gpus() -> list[Device]:
-    """Return all GPUs, or ``[cpu]`` without a GPU; never an empty list."""
+    """Return all GPUs, or ``[cpu]`` without a GPU; never an empty list.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.simulate(2):
+        ...     print(ds.try_all_gpus())
+        [Device('gpu', 0), Device('gpu', 1)]
+    """
     return devices("gpu") or [CPU]
 
 

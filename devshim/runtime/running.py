@@ -43,6 +43,12 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
     Raises:
         DeviceMismatchError: The arguments are on different devices; ``fn`` is not called.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.run(lambda x, y: x + y, ds.ones(2), ds.ones(2))
+        array([2., 2.])
     """
     if not callable(fn):
         from devshim.registry import argument_hints

@@ -60,6 +60,15 @@ class on:
 
     It applies to this thread or task alone, can be nested, and restores the earlier default even after an exception.
     The same object can be entered again.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.simulate(2):
+        ...     with ds.on("gpu:1"):
+        ...         x = ds.ones(3)
+        ...     print(ds.device_of(x), ds.device_of(ds.ones(3)))
+        gpu:1 cpu
     """
 
     def __init__(self, device: DeviceLike) -> None:
@@ -152,6 +161,13 @@ def set_device(device: DeviceLike) -> None:
 
     Raises:
         DeviceNotFoundError: The current framework does not have the device; nothing has changed.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.set_device("cpu")
+        >>> ds.device_of(ds.ones(3))
+        Device('cpu')
     """
     tracing.refuse("set_device", "call it outside, or enter ds.on inside")
     backend = current.current()
@@ -197,6 +213,12 @@ def same_device(*objs: object) -> bool:
     """Return True if all tensors among the arguments, and in trees of them, are on one device.
 
     This includes the case of at most one tensor.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.same_device(ds.ones(2), [ds.zeros(3), ds.ones(1)])
+        True
     """
     _explain_devices(labelled := labelled_tensors(objs, {}))
     return len({owner.device_of(x) for _, x, owner in labelled}) <= 1
@@ -216,6 +238,12 @@ def require_same_device(*_unnamed: object, **objs: object) -> Device | None:
     Raises:
         ArgumentError: An argument has no name.
         DeviceMismatchError: They are on different devices; the error names each argument, its device, and a fix.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.require_same_device(x=ds.ones(2), y=ds.zeros(3))
+        Device('cpu')
     """
     if _unnamed:
         from devshim.registry import argument_hints

@@ -33,6 +33,16 @@ class Fault:
 
     Raises:
         ArgumentError: ``device`` is not a GPU, or another argument is invalid.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.simulate(2, faults=ds.Fault("gpu:1", "copy")):
+        ...     try:
+        ...         ds.place(ds.ones(3, dtype="float32"), "gpu:1")
+        ...     except ds.DeviceFailedError as error:
+        ...         print(error.problem)
+        gpu:1 failed during a copy of 12 bytes
     """
 
     __slots__ = ("at", "device", "times", "what")

@@ -111,6 +111,14 @@ def simulate(
     environment, set ``DEVSHIM_SIMULATE_GPUS=1``, ``DEVSHIM_SIMULATE_MEMORY=4GiB`` and ``DEVSHIM_SIMULATE_LIKE=mps``.
     For a whole program, use ``devshim run --gpus 2 script.py``.  The logger ``devshim`` logs each framework that shows
     simulated GPUs.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> with ds.simulate(2, memory="4GiB"):
+        ...     x = ds.ones(3, device="gpu:1")
+        ...     print(ds.device_of(x), ds.describe("gpu:1").simulated)
+        gpu:1 True
     """
     tracing.refuse("simulate", "call it at the top of the program")
     if isinstance(gpus, str) and gpus[-1:] in ("b", "B") and is_size(gpus):

@@ -55,7 +55,15 @@ def empty(
 def zeros(
     shape: Shape, *_more: NoReturn, dtype: object = None, device: DeviceLike | None = None, like: Tensor | None = None
 ) -> Tensor:
-    """Return a tensor of zeros; arguments as for `empty`."""
+    """Return a tensor of zeros; arguments as for `empty`.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.zeros((2, 2))
+        array([[0., 0.],
+               [0., 0.]])
+    """
     if _more:
         raise value_hints.too_many("zeros", 1, (shape, *_more))
     return engine.make(*arguments.plan("zeros", (arguments.shape(shape),), dtype, device, like))
@@ -64,7 +72,14 @@ def zeros(
 def ones(
     shape: Shape, *_more: NoReturn, dtype: object = None, device: DeviceLike | None = None, like: Tensor | None = None
 ) -> Tensor:
-    """Return a tensor of ones; arguments as for `empty`."""
+    """Return a tensor of ones; arguments as for `empty`.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.ones((2, 3), dtype="float32").shape
+        (2, 3)
+    """
     if _more:
         raise value_hints.too_many("ones", 1, (shape, *_more))
     return engine.make(*arguments.plan("ones", (arguments.shape(shape),), dtype, device, like))
@@ -86,6 +101,13 @@ def full(
         dtype: The dtype of the result.
         device: The target.
         like: As for `empty`.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.full((2, 2), 7.0)
+        array([[7., 7.],
+               [7., 7.]])
     """
     if _more:
         raise value_hints.too_many("full", 2, (shape, fill_value, *_more))
@@ -122,6 +144,12 @@ def arange(
         dtype: Without it, an integer dtype if all three are ints, and the default float otherwise.
         device: The target.
         like: As for `empty`.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.arange(1, 10, 3)
+        array([1, 4, 7])
     """
     if value_hints.is_shape(start):
         raise value_hints.one_by_one("arange", "start", start)
@@ -150,6 +178,12 @@ def linspace(
         device: The target.
         endpoint: Whether ``stop`` is the last value.
         like: As for `empty`.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.linspace(0, 1, 5)
+        array([0.  , 0.25, 0.5 , 0.75, 1.  ])
     """
     (count,) = arguments.shape(arguments.integer("num", num))
     args = (arguments.number("start", start), arguments.number("stop", stop), count)
@@ -175,6 +209,13 @@ def eye(
         dtype: The dtype of the result; without it, the default float.
         device: The target.
         like: As for `empty`.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.eye(2, 3, k=1)
+        array([[0., 1., 0.],
+               [0., 0., 1.]])
     """
     if value_hints.is_shape(n_rows):
         raise value_hints.one_by_one("eye", "n_rows", n_rows)
@@ -183,22 +224,52 @@ def eye(
 
 
 def empty_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-    """Return uninitialised values in the shape of ``x``; dtype, device and framework are ``x``'s unless given."""
+    """Return uninitialised values in the shape of ``x``; dtype, device and framework are ``x``'s unless given.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.empty_like(ds.ones((2, 3))).shape
+        (2, 3)
+    """
     return engine.make(*_like("empty", x, dtype, device))
 
 
 def zeros_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-    """Return zeros in the shape of ``x``; dtype, device and framework are ``x``'s unless given."""
+    """Return zeros in the shape of ``x``; dtype, device and framework are ``x``'s unless given.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.zeros_like(ds.ones((2, 3), dtype="float32")).dtype
+        dtype('float32')
+    """
     return engine.make(*_like("zeros", x, dtype, device))
 
 
 def ones_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-    """Return ones in the shape of ``x``; dtype, device and framework are ``x``'s unless given."""
+    """Return ones in the shape of ``x``; dtype, device and framework are ``x``'s unless given.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.ones_like(ds.zeros((2, 2)))
+        array([[1., 1.],
+               [1., 1.]])
+    """
     return engine.make(*_like("ones", x, dtype, device))
 
 
 def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-    """Return one value in the shape of ``x``; dtype, device and framework are ``x``'s unless given."""
+    """Return one value in the shape of ``x``; dtype, device and framework are ``x``'s unless given.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.full_like(ds.ones((2, 2)), 7)
+        array([[7., 7.],
+               [7., 7.]])
+    """
     return engine.make(*_like("full", x, dtype, device, fill(fill_value)))
 
 

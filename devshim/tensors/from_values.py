@@ -111,6 +111,14 @@ def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, cop
         ConversionError: The framework has no such dtype.
         CopyNeededError: ``copy=False``, and the memory cannot be shared.
         DeviceNotFoundError: The framework does not have that device.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> import numpy as np
+        >>> a = np.ones(2)
+        >>> ds.from_numpy(a) is a, ds.from_numpy(a, copy=False) is a
+        (False, True)
     """
     plain = current.backend_on_host() if device is None else None
     backend = plain or current.current()

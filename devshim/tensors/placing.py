@@ -44,6 +44,12 @@ def device_of(x: Tensor) -> Device:
         NotATensorError: ``x`` is not a tensor of a framework.
         UnsupportedError: The data is spread over several devices, or is on none.
         TracingError: The call is inside a compiled function, and the framework does not report the device there.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.device_of(ds.ones(3))
+        Device('cpu')
     """
     backend = _TENSORS.get(type(x))
     if backend is None:
@@ -117,6 +123,17 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
         PlacementError: The framework put the result on another device.
         UnsupportedError: The backend declares that it cannot do this; the error says why.
         TracingError: The call is inside a compiled function in which the framework would ignore it.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> x = ds.ones(3)
+        >>> ds.place(x, "cpu") is x
+        True
+        >>> with ds.simulate(2):
+        ...     batch = ds.place({"x": x, "label": 1}, "gpu:1")
+        ...     print(ds.device_of(batch["x"]), batch["label"])
+        gpu:1 1
     """
     if type(device) is Device:
         target = device
@@ -125,9 +142,9 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     else:
         target = parsing.of_call("place", x, device)
     active = observing.ACTIVE
-    if active is None and not copy and target.text == "cpu":  # compares text: see `devshim.devices.device`
+    if active is None and (copy is None or copy is False) and target.text == "cpu":  # see `devshim.devices.device`
         flag = _HOST_FLAGS.get(type(x))  # the commonest call: the tensor itself says that it is there already
-        if flag is not None and getattr(x, flag) is True and (copy is None or copy is False):
+        if flag is not None and getattr(x, flag) is True:
             return x
     backend = _TENSORS.get(type(x)) or registry.backend_for(x)
     if backend is None:
@@ -155,6 +172,15 @@ def copy(x: T, device: DeviceLike) -> T:
     Raises:
         DeviceNotFoundError: The framework does not have that device.
         OutOfMemoryError: The device is full.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> x = ds.ones(2)
+        >>> y = ds.copy(x, "cpu")
+        >>> y[0] = 5
+        >>> x
+        array([1., 1.])
     """
     target = device if type(device) is Device and device.text else parsing.of_call("copy", x, device)
     backend = _TENSORS.get(type(x)) or registry.backend_for(x)
@@ -177,6 +203,12 @@ def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
         NotATensorError: ``x`` is not a tensor.
         CopyNeededError: ``copy=False``, and the memory cannot be shared.
         ConversionError: NumPy has no such dtype (bfloat16 needs the ``ml_dtypes`` package).
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> ds.to_numpy(ds.ones(2))
+        array([1., 1.])
     """
     backend = _TENSORS.get(type(x))
     if backend is None:

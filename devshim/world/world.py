@@ -43,6 +43,15 @@ class World:
 
     With one rank, each method does what it does for one process alone, and starts nothing. All ranks must call the
     same methods in the same order; a rank that does something else, ends or comes too late is an error that names it.
+
+    Examples:
+        >>> import devshim as ds
+        >>> ds.use("numpy")
+        >>> world = ds.world()  # a process that was started alone
+        >>> world.rank, world.size
+        (0, 1)
+        >>> world.all_reduce_([ds.ones(2)])
+        [array([1., 1.])]
     """
 
     def __init__(self, place: Place, peers: Callable[[Place], Peers]) -> None:
