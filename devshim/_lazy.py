@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from devshim._compiler_marks import keep_source
+
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from typing import Any, TypeVar
@@ -58,34 +60,12 @@ HOMES = {
 LAZY = {name: module for module, names in HOMES.items() for name in names.split()}
 
 
-class _AsItIs:
-    """The marker that `paddle.jit.not_to_static` sets; that function cannot be called without importing Paddle.
-
-    The marker is needed until Paddle's adapter, which the first call loads, has excluded the whole package from
-    Paddle's compiler. The compiler that reads bytecode instead of source ("SOT") does not need it.
-    """
-
-    not_convert = True  # the attribute that Paddle 2.6 reads
-
-    def need_transform(self, mode: Any) -> bool:
-        return bool(mode.name != "AST")
-
-    def need_capture_control_flow(self) -> bool:
-        return False
-
-
-_AS_IT_IS = _AsItIs()
-
-
 def publish(found: F, module: str = "devshim") -> F:
-    """Give a function or class the name of its public module, and keep source-rewriting compilers from its functions.
-
-    Paddle's compiler is one of those.
-    """
+    """Give a function or class the name of its public module, and keep its functions as they are written."""
     for member in (found, *vars(found).values()):
         each = getattr(member, "__func__", member)  # the function of a class method
         if type(each) is type(publish) and each.__module__.startswith("devshim"):
-            vars(each).update(___jit_transform_options___=_AS_IT_IS, __jst_not_to_static=_AS_IT_IS)
+            keep_source(each)
     found.__module__ = module
     return found
 

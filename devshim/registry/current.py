@@ -10,6 +10,7 @@ from _thread import _local
 from contextvars import ContextVar
 from os import environ
 
+from devshim._compiler_marks import constant_under_compile
 from devshim.devices import parsing
 from devshim.devices.device import CPU, Device
 from devshim.errors import BackendNotFoundError, DeviceNotFoundError, DeviceSpecError
@@ -78,10 +79,8 @@ class using:
 
     Examples:
         >>> import devshim as ds
-        >>> ds.use("numpy")
         >>> with ds.using("numpy"):
-        ...     x = ds.ones(2)
-        >>> x
+        ...     ds.ones(2)
         array([1., 1.])
     """
 
@@ -102,7 +101,7 @@ class using:
         _CHOSEN.set(_CHOSEN.get()[:-1])
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def _choose(backend: str) -> str:
     name = discovery.canonical(backend)
     if not discovery.is_installed(name):
@@ -136,7 +135,7 @@ def backend_on_host() -> Backend | None:
     return registry.LOADED.get(open_blocks[-1] if open_blocks else _process or "")
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def _loaded_name() -> str:
     """Load the current backend and return its name."""
     open_blocks = _CHOSEN.get()
@@ -191,7 +190,7 @@ def _only_one() -> str:
     return only
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def framework(backend: BackendName | None = None) -> ModuleType:
     """Return the framework's own module, imported so that it works beside the other frameworks.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from devshim._compiler_marks import constant_under_compile
 from devshim.devices import platforms
 from devshim.errors import BackendError, ConversionError, DeviceNotFoundError
 from devshim.registry import current, registry
@@ -32,7 +33,7 @@ def check(name: str, x: object, framework: str | None) -> bool:
     return _check(name, framework if backend is None else backend.name)
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def _check(name: str, framework: str | None) -> bool:
     for backend in _candidates(framework):
         if is_of_platform(backend, name):

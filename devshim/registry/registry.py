@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from _thread import RLock  # importing threading takes 3 ms, and only its lock is needed
 
+from devshim._compiler_marks import constant_under_compile
 from devshim._lazy import Later, load_listeners
 from devshim.errors import BackendBrokenError, BackendConflictError, BackendError, DevshimError, messages
 from devshim.registry import environment, import_hooks
@@ -33,11 +34,9 @@ from devshim.registry.discovery import (
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, TypeVar
+    from typing import Any
 
     from devshim.contract.backend import Backend, Gap
-
-    F = TypeVar("F")
 
 ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax", "flax": "jax"}
 """Root package of a type -> the backend for it."""
@@ -62,17 +61,6 @@ _LENDING: Any = Later("devshim.registry.lending")  # it imports NumPy
 LOADED: dict[str, Backend] = {}
 """The backends loaded so far, by name; only this module adds to it."""
 _LOCK = RLock()
-
-
-def constant_under_compile(fn: F) -> F:
-    """Mark a function whose result (text, a number or None) is constant for a compiled function.
-
-    torch.compile calls such a function, with its plain arguments, while it compiles, and keeps the result. Tracing it
-    would break the graph: it locks, imports, or reads a context variable. The mark is the one that
-    ``torch.compiler.assume_constant_result`` sets, which cannot be called without importing torch._dynamo.
-    """
-    fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return fn
 
 
 def loaded() -> list[Backend]:

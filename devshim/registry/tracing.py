@@ -15,6 +15,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from devshim._compiler_marks import constant_under_compile
 from devshim.errors import TracingError, messages
 from devshim.registry import registry
 
@@ -44,7 +45,7 @@ def compiler() -> Backend | None:
     return None
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def refuse(call: str, instead: str) -> None:
     """Raise `TracingError` if a loaded framework is compiling the calling code.
 
@@ -57,7 +58,7 @@ def refuse(call: str, instead: str) -> None:
             backend.raise_error(messages.tracing, (backend, call, instead))
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def refuse_where_read(call: str, instead: str) -> None:
     """Raise `TracingError` if a compiler that reads code is compiling the calling code.
 
@@ -68,7 +69,7 @@ def refuse_where_read(call: str, instead: str) -> None:
             backend.raise_error(messages.tracing, (backend, call, instead))
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def refuse_default_where_read() -> None:
     """Raise `TracingError` if a new tensor's device would depend on an `on` that a code-reading compiler cannot see."""
     for backend in COMPILERS:

@@ -39,7 +39,7 @@ def send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
     found = {number: (x, owner, cell) for number, cell, x, owner in flat.leaves}
     not_moved.warn("prefetch", flat.others)
     found = {key: row for key, row in found.items() if not _is_text(row[0], row[1])}
-    arrays = {key: x for key, (x, owner, _) in found.items() if owner.name == "numpy" and backend is not owner}
+    arrays = {key: x for key, (x, owner, _) in found.items() if owner.has_plain_arrays and backend is not owner}
     groups: dict[Backend, list[Any]] = {}
     for key, (x, owner, cell) in found.items():
         if key not in arrays and not engine.stays(owner, x, device, None):
@@ -75,4 +75,4 @@ def _from_arrays(backend: Backend, arrays: dict[int, Any], device: Device) -> di
 
 def _is_text(x: Any, owner: Backend) -> bool:
     """Return True for a NumPy array that holds no numbers: it stays as it is, as other objects do."""
-    return owner.name == "numpy" and x.dtype.kind in _NO_NUMBERS
+    return owner.has_plain_arrays and x.dtype.kind in _NO_NUMBERS

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from os import environ
 
+from devshim._compiler_marks import constant_under_compile
 from devshim.devices.device import Device
 from devshim.errors import ArgumentError, DeviceNotFoundError
 from devshim.errors.formatting import show
-from devshim.registry import current, registry
+from devshim.registry import current
 from devshim.runtime import queries
 
 __all__ = ["VARIABLES", "local_gpu"]
@@ -59,7 +60,7 @@ def local_gpu() -> Device:
     return queries.try_all_gpus()[_index()]
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def _index() -> int:
     """Return the number of the GPU of this process among all, which is 0 without GPUs."""
     backend = current.current()

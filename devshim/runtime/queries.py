@@ -6,10 +6,11 @@ ask at import, so write ``devices=None`` there and ask inside the function.
 
 from __future__ import annotations
 
+from devshim._compiler_marks import constant_under_compile
 from devshim.devices import parsing, platforms
 from devshim.devices.device import ALIASES, CPU, Device, kind_of
 from devshim.errors import ConversionError, DeviceSpecError
-from devshim.registry import current, platform_names, registry, unstarted
+from devshim.registry import current, platform_names, unstarted
 from devshim.transfers import engine, observing
 
 TYPE_CHECKING: bool = False
@@ -78,7 +79,7 @@ def devices(kind: str | None = None) -> list[Device]:
     return [Device(each, i) for each in kinds for i in range(_count(backend, each, _kind(each)))]
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def describe(device: DeviceLike) -> DeviceInfo:
     """Return a device's properties: model name, memory, compute capability, and whether it is simulated.
 

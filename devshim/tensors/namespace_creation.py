@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from devshim._compiler_marks import constant_under_compile
 from devshim.contract.namespaces import CREATION
 from devshim.devices import parsing
 from devshim.errors import ArgumentError
@@ -163,7 +164,7 @@ class _Creation:
         return x
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def _is_current(name: str) -> bool:
     return current.chosen() == name
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from devshim._compiler_marks import constant_under_compile
 from devshim.contract import capabilities
 from devshim.contract.namespaces import CREATION, FFT, FUNCTIONS, LINALG, VERSION
 from devshim.devices.dtypes import DTYPES
@@ -129,7 +130,7 @@ def _backend_of_tree(x: object) -> Backend:
     return next(iter(found))
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def _prepare(name: str) -> bool:
     """Build the namespace of a backend on its first use."""
     if name not in _SPACES:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from devshim._compiler_marks import constant_under_compile
 from devshim.contract import capabilities
 from devshim.errors import ArgumentError
 from devshim.registry import registry, tracing
@@ -216,7 +217,7 @@ def model_backend(node: Any) -> Backend | None:
     return owner
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def _model_framework(cls: type) -> str | None:
     """Return the name of the backend whose models or optimizers are instances of a type; None for any other type."""
     owner = registry.backend_of_type(cls)

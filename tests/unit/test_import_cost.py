@@ -18,6 +18,7 @@ HEAVY = ("numpy", "optree", "rich", "argparse", "pynvml", "dataclasses", "typing
 SLOW = ("ctypes", "importlib.metadata", "inspect", "logging", "traceback", "functools", "devshim_backends")
 
 FROM_THE_START = {
+    "devshim._compiler_marks",
     "devshim._lazy",
     "devshim._version",
     "devshim.devices",

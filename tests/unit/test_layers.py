@@ -17,8 +17,8 @@ import devshim as ds
 
 ROOT = Path(ds.__file__).parent
 LAYERS = (
-    {"_html", "_lazy", "_version", "errors"},
-    {"devices"},
+    {"_compiler_marks", "_html", "_version", "errors"},
+    {"_lazy", "devices"},
     {"contract"},
     {"registry"},
     {"transfers"},
