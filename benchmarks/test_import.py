@@ -19,7 +19,7 @@ from benchmarks.paired import ratios, spread
 from benchmarks.record import Row
 from benchmarks.session import Session
 
-BARE, AFTER = 20.0, 5.0
+BARE, AFTER = 3.0, 5.0
 """Milliseconds that the import may take."""
 COMMAND_MS = 150.0
 """Milliseconds that a command itself may take."""

@@ -1,7 +1,7 @@
 """The Tab key: scripts for shells, and the words that may follow those of an unfinished command line.
 
 A shell's script runs ``devshim --complete WORD...`` with the words before the one that is typed, and offers the lines
-that this prints. If there are none, it offers files.
+that this prints. If it prints nothing, the shell offers files.
 """
 
 from __future__ import annotations

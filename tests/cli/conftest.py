@@ -47,7 +47,7 @@ def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Result:
-    """What a command printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     exit_code: object
     stdout: str

@@ -215,7 +215,7 @@ def test_wrong_usage_exits_with_2(run: Run, words: list[str]) -> None:
     done = run("run", *words)
     assert done.returncode == 2
     assert done.stderr.count("error: ") == 1
-    assert words == ["--gpus"] or "Usage: devshim run [OPTIONS] SCRIPT | -m MODULE | -c CODE [ARGS]..." in done.stderr
+    assert "usage: devshim run [OPTIONS] SCRIPT | -m MODULE | -c CODE [ARGS]..." in done.stderr
 
 
 @pytest.mark.parametrize(
