@@ -142,9 +142,10 @@ def _set_computing_place(scope: object, place: Any) -> None:
 
 
 @contextmanager
-def host_program_scope() -> Iterator[None]:
-    """Let Paddle's C++ layer put the results of a whole program on the host, if a scope of the host is open."""
-    tracer, scope_place = framework.global_var._dygraph_tracer_, _SCOPE_PLACE.get()
+def host_program_scope(*, always: bool = False) -> Iterator[None]:
+    """Let Paddle's C++ layer run a whole program on the host, if a scope of the host is open, or `always`."""
+    tracer = framework.global_var._dygraph_tracer_
+    scope_place = framework.core.CPUPlace() if always else _SCOPE_PLACE.get()
     if tracer is None or not isinstance(scope_place, framework.core.CPUPlace):
         yield
         return

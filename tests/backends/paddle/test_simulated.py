@@ -236,16 +236,39 @@ def test_views_are_copies(paddle: Any) -> None:
         assert (x.t() @ x.transpose([1, 0])).tolist() == [[4.0] * 4] * 4
 
 
-def test_whole_programs_are_refused_on_a_simulated_gpu(paddle: Any) -> None:
-    """Paddle runs them on the host (3.3), or crashes (2.6)."""
-    doubled = paddle.jit.to_static(double, full_graph=True)
-    assert doubled(make((2,), "cpu")).tolist() == [2.0, 4.0]
-    with pytest.raises(Exception, match="cannot run a function that it compiled as one program"):
-        doubled(make((2,), GPU))
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Paddle (3.3) reads the place of traced values
+def test_whole_programs_train_as_on_the_host(paddle: Any) -> None:
+    """Paddle computes them on the host: gradients, running means and several results come back to the GPU."""
+    data = np.arange(12, dtype=np.float32).reshape(4, 3)
+    found = {device: _train_whole(paddle, ds.from_numpy(data, device), device) for device in ("cpu", GPU)}
+    for expected, got in zip(found["cpu"], found[GPU], strict=True):
+        assert ds.device_of(got) is ds.device(GPU)
+        assert np.allclose(ds.to_numpy(got), ds.to_numpy(expected), atol=1e-6)
 
 
-def double(x: Any) -> Any:
-    return x * 2.0
+def _train_whole(paddle: Any, x: Any, device: str) -> list[Any]:
+    """Return the state, gradients and results of a model that was compiled as one program, after two steps."""
+    paddle.seed(1)
+    model = paddle.nn.Sequential(paddle.nn.Linear(3, 2), paddle.nn.BatchNorm1D(2))
+    before = {name: value.numpy() for name, value in model.state_dict().items()}
+    compiled = paddle.jit.to_static(ds.place(model, device), full_graph=True)
+    optimizer = paddle.optimizer.Adam(0.1, parameters=model.parameters())
+    for _ in range(2):
+        optimizer.clear_grad()
+        result = compiled(x)
+        (result * result * result).mean().backward()
+        optimizer.step()
+    after = model.state_dict()
+    assert all(not np.array_equal(before[name], value.numpy()) for name, value in after.items())
+    x.stop_gradient = False
+    both = paddle.jit.to_static(several, full_graph=True)(x)
+    both["sum"][0].backward()
+    gradients = [p.grad for p in model.parameters() if not p.stop_gradient]
+    return [result, both["double"], x.grad, *after.values(), *gradients]
+
+
+def several(x: Any) -> Any:
+    return {"double": x * 2.0, "sum": [(x * x).sum()]}
 
 
 # ---------------------------------------------------------------- memory

@@ -19,7 +19,9 @@ from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import paddle
+from paddle.autograd import PyLayer
 
 from devshim.devices.device import CPU, Device
 from devshim.errors import TracingError
@@ -182,17 +184,72 @@ def run_in_place_on_host(operator: Function) -> Function:
     return call
 
 
+class _HostProgram(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type checker
+    """A whole compiled program that runs on host copies of its tensors, which are leaves of a graph of their own.
+
+    On plug-in tensors the program ends the process, and in backward it needs leaves.  Tensors without a gradient are
+    written back, because a program changes its buffers in place (the running mean of a batch normalization).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, run: Function, place: Any, *tensors: Any) -> Any:
+        leaves = [_leaf_on_host(x) for x in tensors]
+        with paddle.enable_grad(), scopes.host_program_scope(always=True):
+            results = run(leaves)
+        for x, leaf in zip(tensors, leaves, strict=True):
+            if x.stop_gradient and x.persistable and not np.array_equal(x.numpy(), leaf.numpy()):
+                x.copy_(leaf, True)
+        ctx.tensors, ctx.leaves, ctx.results = tensors, leaves, list(tensors_in((results,)))
+        return _copy_tensors(results, place, from_host=True)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        pairs = [(y, g) for y, g in zip(ctx.results, gradients, strict=True) if not y.stop_gradient]
+        host = core.CPUPlace()
+        with scopes.host_program_scope(always=True):
+            paddle.autograd.backward([y for y, _ in pairs], [g._copy_to(host, True) for _, g in pairs])
+        pairs = zip(ctx.tensors, ctx.leaves, strict=True)
+        return tuple(None if leaf.grad is None else leaf.grad._copy_to(x.place, True) for x, leaf in pairs)
+
+
+def _leaf_on_host(x: Any) -> Any:
+    leaf = x.detach()._copy_to(core.CPUPlace(), True)
+    leaf.stop_gradient = x.stop_gradient
+    if not x.stop_gradient:
+        leaf._set_grad_type(core.VarDesc.VarType.DENSE_TENSOR)  # the program writes only gradients that have a type
+    return leaf
+
+
+def run_program_on_host(operator: Function) -> Function:
+    """Return a whole compiled program that computes for a simulated GPU on the host."""
+
+    @wraps(operator)
+    def call(inputs: Any, parameters: Any, *rest: Any) -> Any:
+        place = next((x.place for x in tensors_in((inputs, parameters)) if _is_on_gpu(x)), None)
+        if place is None:
+            with scopes.host_program_scope():
+                return operator(inputs, parameters, *rest)
+        count = len(inputs or ())  # Paddle passes None for an empty list
+
+        def run(leaves: list[Any]) -> Any:
+            return operator(leaves[:count] or None, leaves[count:] or None, *rest)
+
+        return _HostProgram.apply(run, place, *(inputs or ()), *(parameters or ()))
+
+    return call
+
+
 def refuse_gpus(operator: Function) -> Function:
-    """Return a whole compiled program that refuses plug-in tensors: it computes on the host, or ends the process."""
+    """Return a whole compiled program of Paddle 2, which ends the process on plug-in tensors: it refuses them."""
 
     @wraps(operator)
     def call(*args: Any, **kwargs: Any) -> Any:
         if _first_gpu(args) is not None:
             msg = (
-                "PaddlePaddle cannot run a function that it compiled as one program (full_graph=True) on a simulated "
+                "PaddlePaddle 2 cannot run a function that it compiled as one program (full_graph=True) on a simulated "
                 "GPU"
             )
-            raise TracingError(msg, "compile it with to_static(full_graph=False), or call it without to_static")
+            raise TracingError(msg, "compile it with to_static(full_graph=False), or install PaddlePaddle 3")
         with scopes.host_program_scope():
             return operator(*args, **kwargs)
 
@@ -216,7 +273,7 @@ OPERATORS = {
     "einsum": run_on_host,
     "embedding": run_embedding,
     "rmsprop_": run_in_place_on_host,
-    "run_program": refuse_gpus,
+    "run_program": refuse_gpus if paddle.__version__.startswith("2.") else run_program_on_host,
     "sgd_": run_in_place_on_host,
 }
 """Operator -> its workaround."""
