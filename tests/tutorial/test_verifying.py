@@ -51,6 +51,17 @@ def test_after_a_draw_numbers_may_differ_but_no_devices(shown: Shown) -> None:
     assert judged(shown, 1, value={**value, "device": "cpu"}).differences
 
 
+def test_in_a_cell_that_may_differ_text_and_numbers_are_not_compared(shown: Shown) -> None:
+    cell = shown.page.cells[1]
+    parts = tuple(replace(each, tags=("differs",)) if each is cell else each for each in shown.page.parts)
+    page = Shown(replace(shown.page, parts=parts), shown.records)
+    value = {**shown.records["torch"].cells[cell.id].names["X"], "numbers": [2.0] * 6}
+    text = ({"output_type": "stream", "name": "stdout", "text": "0.3 ms"},)
+    assert judged(shown, 1, value=value, outputs=text).differences
+    assert not judged(page, 1, value=value, outputs=text).differences
+    assert judged(page, 1, value={**value, "device": "cpu"}).differences
+
+
 def test_a_cell_that_raises_fails(shown: Shown) -> None:
     error = {"output_type": "error", "ename": "NameError", "evalue": "ds", "traceback": []}
     assert judged(shown, 0, status="failed", outputs=(error,)).failed == (shown.page.cells[0],)
