@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -10,6 +9,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import chromium
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -38,11 +38,8 @@ def site() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Start the Chromium of this machine, without a window."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.fail("these tests need the program `chromium` on the path: apt install chromium")
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        found = playwright.chromium.launch(executable_path=chromium.path(), args=["--no-sandbox"])
         yield found
         found.close()
 

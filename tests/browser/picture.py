@@ -5,11 +5,13 @@ python tests/browser/picture.py docs/_static
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
+
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))
+import chromium
 
 SITE = Path(__file__).parents[2] / "docs" / "_build" / "html"
 PAGES = {"home.png": "index.html", "tutorial.png": "tutorials/use-gpu.html?framework=jax"}
@@ -17,11 +19,8 @@ PAGES = {"home.png": "index.html", "tutorial.png": "tutorials/use-gpu.html?frame
 
 def main(target: Path) -> None:
     """Write the pictures to a folder."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        raise SystemExit("this needs the program `chromium` on the path: apt install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium.path(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1440, "height": 1000})
         for name, address in PAGES.items():
             page.goto(f"{SITE.as_uri()}/{address}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import chromium
 import pytest
 from listening import free_port
 from playwright.sync_api import Page, expect, sync_playwright
@@ -32,14 +32,6 @@ CELLS = [
 ]
 SECONDS = 30_000
 """Milliseconds that a step may take."""
-
-
-def chromium() -> str:
-    """Return the path of Chromium."""
-    named = os.environ.get("DEVSHIM_CHROMIUM")
-    found = named or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert found, "install Chromium, or set DEVSHIM_CHROMIUM to its path"
-    return found
 
 
 def notebook() -> dict[str, Any]:
@@ -103,7 +95,7 @@ def started(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
 def page(address: str) -> Iterator[Page]:
     """Yield the page of the notebook, all of whose cells have run."""
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=chromium.path(), args=["--no-sandbox"])
         opened = browser.new_page(viewport={"width": 1440, "height": 1400})
         opened.set_default_timeout(SECONDS)
         opened.goto(address)
