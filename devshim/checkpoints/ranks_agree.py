@@ -1,4 +1,4 @@
-"""What the ranks of a job say to each other in a save or load: facts as JSON, and the first error of any rank.
+"""The messages of the ranks of a job in a save or load: facts as JSON, and the first error of any rank.
 
 Requirements of this module:
 

@@ -1,4 +1,4 @@
-"""What the ranks save: the description of the whole tree, which is equal on all ranks, and the tensors of each rank.
+"""The plan of a save by ranks: a description of the tree, which all ranks share, and the tensors of each rank.
 
 Requirements of this module:
 

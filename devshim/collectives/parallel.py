@@ -106,7 +106,7 @@ class _Call:
         self.result: Any = None
         self.error: BaseException | None = None
 
-    def told_of(self, caller: FrameType) -> None:
+    def attribute_to(self, caller: FrameType) -> None:
         """Attribute copies made by framework code in this thread to the line that called `devshim.parallel`."""
         from devshim.transfers import observers
 
@@ -171,7 +171,7 @@ def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
 
         caller = observers.user_frame()
         for call in calls:
-            call.told_of(caller)
+            call.attribute_to(caller)
     return calls
 
 

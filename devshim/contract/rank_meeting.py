@@ -1,4 +1,4 @@
-"""The meeting of the ranks of a job before an engine starts, for engines that cannot be told to give up.
+"""The meeting of the ranks of a job before an engine starts, for engines that cannot be made to give up.
 
 A framework's own start waits for minutes if a rank never comes (TensorFlow, PaddlePaddle), or ends the process (JAX).
 So all ranks first meet by plain sockets at the address of the job: then all are there, and know what each has said,

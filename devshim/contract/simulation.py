@@ -32,11 +32,11 @@ class SimulationBackend:
     dtypes_lacking: frozenset[str] = frozenset()
     """The names of the dtypes that the GPUs cannot hold; set when the backend is loaded, and by `ds.simulate`."""
     native_names: bool = False
-    """Whether the framework's own names for GPUs mean the simulated GPUs; set by `ds.simulate`."""
+    """True if the framework's own names for GPUs mean the simulated GPUs; set by `ds.simulate`."""
     native_names_requested: bool = False
-    """Whether native names are about to be switched on; set by `ds.simulate` before it calls `simulate`."""
+    """True if native names are about to be switched on; set by `ds.simulate` before it calls `simulate`."""
     operators_follow_tensors: bool = True
-    """Whether operators compute on the device of their tensors if no scope is open; False: on a default device."""
+    """True if operators compute on the device of their tensors if no scope is open; False: on a default device."""
     simulation_refused: str | None = None
     """The reason why it shows no simulated GPUs although they were requested; otherwise None."""
     simulated_or_removed: int = 0
@@ -48,7 +48,7 @@ class SimulationBackend:
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         """Show this many simulated GPUs of this many bytes each from now on (0: none), with these faults.
 
-        Sets `simulated`, and begins `cards`, in which every allocation on a simulated GPU is recorded.
+        Sets `simulated`, and begins `simulated_devices`, in which every allocation on a simulated GPU is recorded.
 
         Raises:
             SimulationError: It is too late, or real GPUs are visible (`devshim.errors.messages`).

@@ -123,18 +123,18 @@ def leave(
             _leave(depth, kind, error, trace)
 
 
-def _enter(backend: Backend, device: Device, held: bool = False) -> None:
+def _enter(backend: Backend, device: Device, lasting: bool = False) -> None:
     if _in_task():
         return
     scope = backend.scope(device)
-    if not held and type(scope) is nullcontext:
+    if not lasting and type(scope) is nullcontext:
         return  # nothing to leave
     try:
         scope.__enter__()
     except Exception as error:
         unstarted.raise_unstarted(backend, error, device)
         raise
-    _native.open.append((scope, held))
+    _native.open.append((scope, lasting))
 
 
 def _leave(
@@ -175,7 +175,7 @@ def set_device(device: DeviceLike) -> None:
     observing.show_call(backend, "set_device", target)
     if _native.open and _native.open[-1][1] and not _in_task():
         _leave(len(_native.open) - 1)
-    _enter(backend, target, held=True)
+    _enter(backend, target, lasting=True)
     current.DEVICE.set(target)
 
 

@@ -69,7 +69,7 @@ def _require_unused(call: str) -> list[Backend]:
     concerned = registry.imported_backends()
     for backend in concerned:
         if backend.simulated:
-            used = [card.device for card in backend.simulated_devices or () if card.info().peak]
+            used = [gpu.device for gpu in backend.simulated_devices or () if gpu.info().peak]
             if used:
                 msg = (
                     f"{call} came too late: {backend.title} has already made a tensor on {used[0]}, which is simulated"

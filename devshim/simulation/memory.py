@@ -13,8 +13,8 @@ GPU:
   An allocation goes through the queue if it cannot be refused, which saves each operator the update, or if it is made
   in the middle of an update, by a signal handler or a finalizer that runs in the same thread.
 
-Whoever reads or changes the counts takes the lock and applies the queue first (`_apply_changes`): the sums and the peak
-are the same as if each change had been counted at once. Ctrl-C may interrupt an update between two of its lines:
+Code that reads or changes the counts takes the lock and applies the queue first (`_apply_changes`): the sums and the
+peak are the same as if each change had been counted at once. Ctrl-C may interrupt an update between two of its lines:
 `_inconsistent` is true during an update, and if it is still true when the queue is applied next, `_used` is added up
 again.
 

@@ -96,4 +96,4 @@ class InterruptTests(SubprocessKit):
             pytest.skip(f"{HARDWARE}one process cannot interrupt another here")
         if (3, 14) <= sys.version_info < (3, 15):  # devshim cannot prevent it: any lock of any program stays locked
             pytest.skip(f"{HARDWARE}Ctrl-C at the entry of a lock leaves it locked (python/cpython#148874)")
-        self.without_cards(f"times, swallowing = {self.interrupts}, {self.swallowing}\n{STORM}")
+        self.without_gpus(f"times, swallowing = {self.interrupts}, {self.swallowing}\n{STORM}")

@@ -134,7 +134,7 @@ class LeafValueTests(Kit):
             ds.assign(tree, {"a": "text"})
 
     @feature("simulate_memory", "several")
-    def test_a_full_device_changes_nothing(self, card: Device) -> None:
+    def test_a_full_device_changes_nothing(self, gpu: Device) -> None:
         """If the copies of the values do not fit, nothing has changed, and their memory is free again."""
         tree = {name: self.tensor("gpu:0") for name in "abc"}
         with ds.simulate(ds.device_count(), faults=ds.Fault("gpu:0", "allocation", at=3)):

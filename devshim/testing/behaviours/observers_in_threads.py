@@ -34,7 +34,7 @@ class ThreadedObserverTests(Kit):
     """Ledgers, guards, `explain` and faults belong to the thread that opened them."""
 
     @feature("simulate")
-    def test_observers_open_and_close_while_others_copy(self, card: Device, pytestconfig: pytest.Config) -> None:
+    def test_observers_open_and_close_while_others_copy(self, gpu: Device, pytestconfig: pytest.Config) -> None:
         """Sixteen threads: no call fails, each observer sees its own thread's copies, and all memory is freed."""
         end = time.monotonic() + pytestconfig.getoption("--devshim-stress") / 3  # the test in `cards` also takes time
         counted = "simulate_memory" not in self.adapter.gaps

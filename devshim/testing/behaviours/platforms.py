@@ -175,4 +175,4 @@ ds.use(name)
 assert ds.describe("mps").platform == "mps"
 expect(ds.ConversionError, lambda: ds.zeros(3, dtype="float64", device="gpu"))
 """
-        self.without_cards(code, DEVSHIM_SIMULATE_GPUS="1", DEVSHIM_SIMULATE_LIKE="mps")
+        self.without_gpus(code, DEVSHIM_SIMULATE_GPUS="1", DEVSHIM_SIMULATE_LIKE="mps")

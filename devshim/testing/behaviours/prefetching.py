@@ -143,7 +143,7 @@ class PrefetchTests(Kit):
         assert_no_worker()
 
     @feature("simulate_memory")
-    def test_a_full_device_is_reported_at_its_batch(self, card: Device) -> None:
+    def test_a_full_device_is_reported_at_its_batch(self, gpu: Device) -> None:
         """If a batch does not fit, the ones before it arrive, and the error is `OutOfMemoryError`."""
         arrived = 0
         with ds.simulate(ds.device_count(), faults=ds.Fault("gpu:0", "allocation", at=3)):

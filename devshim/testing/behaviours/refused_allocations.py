@@ -57,7 +57,7 @@ class RefusedAllocationTests(Kit):
 
     @feature("simulate_memory")
     @pytest.mark.parametrize("call", CALLS)
-    def test_a_refused_tensor_leaves_no_memory_in_use(self, card: Device, call: str, tmp_path: Path) -> None:
+    def test_a_refused_tensor_leaves_no_memory_in_use(self, gpu: Device, call: str, tmp_path: Path) -> None:
         """Whichever allocation fails, nothing of the call is on a GPU inside ``except ds.OutOfMemoryError``."""
         if call in COLLECTIVE and "several" in self.adapter.gaps:
             return
@@ -67,14 +67,14 @@ class RefusedAllocationTests(Kit):
 
     @feature("simulate_memory", "models")
     @hook("model")
-    def test_a_refused_model_leaves_no_memory_in_use(self, card: Device) -> None:
+    def test_a_refused_model_leaves_no_memory_in_use(self, gpu: Device) -> None:
         """A model that does not fit leaves nothing on a GPU inside ``except ds.OutOfMemoryError``."""
         model = self.model()
         assert self._failures(lambda: ds.place(model, "gpu:0")) >= 1
 
     @feature("simulate_memory", "models")
     @hook("optimizer")
-    def test_a_refused_optimizer_leaves_no_memory_in_use(self, card: Device) -> None:
+    def test_a_refused_optimizer_leaves_no_memory_in_use(self, gpu: Device) -> None:
         """A model and optimizer that do not fit leave nothing on a GPU inside ``except ds.OutOfMemoryError``."""
         model = self.model()
         optimizer = self.optimizer(model)

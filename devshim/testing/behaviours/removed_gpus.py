@@ -185,7 +185,7 @@ class RemovedGpuTests(SubprocessKit):
     @feature("simulate", "simulate_memory")
     def test_every_way_to_remove_a_gpu_is_named(self) -> None:
         """The end of a block names its ``with`` line, and `simulate` names its own line."""
-        self.without_cards("""
+        self.without_gpus("""
 def refused(line):
     error = expect(ds.SimulationError, lambda: ds.place(x, "cpu"))
     assert f"<string>:{line}, " in error.problem, (line, error.problem)

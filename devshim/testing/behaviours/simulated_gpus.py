@@ -50,7 +50,7 @@ class SimulatedGpuTests(SubprocessKit):
     """Memory, faults and real data of simulated GPUs; real GPUs count their memory in their own way."""
 
     @pytest.fixture
-    def card(self, other_device: Device) -> Device:
+    def gpu(self, other_device: Device) -> Device:
         """Return the last simulated GPU."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real GPUs count their memory in their own way")
@@ -59,52 +59,52 @@ class SimulatedGpuTests(SubprocessKit):
     # ------------------------------------------------------------------ memory
     @feature("simulate_memory")
     @pytest.mark.parametrize("way", MADE)
-    def test_memory_is_exact_to_the_rounding(self, card: Device, way: str) -> None:
+    def test_memory_is_exact_to_the_rounding(self, gpu: Device, way: str) -> None:
         """Data on a GPU takes its bytes there, rounded up to 512, until it is freed.
 
         It takes nothing on other devices.
         """
         other = ds.gpu(0)
-        before, elsewhere = used_bytes(card), used_bytes(other)
-        x = MADE[way](card)
-        assert used_bytes(card) - before == TAKEN
-        assert ds.memory(card).peak >= before + TAKEN  # type: ignore[operator]
-        assert other is card or used_bytes(other) == elsewhere
+        before, elsewhere = used_bytes(gpu), used_bytes(other)
+        x = MADE[way](gpu)
+        assert used_bytes(gpu) - before == TAKEN
+        assert ds.memory(gpu).peak >= before + TAKEN  # type: ignore[operator]
+        assert other is gpu or used_bytes(other) == elsewhere
         del x
-        assert used_bytes(card) == before
+        assert used_bytes(gpu) == before
 
     @feature("simulate_memory")
-    def test_placing_a_tensor_that_is_there_allocates_nothing(self, card: Device) -> None:
+    def test_placing_a_tensor_that_is_there_allocates_nothing(self, gpu: Device) -> None:
         """`place` without a copy takes no memory, `copy` takes the bytes again, and moving to the host frees them."""
-        x = MADE["zeros"](card)
-        before = used_bytes(card)
-        y = ds.place(x, card)
-        assert used_bytes(card) == before
-        z = ds.copy(x, card)
-        assert used_bytes(card) - before == TAKEN
+        x = MADE["zeros"](gpu)
+        before = used_bytes(gpu)
+        y = ds.place(x, gpu)
+        assert used_bytes(gpu) == before
+        z = ds.copy(x, gpu)
+        assert used_bytes(gpu) - before == TAKEN
         back = ds.place(z, "cpu")
         del z
-        assert used_bytes(card) == before
+        assert used_bytes(gpu) == before
         del x, y, back
 
     @feature("simulate_memory")
-    def test_results_of_the_frameworks_operators_are_counted(self, card: Device) -> None:
+    def test_results_of_the_frameworks_operators_are_counted(self, gpu: Device) -> None:
         """Results of the framework's own operators on a GPU are counted there."""
-        x = ds.ones((32, 32), dtype="float32", device=card)
-        before = used_bytes(card)
+        x = ds.ones((32, 32), dtype="float32", device=gpu)
+        before = used_bytes(gpu)
         y = ds.run(self.matmul, x, x)
-        assert ds.device_of(y) is card
-        assert used_bytes(card) - before == 32 * 32 * 4
+        assert ds.device_of(y) is gpu
+        assert used_bytes(gpu) - before == 32 * 32 * 4
         z = ds.run(lambda a: a + a, x)
-        assert used_bytes(card) - before == 2 * 32 * 32 * 4
+        assert used_bytes(gpu) - before == 2 * 32 * 32 * 4
         del y, z
-        assert used_bytes(card) == before
+        assert used_bytes(gpu) == before
 
     @pytest.mark.fresh
     @feature("simulate_memory")
     def test_the_out_of_memory_text_is_the_same_on_every_framework(self) -> None:
         """Every call gives the same error: the GPU, the bytes requested and the bytes free; no memory is taken."""
-        self.without_cards("""
+        self.without_gpus("""
 import gc, numpy as np
 from devshim.errors import messages
 ds.use(name)
@@ -139,7 +139,7 @@ assert str(ds.device_of(ds.place(host, "gpu:0"))) == "gpu:0"
     @feature("simulate_memory", "simulate_limit")
     def test_operators_run_out_of_simulated_memory(self) -> None:
         """An operator whose result does not fit raises `OutOfMemoryError` with the same text; the GPU stays usable."""
-        self.without_cards("""
+        self.without_gpus("""
 import gc
 ds.use(name)
 ds.simulate(gpus=2, memory=2**20)
@@ -157,7 +157,7 @@ assert ds.to_numpy(ds.run(lambda a: a + a, x)).sum() == 2**18
     @feature("simulate_memory")
     def test_faults_occur_at_the_requested_event(self) -> None:
         """A chosen allocation or copy fails once and leaves nothing behind; later calls work."""
-        self.without_cards("""
+        self.without_gpus("""
 import gc
 ds.use(name)
 ds.simulate(gpus=2, faults=[ds.Fault("gpu:1", "allocation"), ds.Fault("gpu:0", "copy", at=2)])
@@ -176,7 +176,7 @@ assert ds.to_numpy(ds.place(x, "gpu:1")).sum() == 8
     @feature("simulate_memory")
     def test_a_simulated_gpu_can_vanish(self) -> None:
         """After the event, every call that needs the GPU fails; the other GPUs and the host continue to work."""
-        self.without_cards("""
+        self.without_gpus("""
 ds.use(name)
 ds.simulate(gpus=2, faults=ds.Fault("gpu:1", "vanish", at=20))
 x = ds.ones(8, dtype="float32", device="gpu:1")
@@ -199,17 +199,17 @@ assert ds.to_numpy(ds.ones(3, device="gpu:0")).sum() == 3 and ds.to_numpy(ds.one
     # ------------------------------------------------------------------ real data
     @feature("simulate")
     @hook("train")
-    def test_training_on_a_simulated_gpu_equals_the_cpu(self, card: Device) -> None:
+    def test_training_on_a_simulated_gpu_equals_the_cpu(self, gpu: Device) -> None:
         """Three steps of Adam through Conv, BatchNorm, Dropout and Linear give the same weights as on the CPU."""
         rng = np.random.default_rng(0)
         inputs, labels = rng.standard_normal((8, 1, 8, 8)).astype("float32"), rng.integers(0, 4, 8)
-        here, there = self.train(ds.cpu(), inputs, labels), self.train(card, inputs, labels)
+        here, there = self.train(ds.cpu(), inputs, labels), self.train(gpu, inputs, labels)
         assert len(here) == len(there) >= 6
         for expected, found in zip(here, there, strict=True):
             assert np.abs(expected - found).max() <= self.training_tolerance * max(1.0, float(np.abs(expected).max()))
 
     @feature("simulate")
-    def test_many_threads_compute_at_once(self, card: Device, pytestconfig: pytest.Config) -> None:
+    def test_many_threads_compute_at_once(self, gpu: Device, pytestconfig: pytest.Config) -> None:
         """Sixteen threads place and compute on all GPUs: no value is wrong, and all memory is freed."""
         end = time.monotonic() + pytestconfig.getoption("--devshim-stress")
         counted = "simulate_memory" not in self.adapter.gaps

@@ -21,7 +21,7 @@ class SimulationTests(SubprocessKit):
     @feature("simulate")
     def test_simulate_shows_gpus(self) -> None:
         """`simulate` creates the requested number of labelled GPUs; it can be called again before the first tensor."""
-        self.without_cards("""
+        self.without_gpus("""
 ds.use(name)
 assert ds.device_count() == 0
 ds.simulate(gpus=2)
@@ -36,7 +36,7 @@ assert "simulates 2" in expect(ds.DeviceNotFoundError, ds.place, x, "gpu:2").pro
     @feature("simulate")
     def test_the_environment_variable_shows_gpus(self) -> None:
         """``DEVSHIM_SIMULATE_GPUS`` does the same without a line of code."""
-        self.without_cards(
+        self.without_gpus(
             """
 assert ds.device_count() == 3
 assert str(ds.device_of(ds.zeros(2, device="gpu:2"))) == "gpu:2"
@@ -49,7 +49,7 @@ assert str(ds.device_of(ds.zeros(2, device="gpu:2"))) == "gpu:2"
     @feature("simulate")
     def test_a_simulate_block_restores_the_previous_state(self) -> None:
         """Used as a ``with`` block, it restores the earlier state at the end."""
-        self.without_cards("""
+        self.without_gpus("""
 ds.use(name)
 with ds.simulate(gpus=2):
     assert ds.device_count() == 2
@@ -61,7 +61,7 @@ assert ds.describe("cpu").simulated is False
     @feature("simulate")
     def test_simulate_after_the_start_works_or_is_refused(self) -> None:
         """After the framework has started, `simulate` works, or raises `SimulationError` that says what to move."""
-        self.without_cards("""
+        self.without_gpus("""
 ds.use(name)
 x = ds.zeros(2)
 try:
@@ -79,7 +79,7 @@ assert ds.device_of(x) is ds.cpu()
     @feature("simulate_memory")
     def test_a_simulated_gpu_runs_out_of_memory(self) -> None:
         """With ``memory=`` a GPU counts its bytes, refuses what does not fit, and has space again afterwards."""
-        self.without_cards("""
+        self.without_gpus("""
 import gc
 ds.use(name)
 ds.simulate(gpus=2, memory="1MiB")

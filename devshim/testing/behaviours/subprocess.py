@@ -72,7 +72,7 @@ class SubprocessKit(Kit):
         )
         assert done.returncode == 0, done.stderr[-3000:]
 
-    def without_cards(self, code: str, **environ: str) -> None:
+    def without_gpus(self, code: str, **environ: str) -> None:
         """Run code in a new process that sees no real GPU: simulated GPUs cannot be used together with real ones."""
         self.fresh(code, CUDA_VISIBLE_DEVICES="", **environ)
 
@@ -86,7 +86,7 @@ class SubprocessKit(Kit):
         common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         with ThreadPoolExecutor() as pool:
             ranks = [
-                pool.submit(self.without_cards, SUM_OF_RANKS, **common, RANK=rank, LOCAL_RANK=rank) for rank in "01"
+                pool.submit(self.without_gpus, SUM_OF_RANKS, **common, RANK=rank, LOCAL_RANK=rank) for rank in "01"
             ]
             for each in ranks:
                 each.result()
@@ -141,7 +141,7 @@ if registry.load(name).started():
     @feature("simulate", "simulate_memory")
     def test_set_visible_devices_before_the_first_gpu_tensor(self) -> None:
         """`set_visible_devices` renumbers simulated GPUs, can undo that, and refuses once one of them was used."""
-        self.without_cards("""
+        self.without_gpus("""
 ds.use(name)
 ds.simulate(3)
 for shown in ([2], [0, 1], None, [1]):

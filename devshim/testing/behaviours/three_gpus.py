@@ -16,13 +16,13 @@ import devshim as ds
 from devshim.testing.behaviours.models import ModelKit
 from devshim.testing.values import cards, feature, hook, numbers
 
-CARDS = [ds.gpu(0), ds.gpu(1), ds.gpu(2)]
+GPUS = [ds.gpu(0), ds.gpu(1), ds.gpu(2)]
 MANY = 200
 """More events than any call here has on one GPU."""
 
 CALLS: dict[str, Callable[[Any], Any]] = {
-    "split": lambda tree: ds.split(tree, CARDS),
-    "broadcast": lambda tree: ds.broadcast(tree, CARDS),
+    "split": lambda tree: ds.split(tree, GPUS),
+    "broadcast": lambda tree: ds.broadcast(tree, GPUS),
     "place": lambda tree: ds.place(tree, ds.Placement({"x": "gpu:1", "y": "gpu:2"})),
     "copy": lambda tree: ds.copy([tree, tree["y"]], "gpu:2"),
 }
@@ -46,7 +46,7 @@ class ThreeGpuTests(ModelKit):
     def loads(self) -> list[int | None]:
         """Return the bytes used on the first two GPUs, which do not fail."""
         gc.collect()
-        return [ds.memory(card).used for card in CARDS[:2]]
+        return [ds.memory(gpu).used for gpu in GPUS[:2]]
 
     def problem_of_the_third_gpu(self, call: Callable[[], object], error: type[ds.DevshimError]) -> str | None:
         """Return the text of a call's failure, which must name the third GPU; None if the call does not fail."""
@@ -67,10 +67,10 @@ class ThreeGpuTests(ModelKit):
         """7 rows are split into 3, 2 and 2, and 2 rows into 1, 1 and 0; `gather` restores the original rows."""
         for rows, sizes in ((7, [3, 2, 2]), (3, [1, 1, 1]), (2, [1, 1, 0])):
             a, b = numbers((rows, 2)), numbers((rows,))
-            parts = ds.split({"x": ds.from_numpy(a), "y": [ds.from_numpy(b)]}, CARDS)
+            parts = ds.split({"x": ds.from_numpy(a), "y": [ds.from_numpy(b)]}, GPUS)
             assert [self.adapter.shape(part["x"])[0] for part in parts] == sizes
             assert [self.adapter.shape(part["y"][0])[0] for part in parts] == sizes
-            assert [ds.placement_of(part).devices for part in parts] == [{card} for card in CARDS]
+            assert [ds.placement_of(part).devices for part in parts] == [{gpu} for gpu in GPUS]
             gathered = ds.gather(parts, "gpu:1")
             assert ds.placement_of(gathered).devices == {ds.gpu(1)}
             assert self.same_numbers(gathered["x"], a)
@@ -81,11 +81,11 @@ class ThreeGpuTests(ModelKit):
     def test_three_gpus_sum_their_results(self) -> None:
         """Each GPU computes with its rows at the same time as the others, and then contains the sum of all three."""
         a, w = numbers((2, 7)), numbers((7, 3))
-        columns, rows = ds.split(ds.from_numpy(a), CARDS, axis=1), ds.split(ds.from_numpy(w), CARDS)
+        columns, rows = ds.split(ds.from_numpy(a), GPUS, axis=1), ds.split(ds.from_numpy(w), GPUS)
         products = ds.parallel([lambda pair: self.matmul(*pair)] * 3, list(zip(columns, rows, strict=True)))
-        assert [ds.device_of(product) for product in products] == CARDS
-        for card, total in zip(CARDS, ds.all_reduce_(products), strict=True):
-            assert ds.device_of(total) is card
+        assert [ds.device_of(product) for product in products] == GPUS
+        for gpu, total in zip(GPUS, ds.all_reduce_(products), strict=True):
+            assert ds.device_of(total) is gpu
             assert self.same_numbers(total, a @ w)
 
     @cards(3)
@@ -98,12 +98,12 @@ class ThreeGpuTests(ModelKit):
                 raise ValueError("bad rows")
 
         x = ds.from_numpy(numbers((7, 2)))
-        parts = ds.split(x, CARDS)
+        parts = ds.split(x, GPUS)
         with pytest.raises(ValueError, match=r"bad rows \(in callable 2 of ds.parallel, on gpu:2\)"):
             ds.parallel([work] * 3, parts)
         before = self.loads()
         with pytest.raises(ds.DeviceNotFoundError, match="gpu:3"):
-            ds.split(x, [*CARDS, "gpu:3"])
+            ds.split(x, [*GPUS, "gpu:3"])
         assert self.loads() == before
         with pytest.raises(ds.DeviceMismatchError) as caught:
             ds.require_same_device(first=parts[0], second=parts[1], third=parts[2])
@@ -138,7 +138,7 @@ class ThreeGpuTests(ModelKit):
         failed = 0
         for _ in self.failing("allocation"):
             try:
-                tensors = [ds.from_numpy(a, card) for a, card in zip(arrays, CARDS, strict=True)]
+                tensors = [ds.from_numpy(a, gpu) for a, gpu in zip(arrays, GPUS, strict=True)]
             except ds.OutOfMemoryError:
                 continue
             if self.problem_of_the_third_gpu(lambda given=tensors: ds.all_reduce_(given), ds.OutOfMemoryError) is None:  # type: ignore[misc]
@@ -156,7 +156,7 @@ class ThreeGpuTests(ModelKit):
         model = self.model()
         optimizer = self.optimizer(model)
         self.train_step(model, optimizer, *self.data(), lambda: None)
-        plan = ds.Placement.balanced(model, CARDS, ["1MiB"] * 3)
+        plan = ds.Placement.balanced(model, GPUS, ["1MiB"] * 3)
         before, memory = self.state_of(model, optimizer), self.loads()
         for at in self.failing("allocation"):
             text = self.problem_of_the_third_gpu(lambda: ds.place([model, optimizer], plan), ds.OutOfMemoryError)
@@ -197,10 +197,10 @@ class ThreeGpuTests(ModelKit):
         """A plan gives each GPU consecutive layers and minimises the largest load; `place` applies it exactly."""
         rows = (4, 1, 2, 3, 1, 1)
         tree = {"layers": [{"w": ds.from_numpy(numbers((n, 4)))} for n in rows]}
-        plan = ds.Placement.balanced(tree, CARDS)
+        plan = ds.Placement.balanced(tree, GPUS)
         found = [plan[f"layers.{i}.w"].index for i in range(6)]
         assert found == sorted(found)
-        assert max(sum(n for n, card in zip(rows, found, strict=True) if card == i) for i in range(3)) == 5
+        assert max(sum(n for n, gpu in zip(rows, found, strict=True) if gpu == i) for i in range(3)) == 5
         there = ds.place(tree, plan)
         assert ds.placement_of(there) == plan
         back = ds.place(there, "cpu")["layers"]
@@ -215,8 +215,8 @@ class ThreeGpuTests(ModelKit):
         for share in (False, True):
             model = self.model()
             if share:
-                plan = ds.Placement.balanced(model, CARDS)
-                assert plan.devices == set(CARDS)
+                plan = ds.Placement.balanced(model, GPUS)
+                assert plan.devices == set(GPUS)
                 assert ds.place(model, plan) is model
             optimizer = self.optimizer(model)
             where = ds.gpu(0) if share else ds.cpu()

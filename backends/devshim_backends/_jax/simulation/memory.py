@@ -48,7 +48,7 @@ class _Buffer:
 
     Args:
         native: JAX's device.
-        card: The simulated GPU.
+        gpu: The simulated GPU.
         nbytes: The size in bytes.
         there: As for `SimulatedDevice.track`, which raises the same errors.
     """

@@ -1,4 +1,4 @@
-"""What JAX arrays report about their memory while a simulated GPU has the name of a real one.
+"""The memory that JAX arrays report while a simulated GPU has the name of a real one.
 
 DLPack: JAX would export an array on a simulated GPU as host memory, so that ``np.from_dlpack(x)`` would read it
 silently, and ``jnp.from_dlpack(x)`` would give an array on the host. With native names the capsule says that it is

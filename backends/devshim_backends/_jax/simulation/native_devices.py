@@ -1,4 +1,4 @@
-"""What JAX devices report about themselves while a simulated GPU has the name of a real one: ``CudaDevice(id=1)``.
+"""The attributes that JAX devices report while a simulated GPU has the name of a real one: ``CudaDevice(id=1)``.
 
 The class of devices is JAX's compiled one, and the attributes of the class are replaced. Each one asks the original for
 every device that is not a simulated GPU. A simulated GPU keeps its name as long as an array is on it.

@@ -93,7 +93,7 @@ def count_tensor(tensor: Any, gpu: TensorflowSimulatedDevice, known: bool = Fals
         last: True if it is the last result of operators that ran with ``intermediate`` held, which counts.
 
     Raises:
-        FullCardError: The tensor does not fit.
+        OutOfMemoryError: The tensor does not fit.
         DeviceFailedError: The device has vanished.
     """
     if (LOCAL.is_intermediate() and not last) or LOCAL.is_counting() or tensor._datatype_enum() in UNCOUNTED:

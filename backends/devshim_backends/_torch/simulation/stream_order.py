@@ -1,4 +1,4 @@
-"""Which copies are complete before the next work of a stream, for ``ds.simulate(2, async_copies="late")``.
+"""The order of work in streams, which decides when a late copy arrives: ``ds.simulate(2, async_copies="late")``.
 
 Work in one stream is in order. Work in two streams is not, unless one waits for the other, or for an event in it. So
 each stream has a clock: for each stream that it has waited for, the number of the last copy there that it waits for.

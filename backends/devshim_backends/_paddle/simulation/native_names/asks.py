@@ -1,4 +1,4 @@
-"""Whether a call to Paddle comes from the program or from Paddle itself."""
+"""Tell calls to Paddle by the program from calls by Paddle itself."""
 
 from __future__ import annotations
 
