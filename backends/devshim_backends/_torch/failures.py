@@ -12,7 +12,7 @@ from devshim.errors import OutOfMemoryError, SimulationError, joined
 if TYPE_CHECKING:
     from devshim.devices.device import Device
 
-__all__ = ["FullDeviceError", "RemovedDeviceError"]
+__all__ = ["FullDeviceError", "MissingDeviceError", "RemovedDeviceError"]
 
 _Accelerator: Any = getattr(torch, "AcceleratorError", RuntimeError)  # exists from 2.8 on
 
@@ -50,3 +50,8 @@ class RemovedDeviceError(SimulationError, _Accelerator):  # type: ignore[misc]
     """Error for a tensor whose simulated GPU was removed; on a real one, its memory is gone."""
 
     _real_text = "CUDA error: an illegal memory access was encountered"
+
+
+@joined
+class MissingDeviceError(SimulationError, _Accelerator):  # type: ignore[misc]
+    """Error for a simulated GPU that is named and does not exist."""

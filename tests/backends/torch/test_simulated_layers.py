@@ -185,3 +185,31 @@ def test_attention_of_tensors_that_are_not_plain():
     with pytest.raises(RuntimeError, match="same device"):
         attend(q, k.cpu(), v)
     assert str(attend(q, k, v, dropout_p=0.5).device) == GPU
+
+
+TRACED = {
+    "convolutions": lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.ConvTranspose2d(4, 2, 2)),
+    "recurrent": lambda: nn.LSTMCell(6, 6),
+    "attention": lambda: nn.TransformerEncoderLayer(6, 2, batch_first=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("kind", TRACED)
+def test_traced_layers_compute_from_their_input(kind):
+    """`torch.jit.trace` records each operator: a result that it does not know becomes a constant."""
+    layer = TRACED[kind]().to(GPU).eval()
+    shape = {"convolutions": (2, 1, 8, 8), "recurrent": (2, 6), "attention": (2, 3, 6)}[kind]
+    # PyTorch checks a trace without gradients, where its attention takes another path: on the CPU, too.
+    traced = torch.jit.trace(layer, torch.randn(shape, device=GPU), check_trace=kind != "attention")
+    x, results = torch.randn(shape, device=GPU), []
+    for compute in (layer, traced):
+        leaf = x.clone().requires_grad_()
+        out = compute(leaf)
+        out = out[0] if isinstance(out, tuple) else out
+        layer.zero_grad()
+        out.square().sum().backward()
+        results.append([out, leaf.grad, *(p.grad for p in layer.parameters())])
+    for expected, got in zip(*results, strict=True):
+        assert str(got.device) == GPU
+        torch.testing.assert_close(got, expected)

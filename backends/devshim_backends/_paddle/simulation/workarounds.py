@@ -208,8 +208,8 @@ class _HostProgram(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the
         host = core.CPUPlace()
         with scopes.host_program_scope(always=True):
             paddle.autograd.backward([y for y, _ in pairs], [g._copy_to(host, True) for _, g in pairs])
-        pairs = zip(ctx.tensors, ctx.leaves, strict=True)
-        return tuple(None if leaf.grad is None else leaf.grad._copy_to(x.place, True) for x, leaf in pairs)
+        found = [(x.place, leaf.grad) for x, leaf in zip(ctx.tensors, ctx.leaves, strict=True)]
+        return tuple(None if gradient is None else gradient._copy_to(place, True) for place, gradient in found)
 
 
 def _leaf_on_host(x: Any) -> Any:

@@ -20,7 +20,7 @@ from devshim_backends._torch.simulation.schemas import OperatorPlan, plan_of, sp
 
 COMPOSED = (
     *("_stack", "addr", "all.dims", "any.dims", "linalg__powsum", "native_group_norm", "native_layer_norm"),
-    *("mish_backward", "silu_backward", "native_channel_shuffle", "convolution", "convolution_backward"),
+    *("mish_backward", "silu_backward", "native_channel_shuffle", "convolution_backward"),
     *("clone", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"),
     *("scalar_tensor", "mean", "sum", "mv", "stack", "constant_pad_nd", "repeat", "embedding", "count_nonzero"),
     *("masked_fill.Scalar", "masked_fill.Tensor", "index_put", "index_put_", "index_fill.int_Scalar", "celu"),
@@ -35,8 +35,10 @@ COMPOSED = (
 def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the name and kernel of each operator that runs as one call; a kernel reads the schema at its first call."""
     known = {name for name in COMPOSED if torch._C._dispatch_has_kernel(f"aten::{name}")}
-    for name in sorted((_structured_operators() | known | _foreach_operators()) - set(KERNELS)):
+    special = {"convolution": _convolution_kernel(), "_convolution": _as_one_call("_convolution")}
+    for name in sorted((_structured_operators() | known | _foreach_operators()) - set(KERNELS) - set(special)):
         yield name, _foreach_kernel(name) if name.startswith("_foreach_") else _as_one_call(name)
+    yield from special.items()
 
 
 def sparse_kernels(form: str) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -87,6 +89,18 @@ def _as_one_call(
         if plan is None:
             plan = make_plan(operator(name))
         return compute(plan, args, kwargs)
+
+    return kernel
+
+
+def _convolution_kernel() -> Callable[..., Any]:
+    """Return a kernel that `torch.jit.trace` records: it records ``_convolution``, which PyTorch's own kernel calls."""
+    compute, composite = _as_one_call("convolution"), torch._C.DispatchKey.CompositeExplicitAutograd
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if torch._C._get_tracing_state() is None:
+            return compute(*args, **kwargs)
+        return operator("convolution")._op_dk(composite, *args, **kwargs)
 
     return kernel
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from devshim.errors import SimulationError
+from devshim_backends._torch.failures import MissingDeviceError
 
 NAME = "sim"
 """The type of a simulated GPU's ``torch.device``."""
@@ -97,10 +98,10 @@ def missing_gpu_error(index: int) -> SimulationError:
     hint = f"ds.simulate(gpus={index + 1}) adds it, and tensors that were on it can be used again"
     if "cuda" in TYPES and number:
         hint = f"name one from cuda:0 to cuda:{number - 1}, or run the program with devshim run --gpus {index + 1}"
-    return SimulationError(
-        f"{gpu_name(index)} does not exist (invalid device ordinal): {reason}",
-        hint,
-    )
+    problem = f"{gpu_name(index)} does not exist (invalid device ordinal): {reason}"
+    if "cuda" in TYPES:
+        problem = f"CUDA error: invalid device ordinal\n{problem}"
+    return MissingDeviceError(problem, hint)
 
 
 def _removed_gpu(index: int) -> Any:

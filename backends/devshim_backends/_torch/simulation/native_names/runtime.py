@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -88,6 +89,16 @@ def nvml_index(device: Any = None) -> int:
     return driver_number(index_of(device))
 
 
+def _get_device_module(real: Any) -> Any:
+    """Return a replacement for `torch.get_device_module`, whose default is the module of the accelerator."""
+
+    @functools.wraps(real)
+    def get_device_module(device: Any = None) -> Any:
+        return real("cuda" if device is None else device)
+
+    return get_device_module
+
+
 def start() -> None:
     """Replace the functions that start CUDA: simulated GPUs need no start."""
 
@@ -97,6 +108,7 @@ def install(patches: Patches) -> None:
     for name, function in (*bindings.FUNCTIONS.items(), *streams.FUNCTIONS.items()):
         patches.replace(torch._C, name, function)
     patches.replace(torch._C, "_has_cuda", True)
+    patches.replace(torch, "get_device_module", _get_device_module(torch.get_device_module))
     patches.replace(torch.version, "cuda", VERSION)
     cuda = torch.cuda
     replaced = {
