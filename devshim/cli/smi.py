@@ -153,6 +153,7 @@ def machines() -> Iterator[Machine]:
     """Yield the machine of this `devshim run`, or outside one those of all that run, or that of the environment."""
     run = runs.run_of_this_process()
     answers: dict[str, list[Process | int]] = {}
+    runs.require_folder()
     for number, answer in runs.processes(run):
         answers.setdefault(number, []).append(answer)
     if run is not None or (not answers and simulation_request.simulated_gpus()):

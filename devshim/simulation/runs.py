@@ -14,16 +14,16 @@ from __future__ import annotations
 import _socket  # the module `socket` imports several others, and this one starts with every program
 import atexit
 import os
-import stat
 from _thread import start_new_thread
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 from devshim.registry import registry
+from devshim.registry.private_paths import is_private
 from devshim.simulation.usage import Process, of_this_process
 
-__all__ = ["RUN", "answer_questions", "processes", "run_of_this_process"]
+__all__ = ["RUN", "answer_questions", "processes", "require_folder", "run_of_this_process"]
 
 RUN = "_DEVSHIM_RUN"
 """The environment variable with the number of a `devshim run`, that of its first process, and with its Python."""
@@ -53,18 +53,31 @@ def answer_questions() -> None:
 
 def _folder() -> str | None:
     """Return the folder of the sockets, or None if this user cannot have one."""
-    for base in (os.environ.get("TMPDIR") or "/tmp", "/tmp"):
-        path = os.path.join(base, f"devshim-{os.getuid()}")
-        if len(path) > _LONGEST - 20:
-            continue
-        try:
+    for path in _folders():
+        with suppress(OSError):
             os.makedirs(path, mode=0o700, exist_ok=True)
-            about = os.lstat(path)
-        except OSError:
-            continue
-        if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o077:
-            return path
+            if is_private(path):
+                return path
     return None
+
+
+def _folders() -> list[str]:
+    paths = [os.path.join(base, f"devshim-{os.getuid()}") for base in (os.environ.get("TMPDIR") or "/tmp", "/tmp")]
+    return [path for path in paths if len(path) <= _LONGEST - 20]
+
+
+def require_folder() -> None:
+    """Raise an error if processes cannot answer, because there is no folder that this user alone may read.
+
+    Raises:
+        SimulationError: The folder belongs to another user, others may read it, or it cannot be made.
+    """
+    if hasattr(_socket, "AF_UNIX") and _folder() is None:
+        from devshim.errors import SimulationError
+
+        path = _folders()[-1]
+        msg = f"programs answer in the folder {path}, which is not of this user alone"
+        raise SimulationError(msg, f"chmod 700 {path}, or remove it")
 
 
 def _start() -> None:

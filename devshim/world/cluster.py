@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devshim.errors import ArgumentError, UnsupportedError, WorldError
+from devshim.registry.private_paths import is_private
 
 __all__ = [
     "Host",
     "hosts_of",
-    "is_private",
     "make_token",
     "new_folder",
     "require_private",
@@ -57,12 +57,6 @@ def require_ray() -> None:
     if find_spec("ray") is None:
         msg = "devshim starts several ranks with Ray, which is not installed"
         raise UnsupportedError(msg, 'pip install "devshim[ray]"')
-
-
-def is_private(path: Path) -> bool:
-    """Return True for a file or folder that this user owns and alone may read; a link is none."""
-    found = path.lstat()
-    return found.st_uid == os.getuid() and not found.st_mode & 0o077 and not path.is_symlink()
 
 
 def require_private(folder: Path, hint: str) -> Path:

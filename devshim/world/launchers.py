@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from devshim.contract.ranks import Place
 from devshim.errors import ArgumentError
 
-__all__ = ["found_place"]
+__all__ = ["found_place", "rank_of"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,14 @@ def found_place(environment: Mapping[str, str]) -> Place:
         if each.rank in environment and each.size in environment:
             return _place(each, environment)
     return Place(hosts=(socket.gethostname(),))
+
+
+def rank_of(environment: Mapping[str, str]) -> int | None:
+    """Return the rank that an environment names, without a check of the rest; None if there is none."""
+    for each in _LAUNCHERS:
+        if each.rank in environment and each.size in environment and environment[each.rank].isdecimal():
+            return int(environment[each.rank])
+    return None
 
 
 def _place(launcher: _Launcher, environment: Mapping[str, str]) -> Place:

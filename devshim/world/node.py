@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from devshim.errors import ArgumentError, WorldError
+from devshim.registry.private_paths import is_private
 from devshim.world import cluster
 from devshim.world.local_ray import start_time, write_facts
 
@@ -127,7 +128,7 @@ def join(address: str, token: Path | None = None, listen: str | None = None, sim
     if not found.is_file():
         msg = f"the token {found} is missing, and without a token anybody could join"
         raise WorldError(msg, f"copy it from the machine that started the cluster: scp {host}:{found} {found}")
-    if not cluster.is_private(found.resolve()):
+    if not is_private(found.resolve()):
         msg = f"others may read the token {found}"
         raise WorldError(msg, f"chmod 600 {found}")
     return _started([f"--address={address}"], address, listen or own_address(host, int(port)), found, simulate)

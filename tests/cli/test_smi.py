@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from devshim.simulation import runs
+
 if TYPE_CHECKING:
     from conftest import Invoke, Run
 
@@ -222,3 +224,18 @@ def test_it_repeats_until_it_is_interrupted(tmp_path: Path) -> None:
     assert first == second
     assert first.startswith("GPU 0: Simulated GPU")
     assert program.returncode == 0
+
+
+def test_a_folder_that_others_may_read_is_an_error(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program would not answer there, and a list without it would be wrong."""
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(runs, "_folders", lambda: [str(tmp_path)])
+    done = invoke("smi")
+    assert done.exit_code == 1
+    assert f"programs answer in the folder {tmp_path}, which is not of this user alone" in done.output.replace(
+        "\n", " "
+    )
+    tmp_path.chmod(0o700)
+    assert "which is not of this user alone" not in invoke("smi").output
