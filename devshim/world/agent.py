@@ -24,6 +24,7 @@ from typing import Any
 
 from devshim.world.blame import SILENT
 from devshim.world.cluster import tied
+from devshim.world.launchers import without_launchers
 from devshim.world.output import lines
 from devshim.world.shelf import Shelf
 
@@ -90,33 +91,35 @@ class Agent:
     def start(
         self,
         ranks: dict[int, dict[str, str]],
+        shared: dict[str, str],
         command: list[str] | None,
         code: bytes,
-        shared: dict[str, str] | None,
+        environment: dict[str, str] | None,
         folder: str,
     ) -> None:
         """Start ranks.
 
         Args:
             ranks: Each rank's own environment variables.
+            shared: Those that all ranks have in common.
             command: The program, or None for the pickled function in ``code``.
             code: That function.
-            shared: The whole environment on the launcher's own machine; None for this process's.
+            environment: The environment of the caller on the launcher's own machine; None for this process's.
             folder: The working directory, if it exists here.
         """
+        base = {**without_launchers(os.environ if environment is None else environment), **shared}
         for rank, own in ranks.items():
             started = threading.Event()
-            arguments = (rank, own, command, code, shared, folder, started)
+            arguments = (rank, {**base, **own}, command, code, folder, started)
             threading.Thread(target=self._keep, args=arguments, daemon=True).start()
             started.wait(60)
 
     def _keep(
         self,
         rank: int,
-        own: dict[str, str],
+        environment: dict[str, str],
         command: list[str] | None,
         code: bytes,
-        shared: dict[str, str] | None,
         folder: str,
         started: threading.Event,
     ) -> None:
@@ -127,8 +130,7 @@ class Agent:
         if command is None:
             command = [sys.executable, "-m", "devshim.world.program", str(home)]
         reading, writing = os.pipe()
-        environment = dict(os.environ if shared is None else shared)
-        environment.update(own, DEVSHIM_PULSE=str(writing), PYTHONFAULTHANDLER="1", PYTHONUNBUFFERED="1")
+        environment.update(DEVSHIM_PULSE=str(writing), PYTHONFAULTHANDLER="1", PYTHONUNBUFFERED="1")
         process = subprocess.Popen(
             tied(command, signal.SIGKILL),
             env=environment,

@@ -7,6 +7,7 @@ then an error of a program, and last what the peers of such a rank report.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +29,9 @@ _OF_PEERS = 4
 """The place in the order of causes of what ranks report of others."""
 SILENT = 2.0
 """Seconds without a pulse, after which a rank does not answer."""
+_TRACEBACK = "Traceback (most recent call last)"
+_WRAPPED = re.compile(r"SystemError: .* returned a result with an exception set")
+"""The last error if a signal handler raised one while the program was in compiled code: the one before is the cause."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+?)\s*$', re.MULTILINE)
 _PEER = re.compile(
     r"RankFailedError|RankLateError|Connection closed by peer|Connection reset|Timed out waiting|TIMEOUT self_rank"
@@ -121,10 +125,12 @@ def _order(ended: Ended) -> int:
 
 def _last_error(tail: str) -> str:
     """Return the last line of a traceback with its error, without an indented context; empty without one."""
-    if "Traceback (most recent call last)" not in tail:
-        return ""
-    last = tail.rpartition("Traceback (most recent call last)")[2].splitlines()[1:]
-    return next((line.strip() for line in last if line[:1].strip() and re.match(r"[\w.]+(:|$)", line)), "")
+    for last in reversed(tail.split(_TRACEBACK)[1:]):
+        lines = last.splitlines()[1:]
+        found = next((line.strip() for line in lines if line[:1].strip() and re.match(r"[\w.]+(:|$)", line)), "")
+        if not _WRAPPED.match(found):
+            return found
+    return ""
 
 
 def _innermost(tail: str, status: int) -> str:
@@ -133,7 +139,7 @@ def _innermost(tail: str, status: int) -> str:
         part = re.split(r"Current thread[^\n]*\n|Stack \(most recent call first\):\n", tail)[-1].partition("\n\n")[0]
         frames = list(_FRAME.finditer(part)) if "Fatal Python error" in tail else []
     else:
-        frames = list(_FRAME.finditer(tail.rpartition("Traceback (most recent call last)")[2]))[::-1]
+        frames = list(_FRAME.finditer(tail.rpartition(_TRACEBACK)[2]))[::-1]
     for each in frames:
         if is_program(each["file"]):
             return f"{each['file'].rpartition('/')[2]}:{each['line']} in {each['name']}"
@@ -173,6 +179,11 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
         reason = f"the ranks do not agree: {each}"
     else:
         guilty, reason = waiting, "all ranks are in it, and the engine does not answer"
+        lines = Counter(reports[rank].at for rank in waiting)
+        odd = [rank for rank in waiting if reports[rank].at != lines.most_common(1)[0][0]]
+        if odd and lines.most_common(1)[0][1] > len(odd):  # as of a handler that a signal has interrupted it with
+            guilty, where = odd, reports[odd[0]].at
+            reason = f"{named(odd, hosts)} has begun it, and is at {where}"
     text = f"step {step} ({what}) has waited {timeout:g} s on {named(waiting, hosts)}: {reason}"
     error = RankLateError(text, "look at that line; or allow more time: timeout=...")
     error.waiting, error.late, error.where = tuple(waiting), tuple(guilty), where

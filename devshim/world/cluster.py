@@ -19,6 +19,7 @@ from devshim.registry.private_paths import is_private
 
 __all__ = [
     "Host",
+    "found_token",
     "hosts_of",
     "make_token",
     "new_folder",
@@ -85,6 +86,24 @@ def make_token(folder: Path) -> Path:
     return path
 
 
+def found_token(address: str) -> Path:
+    """Return the file of the token for a cluster, which the environment names.
+
+    Raises:
+        ArgumentError: There is none, or others may read it.
+    """
+    name = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if not name or not os.path.isfile(name):
+        msg = f"there is no token for the cluster at {address}, and without a token anybody could run code on it"
+        raise ArgumentError(
+            msg, "set RAY_AUTH_TOKEN_PATH to the file with the token with which the cluster was started"
+        )
+    if not is_private(os.path.realpath(name)):
+        msg = f"others may read the token {name}"
+        raise ArgumentError(msg, f"chmod 600 {name}")
+    return Path(name)
+
+
 def settings(token: Path, folder: Path, local: bool) -> dict[str, str]:
     """Return Ray's environment variables for a process of a cluster.
 
@@ -108,7 +127,7 @@ def start_own(folder: Path) -> None:
     import ray
 
     ray.init(
-        num_cpus=os.cpu_count(),
+        num_cpus=1,  # Ray starts a process for each of them, and the agent needs none
         include_dashboard=False,
         log_to_driver=False,
         logging_level="CRITICAL",

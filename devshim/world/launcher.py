@@ -166,17 +166,11 @@ def _token(wanted: Job, folder: Path) -> Path:
     """Return the file of the cluster's token.
 
     Raises:
-        ArgumentError: There is a cluster without one.
+        ArgumentError: There is a cluster without one, or others may read it.
     """
     if wanted.cluster is None:
         return cluster.make_token(folder)
-    name = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    if not name or not os.path.isfile(name):
-        msg = f"there is no token for the cluster at {wanted.cluster}, and without a token anybody could run code on it"
-        raise ArgumentError(
-            msg, "set RAY_AUTH_TOKEN_PATH to the file with the token with which the cluster was started"
-        )
-    return Path(name)
+    return cluster.found_token(wanted.cluster)
 
 
 def _run(wanted: Job, folder: Path, environment: dict[str, str], tell: Listener) -> list[bytes | None]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from devshim.contract.ranks import Place
 from devshim.errors import ArgumentError
 
-__all__ = ["found_place", "rank_of"]
+__all__ = ["found_place", "listed", "rank_of", "without_launchers"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,31 @@ _LAUNCHERS = (
     ),
     _Launcher("mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
+
+
+_LONG = 8192
+"""How many characters of a list are written out; Linux limits a variable to 128 KiB."""
+_FOREIGN = (
+    *("SLURM_STEP_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_LOCAL", "PALS_"),
+    *("TORCHELASTIC_", "PADDLE_TRAINER", "JAX_COORDINATOR"),
+)
+"""The beginnings of variables by which launchers tell a process its place."""
+_FOREIGN_NAMES = (
+    *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "TF_CONFIG", "LOCAL_WORLD_SIZE"),
+    *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"),
+)
+
+
+def without_launchers(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what other launchers say of a process's place, which frameworks would believe.
+
+    `devshim.launch` may be called in a batch job of Slurm, or in a rank of torchrun.
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(_FOREIGN) and name not in _FOREIGN_NAMES
+    }
 
 
 def found_place(environment: Mapping[str, str]) -> Place:
@@ -115,10 +141,23 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
     return seconds
 
 
+def listed(items: Sequence[str]) -> str:
+    """Return items as the value of a variable; in a long one, equal neighbours are ``name*8``, as of a host's ranks."""
+    text = ",".join(items)
+    if len(text) > _LONG:
+        text = ",".join(f"{name}*{len(list(each))}" for name, each in groupby(items))
+    return text
+
+
 def _listed(environment: Mapping[str, str], name: str, size: int) -> tuple[str, ...]:
     text = environment.get(name, "")
-    items = tuple(text.split(",")) if text else ()
+    items = tuple(each for item in text.split(",") for each in _repeated(item)) if text else ()
     if items and len(items) != size:
         msg = f"the variable {name} has {len(items)} entries for {size} ranks"
         raise ArgumentError(msg, "it lists one for each rank, with commas")
     return items
+
+
+def _repeated(item: str) -> list[str]:
+    name, star, count = item.rpartition("*")
+    return [name] * int(count) if star and count.isdecimal() and len(count) < 6 else [item]

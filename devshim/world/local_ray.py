@@ -13,6 +13,7 @@ import os
 import secrets
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -35,7 +36,8 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
     Raises:
         WorldError: Rank 0 has not started it in two minutes, or the folder belongs to somebody else.
     """
-    file = _folder() / f"{os.getppid()}-{start_time(os.getppid())}-{place.engine_address or 'local'}.json"
+    engine = f"{zlib.crc32(place.engine_address.encode()):08x}"  # no part of a path: another program has set it
+    file = _folder() / f"{os.getppid()}-{start_time(os.getppid())}-{engine}.json"
     namespace = f"devshim-{file.stem}"
     if place.rank == 0:
         file.unlink(missing_ok=True)

@@ -92,7 +92,7 @@ def _start(hosts: int, cards: int) -> tuple[Any, list[Any]]:
     nodes = [
         started.add_node(
             node_ip_address=cluster.LOOPBACK,
-            num_cpus=4,
+            num_cpus=1,
             resources={"sim_gpu": cards} if cards else {},
             labels={"devshim.host": f"host{index}"},
             include_dashboard=False,

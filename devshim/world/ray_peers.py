@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.errors import UnsupportedError, WorldError
+from devshim.world.cluster import found_token
 from devshim.world.portable import MOST_RANKS
 from devshim.world.shelf import Shelf
 
@@ -41,6 +42,7 @@ class RayPeers:
 
     Raises:
         UnsupportedError: Ray is not installed, there are too many ranks, or the hosts have no Ray in common.
+        ArgumentError: There is no token for the Ray that they have in common.
         WorldError: The other ranks do not come.
     """
 
@@ -129,6 +131,8 @@ class RayPeers:
         if not address:
             msg = f"{place.launcher} started ranks on several hosts, and they have no Ray in common"
             raise UnsupportedError(msg, "start one with 'devshim cluster start', and set DEVSHIM_RAY_ADDRESS")
+        if _JOB not in os.environ:  # devshim's own launcher has set what Ray needs
+            os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(found_token(address)))
         ray = _imported(place)
         own = {"_node_ip_address": place.addresses[place.rank]} if place.addresses else {}
         job = os.environ.get(_JOB) or f"devshim-{place.engine_address}"

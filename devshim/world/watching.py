@@ -14,13 +14,14 @@ from devshim.world import blame
 from devshim.world.agent import Agent
 from devshim.world.cluster import Host, chosen, hosts_of
 from devshim.world.job import Job
+from devshim.world.launchers import listed
 
 __all__ = ["run"]
 
 _GRACE = 1.5
 """Seconds in which further ranks may fail before the first cause is chosen."""
 _PATIENCE = 30.0
-_REPORTS = 50.0
+REPORTS = 50.0
 """How many reports of progress may come in a second, from all agents together."""
 Listener = Callable[..., None]
 
@@ -45,7 +46,7 @@ def run(job: Job, tell: Listener) -> list[bytes | None]:
             msg = f"{size} ranks are left, and at least {least} are needed"
             raise WorldError(msg, f"allow fewer: min_ranks={size}" if size else "look at the hosts")
         try:
-            return _Attempt(job, hosts, counts, attempt, tell).run()
+            return Attempt(job, hosts, counts, attempt, tell).run()
         except WorldError as error:
             if isinstance(error, HostLostError):
                 lost.append(error.host)
@@ -75,7 +76,7 @@ def _ranks(job: Job, hosts: Sequence[Host]) -> list[int]:
     return counts
 
 
-class _Attempt:
+class Attempt:
     """One start of a job, from the placing of its agents to their end."""
 
     def __init__(self, job: Job, hosts: list[Host], counts: list[int], attempt: int, tell: Listener) -> None:
@@ -94,7 +95,7 @@ class _Attempt:
             self._place()
             self._start()
             self.tell("started", self.names, self.attempt, self.devices)
-            self._watch()
+            self.watch()
         finally:
             stopped = [agent.stop.remote() for agent in self.agents]
             if stopped:
@@ -117,7 +118,7 @@ class _Attempt:
             options = kind.options(
                 name=f"host{index}", namespace=self.name, scheduling_strategy=strategy, **(needs if cards else {})
             )
-            progress = None if self.job.progress is None else max(self.job.progress, len(self.hosts) / _REPORTS)
+            progress = None if self.job.progress is None else max(self.job.progress, len(self.hosts) / REPORTS)
             self.agents.append(options.remote(host.address, self.job.timeout, progress))
         asked = [agent.prepare.remote() for agent in self.agents]
         late = ray.wait(asked, num_returns=len(asked), timeout=self.job.start_timeout)[1]
@@ -136,14 +137,13 @@ class _Attempt:
         import ray
 
         job, rank = self.job, 0
-        shared = self._shared()
+        shared, code, whole = (ray.put(each) for each in (self._shared(), job.code, job.environment))  # sent once
         started = []
         for index, (host, count) in enumerate(zip(self.hosts, self.counts, strict=True)):
             own = {rank + local: self._own(rank + local, local, host) for local in range(count)}
             rank += count
-            whole = dict(job.environment, **shared) if host.address.startswith("127.") else None
-            each = {r: {**shared, **more} for r, more in own.items()}
-            started.append(self.agents[index].start.remote(each, job.command, job.code, whole, job.folder))
+            base = whole if host.address.startswith("127.") else None
+            started.append(self.agents[index].start.remote(own, shared, job.command, code, base, job.folder))
         ray.get(started, timeout=job.start_timeout)
 
     def _shared(self) -> dict[str, str]:
@@ -155,8 +155,8 @@ class _Attempt:
             "MASTER_ADDR": self.addresses[0][0],
             "MASTER_PORT": str(self.addresses[0][1]),
             "DEVSHIM_JOB": self.name,
-            "DEVSHIM_HOSTS": ",".join(self.names),
-            "DEVSHIM_ADDRESSES": ",".join(address),
+            "DEVSHIM_HOSTS": listed(self.names),
+            "DEVSHIM_ADDRESSES": listed(address),
             "DEVSHIM_TIMEOUT": f"{self.job.timeout:g}",
             "DEVSHIM_ATTEMPT": str(self.attempt),
             "DEVSHIM_RAY": str(ray.get_runtime_context().gcs_address),
@@ -179,14 +179,22 @@ class _Attempt:
         self.devices.append(devices)
         return own
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
+        """Hear the agents until all ranks have returned.
+
+        Raises:
+            WorldError: A rank or a host failed, or is late.
+        """
         import ray
         from ray.exceptions import RayError
 
         waiting = {agent.news.remote(_PATIENCE): index for index, agent in enumerate(self.agents)}
         began: float | None = None
         while len(self.results) < len(self.names):
-            ready, _ = ray.wait(list(waiting), timeout=0.5)
+            refs = list(waiting)
+            ready, left = ray.wait(refs, timeout=0.5)
+            if ready and left:  # those that are ready as well
+                ready += ray.wait(left, num_returns=len(left), timeout=0)[0]
             for ref in ready:
                 index = waiting.pop(ref)
                 try:

@@ -234,8 +234,7 @@ def test_a_folder_that_others_may_read_is_an_error(
     monkeypatch.setattr(runs, "_folders", lambda: [str(tmp_path)])
     done = invoke("smi")
     assert done.exit_code == 1
-    assert f"programs answer in the folder {tmp_path}, which is not of this user alone" in done.output.replace(
-        "\n", " "
-    )
+    said = done.output.replace("\n", " ")
+    assert f"programs answer in the folder {tmp_path}, which is not of this user alone" in said
     tmp_path.chmod(0o700)
     assert "which is not of this user alone" not in invoke("smi").output

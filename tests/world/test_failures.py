@@ -1,6 +1,6 @@
 """Tests of `ds.launch` with real processes: every way in which a rank of three can fail, and what is left of it.
 
-Most collectives here are made up: a rank says that it waits in one, and sleeps. The last tests fail in real sums.
+The collectives here are made up: a rank says that it waits in one, and sleeps. `test_failure_matrix.py` has real ones.
 """
 
 from __future__ import annotations
@@ -10,18 +10,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import devshim as ds
 
 TIMEOUT = 3.0
-SUM_TIMEOUT = 4.0
 START = 12.0
 """Seconds for the start of Ray and of the ranks on a busy machine."""
 SUM = "all_reduce, sum of float32 (10,)"
@@ -168,73 +165,3 @@ def test_the_command_says_what_happened(tmp_path: Path) -> None:
     assert bad.returncode == 1
     assert "ended with exit status 1: ValueError" in bad.stdout.splitlines()[-1]
     assert "train.py:4 in <module>" in bad.stdout.splitlines()[-1]
-
-
-def summing(framework: str, how: str, when: str, folder: str) -> None:
-    """Sum until the job ends; rank 2 fails."""
-    rank = int(os.environ["RANK"])
-    Path(folder, f"{rank}-{os.getpid()}").touch()
-    is_bad = rank == RANKS - 1
-    if is_bad and when == "start":
-        time.sleep(PAUSES.get(how, 0))
-        fail(how, folder)
-        if how == "return":
-            return
-    ds.use(framework)
-    world = ds.world()
-    for _ in range(3):
-        world.all_reduce_([ds.ones(10)])
-    if is_bad and when == "between":
-        fail(how, folder)
-        if how == "return":
-            return
-        if how == "disagree":
-            world.all_reduce_([ds.ones(10)], "max")
-    state, path = {"x": ds.Rows(ds.ones((1000, 100)))}, os.path.join(folder, "saved")
-    if when == "save":
-        ds.save(state, path, world=world)  # a whole one, before the rank fails
-    if when in ("sum", "save"):
-        if is_bad:
-            threading.Timer(0.5, fail, (how, folder)).start()
-        elif when == "sum" and rank == 0:
-            time.sleep(1.5)  # the others are in the sum
-        while when == "save":
-            ds.save(state, path, world=world)
-    while True:
-        world.all_reduce_([ds.ones(10)])
-
-
-ALL_CAUSES: dict[str, tuple[type[ds.WorldError], str]] = {
-    **CAUSES,
-    "kill": (ds.RankFailedError, "was killed by SIGKILL"),  # no line: it may be one of a library that is imported
-    "segfault": (ds.RankFailedError, "was killed by SIGSEGV"),
-    "disagree": (ds.RanksDisagreeError, "all_reduce, max of float"),
-}
-CELLS = [
-    *((how, "start") for how in ALL_CAUSES if how != "disagree"),
-    *((how, "between") for how in ALL_CAUSES),
-    *((how, when) for when in ("sum", "save") for how in ("kill", "segfault", "exit", "stop")),
-]
-
-
-@pytest.mark.parametrize(("how", "when"), CELLS)
-def test_a_failing_rank_is_named_in_time(how: str, when: str, tmp_path: Path) -> None:
-    kind, words = ALL_CAUSES[how]
-    framework = ds.framework().__name__.split(".")[0]
-    with pytest.raises(ds.WorldError) as caught:
-        ds.launch(summing, framework, how, when, str(tmp_path), ranks_per_host=RANKS, timeout=SUM_TIMEOUT)
-    waited = time.time() - (tmp_path / "failed").stat().st_mtime
-    error: Any = caught.value
-    assert type(error) is kind, error
-    assert words in error.problem
-    assert "rank 2 on " in error.problem
-    assert waited < SUM_TIMEOUT + 7, error
-    if kind is ds.RankLateError:
-        assert error.late == (2,)
-    elif kind is ds.RankFailedError:
-        assert error.rank == 2
-    assert len(list(tmp_path.glob("[0-9]*-*"))) == RANKS
-    assert left(tmp_path) == []
-    if when == "save":
-        saved = ds.load(str(tmp_path / "saved"))
-        assert np.array_equal(ds.to_numpy(saved["x"]), np.ones((3000, 100)))

@@ -37,6 +37,14 @@ def test_an_error_of_a_program_is_named_with_its_innermost_line() -> None:
     assert error.problem == "rank 2 on b ended with exit status 1: ValueError: a bad batch, at train.py:32 in job"
 
 
+def test_an_error_of_a_signal_handler_in_compiled_code_is_named() -> None:
+    end = "SystemError: <cyfunction wait at 0x7f> returned a result with an exception set\n"
+    whole = f"{TRACEBACK}\nThe above exception was the direct cause of the following exception:\n\n{TRACEBACK}"
+    tail = end.join(whole.rsplit("ValueError: a bad batch\n", 1))
+    error = blame.failure([Ended(2, 1, tail)], HOSTS)
+    assert error.problem == "rank 2 on b ended with exit status 1: ValueError: a bad batch, at train.py:32 in job"
+
+
 def test_a_signal_is_named() -> None:
     error = blame.failure([Ended(1, -9, "", "train.py:7 in step")], HOSTS)
     assert error.problem == "rank 1 on a was killed by SIGKILL, at train.py:7 in step"
@@ -114,6 +122,22 @@ def test_two_different_calls_are_named() -> None:
 
 def test_an_engine_that_does_not_answer() -> None:
     assert "the engine does not answer" in late({**WAITING, 2: Report(0, 3, SUM, 5)}).problem
+
+
+def test_a_rank_that_was_interrupted_in_a_call_is_named() -> None:
+    reports = {rank: Report(0, 3, SUM, 5, "train.py:7 in step") for rank in (0, 1)}
+    error = late({**reports, 2: Report(0, 3, SUM, 5, "train.py:90 in on_signal")})
+    assert error.problem.endswith(": rank 2 on b has begun it, and is at train.py:90 in on_signal")
+    assert (error.late, error.where) == ((2,), "train.py:90 in on_signal")
+
+
+def test_ranks_that_disagree_are_named_with_their_lines() -> None:
+    said = "RanksDisagreeError: the ranks do not agree: rank 0 sums"
+    tail = TRACEBACK.replace("ValueError: a bad batch", said)
+    error = blame.failure([Ended(2, 1, tail.replace("32", "50")), Ended(0, 1, tail)], HOSTS)
+    assert error.problem == (
+        "the ranks do not agree: rank 0 sums (rank 0 at train.py:32 in job, rank 2 at train.py:50 in job)"
+    )
 
 
 def test_many_ranks_are_counted() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import devshim as ds
-from devshim.world import cluster, job
+from devshim.contract.ranks import Place
+from devshim.world import cluster, job, launcher, ray_peers
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,26 @@ def test_a_token_is_for_its_owner_alone(tmp_path: Any) -> None:
     assert len(path.read_text()) == 64
     with pytest.raises(FileExistsError):
         cluster.make_token(tmp_path)
+
+
+def test_a_cluster_needs_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DEVSHIM_RAY_ADDRESS", "198.51.100.1:6379")
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    monkeypatch.setattr(cluster, "require_ray", lambda: None)
+    wanted = launcher.job_of(None, None, 1, None, "60s", "5min", 0)
+    with pytest.raises(ds.ArgumentError, match=r"there is no token for the cluster at 198\.51\.100\.1:6379"):
+        launcher.launch_job(wanted, print)
+    token = tmp_path / "token"
+    token.write_text("secret")
+    token.chmod(0o644)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    with pytest.raises(ds.ArgumentError, match="others may read the token"):
+        launcher.launch_job(wanted, print)
+
+
+def test_a_rank_of_another_launcher_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEVSHIM_RAY_ADDRESS", "198.51.100.1:6379")
+    for name in ("RAY_AUTH_TOKEN_PATH", "DEVSHIM_JOB", "DEVSHIM_RAY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ds.ArgumentError, match="there is no token"):
+        ray_peers.RayPeers(Place(rank=0, size=2, launcher="torchrun", one_host=False))

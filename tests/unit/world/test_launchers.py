@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import devshim as ds
-from devshim.world.launchers import found_place
+from devshim.world.launchers import found_place, listed, without_launchers
 
 TORCHRUN = {
     "RANK": "3",
@@ -33,6 +33,21 @@ def test_each_launcher_is_read(variables: dict[str, str], launcher: str, one_hos
 
 def test_the_address_of_rank_0_is_read() -> None:
     assert found_place(TORCHRUN).engine_address == "a:29500"
+
+
+def test_variables_of_other_launchers_do_not_reach_ranks() -> None:
+    foreign = {"TF_CONFIG": "{}", "TORCHELASTIC_RUN_ID": "x", "PADDLE_TRAINER_ID": "7", "SLURM_NTASKS": "8"}
+    own = {"PATH": "/bin", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    assert without_launchers({**foreign, **own, **SRUN, **OPENMPI, **MPICH, "LOCAL_WORLD_SIZE": "9"}) == own
+
+
+@pytest.mark.parametrize("hosts", [2, 1000])
+def test_the_hosts_of_many_ranks_fit_into_a_variable(hosts: int) -> None:
+    names = [f"worker-{host}.cluster.example.org" for host in range(hosts) for _ in range(8)]
+    text = listed(names)
+    assert len(text) < 64 * 1024
+    size = {"RANK": "0", "WORLD_SIZE": str(8 * hosts), "LOCAL_RANK": "0"}
+    assert list(found_place({**size, "DEVSHIM_HOSTS": text}).hosts) == names
 
 
 def test_a_process_alone_is_a_job() -> None:
