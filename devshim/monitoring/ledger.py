@@ -25,7 +25,7 @@ __all__ = ["Transfer", "TransferLog", "transfers"]
 
 
 class Transfer(NamedTuple):
-    """One copy, of one tensor or of many tensors together.
+    """One copy, of one tensor or of many tensors together, or one exchange of tensors between ranks.
 
     Examples:
         >>> import devshim as ds
@@ -58,6 +58,11 @@ class Transfer(NamedTuple):
     """The thread's identifier."""
     simulated: bool = False
     """True if a simulated GPU was the source or the target."""
+    call: str = ""
+    """For an exchange between the ranks of a job, what it did, such as ``all_reduce, sum``; empty for a copy. Source
+    and target are then the device of the first tensor, and ``bytes`` is what this rank has sent to others."""
+    ranks: int = 1
+    """How many ranks took part; 1 for a copy."""
 
 
 class TransferLog:
@@ -79,11 +84,21 @@ class TransferLog:
         self.records: list[Transfer] = []
 
     def _hear(
-        self, backend: Any, source: Any, target: Any, nbytes: int, seconds: float, tensors: int, site: str, start: float
+        self,
+        backend: Any,
+        source: Any,
+        target: Any,
+        nbytes: int,
+        seconds: float,
+        tensors: int,
+        site: str,
+        start: float,
+        call: str = "",
+        ranks: int = 1,
     ) -> None:
         simulated = bool(backend.simulated) and not source is target is CPU
-        thread = threading.get_ident()
-        record = Transfer(source, target, nbytes, seconds, tensors, site, backend.name, start, thread, simulated)
+        about = (backend.name, start, threading.get_ident(), simulated, call, ranks)
+        record = Transfer(source, target, nbytes, seconds, tensors, site, *about)
         self.records.append(record)
 
     @property
@@ -104,6 +119,8 @@ class TransferLog:
     def bytes(self, source: DeviceLike | None = None, target: DeviceLike | None = None) -> int:
         """Return the bytes copied from a device, to a device, or from one to the other.
 
+        With neither, exchanges between ranks count, too.
+
         Args:
             source: Only copies from this device; None for any.
             target: Only copies to this device; None for any.
@@ -114,6 +131,7 @@ class TransferLog:
             record.bytes
             for record in self.records
             if (origin is None or record.source is origin) and (aim is None or record.target is aim)
+            if not record.call or origin is aim is None
         )
 
     def to_chrome_trace(self, path: str | PathLike[str]) -> None:

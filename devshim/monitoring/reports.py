@@ -45,10 +45,11 @@ def html(records: Sequence[Transfer]) -> str:
     if not records:
         return block("no transfers")
     records = list(records)  # other threads may add records meanwhile
-    named = {device: str(device) for record in records for device in record[:2]}
+    copied = [record for record in records if not record.call]
+    named = {device: str(device) for record in copied for device in record[:2]}
     simulated = any(record.simulated for record in records)
     devices, sums = sorted(named), Counter[tuple[Any, Any]]()
-    for record in records:
+    for record in copied:
         sums[record.source, record.target] += record.bytes
     ordered, total = _by_line(records)
     copies = "1 copy" if len(records) == 1 else f"{len(records)} copies"
@@ -89,9 +90,9 @@ def _short(site: str) -> str:
 
 
 def _ends(record: Transfer) -> tuple[str, str]:
-    """Return the source and the target as text; simulated GPUs are labelled so."""
+    """Return the source and the target as text: devices, simulated ones labelled so, or an exchange and its ranks."""
     source, target = ((f"{each}{' (simulated)' * (record.simulated and each is not CPU)}") for each in record[:2])
-    return source, target
+    return source, f"{record.ranks} ranks: {record.call}" if record.call else target
 
 
 def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
@@ -117,8 +118,8 @@ def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
         events.append(
             {
                 "ph": "X",
-                "cat": "transfer",
-                "name": " to ".join(_ends(record)),
+                "cat": "ranks" if record.call else "transfer",
+                "name": f"{record.call}, {record.ranks} ranks" if record.call else " to ".join(_ends(record)),
                 "ts": start / 1e3,
                 "dur": (end - start) / 1e3,
                 "pid": process[record.backend],
@@ -131,7 +132,7 @@ def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
 
 
 def draw(records: Sequence[Transfer], path: str | PathLike[str] | None) -> Any:
-    """Draw a matrix of devices with the bytes copied from each to each."""
+    """Draw a matrix of devices with the bytes copied from each to each; exchanges between ranks are no copies."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
@@ -139,7 +140,7 @@ def draw(records: Sequence[Transfer], path: str | PathLike[str] | None) -> Any:
 
         msg = "a picture of transfers needs matplotlib, which is not installed"
         raise UnsupportedError(msg, "pip install 'devshim[plot]'") from error
-    records = list(records)
+    records = [record for record in records if not record.call]
     named = {device: name for record in records for device, name in zip(record[:2], _ends(record), strict=True)}
     devices = sorted(named)
     sums = Counter[tuple[Any, Any]]()

@@ -43,6 +43,7 @@ from devshim.testing.behaviours.platforms import PlatformTests
 from devshim.testing.behaviours.portable_draws import PortableDrawTests
 from devshim.testing.behaviours.prefetching import PrefetchTests
 from devshim.testing.behaviours.random import RandomTests
+from devshim.testing.behaviours.ranks import RankTests
 from devshim.testing.behaviours.refused_allocations import RefusedAllocationTests
 from devshim.testing.behaviours.removed_gpus import RemovedGpuTests
 from devshim.testing.behaviours.runtime import RuntimeTests
@@ -114,6 +115,7 @@ class Conformance(
     GuardTests,
     CheckpointTests,
     RankCheckpointTests,
+    RankTests,
     ThreeGpuTests,
     NamespaceTests,
     NeutralProgramTests,

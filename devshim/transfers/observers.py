@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend
     from devshim.devices.device import Device
 
-    Listener = Callable[[Backend, Device, Device, int, float, int, str, float], None]
-    """Called for each copy with backend, source, target, bytes, seconds, tensors, site, start."""
+    Listener = Callable[..., None]
+    """Called for each copy with backend, source, target, bytes, seconds, tensors, site, start; for an exchange between
+    ranks also with what it did and the number of ranks."""
 
 LISTENING: ContextVar[tuple[Scope, ...]] = ContextVar("devshim_listening", default=())
 """The listeners of this context, each with a flag: True to wait for the devices."""
@@ -171,6 +172,16 @@ def cloned(copies: Sequence[tuple[Backend, Any]], start: float) -> None:
     for (_, device), (backend, nbytes, tensors) in sums.items():
         for tell, _ in listening:
             tell(backend, device, device, nbytes, seconds, tensors, site(), start)
+
+
+def exchanged(tensors: Sequence[tuple[Backend, Any]], nbytes: int, start: float, call: str, ranks: int) -> None:
+    """Record an exchange between ranks, which has ended now; ``nbytes`` is what this rank has sent."""
+    listening = _listening()
+    if listening and tensors:
+        backend, x = tensors[0]
+        device, seconds = backend.device_of(x), time.perf_counter() - start
+        for tell, _ in listening:
+            tell(backend, device, device, nbytes, seconds, len(tensors), site(), start, call, ranks)
 
 
 class Recording:

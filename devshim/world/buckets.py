@@ -38,16 +38,18 @@ class Source:
         kind: The name of its dtype.
         shape: Its shape.
         size: The number of its elements.
+        where: The keys that lead to it in its tree, such as ``['a'][0]``.
     """
 
-    __slots__ = ("backend", "kind", "shape", "size", "x")
+    __slots__ = ("backend", "kind", "shape", "size", "where", "x")
 
-    def __init__(self, backend: Backend, x: Tensor) -> None:
+    def __init__(self, backend: Backend, x: Tensor, where: str) -> None:
         self.backend: Backend = backend
         self.x: Tensor = x
         self.kind: str = backend.dtype_name(x)
         self.shape: tuple[int, ...] = tuple(backend.shape(x))
         self.size: int = prod(self.shape)
+        self.where: str = where
 
     def values(self) -> np.ndarray[Any, Any]:
         """Return the values as an array: over the tensor's memory if it can be, and in new memory otherwise."""

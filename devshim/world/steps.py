@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from devshim.errors import UnsupportedError
 
 __all__ = ["Step", "Steps"]
 
@@ -36,13 +39,39 @@ class Steps:
     def __init__(self) -> None:
         self.number: int = 0
         self.doing: Step | None = None
+        self._running = threading.RLock()
+
+    @contextmanager
+    def alone(self, what: str) -> Iterator[None]:
+        """Refuse what another thread of this rank does until the block ends.
+
+        Raises:
+            UnsupportedError: Another thread is in such a block. Which of two comes first may differ between ranks.
+        """
+        if not self._running.acquire(blocking=False):
+            doing, thread = self.doing, threading.current_thread().name
+            msg = (
+                f"{what} was called in thread {thread!r} while another thread of this rank was in a call of ds.world()"
+            )
+            if doing is not None:
+                msg += f": step {doing.number} ({doing.what})"
+            raise UnsupportedError(msg, "make all calls of ds.world() from one thread, or under one lock")
+        try:
+            yield
+        finally:
+            self._running.release()
 
     @contextmanager
     def step(self, what: str) -> Iterator[Step]:
-        """Count one collective, which runs in the block."""
-        self.number += 1
-        self.doing = step = Step(self.number, what, time.monotonic())
-        try:
-            yield step
-        finally:
-            self.doing = None
+        """Count one collective, which runs in the block.
+
+        Raises:
+            UnsupportedError: As for `alone`.
+        """
+        with self.alone(what):
+            self.number += 1
+            self.doing = step = Step(self.number, what, time.monotonic())
+            try:
+                yield step
+            finally:
+                self.doing = None

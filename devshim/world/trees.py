@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
 
-__all__ = ["can_share", "packed", "tensor_of", "unpacked"]
+__all__ = ["can_share", "packed", "tensor_of", "tensors_in", "unpacked"]
 
 
 class _Hole:
@@ -88,6 +88,13 @@ def unpacked(found: _Packed, mine: Any) -> Any:
     new: dict[int, Any] = {id(hole): each for hole, each in zip(found.holes[0], made, strict=True)}
     new.update((id(hole), model) for hole, (_, _, model, _) in zip(found.holes[1], flat.models, strict=True))
     return flatten(found.tree).rebuild(new) if new else found.tree
+
+
+def tensors_in(tree: Any) -> list[tuple[Backend, Tensor]]:
+    """Return the tensors of a tree, and those of the models in it, with their backends."""
+    flat = flatten(tree)
+    found = list(zip(flat.backends, flat.tensors, strict=True))
+    return found + [(backend, x) for _, _, model, backend in flat.models for x in leaves(model).values()]
 
 
 def tensor_of(backend: Backend, array: np.ndarray, device: Device, copy: bool = True) -> Tensor:

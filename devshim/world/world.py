@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-import zlib
-from typing import TYPE_CHECKING, Any, TypeVar
+import threading
+import time
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
-from devshim.collectives.all_reduce import Group, reduce_in_place
+from devshim.collectives.all_reduce import reduce_in_place
 from devshim.collectives.arguments import split_bounds
-from devshim.errors import ArgumentError
+from devshim.errors import ArgumentError, UnsupportedError
 from devshim.errors.formatting import some
 from devshim.errors.messages import bad_argument
+from devshim.registry import tracing
 from devshim.runtime import queries
 from devshim.runtime.local_gpu import local_gpu
 from devshim.world import trees
-from devshim.world.buckets import Buckets, Source
 from devshim.world.native import Native
 from devshim.world.portable import Portable
 from devshim.world.steps import Steps
+from devshim.world.sums import Sums, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
-    from devshim.contract.backend import Backend, Tensor
     from devshim.contract.ranks import Place
     from devshim.devices.device import Device
     from devshim.world.portable import Peers
-    from devshim.world.steps import Step
 
 T = TypeVar("T")
 
-__all__ = ["World"]
+_OWN_THREADS = ("devshim-parallel-", "devshim-prefetch")
+"""How the names of threads begin that run functions of the user for `devshim.parallel` and `devshim.prefetch`."""
 
-_SHOWN = 4
-"""How many tensors of a call are described in full."""
+__all__ = ["World"]
 
 
 class World:
@@ -43,6 +41,7 @@ class World:
 
     With one rank, each method does what it does for one process alone, and starts nothing. All ranks must call the
     same methods in the same order; a rank that does something else, ends or comes too late is an error that names it.
+    So one thread at a time may call them, and no thread of `devshim.parallel` or `devshim.prefetch` may.
 
     Examples:
         >>> import devshim as ds
@@ -61,7 +60,7 @@ class World:
         self.native: Native = Native(place, self.steps)
         """The framework's own engine, if it is used; the first sum starts it, or `devshim.world`."""
         self._portable: Portable | None = None
-        self._buckets = Buckets()
+        self._sums = Sums(place, self.steps, self.native, self._engine)
 
     @property
     def rank(self) -> int:
@@ -155,7 +154,9 @@ class World:
         """
         if self.size == 1:
             return reduce_in_place(tensors, op)
-        return reduce_in_place(tensors, op, lambda groups: self._reduce(groups, op, len(tensors)))
+        _require_order("all_reduce_")
+        with self.steps.alone("world.all_reduce_"):
+            return reduce_in_place(tensors, op, lambda groups: self._sums.reduce(groups, op, len(tensors)))
 
     def broadcast(self, tree: T, root: int = 0) -> T:
         """Return the tree of one rank, on every rank.
@@ -177,10 +178,14 @@ class World:
             raise ArgumentError(msg, "ranks are numbered from 0; root=0 is the first")
         if self.size == 1:
             return tree
+        _require_order("broadcast")
+        start = time.perf_counter()
         with self.steps.step(f"broadcast from rank {root}") as step:
             mine = trees.packed(tree) if self.rank == root else None
             found = self._engine().hand(step, mine, root)
-        return tree if self.rank == root else trees.unpacked(found, tree)
+        made = tree if self.rank == root else trees.unpacked(found, tree)
+        record(trees.tensors_in(made), self.size - 1 if self.rank == root else 0, start, step.what, self.size)
+        return made
 
     def all_gather(self, tree: T) -> list[T]:
         """Return the trees of all ranks, in the order of the ranks; their shapes may differ.
@@ -197,9 +202,12 @@ class World:
         """
         if self.size == 1:
             return [tree]
+        _require_order("all_gather")
+        start = time.perf_counter()
         mine = trees.packed(tree, models=False)
         with self.steps.step("all_gather") as step:
             found = self._engine().swap(step, mine)
+        record(trees.tensors_in(tree), self.size - 1, start, step.what, self.size)
         return [tree if rank == self.rank else trees.unpacked(each, tree) for rank, each in enumerate(found)]
 
     def barrier(self) -> None:
@@ -211,6 +219,7 @@ class World:
             RankFailedError: A rank is gone.
         """
         if self.size > 1:
+            _require_order("barrier")
             with self.steps.step("barrier") as step:
                 self._engine().swap(step, None)
 
@@ -219,71 +228,17 @@ class World:
             self._portable = Portable(self._place, self._peers(self._place))
         return self._portable
 
-    def _reduce(self, groups: list[Group], op: Literal["sum", "mean", "max", "min"], count: int) -> None:
-        """Replace the results of groups by those of all ranks."""
-        sources = [Source(group.backend, group.results[0]) for group in groups]
-        kinds = sorted({source.kind for source in sources})
-        is_native = self.native.start(groups[0].backend)
-        with self.steps.step(_described(op, sources)) as step:
-            way, devices = dict.fromkeys(kinds, False), count
-            if is_native:
-                lacking, devices = self.native.compare(step, self._lacking(groups, sources, kinds, op), count)
-                way = {kind: not lacks for kind, lacks in zip(kinds, lacking, strict=True)}
-            totals: dict[str, Any] = {}
-            for kind in (kind for kind in kinds if way[kind]):
-                totals[kind] = self._by_engine(step, [each for each in sources if each.kind == kind], op, count)
-            if not all(way.values()):
-                left = {kind: self._buckets.filled(sources, kind) for kind in kinds if not way[kind]}
-                totals.update(zip(left, self._engine().reduce(step, list(left.values()), op), strict=True))
-            if op == "mean" and not is_native:
-                devices = sum(self._engine().swap(step, count, "devices"))
-        used = dict.fromkeys(kinds, 0)
-        for group, source in zip(groups, sources, strict=True):
-            start = used[source.kind]
-            used[source.kind] += source.size
-            total = totals[source.kind]
-            if not isinstance(total, np.ndarray):  # the engine's own, of this tensor alone
-                group.results[:] = [total for _ in group.xs]
-                continue
-            total = total[start : start + source.size].reshape(source.shape)
-            if op == "mean":
-                total = np.asarray(total / devices, total.dtype)  # also without axes, where NumPy returns a scalar
-            group.results[:] = [_result(group.backend, total, x) for x in group.xs]
 
-    def _by_engine(
-        self, step: Step, sources: list[Source], op: Literal["sum", "mean", "max", "min"], count: int
-    ) -> Any:
-        """Return the sum of tensors of one dtype by the framework's engine: a flat array, or a tensor if it is one."""
-        only = sources[0] if len(sources) == count == 1 else None
-        if only is not None and op != "mean" and self.native.takes(only.backend, only.x):
-            return self.native.reduce_whole(step, only.x, op)
-        values, parts = self._buckets.in_parts(sources, sources[0].kind)
-        try:
-            self.native.reduce(step, parts, op)
-        except BaseException:
-            self._buckets.forget()
-            raise
-        return values
+def _require_order(call: str) -> None:
+    """Refuse a call where the order of calls may differ between ranks, or where a compiler records it.
 
-    def _lacking(self, groups: list[Group], sources: list[Source], kinds: list[str], op: str) -> list[bool]:
-        """Return, for each dtype, whether the framework's engine cannot reduce a tensor of it."""
-        adding = "sum" if op == "mean" else op
-        lacking = dict.fromkeys(kinds, False)
-        for group, source in zip(groups, sources, strict=True):
-            kind = source.kind
-            lacking[kind] = lacking[kind] or any(self.native.lacks(group.backend, kind, adding, x) for x in group.xs)
-        return list(lacking.values())
-
-
-def _result(backend: Backend, total: np.ndarray, x: Tensor) -> Tensor:
-    """Return the values for a tensor, on its device; in the memory of ``total`` if they are then copied into ``x``."""
-    device = backend.device_of(x)
-    shares = backend.supports_inplace(x) and trees.can_share(backend, total, device)
-    return trees.tensor_of(backend, total, device, copy=not shares)
-
-
-def _described(op: str, sources: list[Source]) -> str:
-    """Return what the ranks compare: the operation, and the dtype and shape of each tensor."""
-    each = [f"{source.kind} {source.shape}" for source in sources]
-    more = f" and {len(each) - _SHOWN} more ({zlib.crc32(repr(each).encode()):08x})" if len(each) > _SHOWN else ""
-    return f"all_reduce, {op} of {', '.join(each[:_SHOWN])}{more}"
+    Raises:
+        TracingError: The call is inside a compiled function.
+        UnsupportedError: It is in a thread that devshim has started.
+    """
+    tracing.refuse(f"world.{call}", "call it outside, with the results of the compiled function")
+    if threading.current_thread().name.startswith(_OWN_THREADS):
+        msg = (
+            f"world.{call} was called in a thread of ds.parallel or ds.prefetch, and ranks may order these differently"
+        )
+        raise UnsupportedError(msg, "return the values, and call it after ds.parallel, with one tree for each device")

@@ -52,6 +52,8 @@ class PaddleCollectives(PaddleTensors):
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         dtype = xs[0].dtype
+        if not xs[0].size:  # PaddlePaddle 3.3.1 puts the result of an operator on empty tensors on the host
+            return self.detached_copy(xs[0])
         with paddle.no_grad(), self._cuda_scope(xs[0]):
             values = [self.detached_copy(x).astype(_WIDER_DTYPES.get(dtype, dtype)) for x in xs]
             made = reduce(_OPS[op], values)

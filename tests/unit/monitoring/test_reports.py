@@ -112,3 +112,20 @@ def test_a_picture_shows_what_went_where(tmp_path: Path) -> None:
     }
     assert axes.images[0].get_array().tolist() == [[0, 2048, 0], [1024, 0, 512], [0, 0, 0]]
     assert len(reports.draw([], None).axes) == 1
+
+
+def test_exchanges_between_ranks_are_rows_and_no_copies_between_devices(tmp_path: Path) -> None:
+    records = [copy(CPU, G0, 10), copy(G0, G0, 4096, call="all_reduce, sum", ranks=3)]
+    first = reports.table(records).splitlines()[1]
+    assert first.startswith("gpu:0 (simulated)  3 ranks: all_reduce, sum")
+    assert "4.0 KiB" in first
+    matrix, _, lines = reports.html(records).partition("</table>")
+    assert "4.0 KiB" not in matrix.partition("<table")[2]
+    assert "3 ranks: all_reduce, sum" in lines
+    path = tmp_path / "trace.json"
+    reports.write_trace(records, path)
+    events = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert [(event["name"], event["cat"]) for event in events] == [
+        ("cpu to gpu:0 (simulated)", "transfer"),
+        ("all_reduce, sum, 3 ranks", "ranks"),
+    ]

@@ -1,0 +1,125 @@
+"""Sums over ranks: by the framework's engine where it is right, and by the portable one elsewhere."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from devshim.transfers import observers, observing
+from devshim.trees.key_paths import brackets
+from devshim.world import trees
+from devshim.world.buckets import Buckets, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.collectives.all_reduce import Group
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.contract.ranks import Place
+    from devshim.world.native import Native
+    from devshim.world.portable import Portable
+    from devshim.world.steps import Step, Steps
+
+    Op = Literal["sum", "mean", "max", "min"]
+
+__all__ = ["Sums", "record"]
+
+_SHOWN = 4
+"""How many tensors of a call are described in full."""
+
+
+class Sums:
+    """The sums of one rank.
+
+    Args:
+        place: The place of the rank.
+        steps: Its collectives.
+        native: The framework's engine.
+        portable: Returns the portable one, and connects it at the first call.
+    """
+
+    def __init__(self, place: Place, steps: Steps, native: Native, portable: Callable[[], Portable]) -> None:
+        self._place, self._steps, self._native, self._portable = place, steps, native, portable
+        self._buckets = Buckets()
+
+    def reduce(self, groups: list[Group], op: Op, count: int) -> None:
+        """Replace the results of groups by those of all ranks."""
+        start = time.perf_counter()
+        groups = sorted(groups, key=lambda group: brackets(group.cell))  # dicts of two ranks may differ in their order
+        sources = [Source(group.backend, group.results[0], brackets(group.cell)) for group in groups]
+        kinds = sorted({source.kind for source in sources})
+        is_native = self._native.start(groups[0].backend)
+        with self._steps.step(_described(op, sources)) as step:
+            way, devices = dict.fromkeys(kinds, False), count
+            if is_native:
+                lacking, devices = self._native.compare(step, self._lacking(groups, sources, kinds, op), count)
+                way = {kind: not lacks for kind, lacks in zip(kinds, lacking, strict=True)}
+            totals: dict[str, Any] = {}
+            for kind in (kind for kind in kinds if way[kind]):
+                totals[kind] = self._by_engine(step, [each for each in sources if each.kind == kind], op, count)
+            if not all(way.values()):
+                left = {kind: self._buckets.filled(sources, kind) for kind in kinds if not way[kind]}
+                totals.update(zip(left, self._portable().reduce(step, list(left.values()), op), strict=True))
+            if op == "mean" and not is_native:
+                devices = sum(self._portable().swap(step, count, "devices"))
+        tensors = [(source.backend, source.x) for source in sources]
+        size = self._place.size
+        record(tensors, 2 * (size - 1) / size, start, f"all_reduce, {op}", size)
+        used = dict.fromkeys(kinds, 0)
+        for group, source in zip(groups, sources, strict=True):
+            first = used[source.kind]
+            used[source.kind] += source.size
+            total = totals[source.kind]
+            if not isinstance(total, np.ndarray):  # the engine's own, of this tensor alone
+                group.results[:] = [total for _ in group.xs]
+                continue
+            total = total[first : first + source.size].reshape(source.shape)
+            if op == "mean":
+                total = np.asarray(total / devices, total.dtype)  # also without axes, where NumPy returns a scalar
+            group.results[:] = [_result(group.backend, total, x) for x in group.xs]
+
+    def _by_engine(self, step: Step, sources: list[Source], op: Op, count: int) -> Any:
+        """Return the sum of tensors of one dtype by the framework's engine: a flat array, or a tensor if it is one."""
+        only = sources[0] if len(sources) == count == 1 else None
+        if only is not None and op != "mean" and self._native.takes(only.backend, only.x):
+            return self._native.reduce_whole(step, only.x, op)
+        values, parts = self._buckets.in_parts(sources, sources[0].kind)
+        try:
+            self._native.reduce(step, parts, op)
+        except BaseException:
+            self._buckets.forget()
+            raise
+        return values
+
+    def _lacking(self, groups: list[Group], sources: list[Source], kinds: list[str], op: str) -> list[bool]:
+        """Return, for each dtype, whether the framework's engine cannot reduce a tensor of it."""
+        adding = "sum" if op == "mean" else op
+        lacking = dict.fromkeys(kinds, False)
+        for group, source in zip(groups, sources, strict=True):
+            kind = source.kind
+            lacking[kind] = lacking[kind] or any(self._native.lacks(group.backend, kind, adding, x) for x in group.xs)
+        return list(lacking.values())
+
+
+def record(tensors: list[tuple[Backend, Tensor]], times: float, start: float, call: str, ranks: int) -> None:
+    """Tell the open ledgers of an exchange in which this rank has sent its tensors so many times."""
+    if observing.ACTIVE is not None:
+        nbytes = sum(backend.nbytes(x) for backend, x in tensors)
+        observers.exchanged(tensors, round(nbytes * times), start, call, ranks)
+
+
+def _result(backend: Backend, total: np.ndarray, x: Tensor) -> Tensor:
+    """Return the values for a tensor, on its device; in the memory of ``total`` if they are then copied into ``x``."""
+    device = backend.device_of(x)
+    shares = backend.supports_inplace(x) and trees.can_share(backend, total, device)
+    return trees.tensor_of(backend, total, device, copy=not shares)
+
+
+def _described(op: str, sources: list[Source]) -> str:
+    """Return what the ranks compare: the operation, and the dtype, shape and key path of each tensor."""
+    each = [f"{source.kind} {source.shape}{source.where and f' at {source.where}'}" for source in sources]
+    more = f" and {len(each) - _SHOWN} more ({zlib.crc32(repr(each).encode()):08x})" if len(each) > _SHOWN else ""
+    return f"all_reduce, {op} of {', '.join(each[:_SHOWN])}{more}"
