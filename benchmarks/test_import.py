@@ -24,6 +24,9 @@ BARE, AFTER = 3.0, 5.0
 COMMAND_MS = 150.0
 """Milliseconds that a command itself may take."""
 
+FIRST = 30.0
+"""Milliseconds that the first call may take, with the import."""
+
 AFTERWARDS = Path(__file__).with_name("afterwards.py")
 
 
@@ -92,6 +95,21 @@ def test_command(benchmark: Any, session: Session, case: str) -> None:
     added = spread([(b - a) * 1e3 for a, b in zip(times[False], times[True], strict=True)])
     statement = " ".join(("devshim", *words))
     session.add(Row("import", case, statement, target=COMMAND_MS, unit="ms"), added, rounds=turns)
+
+
+def test_first_call(benchmark: Any, session: Session) -> None:
+    """The import of devshim, the choice of the framework, and the first tensor, after the framework's own first one."""
+    if session.backend == "mxnet":
+        pytest.skip("MXNet itself does not import on this NumPy, but for devshim")
+    command = [sys.executable, "-m", "benchmarks.first_call", session.record.environment]
+    root = Path(__file__).resolve().parents[1]
+    run = lambda: float(subprocess.check_output(command, env=environment(), cwd=root, text=True))  # noqa: E731
+    run()
+    times: list[float] = []
+    turns = min(session.rounds, 11)
+    benchmark.pedantic(lambda: times.append(run() * 1e3), rounds=turns)
+    row = Row("import", "first call after the framework's", "ds.use(name); ds.ones(1)", target=FIRST, unit="ms")
+    session.add(row, spread(times), rounds=turns)
 
 
 def test_import_after_the_framework(session: Session, tmp_path: Path) -> None:

@@ -29,11 +29,6 @@ from paddle.jit.dy2static.program_translator import ProgramCache
 from devshim.errors import UnsupportedError
 
 try:
-    from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
-except ImportError:  # Paddle 2.6 has it elsewhere
-    OpcodeExecutorCache = None
-
-try:
     from paddle.jit.dy2static import pir_partial_program
 except ImportError:  # Paddle 2.6 has only the older one
     pir_partial_program = partial_program
@@ -118,8 +113,8 @@ class ParallelThread:
                 _replace(ProgramCache, "_build_once", _refuse_in_threads)
                 for cls in _PROGRAM_CLASSES:
                     _replace(cls, "__call__", _refuse_second_thread)
-                if OpcodeExecutorCache is not None:
-                    _replace(OpcodeExecutorCache, "translate", _refuse_in_threads)
+                if (cache := _bytecode_compiler_cache()) is not None:
+                    _replace(cache, "translate", _refuse_in_threads)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         global _running
@@ -131,6 +126,18 @@ class ParallelThread:
                 owner, name, replacement = _replaced.pop()
                 if getattr(owner, name) is replacement:  # otherwise other code has replaced it since
                     setattr(owner, name, replacement.__wrapped__)
+
+
+def _bytecode_compiler_cache() -> Any:
+    """Return the class that keeps compiled bytecode, or None on Paddle 2.6, which has it elsewhere.
+
+    It is not imported with the adapter: that takes 50 ms, more than all the rest of the first call.
+    """
+    try:
+        from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
+    except ImportError:
+        return None
+    return OpcodeExecutorCache
 
 
 def _replace(owner: Any, name: str, wrap: Any) -> None:

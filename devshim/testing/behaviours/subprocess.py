@@ -31,6 +31,24 @@ def expect(error, fn, *args):
 """
 
 
+FIRST_CALL = """
+import sys
+from importlib import import_module
+from devshim.registry import import_hooks
+import_hooks.install(name)
+import_module(name)
+before = set(sys.modules)
+ds.use(name)
+ds.zeros(1)
+loaded = sorted(set(sys.modules) - before)
+own = {root for root, backend in registry.ROOTS.items() if backend == name} | {name}
+known = {"devshim", "devshim_backends", *own, *sys.stdlib_module_names}
+assert not [each for each in loaded if each.partition(".")[0] not in known], loaded
+others = ("asyncio", "devshim.checkpoints", "devshim.cli", "devshim.interop", "devshim.testing", "devshim.world.")
+assert not [each for each in loaded if each.startswith(others)], loaded
+assert len([each for each in loaded if each.partition(".")[0] in own]) < 20, loaded
+"""
+
 SUM_OF_RANKS = """
 import os
 import numpy as np
@@ -75,6 +93,11 @@ class SubprocessKit(Kit):
     def without_gpus(self, code: str, **environ: str) -> None:
         """Run code in a new process that sees no real GPU: simulated GPUs cannot be used together with real ones."""
         self.fresh(code, CUDA_VISIBLE_DEVICES="", **environ)
+
+    @pytest.mark.fresh
+    def test_the_first_call_imports_only_what_it_needs(self) -> None:
+        """After the framework's own import: no other package, few modules of the framework, and no other feature."""
+        self.fresh(FIRST_CALL)
 
     @pytest.mark.fresh
     @feature("ranks")
