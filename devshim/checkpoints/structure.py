@@ -75,13 +75,8 @@ def encoded(tree: Any, done: list[tuple[Any, Any]], cells: dict[int, Cell], refe
 
     programs = _of_classes(done)
     for node, (keys, children, _) in done:
-        own = id(node) in programs
-        refs = [
-            add(["code", type_name(value)])
-            if own and id(value) not in known and is_code(value)
-            else child(value, node, key)
-            for key, value in zip(keys, children, strict=True)
-        ]
+        refer_to = child_of_class if id(node) in programs else child
+        refs = [refer_to(value, node, key) for key, value in zip(keys, children, strict=True)]
         kind, more = _kind(node, keys)
         if kind in ("dict", "ordered", "registered"):
             more = [*more, [add_key(key, cells.get(id(node))) for key in keys]]

@@ -77,6 +77,41 @@ _ABSENT = object()
 _REPORTING = threading.local()
 
 
+# ---------------------------------------------------------------------- what all wrappers share
+def is_suppressed() -> bool:
+    """Return True if this thread is inside an operation that is already reported."""
+    return getattr(_REPORTING, "active", False)
+
+
+@contextmanager
+def suppressed() -> Iterator[None]:
+    """Suppress reports in this thread while the block is open: its copies are already reported, or explicit."""
+    before, _REPORTING.active = is_suppressed(), True
+    try:
+        yield
+    finally:
+        _REPORTING.active = before
+
+
+@contextmanager
+def patched(owner: Any, methods: dict[str, Any]) -> Iterator[None]:
+    """Replace methods of a class, or functions of a module, while the block is open."""
+    before = {name: owner.__dict__.get(name, _ABSENT) for name in methods}
+    for name, method in methods.items():
+        setattr(owner, name, method)
+    try:
+        yield
+    finally:
+        for name, method in before.items():
+            if owner.__dict__.get(name) is not methods[name]:
+                continue  # other code has replaced it in turn
+            if method is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, method)
+
+
+# ---------------------------------------------------------------------- reads
 @contextmanager
 def instrument_reads(
     cls: type,
@@ -104,21 +139,6 @@ def instrument_reads(
         yield
 
 
-def is_suppressed() -> bool:
-    """Return True if this thread is inside an operation that is already reported."""
-    return getattr(_REPORTING, "active", False)
-
-
-@contextmanager
-def suppressed() -> Iterator[None]:
-    """Suppress reports in this thread while the block is open: its copies are already reported, or explicit."""
-    before, _REPORTING.active = is_suppressed(), True
-    try:
-        yield
-    finally:
-        _REPORTING.active = before
-
-
 def _wrap_read(original: Any, what: str, where: Any, report: Any) -> Any:
     """Return a method, or a property, that reports first."""
     if isinstance(original, property):
@@ -128,6 +148,27 @@ def _wrap_read(original: Any, what: str, where: Any, report: Any) -> Any:
     return _wrap_read_method(original, what, where, report)
 
 
+def _wrap_read_method(original: Any, what: str, where: Any, report: Any) -> Any:
+    """Return a method that reports a read of its tensor, and then calls the original."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_suppressed():
+            return original(self, *args, **kwargs)
+        _REPORTING.active = True
+        try:
+            source = where(self)
+            if source is not None:
+                report(source, CPU, what)
+            return original(self, *args, **kwargs)
+        finally:
+            _REPORTING.active = False
+
+    method.__name__ = getattr(original, "__name__", "method")
+    method.__doc__ = getattr(original, "__doc__", None)
+    return method
+
+
+# ---------------------------------------------------------------------- operands and indices
 @contextmanager
 def instrument_operands(
     cls: type,
@@ -152,9 +193,8 @@ def instrument_operands(
         names: Only these methods.
         indices: True if the framework copies an index that is one of its tensors to another device.
     """
-    reasons = {name: OPERANDS[name] for name in names if hasattr(cls, name)}
     reports = _OperandReports(cls if indices else (), where, report, copied_from)
-    with patched(cls, {name: reports.wrap(getattr(cls, name), name, what) for name, what in reasons.items()}):
+    with patched(cls, {name: reports.wrap(getattr(cls, name), name) for name in names if hasattr(cls, name)}):
         yield
 
 
@@ -164,15 +204,15 @@ class _OperandReports:
     def __init__(self, indices: Any, where: Any, report: Any, copied_from: Any) -> None:
         self._indices, self._where, self._report, self._copied_from = indices, where, report, copied_from
 
-    def wrap(self, original: Any, name: str, what: str) -> Any:
-        indexed = name in ("__getitem__", "__setitem__")
+    def wrap(self, original: Any, name: str) -> Any:
+        """Return a method that reports what it is about to copy, and then calls the original."""
 
         def method(x: Any, *others: Any) -> Any:
             if is_suppressed():
                 return original(x, *others)
             _REPORTING.active = True
             try:
-                if self._report_operands(x, others, indexed, what):
+                if self._report_operands(x, others, name):
                     return original(x, *others)  # nested copies are not reported again
             finally:
                 _REPORTING.active = False
@@ -182,10 +222,10 @@ class _OperandReports:
         method.__doc__ = getattr(original, "__doc__", None)
         return method
 
-    def _report_operands(self, x: Any, others: tuple[Any, ...], indexed: bool, what: str) -> bool:
-        """Report what is copied to a tensor; return True if anything is."""
-        target = self._where(x)
-        if target is CPU and what is OPERANDS["__setitem__"]:
+    def _report_operands(self, x: Any, others: tuple[Any, ...], name: str) -> bool:
+        """Report what the method of this name copies to a tensor; return True if anything is."""
+        target, what, indexed = self._where(x), OPERANDS[name], name in ("__getitem__", "__setitem__")
+        if target is CPU and name == "__setitem__":
             return self._report_written_value(others[-1], what)
         if target is None or target is CPU:
             return False
@@ -194,10 +234,10 @@ class _OperandReports:
         copied = [source for source in sources if source is not None and source is not target]
         for source in copied:
             self._report(source, target, what)
-        counted = what is OPERANDS["__getitem__"] and any(map(self._is_mask, parts))
-        if counted:
+        is_selection = name == "__getitem__" and any(map(self._is_mask, parts))
+        if is_selection:
             self._report(target, CPU, "a selection by a mask")
-        return counted or bool(copied)
+        return is_selection or bool(copied)
 
     def _report_written_value(self, value: Any, what: str) -> bool:
         """Report a tensor on a GPU, also a 0-d one, that is written into a tensor on the host."""
@@ -212,6 +252,7 @@ class _OperandReports:
         return isinstance(part, self._indices) and "bool" in str(part.dtype)
 
     def _source(self, part: Any, indexed: bool) -> Device | None:
+        """Return the device from which an operand or a part of an index is copied; None if it is not copied."""
         numpy = sys.modules.get("numpy")
         if numpy is not None and type(part) is numpy.ndarray:
             return CPU if part.ndim else None
@@ -219,39 +260,3 @@ class _OperandReports:
             device: Device | None = self._where(part)
             return device if getattr(part, "ndim", 1) else None
         return self._copied_from(part)  # type: ignore[no-any-return]
-
-
-@contextmanager
-def patched(owner: Any, methods: dict[str, Any]) -> Iterator[None]:
-    """Replace methods of a class, or functions of a module, while the block is open."""
-    before = {name: owner.__dict__.get(name, _ABSENT) for name in methods}
-    for name, method in methods.items():
-        setattr(owner, name, method)
-    try:
-        yield
-    finally:
-        for name, method in before.items():
-            if owner.__dict__.get(name) is not methods[name]:
-                continue  # other code has replaced it in turn
-            if method is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, method)
-
-
-def _wrap_read_method(original: Any, what: str, where: Any, report: Any) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_suppressed():
-            return original(self, *args, **kwargs)
-        _REPORTING.active = True
-        try:
-            source = where(self)
-            if source is not None:
-                report(source, CPU, what)
-            return original(self, *args, **kwargs)
-        finally:
-            _REPORTING.active = False
-
-    method.__name__ = getattr(original, "__name__", "method")
-    method.__doc__ = getattr(original, "__doc__", None)
-    return method

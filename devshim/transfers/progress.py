@@ -27,17 +27,17 @@ LIMIT = 1 << 30
 """Bytes: smaller copies have no bar."""
 _EVERY = 0.2
 """The seconds between two updates in a notebook."""
-_ONE = Lock()
-"""Held by the bar that is shown."""
+_ONE_AT_A_TIME = Lock()
+"""The lock of the bar that is shown: another copy that wants one meanwhile gets none."""
 
-_answer: tuple[object, bool] = (_ONE, False)
+_answer: tuple[object, bool] = (object(), False)
 """The `sys.stderr` for which the answer of `is_wanted` is stored, and the answer."""
 SHOWN: Bar | None = None
 """The bar that is shown."""
 
 
 def is_wanted() -> bool:
-    """Return True if a bar could be shown: standard error is a terminal, or this is a notebook, and none is off.
+    """Return True if a bar could be shown: in a terminal or a notebook, unless the environment switches bars off.
 
     The answer is stored until the program replaces `sys.stderr`: every copy of a tree asks.
     """
@@ -65,19 +65,19 @@ def in_notebook() -> bool:
 
 
 def bar(what: str, nbytes: int, position: Callable[[], int] | None = None) -> AbstractContextManager[object]:
-    """Return a block with a bar for a copy of so many bytes; a block without one, if none is wanted or one is shown.
+    """Return a ``with`` block with a bar for a copy; without one if the copy is small, or a bar is shown already.
 
     Args:
         what: What is done: ``copy``, ``save``, ``load`` or ``convert``.
         nbytes: The bytes of the whole copy.
         position: Returns how many bytes have been copied, for a copy that does not call `advance`.
     """
-    if nbytes < LIMIT or not is_wanted() or not _ONE.acquire(blocking=False):
+    if nbytes < LIMIT or not is_wanted() or not _ONE_AT_A_TIME.acquire(blocking=False):
         return nullcontext()
     try:
         return Bar(what, nbytes, position)
     except BaseException:
-        _ONE.release()
+        _ONE_AT_A_TIME.release()
         raise
 
 
@@ -89,7 +89,7 @@ def advance(what: str, nbytes: int) -> None:
 
 
 class Bar:
-    """The bar that is shown; it owns `_ONE` from the start to the end of its block."""
+    """The bar that is shown; it owns `_ONE_AT_A_TIME` from the start to the end of its block."""
 
     def __init__(self, what: str, nbytes: int, position: Callable[[], int] | None) -> None:
         self.what = what
@@ -124,7 +124,7 @@ class Bar:
             with suppress(Exception):
                 drawn.stop()
         finally:
-            _ONE.release()
+            _ONE_AT_A_TIME.release()
 
 
 class _TerminalBar:
@@ -140,10 +140,10 @@ class _TerminalBar:
             def render(self, task: progress.Task) -> str:
                 if position is not None:
                     with suppress(Exception):
-                        self_.move(position())
+                        terminal_bar.move(position())
                 return ""
 
-        self_ = self
+        terminal_bar = self
         columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.DownloadColumn(True))
         shown = (*columns, progress.TransferSpeedColumn(), progress.TimeRemainingColumn(), Moving())
         console = Console(file=sys.stderr, force_jupyter=False)

@@ -43,7 +43,7 @@ class MixedDeviceTests(Kit):
         assert ds.require_same_device(x=3) is None
 
     @feature("follow_data")
-    def test_require_same_device_names_each_argument(self, away: tuple[Device, Device]) -> None:
+    def test_same_device_is_false_across_devices(self, away: tuple[Device, Device]) -> None:
         """`same_device` is False across devices, also if one of the tensors is deep in a tree."""
         x, y = self.tensor(away[0]), self.tensor(away[1])
         assert ds.same_device(x, y) is False

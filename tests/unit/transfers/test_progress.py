@@ -156,5 +156,5 @@ def test_a_bar_that_cannot_be_drawn_is_left_out(terminal: Terminal, monkeypatch:
     monkeypatch.setattr(progress._TerminalBar, "start", fails)
     assert ds.placement_of(ds.place(tree(), "gpu:1")).devices == {ds.gpu(1)}
     monkeypatch.undo()
-    assert progress._ONE.acquire(blocking=False)
-    progress._ONE.release()
+    assert progress._ONE_AT_A_TIME.acquire(blocking=False)
+    progress._ONE_AT_A_TIME.release()

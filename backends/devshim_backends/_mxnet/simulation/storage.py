@@ -25,8 +25,11 @@ from mxnet.base import _LIB, check_call
 from devshim.errors import SimulationError
 from devshim_backends._mxnet.native import FAST_LIB
 
-_word = c_void_p.from_address
+_word = c_void_p.from_address  # reads the pointer, or the size, at an address
 _count = c_int32.from_address
+
+ALONE = 1
+"""The result of `sharers` for an array with a chunk of its own; 0 in builds with LLVM's C++ library (see `check`)."""
 
 
 def chunk(handle: int) -> int:
@@ -47,16 +50,17 @@ def sharers(handle: int) -> int:
 def free_in_c(cls: Any) -> property:
     """Return a ``__del__`` for a class whose objects have an array's ``handle``: it frees that, and runs no Python.
 
-    A Ctrl-C in a Python finalizer is lost, and the memory with it.  Here Python looks up ``__del__`` as a property,
-    which returns MXNet's function with the object bound to it, and ctypes reads the handle from ``_as_parameter_``.
-    The interpreter lock is kept, so that no thread ever sees an array whose memory is gone.
+    A Ctrl-C in a Python finalizer is lost, and the memory with it.  Here Python looks up ``__del__`` as a property. Its
+    getter, ``partial(partial, free)``, is called with the object and returns ``partial(free, object)``. Python calls
+    that, and ctypes reads the handle from ``_as_parameter_``.  The interpreter lock is kept, so that no thread sees an
+    array whose memory is gone.
     """
     cls._as_parameter_ = cls.handle
     return property(partial(partial, FAST_LIB.MXNDArrayFree))
 
 
 class OwnHandle:
-    """An array of our own in the chunk of another array, which is not part of any recording."""
+    """An array that devshim owns, in the chunk of another array; it is not part of any recording."""
 
     __slots__ = ("handle",)
 
@@ -74,9 +78,6 @@ class OwnHandle:
 
 
 OwnHandle.__del__ = free_in_c(OwnHandle)  # type: ignore[attr-defined]
-
-ALONE = 1
-"""The result of `sharers` for an array with a chunk of its own; 0 in builds with LLVM's C++ library (see `check`)."""
 
 
 def check() -> None:

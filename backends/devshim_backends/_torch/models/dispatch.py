@@ -127,6 +127,7 @@ def _add_hook(module: Any) -> None:
 
 
 def _remove_hooks(module: Any) -> None:
+    """Remove the hook and the ``forward`` that devshim installed on a module."""
     forward = vars(module).get("forward")
     if isinstance(forward, SplitForward):
         forward.uninstall()
@@ -142,14 +143,14 @@ def _hook_restorer(module: Any) -> Undo:
     registries = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs
     before = [(hooks, list(hooks.items())) for hooks in registries]
 
-    def undo_all() -> None:
+    def restore() -> None:
         for hooks, items in before:
             hooks.clear()
             hooks.update(items)
         if own.get("forward") is not forward:
             own.pop("forward", None) if forward is None else own.update(forward=forward)
 
-    return undo_all
+    return restore
 
 
 # ---------------------------------------------------------------------- checks
