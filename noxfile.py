@@ -31,6 +31,7 @@ LIBRARIES = "tests/libraries"
 RESULTS = Path("build/results")
 TOURS = Path("build/tours")
 DEFAULTS = "tests/multi_framework/defaults.py"
+RANK_CHECKPOINTS = "tests/multi_framework/rank_checkpoints.py"
 RANK_SUMS = "tests/world/sums_page.py"
 CONVERSIONS = "tests/multi_framework/conversions"
 NATIVE_LINES = "tests/multi_framework/native_lines"
@@ -558,6 +559,18 @@ def conversions(session: nox.Session) -> None:
     """Generate docs/conversions.md from conversions between all frameworks, in every dtype and memory layout."""
     install_all(session)
     session.run("python", CONVERSIONS, "--write", "docs/conversions.json", "docs/conversions.md")
+
+
+@nox.session(python=DEFAULT, default=False)
+def rank_checkpoints(session: nox.Session) -> None:
+    """Save with 4 ranks of PyTorch, load with 1, 3 and 7 of every framework, and kill ranks 200 times in a save."""
+    folder = str(Path(session.create_tmp(), "checkpoint").resolve())
+    install_framework(session, "torch", "test", "ray")
+    session.run("python", RANK_CHECKPOINTS, "--write", "torch", folder)
+    for name in FRAMEWORKS:
+        install_framework(session, name, "test")
+        session.run("python", RANK_CHECKPOINTS, "--read", backend_of(name), folder, env={"JAX_ENABLE_X64": "1"})
+    session.run("pytest", "-q", "tests/unit/checkpoints/test_ranks.py", "-m", "slow")
 
 
 @nox.session(python=DEFAULT, default=False)
