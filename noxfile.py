@@ -604,7 +604,7 @@ def tutorials(session: nox.Session) -> None:
 @nox.parametrize("name", IN_TUTORIALS, ids=IN_TUTORIALS)
 def tutorials_one(session: nox.Session, name: str) -> None:
     """Run the tutorials on one framework, and write the records from which the pages are built."""
-    install_framework(session, name, "test", "tutorial")
+    install_framework(session, name, "test", "tutorial", "ray")  # Ray starts the ranks of many-machines.md
     backend = backend_of(name)
     pages = [str(page) for page in TUTORIALS if backend in page.read_text(encoding="utf-8").split("---")[1]]
     session.run("devshim", "tutorial", "run", "--fresh", *pages, "-f", backend, "--env", f"{backend}=here")
