@@ -27,6 +27,9 @@ NEXT = "3.14"  # tested on demand, where it is installed
 DEFAULT = "3.11"  # the only Python for which every framework of the matrix has a wheel
 TESTS = Path("tests/backends")
 EXAMPLES = "tests/examples"
+RANKS = "tests/world"
+CLUSTERS = Path("examples/clusters")
+YAML_RULES = "{extends: default, rules: {document-start: disable, line-length: {max: 120}}}"
 LIBRARIES = "tests/libraries"
 RESULTS = Path("build/results")
 TOURS = Path("build/tours")
@@ -79,6 +82,8 @@ SCRIPTED = [name for name in FRAMEWORKS if name != "numpy"]
 """The frameworks with names of their own for GPUs."""
 TESTED = {"torch": ("opinfo", "native-torch"), "jax": ("keras", "flax"), "tensorflow": ("keras",)}
 """Session name -> groups of the libraries whose tests and programs for GPUs `native` runs."""
+OTHERS = [name for name in FRAMEWORKS if name not in ("numpy", "torch")]
+"""The frameworks on which only some failures of a rank are tested."""
 IN_TUTORIALS = [name for name in FRAMEWORKS if name != "mxnet1"]
 PORTED = ["numpy", "torch", "jax", "tensorflow", "paddle"]
 """Frameworks that POT or TensorLy supports."""
@@ -200,6 +205,10 @@ def check_style(session: nox.Session) -> None:
     ):
         files = sorted(str(path) for path in Path().glob(pattern))
         session.run("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *files)
+    session.run("shellcheck", *map(str, sorted(CLUSTERS.glob("*.sh"))))
+    files = [str(path) for path in sorted(CLUSTERS.glob("*.yaml"))]
+    session.run("yamllint", "-s", "-d", YAML_RULES, *files)
+    session.run("kubernetes-validate", "--strict", "--no-warn", *files)  # it has no schema of KubeRay's own kind
     session.run("pytest", "-q", "tests/prose", "tests/repository")
 
 
@@ -427,9 +436,30 @@ def together(session: nox.Session) -> None:
 @nox.session(python=DEFAULT, default=False)
 def world(session: nox.Session) -> None:
     """Start several ranks with Ray on NumPy and PyTorch, make them fail in every way, and look for what is left."""
+    install_framework(session, "torch", "test", "ray")
+    matrix, runs = f"{RANKS}/test_failure_matrix.py", []
     for name in ("numpy", "torch"):
-        install_framework(session, name, "test", "ray")
-        session.run("pytest", "-q", "tests/world", *session.posargs, env={"DEVSHIM_BACKEND": name})
+        current = f"DEVSHIM_BACKEND={name}"
+        runs += [[current, matrix], [current, RANKS, f"--ignore={matrix}"]]
+    pytests(session, runs)
+
+
+@nox.session(name="world-others", python=DEFAULT, default=False)
+@nox.parametrize("name", OTHERS, ids=OTHERS)
+def world_others(session: nox.Session, name: str) -> None:
+    """Train with several ranks on another framework, and let one of them fail in three ways."""
+    install_framework(session, name, "test", "ray")
+    current, failures = f"DEVSHIM_BACKEND={backend_of(name)}", "kill-sum or exception-between or sleep-save"
+    matrix = [f"{RANKS}/test_failure_matrix.py", "-k", failures]
+    pytests(session, [[current, *matrix], [current, f"{RANKS}/test_example.py"]])
+
+
+@nox.session(name="world-many", python=DEFAULT, default=False)
+def world_many(session: nox.Session) -> None:
+    """Start 64 ranks of NumPy, and measure the launcher with a model of 1,000 hosts."""
+    install_framework(session, "numpy", "test", "ray")
+    session.run("pytest", "-q", "tests/world_many", *session.posargs, env={"DEVSHIM_BACKEND": "numpy"})
+    session.run("python", f"{RANKS}/launcher_model.py", "1000")
 
 
 @nox.session(python=DEFAULT)

@@ -30,8 +30,8 @@ _OF_PEERS = 4
 SILENT = 2.0
 """Seconds without a pulse, after which a rank does not answer."""
 _TRACEBACK = "Traceback (most recent call last)"
-_WRAPPED = re.compile(r"SystemError: .* returned a result with an exception set")
-"""The last error if a signal handler raised one while the program was in compiled code: the one before is the cause."""
+_WRAPPED = re.compile(r"^SystemError: .* returned a result with an exception set|RankFailedError: ")
+"""The last error if a signal handler of the program raised one in a call: the one before is the cause."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+?)\s*$', re.MULTILINE)
 _PEER = re.compile(
     r"RankFailedError|RankLateError|Connection closed by peer|Connection reset|Timed out waiting|TIMEOUT self_rank"
@@ -125,12 +125,22 @@ def _order(ended: Ended) -> int:
 
 def _last_error(tail: str) -> str:
     """Return the last line of a traceback with its error, without an indented context; empty without one."""
-    for last in reversed(tail.split(_TRACEBACK)[1:]):
-        lines = last.splitlines()[1:]
-        found = next((line.strip() for line in lines if line[:1].strip() and re.match(r"[\w.]+(:|$)", line)), "")
-        if not _WRAPPED.match(found):
-            return found
-    return ""
+    return _error_of(_cause(tail))
+
+
+def _cause(tail: str) -> str:
+    """Return the traceback that tells why a program ended: the last one, or the one before if that only wraps it."""
+    tracebacks = tail.split(_TRACEBACK)[1:]
+    if len(tracebacks) > 1 and _WRAPPED.search(_error_of(tracebacks[-1])):
+        frames = _FRAME.findall(tracebacks[-2])
+        if frames and is_program(frames[-1][0]):
+            return tracebacks[-2]
+    return tracebacks[-1] if tracebacks else ""
+
+
+def _error_of(traceback: str) -> str:
+    lines = traceback.splitlines()[1:]
+    return next((line.strip() for line in lines if line[:1].strip() and re.match(r"[\w.]+(:|$)", line)), "")
 
 
 def _innermost(tail: str, status: int) -> str:
@@ -139,7 +149,7 @@ def _innermost(tail: str, status: int) -> str:
         part = re.split(r"Current thread[^\n]*\n|Stack \(most recent call first\):\n", tail)[-1].partition("\n\n")[0]
         frames = list(_FRAME.finditer(part)) if "Fatal Python error" in tail else []
     else:
-        frames = list(_FRAME.finditer(tail.rpartition(_TRACEBACK)[2]))[::-1]
+        frames = list(_FRAME.finditer(_cause(tail)))[::-1]
     for each in frames:
         if is_program(each["file"]):
             return f"{each['file'].rpartition('/')[2]}:{each['line']} in {each['name']}"

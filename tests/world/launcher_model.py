@@ -73,7 +73,7 @@ def watch(actor: Any, hosts: int, seconds: float, progress: float | None) -> dic
 
 
 def measured(hosts: int) -> dict[str, dict[str, float]]:
-    """Return what the launcher used for jobs of 10 and of 40 seconds; the difference is a job without its end."""
+    """Return what the launcher used for a short job and a longer one; the difference is a job without its end."""
     folder = cluster.new_folder()
     os.environ.update(cluster.settings(cluster.make_token(folder), folder, local=True))
     import ray
@@ -85,7 +85,8 @@ def measured(hosts: int) -> dict[str, dict[str, float]]:
         report = max(0.5, hosts / watching.REPORTS)
         found = {}
         for name, progress in (("quiet", None), ("table", report)):
-            short, long = (watch(actor, hosts, seconds, progress) for seconds in (10.0, 40.0))
+            longest = 10.0 + max(30.0, 3 * report)
+            short, long = (watch(actor, hosts, seconds, progress) for seconds in (10.0, longest))
             time_between = long["seconds"] - short["seconds"]
             found[name] = {
                 "cpu_per_second": (long["cpu"] - short["cpu"]) / time_between,

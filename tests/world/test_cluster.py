@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -47,3 +48,46 @@ def test_two_hosts(devshim_cluster: Callable[..., Any], tmp_path: Path) -> None:
     losing.start()
     assert ds.launch(wait, str(tmp_path), retries=1, min_ranks=2) == ["host0,host0"] * 2
     losing.join()
+
+
+STEPS = 6
+
+
+def trained(framework: str, folder: str, how: str) -> tuple[int, int, int, float]:
+    """Add a number in each step, and save; in the first start, rank 1 is killed or waits for the end of its host."""
+    ds.use(framework)
+    world = ds.world()
+    path = os.path.join(folder, "saved")
+    state: Any = {"total": ds.zeros((1,)), "step": 0}
+    if os.path.exists(path):
+        state = ds.load(path, into=state, world=world)
+    first = state["step"]
+    for step in range(first, STEPS):
+        if step == 3 and world.attempt == 0 and world.rank == 1:
+            Path(folder, "failed").touch()
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(100)
+        (mean,) = world.all_reduce_([ds.full((1,), float(step))], "mean")
+        state = {"total": state["total"] + mean, "step": step + 1}
+        ds.save(state, path, world=world)
+    return world.attempt, world.size, first, float(ds.to_numpy(state["total"])[0])
+
+
+@pytest.mark.parametrize("how", ["kill", "lose"])
+def test_a_job_continues_from_its_checkpoint(devshim_cluster: Callable[..., Any], tmp_path: Path, how: str) -> None:
+    cluster = devshim_cluster(hosts=2, cards=0)
+
+    def lose() -> None:
+        while not (tmp_path / "failed").exists():
+            time.sleep(0.05)
+        cluster.lose("host1")
+
+    losing = threading.Thread(target=lose)
+    if how == "lose":
+        losing.start()
+    name = ds.framework().__name__.split(".")[0]
+    results = ds.launch(trained, name, str(tmp_path), how, retries=1, min_ranks=1)
+    assert results == [(1, 2 if how == "kill" else 1, 3, float(sum(range(STEPS))))] * (2 if how == "kill" else 1)
+    if how == "lose":
+        losing.join()

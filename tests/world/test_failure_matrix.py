@@ -8,9 +8,11 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ def fail(how: str, folder: str) -> None:
         raise ValueError(msg)
     if how == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
-    if how == "sleep":
+    if how in ("sleep", "wait"):
         time.sleep(LONG)
     if how == "return":
         raise SystemExit(0)
@@ -56,6 +58,9 @@ def fail_soon(how: str, folder: str) -> None:
     if how == "disagree":  # another call while the others are in theirs
         time.sleep(0.5)
         fail(how, folder)
+    if how == "wait":  # somebody else ends the rank
+        threading.Timer(0.5, Path(folder, "failed").touch).start()
+        return
     if how == "return":  # an exit with status 0, as of a library that gives up
         threading.Timer(0.5, os._exit, (0,)).start()
         Path(folder, "failed").touch()
@@ -158,3 +163,59 @@ def test_a_failing_rank_is_named_in_time(hosts: Pretended, how: str, when: str, 
     if when == "save":
         saved = ds.load(str(tmp_path / "saved"))
         assert np.array_equal(ds.to_numpy(saved["x"]), np.ones((3000, 100)))
+
+
+WHEN = ("start", "between", "sum", "save")
+
+
+def wait_for(folder: Path, name: str) -> None:
+    """Wait until a rank has touched a file."""
+    until = time.monotonic() + LONG
+    while not (folder / name).exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("when", WHEN)
+def test_a_lost_host_is_named_in_time(devshim_cluster: Callable[..., Any], when: str, tmp_path: Path) -> None:
+    cluster = devshim_cluster(hosts=RANKS, cards=0)
+
+    def lose() -> None:
+        wait_for(tmp_path, "failed")
+        cluster.lose("host2")
+        (tmp_path / "lost").touch()
+
+    losing = threading.Thread(target=lose)
+    losing.start()
+    with pytest.raises(ds.HostLostError, match="rank 2 on host2 was lost with its host") as caught:
+        ds.launch(job, framework(), "wait", when, str(tmp_path), timeout=TIMEOUT + 6)
+    losing.join()
+    assert time.time() - (tmp_path / "lost").stat().st_mtime < TIMEOUT + 13
+    assert (caught.value.host, caught.value.ranks) == ("host2", (2,))
+    assert left(tmp_path) == []
+
+
+LAUNCH = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import devshim as ds
+import test_failure_matrix as matrix
+ds.launch(matrix.job, *sys.argv[2:], timeout=100)
+"""
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("who", ["caller", "launcher"])
+def test_no_rank_is_left_if_its_launcher_is_killed(hosts: Pretended, who: str, when: str, tmp_path: Path) -> None:
+    words = [str(Path(__file__).parent), framework(), "wait", when, str(tmp_path)]
+    with subprocess.Popen([sys.executable, "-c", LAUNCH, *words], stderr=subprocess.PIPE, text=True) as caller:
+        wait_for(tmp_path, "failed")
+        assert len(left(tmp_path)) == RANKS
+        children = Path(f"/proc/{caller.pid}/task/{caller.pid}/children").read_text().split()
+        os.kill(caller.pid if who == "caller" else int(children[0]), signal.SIGKILL)
+        until = time.monotonic() + 30
+        while left(tmp_path) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert left(tmp_path) == []
+        said = caller.communicate(timeout=60)[1]
+    assert who == "caller" or "the launcher of the job ended unexpectedly" in said

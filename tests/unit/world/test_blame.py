@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import devshim as ds
 from devshim.world import blame
 from devshim.world.blame import Ended, Report
@@ -37,8 +39,14 @@ def test_an_error_of_a_program_is_named_with_its_innermost_line() -> None:
     assert error.problem == "rank 2 on b ended with exit status 1: ValueError: a bad batch, at train.py:32 in job"
 
 
-def test_an_error_of_a_signal_handler_in_compiled_code_is_named() -> None:
-    end = "SystemError: <cyfunction wait at 0x7f> returned a result with an exception set\n"
+@pytest.mark.parametrize(
+    "end",
+    [
+        "SystemError: <cyfunction wait at 0x7f> returned a result with an exception set\n",
+        "devshim.RankFailedError: step 5 (barrier) failed on rank 2 on b: a bad batch\n",
+    ],
+)
+def test_an_error_of_a_signal_handler_in_a_call_is_named(end: str) -> None:
     whole = f"{TRACEBACK}\nThe above exception was the direct cause of the following exception:\n\n{TRACEBACK}"
     tail = end.join(whole.rsplit("ValueError: a bad batch\n", 1))
     error = blame.failure([Ended(2, 1, tail)], HOSTS)

@@ -1,0 +1,63 @@
+"""Tests of ``examples/many_ranks.py``: one program alone, in ranks, on two pretended hosts, and under torchrun."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from listening import free_port
+
+import devshim as ds
+
+PROGRAM = str(Path(__file__).parents[2] / "examples/many_ranks.py")
+LOSS = re.compile(r"^(?:\[0 \w+\] )?(\d+) ([\d.e+-]+)$", re.MULTILINE)
+
+
+def framework() -> str:
+    """Return the name of the framework of this environment; skip the tests on NumPy, which has no gradients."""
+    name = ds.framework().__name__.split(".")[0]
+    if name == "numpy":
+        pytest.skip("NumPy has no gradients")
+    return name
+
+
+def losses(*command: str, **variables: str) -> list[float]:
+    """Return the losses that rank 0 prints."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = LOSS.findall(done.stdout)
+    assert [int(number) for number, _ in found] == list(range(len(found)))
+    assert found
+    return [float(loss) for _, loss in found]
+
+
+def same(found: list[float]) -> None:
+    np.testing.assert_allclose(found, losses(sys.executable, PROGRAM, framework()), rtol=1e-5)
+
+
+def test_two_ranks_of_two_gpus() -> None:
+    command = [sys.executable, "-m", "devshim", "launch", "--ranks", "2", "--simulate", "2", PROGRAM, framework()]
+    same(losses(*command))
+
+
+def test_two_pretended_hosts(devshim_cluster: Callable[..., Any]) -> None:
+    name = framework()
+    devshim_cluster(hosts=2, cards=2)
+    same(losses(sys.executable, "-m", "devshim", "launch", "--cards", "2", PROGRAM, name))
+
+
+def test_torchrun() -> None:
+    name, torchrun = framework(), shutil.which("torchrun", path=os.path.dirname(sys.executable))
+    if torchrun is None:
+        pytest.skip("torchrun is not installed")
+    address = ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
+    same(losses(torchrun, "--nproc_per_node", "2", *address, PROGRAM, name))
