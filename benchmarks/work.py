@@ -1,7 +1,7 @@
 """The work that is timed on the CPU and on simulated GPUs: small operators, and training steps of each framework.
 
-``python -m benchmarks.work torch`` times it on the CPU, in a process without devshim: hooks of a simulation would slow
-the CPU's operators too. Each line that it reads is a number and a case; it runs the case that often and prints the
+``python -m benchmarks.work torch`` times it on the CPU, in a process without simulated GPUs: hooks of a simulation
+would slow the CPU's operators too. Each line that it reads is a number and a case; it runs the case that often and prints the
 seconds per call.
 """
 
@@ -166,6 +166,10 @@ def main(name: str) -> None:
     """Time cases on the CPU until the input ends."""
     from benchmarks.frameworks import NATIVE
 
+    if NATIVE[name].backend == "mxnet":  # its import fails beside a current NumPy without devshim's hooks
+        import devshim
+
+        devshim.framework("mxnet")
     work = WORK[NATIVE[name].backend](NATIVE[name].begin()["n"])
     for line in sys.stdin:
         number, _, case = line.rstrip("\n").partition(" ")

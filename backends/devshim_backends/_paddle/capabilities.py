@@ -38,8 +38,8 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "native_names": (
-            "refused: paddle.amp.auto_cast on a simulated GPU (no float16 operators on the CPU), pinned memory, "
-            "DLPack, and collectives of several processes (NCCL); paddle.version.cuda() is that of the build; "
+            "refused: paddle.amp.auto_cast inside a function that is compiled as one program, pinned memory, DLPack, "
+            "and collectives of several processes (NCCL); paddle.version.cuda() is that of the build; "
             "paddle.base.core.CUDAPlace is Paddle's own, and refused"
         ),
         "simulate": (

@@ -271,6 +271,59 @@ def several(x: Any) -> Any:
     return {"double": x * 2.0, "sum": [(x * x).sum()]}
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_low_precision_is_float32_that_is_rounded(paddle: Any, dtype: str) -> None:
+    """The results, and the gradient of a tensor that several operators use."""
+    nn = paddle.nn.functional
+    functions = {
+        "matmul": lambda x: x @ x.t(),
+        "add": lambda x: x + x * 2.0,
+        "softmax": lambda x: nn.softmax(x, -1),
+        "mean": lambda x: x.mean(1),
+        "index": lambda x: x[1:, ::2],
+        "layer_norm": lambda x: nn.layer_norm(x, 4),
+        "where": lambda x: paddle.where(x > 0.5, x, -x),
+        "concat": lambda x: paddle.concat([x, x.exp()]),
+    }
+    values = np.linspace(0.1, 0.9, 12, dtype=np.float32).reshape(3, 4)
+    for name, function in functions.items():
+        low = ds.from_numpy(values, GPU).astype(dtype)
+        high = low.astype("float32")
+        gradients = []
+        for x in (low, high):
+            x.stop_gradient = False
+            y = function(x)
+            assert y.dtype == x.dtype, name
+            (y.astype("float32") ** 3).sum().backward()
+            gradients.append(x.grad.astype("float32").numpy())
+        got, expected = function(low), function(high).astype(dtype)
+        assert ds.device_of(got) is ds.device(GPU)
+        assert got.astype("float32").tolist() == expected.astype("float32").tolist(), name
+        assert low.grad.dtype == low.dtype
+        assert np.allclose(*gradients, rtol=0.01 if dtype == "float16" else 0.05, atol=0.02), name
+
+
+@pytest.mark.parametrize("name", ["SGD", "Momentum", "Adam", "AdamW", "RMSProp", "Adagrad", "Lamb"])
+def test_master_weights_keep_what_float16_would_lose(paddle: Any, name: str) -> None:
+    """A step of 1e-5 changes no float16 weight of 1.0, and it changes the master weight."""
+    one = paddle.nn.initializer.Constant(1.0)
+    model = ds.place(paddle.nn.Linear(1, 2, paddle.ParamAttr(initializer=one), bias_attr=False), GPU)
+    model.to(dtype="float16")
+    weight = model.weight
+    optimizer = getattr(paddle.optimizer, name)(1e-5, parameters=[weight])
+    optimizer._multi_precision = True  # as paddle.amp.decorate does
+    x = ds.ones((1, 1), device=GPU).astype("float16")
+    for _ in range(5):
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+    (master,) = optimizer._master_weights.values()
+    assert weight.dtype == paddle.float16
+    assert ds.device_of(weight) is ds.device_of(master) is ds.device(GPU)
+    assert 0.99 < float(master[0, 0]) < 1.0
+    assert weight.astype("float32").tolist() == master.astype("float16").astype("float32").tolist()
+
+
 # ---------------------------------------------------------------- memory
 def test_a_full_gpu_raises_in_the_backward_pass(paddle: Any) -> None:
     """The error is devshim's own there, too, and a ``MemoryError`` like Paddle's; nothing is left behind."""

@@ -12,8 +12,6 @@ for call in (
     lambda: x + paddle.ones([3]),
     lambda: paddle.CUDAPinnedPlace(),
     lambda: x.pin_memory(),
-    lambda: paddle.amp.auto_cast(),
-    lambda: paddle.amp.decorate(paddle.nn.Linear(2, 2), level="O2"),
 ):
     try:
         call()

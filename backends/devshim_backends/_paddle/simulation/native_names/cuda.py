@@ -14,7 +14,7 @@ import paddle
 from devshim.devices import host
 from devshim.devices.device import Device
 from devshim.errors import UnsupportedError
-from devshim_backends._paddle.simulation.native_names import places
+from devshim_backends._paddle.simulation.native_names import amp, places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,40 +169,12 @@ _QUERIES = (
 
 def functions() -> dict[Any, Any]:
     """Return Paddle's functions that read the index of a GPU, and what is refused -> their replacements."""
-    auto_cast = paddle.amp.auto_cast
     indices = {
         getattr(module, name): _index
         for module, name in ((_device.cuda, "extract_cuda_device_id"), (_device, "extract_device_id"))
         if hasattr(module, name)
     }
-    decorate = paddle.amp.decorate
-    return {**indices, auto_cast: _refuse_auto_cast(auto_cast), decorate: _refuse_decorate(decorate)}
-
-
-def _refuse_auto_cast(original: Any) -> Any:
-    """Return an ``auto_cast`` that is refused on a simulated GPU, where each of its operators would fail."""
-
-    @wraps(original)
-    def auto_cast(enable: Any = True, *args: Any, **kwargs: Any) -> Any:
-        if enable and places.is_simulated(paddle.base.framework._current_expected_place_()):
-            msg = "PaddlePaddle has no float16 and no bfloat16 operators for the CPU, where simulated GPUs compute"
-            raise UnsupportedError(msg, "write paddle.amp.auto_cast(enable=False) for a run on simulated GPUs")
-        return original(enable, *args, **kwargs)
-
-    return auto_cast
-
-
-def _refuse_decorate(original: Any) -> Any:
-    """Return a ``decorate`` that is refused on a simulated GPU: on other devices than CUDA's, Paddle casts nothing."""
-
-    @wraps(original)
-    def decorate(models: Any, optimizers: Any = None, level: str = "O1", *args: Any, **kwargs: Any) -> Any:
-        if level.upper() == "O2" and places.is_simulated(paddle.base.framework._current_expected_place_()):
-            msg = "PaddlePaddle has no float16 and no bfloat16 operators for the CPU, where simulated GPUs compute"
-            raise UnsupportedError(msg, 'write paddle.amp.decorate(..., level="O1") for a run on simulated GPUs')
-        return original(models, optimizers, level, *args, **kwargs)
-
-    return decorate
+    return {**indices, **amp.functions()}
 
 
 def attributes() -> Iterator[tuple[Any, str, Any]]:
