@@ -42,6 +42,13 @@ SECTIONS = {
         "Processor time, added to an interpreter that has just started, and to one that has imported the framework.",
     ),
     "growth": ("Growth", "Lists of 4-byte tensors. ![Cost per leaf](benchmarks-growth.svg)"),
+    "parts": ("Several devices", "Both parts are on the CPU. The native code makes independent tensors, too."),
+    "watching": ("Gradients, logs, ledger and guard", "Each beside the program without it, or the framework's own."),
+    "files": (
+        "Files",
+        "Beside `safetensors.torch`. The peak is the growth of the process's largest resident size, as a part of the "
+        "file's size.",
+    ),
     "metrics": (
         "Numbers of a loop",
         "The exercise of `examples/frobenius.py`. On the host, reading a number does not wait, so a log only adds its "

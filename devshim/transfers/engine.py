@@ -10,7 +10,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from devshim.devices.device import CPU, Device
 from devshim.errors import DevshimError, TracingError, messages
@@ -154,8 +154,12 @@ def _recording(
     active: Active, backend: Backend, sources: Sequence[tuple[Device, int]], target: Device
 ) -> AbstractContextManager[object]:
     """Return the observers' context for the copy of a tensor: one context for each device that the bytes come from."""
-    record, entered = active.record, ExitStack()
-    for each in [record(backend, source, target, nbytes, 1) for source, nbytes in sources] if record else ():
+    record = active.record
+    made = [record(backend, source, target, nbytes, 1) for source, nbytes in sources] if record else []
+    if len(made) == 1:  # nearly always
+        return made[0] or nullcontext()
+    entered = ExitStack()
+    for each in made:
         if each is not None:
             entered.enter_context(each)
     return entered

@@ -143,10 +143,24 @@ def keeps_errors(frame: FrameType) -> bool:
 def _is_on_the_way(frame: FrameType) -> bool:
     """Return True if a frame is not the user's; the conformance kit counts as a user."""
     module = frame.f_globals.get("__name__") or ""
+    file = frame.f_code.co_filename
+    if (module, file) in _KNOWN:
+        return True
+    known = _is_library(module, file)
+    if known and not file.startswith(_MADE):  # of functions that a framework generates there are ever more
+        _KNOWN.add((module, file))
+    return known
+
+
+_KNOWN: set[tuple[str, str]] = set()
+"""Modules and files of devshim, the frameworks and the standard library that were on the way to a user's line."""
+
+
+def _is_library(module: str, file: str) -> bool:
     root = module.partition(".")[0]
     if root in sys.stdlib_module_names:  # a user's module may have such a name, too
-        return frame.f_code.co_filename.startswith(_PYTHONS)
-    if frame.f_code.co_filename.startswith(_MADE):
+        return file.startswith(_PYTHONS)
+    if file.startswith(_MADE):
         return True
     return root in _NOT_THEIRS and not module.startswith(_USERS)
 
