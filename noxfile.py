@@ -495,11 +495,12 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT, default=False)
 def site(session: nox.Session) -> None:
-    """Build the pages, and open each in a headless Chromium, which must be on the path.
+    """Build the pages, and open each in a headless Chromium, which must be on the path, or named by DEVSHIM_CHROMIUM.
 
     With ``-- picture``, draw the pictures of README.md instead.
     """
     install(session, *group("docs", "browser", "test"), ".")
+    shutil.rmtree("docs/_build", ignore_errors=True)  # pages of source code that another build left have no anchors
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
     if session.posargs[:1] == ["picture"]:
         session.run("python", "tests/browser/picture.py", "docs/_static")
