@@ -6,8 +6,6 @@ may choose the backend and the simulated GPUs for the whole process.
 
 from __future__ import annotations
 
-import sys
-
 __all__ = ["main"]
 
 
@@ -15,9 +13,4 @@ def main() -> None:
     """Run the command line: the entry point of ``devshim`` and of ``python -m devshim``."""
     from devshim.cli.app import app
 
-    if sys.argv[1:2] == ["--complete"]:  # asked by the scripts of `devshim completion`
-        from devshim.cli.completion import follow
-
-        print(*follow(app, sys.argv[2:]), sep="\n")
-        return
-    sys.exit(app.main(sys.argv[1:]))
+    app.main(prog_name="devshim")

@@ -3,56 +3,59 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from devshim.cli._commands import argument, flag
+import click
 
-if TYPE_CHECKING:
-    from devshim.cli._commands import Group
+from devshim.cli._groups import PATH
 
-__all__ = ["add"]
+__all__ = ["ENVIRONMENTS", "FRAMEWORKS", "PAGES", "RECORDS", "build"]
 
-
-def add(tutorial: Group) -> None:
-    """Add the command."""
-    tutorial.command(
-        argument("pages", nargs="+", type=Path, metavar="PAGE", help="MyST (.md), percent scripts (.py) or .ipynb."),
-        argument("-o", "--output", type=Path, metavar="FOLDER", help="Where to write; site by default."),
-        argument(
-            "--format",
-            dest="formats",
-            metavar="FORMATS",
-            help="With commas: md (for Sphinx), html (one file), ipynb; all by default.",
-        ),
-        flag("--own-words", help="Also write and check notebooks in each framework's own code."),
-        argument("-f", "--frameworks", metavar="NAMES", help="Only these, such as torch,jax; default: the page's."),
-        argument(
-            *("-e", "--env"),
-            action="append",
-            metavar="NAME=FOLDER",
-            help="A framework's environment, or its Python, or 'here'.",
-        ),
-        argument("--records", type=Path, metavar="FOLDER", help="Where the records are; default: beside the page."),
-        flag("--recorded", help="Run nothing: use the records as they are, and check no own words."),
-        flag("--watch", help="Build again whenever a page's file changes, until Ctrl-C."),
-    )(build)
+PAGES = click.argument("pages", nargs=-1, required=True, type=PATH, metavar="PAGE...")
+FRAMEWORKS = click.option(
+    "--frameworks", "-f", metavar="NAMES", help="Only these, such as torch,jax; default: the page's."
+)
+ENVIRONMENTS = click.option(
+    *("--env", "-e"),
+    multiple=True,
+    metavar="NAME=FOLDER",
+    help="A framework's environment, or its Python, or 'here'.",
+)
+RECORDS = click.option(
+    "--records", type=PATH, metavar="FOLDER", help="Where the records are; default: beside the page."
+)
 
 
+@click.command()
+@PAGES
+@click.option("--output", "-o", type=PATH, default="site", metavar="FOLDER", help="Where to write; site by default.")
+@click.option(
+    *("--format", "formats"),
+    default="md,html,ipynb",
+    metavar="FORMATS",
+    help="With commas: md (for Sphinx), html (one file), ipynb; all by default.",
+)
+@click.option("--own-words", is_flag=True, help="Also write and check notebooks in each framework's own code.")
+@FRAMEWORKS
+@ENVIRONMENTS
+@RECORDS
+@click.option("--recorded", is_flag=True, help="Run nothing: use the records as they are, and check no own words.")
+@click.option("--watch", is_flag=True, help="Build again whenever a page's file changes, until Ctrl-C.")
 def build(
-    pages: list[Path],
-    output: Path = Path("site"),
-    formats: str = "md,html,ipynb",
-    own_words: bool = False,
-    frameworks: str | None = None,
-    env: list[str] | None = None,
-    records: Path | None = None,
-    recorded: bool = False,
-    watch: bool = False,
+    pages: tuple[Path, ...],
+    output: Path,
+    formats: str,
+    own_words: bool,
+    frameworks: str | None,
+    env: tuple[str, ...],
+    records: Path | None,
+    recorded: bool,
+    watch: bool,
 ) -> int:
     """Write pages with tabs of all frameworks, and notebooks of each; run first what has changed.
 
-    Exit code 1 if a cell fails, a framework has no record, or a notebook in own words fails.
+    A PAGE is a MyST file (.md), a percent script (.py) or a notebook (.ipynb). Exit code 1 if a cell fails, a framework
+    has no record, or a notebook in own words fails.
     """
     from devshim.cli import building as code
 
-    return code.main(pages, output, formats, own_words, frameworks, env or [], records, recorded, watch)
+    return code.main(list(pages), output, formats, own_words, frameworks, list(env), records, recorded, watch)

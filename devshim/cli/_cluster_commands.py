@@ -4,35 +4,43 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from devshim.cli._commands import Group, argument, number
+import click
+
+from devshim.cli._groups import PATH, Group
 
 __all__ = ["cluster"]
 
-cluster = Group("Start, join and stop a cluster for jobs of several ranks.")
-
-SIMULATE = argument("--simulate", type=number(int, 1), metavar="K", help="Simulate K GPUs on this machine.")
+SIMULATE = click.option("--simulate", type=click.IntRange(1), metavar="K", help="Simulate K GPUs on this machine.")
 
 
-@cluster.command(
-    argument("--listen", metavar="ADDRESS", help="This machine's address; by default, no other can join."),
-    argument("--port", type=number(int, 1, 65535), metavar="N", help="6379 by default."),
-    SIMULATE,
+@click.group(cls=Group)
+def cluster() -> None:
+    """Start, join and stop a cluster for jobs of several ranks."""
+
+
+@cluster.command()
+@click.option(
+    "--listen",
+    default="127.0.0.1",
+    metavar="ADDRESS",
+    help="This machine's address; by default, no other can join.",
 )
-def start(listen: str = "127.0.0.1", port: int = 6379, simulate: int | None = None) -> None:
+@click.option("--port", type=click.IntRange(1, 65535), default=6379, metavar="N", help="6379 by default.")
+@SIMULATE
+def start(listen: str, port: int, simulate: int | None) -> None:
     """Start a cluster with a new token, and print how to use it and how other machines join it."""
     from devshim.cli import cluster as code
 
     code.start(listen, port, simulate)
 
 
-@cluster.command(
-    argument("address", metavar="HOST:PORT", help="What `devshim cluster start` printed."),
-    argument("--token", type=Path, metavar="FILE", help="Its token; by default, where start wrote it."),
-    argument("--listen", metavar="ADDRESS", help="This machine's address; found by default."),
-    SIMULATE,
-)
-def join(address: str, token: Path | None = None, listen: str | None = None, simulate: int | None = None) -> None:
-    """Join the cluster that another machine started."""
+@cluster.command()
+@click.argument("address", metavar="HOST:PORT")
+@click.option("--token", type=PATH, metavar="FILE", help="Its token; by default, where start wrote it.")
+@click.option("--listen", metavar="ADDRESS", help="This machine's address; found by default.")
+@SIMULATE
+def join(address: str, token: Path | None, listen: str | None, simulate: int | None) -> None:
+    """Join the cluster that another machine started; its 'devshim cluster start' printed HOST:PORT."""
     from devshim.cli import cluster as code
 
     code.join(address, token, listen, simulate)

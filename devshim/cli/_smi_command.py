@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import click
 
-from devshim.cli._commands import argument, flag, number
-
-if TYPE_CHECKING:
-    from devshim.cli._commands import Group
-
-__all__ = ["add"]
+__all__ = ["smi"]
 
 
-def add(app: Group) -> None:
-    """Add the command."""
-    app.command(
-        argument("--query-gpu", metavar="FIELDS", help="Print fields of each GPU, such as index,name,memory.used."),
-        argument("--query-compute-apps", metavar="FIELDS", help="Print fields of each process: pid,used_memory."),
-        argument("--format", dest="form", metavar="FORM", help="With a query: csv, with ',noheader' and ',nounits'."),
-        flag("-L", "--list-gpus", help="Print one line for each GPU."),
-        flag("-q", "--query", help="List the fields of each GPU, one a line."),
-        argument("-d", "--display", metavar="SECTIONS", help="With -q: these sections, such as MEMORY,PIDS."),
-        argument("-i", "--id", dest="ids", metavar="ID", help="Show these GPUs: indices or UUIDs, with commas."),
-        argument("-l", "--loop", type=number(float, 0.1), metavar="SECONDS", help="Repeat until Ctrl-C."),
-    )(smi)
-
-
+@click.command()
+@click.option("--query-gpu", metavar="FIELDS", help="Print fields of each GPU, such as index,name,memory.used.")
+@click.option("--query-compute-apps", metavar="FIELDS", help="Print fields of each process: pid,used_memory.")
+@click.option("--format", "form", metavar="FORM", help="With a query: csv, with ',noheader' and ',nounits'.")
+@click.option("--list-gpus", "-L", is_flag=True, help="Print one line for each GPU.")
+@click.option("--query", "-q", is_flag=True, help="List the fields of each GPU, one a line.")
+@click.option("--display", "-d", metavar="SECTIONS", help="With -q: these sections, such as MEMORY,PIDS.")
+@click.option("--id", "-i", "ids", metavar="ID", help="Show these GPUs: indices or UUIDs, with commas.")
+@click.option("--loop", "-l", type=click.FloatRange(0.1), metavar="SECONDS", help="Repeat until Ctrl-C.")
 def smi(
-    query_gpu: str | None = None,
-    query_compute_apps: str | None = None,
-    form: str | None = None,
-    list_gpus: bool = False,
-    query: bool = False,
-    display: str | None = None,
-    ids: str | None = None,
-    loop: float | None = None,
+    query_gpu: str | None,
+    query_compute_apps: str | None,
+    form: str | None,
+    list_gpus: bool,
+    query: bool,
+    display: str | None,
+    ids: str | None,
+    loop: float | None,
 ) -> int:
     """Show simulated GPUs, and the memory that programs of 'devshim run' use on them, as nvidia-smi shows real ones.
 

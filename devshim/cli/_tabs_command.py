@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from devshim.cli._commands import argument, number
+import click
 
-if TYPE_CHECKING:
-    from devshim.cli._commands import Group
+from devshim.cli._groups import PATH
 
-__all__ = ["add"]
+__all__ = ["tabs"]
 
 
-def add(app: Group) -> None:
-    """Add the command."""
-    app.command(
-        argument("script", type=Path, metavar="SCRIPT"),
-        argument("--frameworks", metavar="NAMES", help="The tabs, with commas; mxnet,torch,tensorflow,paddle,jax."),
-        argument("-b", "--backend", metavar="NAME", help="The framework on which SCRIPT runs here; numpy by default."),
-        argument("--gpus", type=number(int, 0, 64), metavar="N", help="How many GPUs to simulate; 2 by default."),
-        argument("-o", "--output", type=Path, metavar="FILE", help="Write to FILE; standard output by default."),
-    )(tabs)
-
-
-def tabs(
-    script: Path,
-    frameworks: str | None = None,
-    backend: str = "numpy",
-    gpus: int = 2,
-    output: Path | None = None,
-) -> int:
+@click.command()
+@click.argument("script", type=PATH, metavar="SCRIPT")
+@click.option("--frameworks", metavar="NAMES", help="The tabs, with commas; mxnet,torch,tensorflow,paddle,jax.")
+@click.option(
+    *("--backend", "-b"),
+    default="numpy",
+    metavar="NAME",
+    help="The framework on which SCRIPT runs here; numpy by default.",
+)
+@click.option(
+    "--gpus", type=click.IntRange(0, 64), default=2, metavar="N", help="How many GPUs to simulate; 2 by default."
+)
+@click.option("--output", "-o", type=PATH, metavar="FILE", help="Write to FILE; standard output by default.")
+def tabs(script: Path, frameworks: str | None, backend: str, gpus: int, output: Path | None) -> int:
     """Print a script as a page of Dive into Deep Learning: a block of native code for each framework, marked #@tab.
 
     SCRIPT is Python that calls devshim; '# %%' divides it into cells. It runs once, on one framework with simulated

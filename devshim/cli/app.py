@@ -4,123 +4,115 @@ Requirements of this module:
 
 * Help imports no framework, not even NumPy: a command's module is imported when the command runs.
 * An error of devshim is printed as its message and a hint, without a traceback; exit code 1.  Wrong usage exits with 2.
+* A command is a function whose result is the exit code.
 """
 
 from __future__ import annotations
 
-from argparse import BooleanOptionalAction
 from pathlib import Path
 
+import click
+from click.shell_completion import get_completion_class
+
 from devshim import __version__
-from devshim.cli import _cluster_commands, _tutorial_commands
-from devshim.cli._commands import Group, UsageError, argument, flag, number
-from devshim.cli._launch_command import add as add_launch
-from devshim.cli._smi_command import add as add_smi
-from devshim.cli._tabs_command import add as add_tabs
+from devshim.cli._cluster_commands import cluster
+from devshim.cli._groups import BACKEND, PATH, Group, ProgramCommand
+from devshim.cli._launch_command import launch
+from devshim.cli._smi_command import smi
+from devshim.cli._tabs_command import tabs
+from devshim.cli._tutorial_commands import tutorial
 
 __all__ = ["app"]
 
-app = Group(
-    "One Device/Placement API with the same behaviour on PyTorch, TensorFlow, MXNet, PaddlePaddle, JAX and NumPy.",
-    version=f"devshim {__version__}",
-)
 
-BACKEND = argument(
-    *("-b", "--backend"), metavar="NAME", help="torch, tensorflow, mxnet, paddle, jax, cupy, numpy, or a nickname: tf."
+@click.group(
+    cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, no_args_is_help=True
 )
-FILES = argument("files", nargs="*", type=Path, metavar="FILE")
+@click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version and exit.")
+def app() -> None:
+    """One Device/Placement API with the same behaviour on PyTorch, TensorFlow, MXNet, PaddlePaddle, JAX and NumPy."""
 
 
-@app.command(
-    BACKEND,
-    argument(
-        "--gpus",
-        type=number(int, 0, 64),
-        metavar="N",
-        help="How many GPUs to simulate if there are no real ones; 2 unless DEVSHIM_SIMULATE_GPUS is set.",
-    ),
-    argument(
-        "--json", type=Path, metavar="FILE", help="Also write the results to a JSON file; '-' prints only the JSON."
-    ),
-    flag("--compare", help="Run nothing; show the FILEs side by side, like 'devshim compare'."),
-    FILES,
+@app.command()
+@BACKEND
+@click.option(
+    "--gpus",
+    type=click.IntRange(0, 64),
+    metavar="N",
+    help="How many GPUs to simulate if there are no real ones; 2 unless DEVSHIM_SIMULATE_GPUS is set.",
 )
-def tour(
-    backend: str | None = None,
-    gpus: int | None = None,
-    json: Path | None = None,
-    compare: bool = False,
-    files: list[Path] | None = None,
-) -> int:
+@click.option(
+    "--json", type=PATH, metavar="FILE", help="Also write the results to a JSON file; '-' prints only the JSON."
+)
+@click.option("--compare", is_flag=True, help="Run nothing; show the FILEs side by side, like 'devshim compare'.")
+@click.argument("files", nargs=-1, type=PATH, metavar="[FILE]...")
+def tour(backend: str | None, gpus: int | None, json: Path | None, compare: bool, files: tuple[Path, ...]) -> int:
     """Run the GPU chapter of Dive into Deep Learning on a framework, and check each step.
 
     Each step shows the devshim line, the framework's own line for it, and if its condition is true.
     Without another framework it runs on NumPy with two simulated GPUs. Exit code 1 if a step fails.
     """
-    _check_usage(compare, files or [], backend is not None or gpus is not None or json is not None)
+    _check_usage(compare, files, backend is not None or gpus is not None or json is not None)
     if compare:
         from devshim.cli import compare as comparing
 
-        return comparing.main(files or [])
+        return comparing.main(files)
     from devshim.cli import tour as touring
 
     return touring.main(backend, gpus, json)
 
 
-def _check_usage(compare: bool, files: list[Path], others: bool) -> None:
+def _check_usage(compare: bool, files: tuple[Path, ...], others: bool) -> None:
     """Raise a usage error (exit code 2) for options that exclude each other."""
     if compare and not files:
         msg = "give the JSON files to compare: devshim tour --compare out/*.json"
-        raise UsageError(msg)
+        raise click.UsageError(msg)
     if compare and others:
         msg = "--compare cannot be combined with other options"
-        raise UsageError(msg)
+        raise click.UsageError(msg)
     if files and not compare:
         msg = f"{files[0]} is not expected here; add --compare to show files side by side"
-        raise UsageError(msg)
+        raise click.UsageError(msg)
 
 
-@app.command(
-    argument(
-        "--gpus",
-        type=number(int, 1, 64),
-        metavar="N",
-        help="How many GPUs to simulate; 2 unless DEVSHIM_SIMULATE_GPUS is set.",
-    ),
-    argument("--memory", metavar="SIZE", help="Memory of each GPU, such as 4GiB; default: no limit."),
-    argument("--like", metavar="PLATFORM", help="The platform to imitate: cuda (default), mps or xpu."),
-    argument(
-        "--native-names",
-        action=BooleanOptionalAction,
-        help='Whether native names, such as "cuda:1", mean simulated GPUs; default: where the framework can.',
-    ),
-    argument(
-        "--async-copies",
-        metavar="WHEN",
-        help="When copies that do not block arrive: immediate (default) or late, which finds missing waits.",
-    ),
-    flag("--check", help="Run nothing: list the program's calls that cannot be simulated; exit code 1."),
-    BACKEND,
-    program=True,
+@app.command(cls=ProgramCommand)
+@click.option(
+    "--gpus",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="How many GPUs to simulate; 2 unless DEVSHIM_SIMULATE_GPUS is set.",
 )
+@click.option("--memory", metavar="SIZE", help="Memory of each GPU, such as 4GiB; default: no limit.")
+@click.option("--like", metavar="PLATFORM", help="The platform to imitate: cuda (default), mps or xpu.")
+@click.option(
+    "--native-names/--no-native-names",
+    default=None,
+    help='Whether native names, such as "cuda:1", mean simulated GPUs; default: where the framework can.',
+)
+@click.option(
+    "--async-copies",
+    metavar="WHEN",
+    help="When copies that do not block arrive: immediate (default) or late, which finds missing waits.",
+)
+@click.option(
+    "--check", is_flag=True, help="Run nothing: list the program's calls that cannot be simulated; exit code 1."
+)
+@BACKEND
 def run(
     program: list[str],
-    gpus: int | None = None,
-    memory: str | None = None,
-    like: str | None = None,
-    native_names: bool | None = None,
-    async_copies: str | None = None,
-    check: bool = False,
-    backend: str | None = None,
+    gpus: int | None,
+    memory: str | None,
+    like: str | None,
+    native_names: bool | None,
+    async_copies: str | None,
+    check: bool,
+    backend: str | None,
 ) -> int:
     """Run a Python program with simulated GPUs, as 'python SCRIPT', 'python -m MODULE' or 'python -c CODE' would.
 
     Every framework that the program imports sees the simulated GPUs, also in processes that the program starts.
     Real GPUs are hidden. Options after the program are passed to it; the exit code is the program's.
     """
-    if not program:
-        msg = "give a program: devshim run --gpus 2 script.py"
-        raise UsageError(msg)
     if check:
         from devshim.cli import native_calls
 
@@ -128,11 +120,11 @@ def run(
     from devshim.cli import run as running
 
     running.main(gpus, memory, backend, program, like, native_names, async_copies)
-    return 0
 
 
-@app.command(FILES)
-def compare(files: list[Path] | None = None) -> int:
+@app.command()
+@click.argument("files", nargs=-1, type=PATH, metavar="[FILE]...")
+def compare(files: tuple[Path, ...]) -> int:
     """Show tours of several frameworks side by side.
 
     'devshim tour --json FILE' writes a FILE. Without files it shows the lines of every framework as they were
@@ -144,8 +136,10 @@ def compare(files: list[Path] | None = None) -> int:
     return comparing.main(files) if files else comparing.show_records()
 
 
-@app.command(BACKEND, flag("--json", help="Print a list as JSON: sizes in bytes, null where unknown."))
-def devices(backend: str | None = None, json: bool = False) -> int:
+@app.command()
+@BACKEND
+@click.option("--json", is_flag=True, help="Print a list as JSON: sizes in bytes, null where unknown.")
+def devices(backend: str | None, json: bool) -> int:
     """List the devices of every installed framework, or of one, with their memory.
 
     Each framework runs in a separate process, because several in one process may crash. Simulated GPUs
@@ -156,25 +150,13 @@ def devices(backend: str | None = None, json: bool = False) -> int:
     return listing.main(backend, json)
 
 
-add_smi(app)
-add_tabs(app)
-add_launch(app)
-
-
-@app.command(
-    BACKEND,
-    argument("--only", metavar="PATTERN", help="Check the claims whose names match, such as 'torch.*'."),
-    flag("--quick", help="Use an eighth of the memory and fewer rounds for the rates."),
-    argument("--json", type=Path, metavar="FILE", help="Also write every result as JSON, for a bug report."),
-    flag("--simulate", help="Try the checks on two simulated GPUs; this certifies nothing."),
-)
-def certify(
-    backend: str | None = None,
-    only: str = "*",
-    quick: bool = False,
-    json: Path | None = None,
-    simulate: bool = False,
-) -> int:
+@app.command()
+@BACKEND
+@click.option("--only", default="*", metavar="PATTERN", help="Check the claims whose names match, such as 'torch.*'.")
+@click.option("--quick", is_flag=True, help="Use an eighth of the memory and fewer rounds for the rates.")
+@click.option("--json", type=PATH, metavar="FILE", help="Also write every result as JSON, for a bug report.")
+@click.option("--simulate", is_flag=True, help="Try the checks on two simulated GPUs; this certifies nothing.")
+def certify(backend: str | None, only: str, quick: bool, json: Path | None, simulate: bool) -> int:
     """Check the documentation's claims on this machine's GPUs, and measure rates; about ten minutes.
 
     Each installed framework that sees GPUs runs in a separate process. Every claim ends as PASS, FAIL or SKIP with
@@ -198,17 +180,12 @@ def doctor() -> int:
     return diagnosing.main()
 
 
-@app.command(
-    argument("name", metavar="NAME"),
-    argument(
-        "--folder",
-        type=Path,
-        metavar="FOLDER",
-        help="The folder to create; devshim-NAME in this one by default.",
-    ),
-    name="new-backend",
+@app.command(name="new-backend")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--folder", type=PATH, metavar="FOLDER", help="The folder to create; devshim-NAME in this one by default."
 )
-def new_backend(name: str, folder: Path | None = None) -> int:
+def new_backend(name: str, folder: Path | None) -> int:
     """Create a distribution with a backend for another array library, whose import name is NAME.
 
     It contains a class with the methods to write, a test file that runs the conformance kit on it, and a pyproject.toml
@@ -219,24 +196,22 @@ def new_backend(name: str, folder: Path | None = None) -> int:
     target = folder if folder is not None else Path(f"devshim-{name.replace('_', '-')}")
     problem = creating.problem_with(name, target)
     if problem is not None:
-        raise UsageError(problem)
+        raise click.UsageError(problem)
     return creating.main(name, target)
 
 
-app.commands["cluster"] = _cluster_commands.cluster
-app.commands["tutorial"] = _tutorial_commands.tutorial
-
-
-@app.command(
-    argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL"),
-)
-def completion(shell: str) -> int:
+@app.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
+def completion(shell: str) -> None:
     """Print a script that completes commands and options with the Tab key; SHELL is bash, zsh or fish.
 
     For bash, add this line to ~/.bashrc: eval "$(devshim completion bash)". For zsh, the same with zsh in ~/.zshrc,
     below compinit. For fish: devshim completion fish > ~/.config/fish/completions/devshim.fish
     """
-    from devshim.cli import completion as completing
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(app, {}, "devshim", "_DEVSHIM_COMPLETE").source())
 
-    print(completing.script(shell))
-    return 0
+
+for _command in (smi, tabs, launch, cluster, tutorial):
+    app.add_command(_command)

@@ -67,7 +67,7 @@ def invoke() -> Invoke:
         code: object = None
         with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as errors:
             try:
-                code = app.main([str(word) for word in words])
+                app.main([str(word) for word in words], prog_name="devshim")
             except SystemExit as end:  # wrong usage, or help
                 code = end.code
         return Result(code, out.getvalue(), errors.getvalue())

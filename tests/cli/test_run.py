@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devshim.cli._commands import Command
+from devshim.cli._groups import ProgramCommand
 from devshim.cli._startup import sitecustomize as startup
 from devshim.cli.app import app
 
@@ -215,7 +215,7 @@ def test_wrong_usage_exits_with_2(run: Run, words: list[str]) -> None:
     done = run("run", *words)
     assert done.returncode == 2
     assert done.stderr.count("error: ") == 1
-    assert "usage: devshim run [OPTIONS] SCRIPT | -m MODULE | -c CODE [ARGS]..." in done.stderr
+    assert "Usage: devshim run [OPTIONS] SCRIPT | -m MODULE | -c CODE [ARGS]..." in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_what_makes_no_sense_is_said_before_anything_runs(run: Run, words: list[
 )
 def test_where_the_program_begins(words: list[str], at: int) -> None:
     command = app.commands["run"]
-    assert isinstance(command, Command)
+    assert isinstance(command, ProgramCommand)
     assert command.begin(words) == at
 
 

@@ -61,6 +61,7 @@ def test_the_metadata_is_what_pyproject_promises(wheel: zipfile.ZipFile) -> None
     plain = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert {line.partition(">")[0] for line in plain} == {
         "array-api-compat",
+        "click",
         "numpy",
         "nvidia-ml-py",
         "optree",

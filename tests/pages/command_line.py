@@ -10,10 +10,8 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from devshim.cli._commands import Command, Group
+import click
 
 HEAD = """# The command line
 
@@ -29,18 +27,19 @@ def page() -> str:
     os.environ.update(COLUMNS="90")
     from devshim.cli.app import app
 
-    return HEAD + "".join(part for name, each in commands("devshim", app) for part in _section(name, each))
+    root = click.Context(app, info_name="devshim", **app.context_settings)
+    return HEAD + "".join(part for each in contexts(root) for part in _section(each))
 
 
-def commands(name: str, command: Command | Group) -> Iterator[tuple[str, Command | Group]]:
-    """Yield a command with its name, and those of each command below it, in the order of the help."""
-    yield name, command
-    for word, each in getattr(command, "commands", {}).items():
-        yield from commands(f"{name} {word}", each)
+def contexts(context: click.Context) -> Iterator[click.Context]:
+    """Yield the context of a command, and those of the commands below it, in the order of the help."""
+    yield context
+    for word, each in getattr(context.command, "commands", {}).items():
+        yield from contexts(click.Context(each, context, word))
 
 
-def _section(name: str, command: Command | Group) -> Iterator[str]:
-    yield f"\n## {name}\n\n```text\n{command.help(name).strip()}\n```\n"
+def _section(context: click.Context) -> Iterator[str]:
+    yield f"\n## {context.command_path}\n\n```text\n{context.get_help().strip()}\n```\n"
 
 
 def main(arguments: list[str]) -> int:

@@ -14,7 +14,20 @@ import pytest
 import devshim as ds
 
 FRAMEWORKS = ("torch", "tensorflow", "mxnet", "paddle", "jax", "jaxlib", "keras", "cupy")
-HEAVY = ("numpy", "optree", "rich", "argparse", "pynvml", "dataclasses", "typing", "re", "enum", "asyncio", "threading")
+HEAVY = (
+    "numpy",
+    "optree",
+    "rich",
+    "click",
+    "argparse",
+    "pynvml",
+    "dataclasses",
+    "typing",
+    "re",
+    "enum",
+    "asyncio",
+    "threading",
+)
 SLOW = ("ctypes", "importlib.metadata", "inspect", "logging", "traceback", "functools", "devshim_backends")
 
 FROM_THE_START = {
