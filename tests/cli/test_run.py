@@ -214,7 +214,7 @@ def test_a_python_without_devshim_says_so(monkeypatch: pytest.MonkeyPatch, capsy
 def test_wrong_usage_exits_with_2(run: Run, words: list[str]) -> None:
     done = run("run", *words)
     assert done.returncode == 2
-    assert done.stderr.count("error: ") == 1
+    assert done.stderr.count("Error: ") == 1
     assert "Usage: devshim run [OPTIONS] SCRIPT | -m MODULE | -c CODE [ARGS]..." in done.stderr
 
 

@@ -191,7 +191,7 @@ def test_a_forked_process_does_not_answer_for_its_parent(run: Run) -> None:
         (["-i", "7"], 6, "No devices were found"),
         (["-d", "MEMORY"], 2, '"--display=" switch cannot be used without "-q"'),
         (["-q", "-d", "MEMORY,COLOUR"], 2, '"COLOUR" is not one of the sections MEMORY, '),
-        (["-q", "-x"], 2, "unrecognized arguments: -x"),
+        (["-q", "-x"], 2, "No such option '-x'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
