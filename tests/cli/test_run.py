@@ -209,13 +209,19 @@ def test_a_python_without_devshim_says_so(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--gpus", "2"], ["--gpus", "0", "x.py"], ["--gpus"], ["--nonsense", "x.py"], ["--gpus=many", "x.py"]]
+    "words", [[], ["--gpus", "2"], ["--gpus", "0", "x.py"], ["--nonsense", "x.py"], ["--gpus=many", "x.py"]]
 )
 def test_wrong_usage_exits_with_2(run: Run, words: list[str]) -> None:
     done = run("run", *words)
     assert done.returncode == 2
     assert done.stderr.count("Error: ") == 1
     assert "Usage: devshim run [OPTIONS] SCRIPT | -m MODULE | -c CODE [ARGS]..." in done.stderr
+
+
+def test_an_option_without_its_value_exits_with_2(run: Run) -> None:
+    done = run("run", "--gpus")
+    assert done.returncode == 2
+    assert done.stderr == "Error: Option '--gpus' requires an argument.\n"
 
 
 @pytest.mark.parametrize(
