@@ -178,7 +178,10 @@ def as_int(value: object) -> int:
     cls, numpy = type(value), sys.modules.get("numpy")
     if cls is bool or (numpy is not None and cls is getattr(numpy, "bool_", None)):  # an index before NumPy 2.2
         raise TypeError("a bool is not an index")
-    return int.__index__(_exact(value))  # type: ignore[arg-type]  # a subclass of int could override comparison
+    try:
+        return int.__index__(_exact(value))  # type: ignore[arg-type]  # a subclass of int could override comparison
+    except AssertionError as error:  # of a Paddle tensor with several elements (3.3)
+        raise TypeError(str(error)) from error
 
 
 def _intern(kind: object, index: object) -> Device:

@@ -13,7 +13,7 @@ from devshim.devices.dtypes import DTYPES
 from devshim.errors import ArgumentError, ConversionError, DeviceNotFoundError, TracingError
 from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor, tracing
 from devshim.registry import current, registry
-from devshim.tensors import default_dtypes, value_hints
+from devshim.tensors import default_dtypes, fitting, value_hints
 from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def plan_on_host(call: str, args: tuple[object, ...], wanted: object = None) -> 
     if backend is None:
         return None
     native = None if wanted is None else dtype(backend, wanted)
+    if native is not None and call in fitting.CALLS:
+        fitting.require_fit(call, args, dtype_name(backend, wanted))
     return (backend, CPU, None, getattr(backend, call), *args, native, CPU)
 
 
@@ -97,10 +99,26 @@ def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...]
     if wanted is None:
         wanted = default_dtypes.chosen(call, args)
     native = dtype(backend, wanted)
+    if native is not None and call in fitting.CALLS:
+        fitting.require_fit(call, args, dtype_name(backend, wanted))
     if backend.dtypes_lacking and where is not CPU and native is not None:
         engine.require_dtype(backend, where, backend.dtype_name(backend.zeros((0,), native, CPU)))
     observing.show_call(backend, call, where, args, wanted)
     return (backend, where, None, getattr(backend, call), *args, native, where)
+
+
+def dtype_name(backend: Backend, value: Any) -> str:
+    """Return the name of a dtype in any form that `dtype` accepts."""
+    name = value if isinstance(value, str) else getattr(value, "name", None) or numpy_name(value)
+    return name if isinstance(name, str) else _native_name(backend.name, value)
+
+
+@registry.constant_under_compile
+def _native_name(backend: str, value: Any) -> str:
+    """Return the name of a framework's own dtype, which has no attribute for it."""
+    owner = registry.load(backend)
+    name = str(value).rpartition(".")[2]  # of "torch.float32"
+    return name if name in DTYPES else owner.dtype_name(owner.zeros((1,), value, CPU))
 
 
 _MOST = 2**59
@@ -239,7 +257,18 @@ def integer(name: str, value: Any) -> int:
         raise bad_argument(name, value, "an int", value_hints.int_hint(name, value)) from error
 
 
-__all__ = ["dtype", "finite", "integer", "number", "numpy_array", "numpy_name", "of_model", "plan", "planned"]
+__all__ = [
+    "dtype",
+    "dtype_name",
+    "finite",
+    "integer",
+    "number",
+    "numpy_array",
+    "numpy_name",
+    "of_model",
+    "plan",
+    "planned",
+]
 __all__ += ["plan_on_host", "real", "shape", "steps", "target", "tensor_of"]
 
 

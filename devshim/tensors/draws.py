@@ -69,7 +69,7 @@ class Result:
         backend, wanted, target = self._find(call)
         if wanted is None:
             wanted = default_dtypes.chosen(call, args)
-        name = None if wanted is None else _name_of(backend, wanted)
+        name = None if wanted is None else arguments.dtype_name(backend, wanted)
         if name is not None and not name.startswith(_KINDS[kind]):
             raise messages.not_a_float_dtype(wanted) if kind == "float" else _not_an_integer_dtype(wanted)
         if kind == "int":
@@ -91,14 +91,6 @@ class Result:
         name = f"random.{call}(like=...)"
         backend, model = arguments.tensor_of(self._like, name)
         return backend, *arguments.of_model(backend, model, self._dtype, self._device, name)
-
-
-def _name_of(backend: Backend, dtype: Any) -> str:
-    """Return the name of a dtype in any form."""
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or arguments.numpy_name(dtype)
-    if isinstance(name, str):
-        return name
-    return backend.dtype_name(backend.zeros((1,), arguments.dtype(backend, dtype), CPU))
 
 
 def _not_an_integer_dtype(dtype: object) -> Exception:

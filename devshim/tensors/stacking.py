@@ -14,6 +14,7 @@ import numpy as np
 
 from devshim.devices import parsing
 from devshim.devices.device import CPU
+from devshim.devices.dtypes import widest
 from devshim.errors import ArgumentError, ConversionError, DevshimError, messages
 from devshim.registry import current, mismatches, registry
 from devshim.tensors import arguments, default_dtypes
@@ -135,7 +136,7 @@ class _Stack:
             msg = f"{backend.title} does not stack tensors of {found}: {str(error).partition(chr(10))[0][:200]}"
             raise ConversionError(
                 msg,
-                f"name one dtype for all: ds.asarray(obj, dtype={backend.dtype_name(xs[0])!r})",
+                f"name one dtype for all: ds.asarray(obj, dtype={widest(map(backend.dtype_name, xs))!r})",
             ) from error
 
     def _of_number(self, value: Any) -> Tensor:

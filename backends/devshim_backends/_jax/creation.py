@@ -16,7 +16,7 @@ Workarounds:
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -26,6 +26,7 @@ from jax._src.core import trace_state_clean
 
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
+from devshim.devices.ranges import require_all_fit, require_fit
 from devshim.errors import ConversionError, messages
 from devshim_backends._jax.devices import concrete
 from devshim_backends._jax.tensors import JaxTensors, private_copy
@@ -100,9 +101,7 @@ class JaxCreation(JaxTensors):
             msg = "JAX has no dtype for these values"
             raise ConversionError(msg, "pass numbers, and integers between -2**63 and 2**64 - 1")
         wanted = default_dtype(_PYTHON[host.dtype.kind]) if dtype is None else np.dtype(dtype)
-        if host.size:
-            for extreme in (host.flat[0],) if host.dtype.kind in "bc" else (host.min(), host.max()):
-                check_fits(extreme.item(), wanted)
+        require_all_fit(host, wanted.name)
         if not trace_state_clean() and self.compiling():
             raise self._creation_error("asarray")
         native = self.to_native(device)
@@ -125,7 +124,7 @@ class JaxCreation(JaxTensors):
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
         wanted = default_dtype(type(value)) if dtype is None else np.dtype(dtype)
-        check_fits(value, wanted)
+        require_fit(value, wanted.name)
         return self._fill("full", shape, value, wanted, device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
@@ -138,8 +137,8 @@ class JaxCreation(JaxTensors):
         integers = all(isinstance(bound, int) for bound in (start, stop, step))
         wanted = default_dtype(int if integers else float) if dtype is None else np.dtype(dtype)
         if integers and (values := range(int(start), int(stop), int(step))):
-            check_fits(values[0], wanted)
-            check_fits(values[-1], wanted)
+            require_fit(values[0], wanted.name)
+            require_fit(values[-1], wanted.name)
         return self._create("arange", partial(jnp.arange, start, stop, step, dtype=wanted), wanted, device)
 
     def linspace(
@@ -182,24 +181,3 @@ class JaxCreation(JaxTensors):
 def _dtype_or_float(dtype: Any | None) -> np.dtype:
     """Return a dtype, or JAX's default floating dtype for None."""
     return default_dtype(float) if dtype is None else np.dtype(dtype)
-
-
-@cache
-def _limits(dtype: np.dtype) -> tuple[int, int]:
-    """Return the smallest and the largest integer of a dtype; NumPy's own `iinfo` does not know JAX's int4."""
-    info = jnp.iinfo(dtype)
-    return int(info.min), int(info.max)
-
-
-def check_fits(value: complex, dtype: np.dtype) -> None:
-    """Refuse a number that a dtype would silently change, by wrapping it or by dropping its imaginary part."""
-    if isinstance(value, complex):
-        if dtype.kind != "c":
-            msg = f"{dtype.name} cannot store the complex number {value}"
-            raise ConversionError(msg, "pass value.real")
-    elif dtype.kind in "iu":
-        least, greatest = _limits(dtype)
-        if not least <= value <= greatest:  # NaN fails both comparisons
-            wider = "dtype='int64', or a floating dtype" if dtype.itemsize < 8 else "a floating dtype"
-            msg = f"{value} does not fit into {dtype.name}"
-            raise ConversionError(msg, f"pass {wider}")

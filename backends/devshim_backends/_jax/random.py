@@ -19,8 +19,9 @@ from jax._src.core import trace_state_clean
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import KINDS
+from devshim.devices.ranges import require_fit
 from devshim.errors import messages
-from devshim_backends._jax.creation import JaxCreation, check_fits
+from devshim_backends._jax.creation import JaxCreation
 from devshim_backends._jax.widths import default_dtype
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ class JaxRandom(JaxCreation, Backend):
     ) -> Tensor:
         self._refuse_compiled()
         wanted = default_dtype(int) if dtype is None else np.dtype(dtype)
-        check_fits(low, wanted)
-        check_fits(high - 1, wanted)
+        require_fit(low, wanted.name)
+        require_fit(high - 1, wanted.name)
         narrow = low >= -(2**31) and high < 2**31
         drawn = np.dtype(np.int32 if narrow else np.int64)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
+from devshim.devices.ranges import require_all_fit
 from devshim.errors import messages
 from devshim_backends._mxnet.native import BFLOAT16, CODES, DEVICE_ARGUMENT, allocate, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
@@ -52,9 +53,12 @@ class MxnetCreation(MxnetTensors):
             return False
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        kind = np.asarray(values).dtype
+        array = np.asarray(values)
+        kind = array.dtype
         if kind.kind not in "biuf":
             raise messages.no_dtype(self, kind.name)
+        if dtype is not None and not _is_bfloat16(dtype):
+            require_all_fit(array, np.dtype(dtype).name)
         if dtype is None and kind.kind != "f":
             dtype = _default_dtype(kind)
         options = self.options(dtype, device)

@@ -8,6 +8,7 @@ import numpy as np
 
 from devshim.contract.backend import Tensor
 from devshim.devices.device import Device
+from devshim.devices.ranges import require_all_fit
 
 from .tensors import NumpyTensors
 
@@ -17,6 +18,8 @@ class NumpyCreation(NumpyTensors):
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         try:
+            if dtype is not None and np.dtype(dtype).kind in "iub":  # NumPy 1 wraps integers
+                require_all_fit(np.asarray(values), np.dtype(dtype).name)
             array = np.array(values, dtype=dtype)
         except Warning as warning:  # NumPy 1.23 warns about ragged values; -W error turns the warning into an error
             raise ValueError(str(warning)) from warning

@@ -21,7 +21,8 @@ from paddle import _C_ops
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
-from devshim.errors import ConversionError, messages
+from devshim.devices.ranges import require_all_fit
+from devshim.errors import ConversionError, DevshimError, messages
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
@@ -70,8 +71,11 @@ class PaddleCreation(Backend):
         try:
             array = np.array(values)
             default = _default_dtype(array, paddle.get_default_dtype())
-            if default is not None and dtype is not None:  # a second time, so that NumPy checks the dtype's range
+            if default is not None and dtype is not None:  # a second time: NumPy reads numbers in their dtype
+                require_all_fit(array, self._dtype_name(dtype))
                 array = np.array(values, dtype=NUMPY_DTYPES.get(self._dtype_name(dtype), NUMPY_DTYPES["float32"]))
+        except DevshimError:
+            raise
         except (OverflowError, ValueError, TypeError) as error:
             msg = f"PaddlePaddle cannot read these values: {str(error)[:200]}"
             raise ConversionError(

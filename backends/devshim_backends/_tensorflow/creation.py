@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from devshim.errors import ConversionError, messages
+from devshim.devices.ranges import require_all_fit
+from devshim.errors import ConversionError, DevshimError, messages
 from devshim_backends._tensorflow.scopes import TensorflowScopes
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 
@@ -109,6 +110,8 @@ def _constant(values: Any, dtype: Any | None) -> Tensor:
     """Return a tensor of Python or NumPy numbers, in the scope of a device."""
     try:
         return tf.constant(*_prepare_values(values, dtype))
+    except DevshimError:
+        raise
     except (OverflowError, TypeError, ValueError) as error:
         msg = f"TensorFlow cannot read these values: {str(error)[:200]}"
         raise ConversionError(
@@ -126,18 +129,9 @@ def _prepare_values(values: Any, dtype: Any | None) -> tuple[Any, Any | None]:
     dtype = _default_dtype(values) if dtype is None else dtype
     if dtype is None or dtype is tf.string:
         return values, dtype
-    return _cast_checked(np.asarray(values), _NUMPY_DTYPES.get(dtype.name) or dtype.as_numpy_dtype), dtype
-
-
-def _cast_checked(array: np.ndarray, dtype: Any) -> np.ndarray:
-    """Return an array in another dtype; raise OverflowError for integers that do not fit, and do not wrap them."""
-    wanted = np.dtype(dtype)
-    if array.dtype.kind in "iu" and wanted.kind in "iu" and array.size:
-        bounds = np.iinfo(wanted)
-        if int(array.min()) < bounds.min or int(array.max()) > bounds.max:
-            msg = f"{wanted.name} ranges from {bounds.min} to {bounds.max}"
-            raise OverflowError(msg)
-    return array.astype(wanted)
+    array = np.asarray(values)
+    require_all_fit(array, dtype.name)
+    return array.astype(_NUMPY_DTYPES.get(dtype.name) or dtype.as_numpy_dtype), dtype
 
 
 def _default_dtype(values: Any) -> Any | None:

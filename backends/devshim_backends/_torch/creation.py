@@ -17,6 +17,7 @@ import torch
 
 from devshim.contract.backend import Backend
 from devshim.devices.dtypes import DTYPES
+from devshim.devices.ranges import require_all_fit, require_fit
 from devshim.errors import messages
 from devshim_backends._torch.devices import native
 
@@ -59,6 +60,8 @@ class TorchCreation(Backend):
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         if type(values) is list and values and type(values[0]) is np.ndarray:
             values = np.asarray(values)  # PyTorch warns that it reads such lists slowly
+        if dtype is not None and not dtype.is_complex and not torch.compiler.is_compiling():
+            _require_fit(values, dtype)
         try:
             return torch.tensor(values, dtype=dtype, device=native(device))
         except TypeError:  # NumPy's floats in a list, and an integer dtype (2.13): NumPy and the others cast them
@@ -74,6 +77,8 @@ class TorchCreation(Backend):
         return torch.empty(shape, dtype=dtype, device=native(device))
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
+        if dtype is not None and dtype.is_floating_point and abs(value) > torch.finfo(dtype).max:
+            value = torch.tensor(value, dtype=dtype).item()  # infinity, as on every framework: `full` refuses it
         return torch.full(shape, value, dtype=dtype, device=native(device))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
@@ -103,3 +108,20 @@ class TorchCreation(Backend):
         if -n_rows < k < n_cols:
             x.diagonal(k).fill_(1)
         return x
+
+
+def _require_fit(values: object, dtype: torch.dtype) -> None:
+    """Refuse numbers in a list that PyTorch (2.13) changes silently: -1 for uint8, complex ones for a real dtype."""
+    if type(values) not in (list, tuple):
+        return
+    if not dtype.is_floating_point:
+        array = np.asarray(values)
+        require_all_fit(array, str(dtype).removeprefix("torch."))
+        return
+    for kind in set(map(type, values)):  # type: ignore[call-overload]  # a list
+        if kind in (list, tuple):
+            for each in values:  # type: ignore[attr-defined]
+                _require_fit(each, dtype)
+        elif issubclass(kind, complex):
+            found = next(each for each in values if isinstance(each, complex))  # type: ignore[attr-defined]
+            require_fit(found, str(dtype).removeprefix("torch."))

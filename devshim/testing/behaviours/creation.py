@@ -182,6 +182,18 @@ class CreationTests(Kit):
         with pytest.raises(ds.CopyNeededError):
             ds.asarray([x, x], copy=False)
 
+    @feature("create")
+    @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)], ids=str)
+    def test_tensors_without_elements_stay_on_their_device(self, shape: Any, device: Device) -> None:
+        """Draws, casts and operators on tensors without elements have results on the device."""
+        made = [ds.random.uniform(size=shape, dtype=name, device=device) for name in ("float16", "float32")]
+        made += [ds.random.normal(size=shape, dtype="float16", device=device)]
+        x = ds.ones(shape, device=device)
+        made += [ds.asarray(x, dtype="float16"), ds.run(lambda x: x * x + 1, x), ds.run(lambda x: x[:0], x)]
+        for each in made:
+            assert ds.device_of(each) is device
+        assert self.adapter.shape(made[0]) == shape
+
     @feature("create", "several")
     def test_asarray_promotes_dtypes_as_the_framework_does(self, device: Device) -> None:
         """Mixed dtypes are promoted or refused by name, as the framework does; ``dtype=`` works on every framework."""

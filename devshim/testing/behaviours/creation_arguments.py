@@ -31,6 +31,26 @@ NONSENSE: dict[str, Callable[[], object]] = {
     "a diagonal of text": lambda: ds.eye(2, k="1"),  # type: ignore[arg-type]
     "an unknown dtype": lambda: ds.zeros(2, dtype="float7"),
     "a number as a dtype": lambda: ds.zeros(2, dtype=32),
+    "a tensor of several elements as a length": lambda: ds.zeros(ds.ones(2)),
+    "a range of bools": lambda: ds.arange(3, dtype="bool"),
+    "a fraction as the step of integers": lambda: ds.arange(0.0, 4.0, 1.5, dtype="int32"),
+}
+
+MAKERS: dict[str, Callable[..., object]] = {
+    "full": lambda value, **kw: ds.full(2, value, **kw),
+    "asarray": lambda value, **kw: ds.asarray(value, **kw),
+    "asarray of a list": lambda value, **kw: ds.asarray([[1], [value]], **kw),
+    "full_like": lambda value, dtype, device: ds.full_like(ds.zeros(1, dtype=dtype, device=device), value),
+    "like": lambda value, dtype, device: ds.asarray((0, value), like=ds.zeros(1, dtype=dtype, device=device)),
+}
+UNFIT: dict[str, tuple[complex, str]] = {
+    "above": (128, "int8"),
+    "below": (-1, "uint8"),
+    "far above": (2**40, "int32"),
+    "infinity": (float("inf"), "int64"),
+    "NaN": (float("nan"), "int32"),
+    "complex": (1 + 2j, "float32"),
+    "complex for a bool": (1j, "bool"),
 }
 
 
@@ -136,6 +156,26 @@ class CreationArgumentTests(Kit):
         """A value that cannot be read as numbers raises `ConversionError` on every framework."""
         with pytest.raises(ds.ConversionError):
             ds.asarray(values)
+
+    @feature("create")
+    @pytest.mark.parametrize("unfit", UNFIT)
+    @pytest.mark.parametrize("call", MAKERS)
+    def test_numbers_that_a_dtype_cannot_represent_are_refused(self, call: str, unfit: str, device: Device) -> None:
+        """No framework wraps an integer, makes an integer of NaN, or drops an imaginary part silently."""
+        value, dtype = UNFIT[unfit]
+        with pytest.raises(ds.ConversionError):
+            MAKERS[call](value, dtype=dtype, device=device)
+
+    @feature("create")
+    def test_ranges_that_a_dtype_cannot_represent_are_refused(self, device: Device) -> None:
+        """The values of a range fit the dtype, or the range is refused."""
+        for start, stop, dtype in ((0, 129, "int8"), (-1, 3, "uint8")):
+            with pytest.raises(ds.ConversionError):
+                ds.arange(start, stop, dtype=dtype, device=device)
+        with pytest.raises(ds.ConversionError):
+            ds.linspace(0, 200, 3, dtype="int8", device=device)
+        assert ds.to_numpy(ds.arange(128, dtype="int8", device=device)).max() == 127
+        assert self.same_numbers(ds.asarray([126.9, -0.5], dtype="int8", device=device), [126, 0])
 
     @feature("create")
     def test_numbers_cannot_be_shared(self) -> None:

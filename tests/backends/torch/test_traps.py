@@ -818,3 +818,10 @@ assert torch.accelerator.current_accelerator() is None or torch.version.cuda
 """,
         tmp_path,
     )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_a_number_above_the_largest_float_is_infinity(dtype: str) -> None:
+    """Trap: torch.full raises a RuntimeError where torch.tensor and other frameworks give infinity."""
+    for value in (1e39, -1e39):
+        assert ds.to_numpy(ds.full(2, value, dtype=dtype).float()).tolist() == [np.copysign(np.inf, value)] * 2

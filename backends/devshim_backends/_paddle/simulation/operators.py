@@ -51,8 +51,6 @@ BINARY_METHODS = tuple(
 ALLOCATING_METHODS = (
     "__init__",
     "_apply_backward_hook",
-    "clone",
-    "contiguous",
     "copy_",
     "numpy",
     "_copy_gradient_from",
@@ -119,7 +117,7 @@ def _replace_in_modules(replacements: dict[Any, Any]) -> None:
 
 def _wrap_tensor_methods() -> Iterator[tuple[type, str, Any]]:
     methods = vars(Tensor)
-    for name in BINARY_METHODS:
+    for name in (*BINARY_METHODS, "clone", "contiguous"):
         if name in methods:
             yield Tensor, name, _check_devices(name, low_precision.compute_in_float32(name, methods[name]))
     for name in ALLOCATING_METHODS:
@@ -169,6 +167,7 @@ def _check_devices(name: str, function: Function) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         if _installed:
             check(args, kwargs)
+            return workarounds.return_empty(compute(*args, **kwargs), args)
         return compute(*args, **kwargs)
 
     return call
@@ -195,7 +194,7 @@ def _wrap_index_method(name: str, method: Function) -> Function:
     @wraps(method)
     def call(x: Any, item: Any, *value: Any) -> Any:
         check((x, *value, [index for index in tensors_in((item,)) if device_or_none(index) is not CPU]), {})
-        return compute(x, item, *value)
+        return workarounds.return_empty(compute(x, item, *value), (x,))
 
     return call
 

@@ -7,7 +7,7 @@ results back.  Each section below is about one fault of that:
   Adam's moments) on the default device.  With a real GPU that is the GPU.  Here, if no default device was chosen, it
   is the device of the arguments.
 * *Results that stay on the host.*  Paddle does not copy back the results of its legacy operators, the gradient of an
-  embedding, and what a gradient scaler has unscaled.
+  embedding, what a gradient scaler has unscaled, and results without elements (3.3).
 * *Operators that need host tensors.*  Some host kernels do not accept arguments that were copied from elsewhere.
 * *Tensors without memory.*  ``Layer.to`` fails for an LSTM that has not been called yet: a tensor without memory is
   copied as zeros (2.6, 3.3).
@@ -35,7 +35,7 @@ from devshim_backends._paddle.tensors import Copy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["OPERATORS", "copy_without_memory", "return_to_gpu", "use_argument_device", "wrap_methods"]
+__all__ = ["OPERATORS", "copy_without_memory", "return_empty", "return_to_gpu", "use_argument_device", "wrap_methods"]
 
 Tensor = core.eager.Tensor
 Function = Any
@@ -104,6 +104,19 @@ def return_to_gpu(name: str, operator: Function) -> Function:
         return _copy_tensors(results, place, from_host=True)
 
     return call
+
+
+def return_empty(results: Any, args: tuple[Any, ...]) -> Any:
+    """Return the results of an operator with its tensors without elements on the GPU of the arguments."""
+    if isinstance(results, Tensor):
+        if results._is_initialized() or 0 not in results.shape:  # an empty tensor reports that it is not initialized
+            return results
+        place = next((x.place for x in tensors_in(args) if _is_on_gpu(x)), None)
+        in_place = place is None or any(x is results for x in args)
+        return results if in_place else _copy_tensors(results, place, from_host=True)
+    if type(results) in (list, tuple):
+        return type(results)(return_empty(each, args) for each in results)
+    return results
 
 
 def return_gradients(method: Function) -> Function:
