@@ -27,12 +27,14 @@ class RankEngine(ABC):
         right: The operations that gave the right answer for random values on the host: dtype -> the operations.
         right_on_gpus: The same for real GPUs.
         takes_whole: True if `reduce_flat` takes tensors of every shape on the host, and leaves them as they are.
+        part_bytes: How many bytes `reduce_parts` takes at once, if the engine works on several parts; 0 for all.
     """
 
     name: ClassVar[str]
     right: ClassVar[Mapping[str, Sequence[str]]]
     right_on_gpus: ClassVar[Mapping[str, Sequence[str]]] = {}
     takes_whole: ClassVar[bool] = False
+    part_bytes: ClassVar[int] = 0
 
     def is_right(self, dtype: str, op: str, device: Device, simulated: bool = False) -> bool:
         """Return True if the engine was seen to compute this operation correctly.

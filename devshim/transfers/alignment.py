@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.transfers.dlpack import TensorInfo
 
-__all__ = ["checked", "problem", "require"]
+__all__ = ["checked", "is_aligned", "problem", "require"]
 
 
 def problem(backend: Backend, dtype: str, itemsize: int, address: int) -> str | None:
@@ -32,15 +32,20 @@ def problem(backend: Backend, dtype: str, itemsize: int, address: int) -> str | 
     return f"{need}, and the alignment of this address is {address & -address}"
 
 
+def is_aligned(backend: Backend, array: np.ndarray) -> bool:
+    """Return True if a framework's operators can use an array's memory, as always if it has no elements."""
+    return not array.size or not array.__array_interface__["data"][0] % (backend.alignment or array.itemsize)
+
+
 def require(backend: Backend, array: np.ndarray, target: Device) -> None:
     """Raise `CopyNeededError` unless an array's memory is on the target device and aligned for the framework."""
     from devshim.errors import messages
 
     if target is not CPU:
         raise messages.copy_needed(CPU, target)
-    why = problem(backend, array.dtype.name, array.itemsize, array.ctypes.data) if array.size else None
-    if why is not None:
-        raise messages.cannot_share("this array", why)
+    if not is_aligned(backend, array):
+        why = problem(backend, array.dtype.name, array.itemsize, array.ctypes.data)
+        raise messages.cannot_share("this array", str(why))
 
 
 def checked(backend: Backend, source: Any) -> Any:

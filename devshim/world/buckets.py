@@ -25,7 +25,6 @@ __all__ = ["Buckets", "Source"]
 
 _KEPT = 256 * 2**20
 """Bytes of a bucket that the next sum uses again; larger ones are freed after the sum."""
-_PART = 8 * 2**20
 _ALIGNED = 64
 
 
@@ -74,14 +73,13 @@ class Buckets:
             pass
         return found
 
-    def in_parts(self, sources: Sequence[Source], kind: str) -> tuple[np.ndarray[Any, Any], Iterator[np.ndarray]]:
-        """Return the same memory, and an iterator that fills it and returns one part after another.
-
-        A part is 8 MiB: small enough for the caches of a processor, and the engine sends one while the next is filled.
-        """
+    def in_parts(
+        self, sources: Sequence[Source], kind: str, part: int = 0
+    ) -> tuple[np.ndarray[Any, Any], Iterator[np.ndarray]]:
+        """Return the same memory, and an iterator that fills it and returns parts of so many bytes; 0 for one part."""
         here = [source for source in sources if source.kind == kind]
         found = self._empty(sum(source.size for source in here), kind)
-        return found, _filling(found, here)
+        return found, _filling(found, here, part // found.itemsize or max(found.size, 1))
 
     def forget(self) -> None:
         """Let go of the memory, which an engine that has failed may still write."""
@@ -98,8 +96,7 @@ class Buckets:
         return memory[:nbytes].view(dtype)
 
 
-def _filling(found: np.ndarray[Any, Any], sources: Sequence[Source]) -> Iterator[np.ndarray]:
-    length = max(_PART // found.itemsize, 1)
+def _filling(found: np.ndarray[Any, Any], sources: Sequence[Source], length: int) -> Iterator[np.ndarray]:
     filled = given = 0
     for source in sources:
         values = source.values().reshape(-1)

@@ -80,6 +80,11 @@ class Native:
         """The name of the engine, such as ``gloo``; empty if none runs."""
         return "" if self._engine is None else self._engine.name
 
+    @property
+    def part_bytes(self) -> int:
+        """How many bytes of a sum the engine takes at once; 0 for all."""
+        return 0 if self._engine is None else self._engine.part_bytes
+
     def start(self, backend: Backend) -> bool:
         """Return True if the engine runs; the first call decides, and starts it.
 

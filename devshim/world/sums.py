@@ -86,7 +86,7 @@ class Sums:
         only = sources[0] if len(sources) == count == 1 else None
         if only is not None and op != "mean" and self._native.takes(only.backend, only.x):
             return self._native.reduce_whole(step, only.x, op)
-        values, parts = self._buckets.in_parts(sources, sources[0].kind)
+        values, parts = self._buckets.in_parts(sources, sources[0].kind, self._native.part_bytes)
         try:
             self._native.reduce(step, parts, op)
         except BaseException:

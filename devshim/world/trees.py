@@ -106,4 +106,4 @@ def can_share(backend: Backend, array: np.ndarray, device: Device) -> bool:
     """Return True if a tensor can use an array's memory and be written to."""
     if device is not CPU or backend.immutable or not array.size:
         return False
-    return alignment.problem(backend, array.dtype.name, array.itemsize, array.ctypes.data) is None
+    return alignment.is_aligned(backend, array)
