@@ -126,6 +126,11 @@ def user_frame() -> FrameType:
     return frame
 
 
+def is_users(frame: FrameType) -> bool:
+    """Return True if a frame is of the user's program: not of devshim, a framework or the standard library."""
+    return not _is_on_the_way(frame)
+
+
 def keeps_errors(frame: FrameType) -> bool:
     """Return True if an error that got no farther than a frame was not seen by any line of the user's program.
 

@@ -20,7 +20,7 @@ from devshim.contract.rank_engines import patience
 from devshim.contract.rank_meeting import AbsentError
 from devshim.devices.device import CPU
 from devshim.errors import AlreadyStartedError, ArgumentError, DevshimError, RankFailedError, UnsupportedError
-from devshim.transfers import engine
+from devshim.transfers import engine, observers
 from devshim.world import trees
 from devshim.world.portable import disagreement, late_error
 
@@ -228,7 +228,18 @@ class Native:
         except AbsentError as error:
             raise late_error(self._place, step, error.ranks) from error
         except Exception as error:  # each framework has its own
+            if self._is_of_program(error):
+                raise
             raise self._failure(step, error) from error
+
+    def _is_of_program(self, error: Exception) -> bool:
+        """Return True if the program raised an error in a signal handler, which interrupted the engine."""
+        last = error.__traceback__
+        while last is not None and last.tb_next is not None:
+            last = last.tb_next
+        if last is None or last.tb_frame.f_globals.get("__name__") == type(self._engine).__module__:
+            return False
+        return observers.is_users(last.tb_frame)
 
     def _failure(self, step: Step, error: Exception) -> RankFailedError | RankLateError:
         place, waited = self._place, time.monotonic() - step.began

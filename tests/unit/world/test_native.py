@@ -243,3 +243,12 @@ def test_describe_says_why_an_engine_is_not_used(table: Table, monkeypatch: pyte
     monkeypatch.setenv("DEVSHIM_ENGINE", "native")
     monkeypatch.setattr(backend, "start_ranks", late)
     assert [type(each) for each in in_ranks(job)] == [ds.AlreadyStartedError] * 2
+
+
+def test_an_error_of_a_signal_handler_stays_what_it_is(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program interrupts the engine; its error is not one of the engine."""
+    names: dict[str, Any] = {"__name__": "program"}
+    exec("def handler(*_):\n    raise ValueError('a bad batch')", names)
+    monkeypatch.setattr(Engine, "max_ints", names["handler"])
+    found = in_ranks(lambda world: world.all_reduce_([np.ones(2, "float32")]))
+    assert [(type(error), str(error)) for error in found] == [(ValueError, "a bad batch")] * 2
