@@ -1,6 +1,7 @@
 """The cost of simulation: the same work on a simulated GPU and on the CPU, which computes both.
 
-The CPU's turns are in a process of their own, without simulated GPUs: see `benchmarks.work`. Only one process works at a time.
+The CPU's turns are in a process of their own, without simulated GPUs: see `benchmarks.work`. Only one process works at
+a time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The work that is timed on the CPU and on simulated GPUs: small operators, and training steps of each framework.
 
 ``python -m benchmarks.work torch`` times it on the CPU, in a process without simulated GPUs: hooks of a simulation
-would slow the CPU's operators too. Each line that it reads is a number and a case; it runs the case that often and prints the
-seconds per call.
+would slow the CPU's operators too. Each line that it reads is a number and a case; it runs the case that often and
+prints the seconds per call.
 """
 
 from __future__ import annotations
@@ -167,9 +167,9 @@ def main(name: str) -> None:
     from benchmarks.frameworks import NATIVE
 
     if NATIVE[name].backend == "mxnet":  # its import fails beside a current NumPy without devshim's hooks
-        import devshim
+        import devshim as ds
 
-        devshim.framework("mxnet")
+        ds.framework("mxnet")
     work = WORK[NATIVE[name].backend](NATIVE[name].begin()["n"])
     for line in sys.stdin:
         number, _, case = line.rstrip("\n").partition(" ")

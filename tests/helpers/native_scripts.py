@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["run", "scripts"]
+__all__ = ["check_attributes", "run", "scripts"]
 
 FOLDER = Path(__file__).parents[1] / "native"
 
@@ -38,3 +38,13 @@ def run(script: Path, *options: str, printed: Callable[[str], str] = str) -> Non
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout == printed(script.with_suffix(".txt").read_text())
+
+
+def check_attributes(framework: str) -> None:
+    """Switch native names on and off in a process of its own, and compare every attribute of a framework."""
+    program = Path(__file__).with_name("native_attributes.py")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
+    command = [sys.executable, "-W", "ignore", str(program), framework]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[-2]) > 1000

@@ -96,3 +96,7 @@ def test_devshim_finds_the_native_arrays() -> None:
         "JAX copies from gpu:1 to cpu for float() (an implicit transfer)",
         'jax.device_put(x, jax.devices("gpu")[0]) True',
     ], done.stderr
+
+
+def test_switching_off_restores_every_attribute() -> None:
+    native_scripts.check_attributes("jax")

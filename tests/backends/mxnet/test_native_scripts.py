@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from native_scripts import run, scripts
+from native_scripts import check_attributes, run, scripts
 
 import devshim as ds
 
@@ -89,3 +89,7 @@ def test_executors_and_modules(current: str) -> None:
         batches = mx.io.NDArrayIter(mx.nd.ones((8, 3)), mx.nd.zeros(8), batch_size=4)
         module.fit(batches, num_epoch=1)
         assert str(module._exec_group.execs[1].arg_arrays[0].context) == "gpu(1)"
+
+
+def test_switching_off_restores_every_attribute() -> None:
+    check_attributes("mxnet")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from native_scripts import run, scripts
+from native_scripts import check_attributes, run, scripts
 
 import devshim as ds
 
@@ -28,3 +28,7 @@ def test_the_default_device_is_restored() -> None:
         assert ds.device_of(ds.ones(1)) is ds.cpu()
         paddle.set_device("gpu:1")
     assert (str(paddle.ones([1]).place), paddle.get_device()) == before == ("Place(cpu)", "cpu")
+
+
+def test_switching_off_restores_every_attribute() -> None:
+    check_attributes("paddle")

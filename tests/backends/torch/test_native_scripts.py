@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from native_scripts import run, scripts
+from native_scripts import check_attributes, run, scripts
 
 
 @pytest.mark.parametrize("script", scripts("torch"), ids=lambda path: path.stem)
@@ -20,3 +20,7 @@ def test_the_same_program_finds_no_gpu_without_native_names() -> None:
     command = [sys.executable, "-m", "devshim", "run", "--gpus", "2", "--no-native-names", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "False 0\n"
+
+
+def test_switching_off_restores_every_attribute() -> None:
+    check_attributes("torch")

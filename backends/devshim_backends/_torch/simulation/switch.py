@@ -26,7 +26,7 @@ from devshim_backends._torch.simulation import (
 from devshim_backends._torch.simulation.dispatch import fallback, fallback_sparse, refuse, without_modes
 from devshim_backends._torch.simulation.engine import NOTHING, PENDING
 from devshim_backends._torch.simulation.kernels import KERNELS
-from devshim_backends._torch.simulation.state import NAME, SIMULATION
+from devshim_backends._torch.simulation.state import CURRENT, NAME, SIMULATION
 from devshim_backends._torch.simulation.untraced import keep_compiler_out
 
 _LIBRARIES: list[Any] = []
@@ -46,6 +46,7 @@ def set_gpus(count: int, limit: int | None) -> None:
         generators.create_all(count)
         return
     patches.uninstall_all()
+    CURRENT.index = 0  # the next simulation begins with the first GPU, as a program does
     SIMULATION.count, SIMULATION.limit, SIMULATION.on_leaving_first_gpu = count, limit, indices.patch
     generators.create_all(count)
     capability = getattr(torch.accelerator, "get_device_capability", None)  # exists from 2.11 on

@@ -6,14 +6,12 @@ The work of a simulated GPU is done when the call returns, so a stream has nothi
 from __future__ import annotations
 
 import time
-from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import paddle
 
 from devshim.devices import host
 from devshim.devices.device import Device
-from devshim.errors import UnsupportedError
 from devshim_backends._paddle.simulation.native_names import amp, places
 
 if TYPE_CHECKING:
