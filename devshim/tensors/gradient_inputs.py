@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from devshim.errors.formatting import article, described, type_name
 from devshim.registry import current, registry
 from devshim.tensors import gradient_errors
 from devshim.transfers import engine
-from devshim.trees import multi_map
+from devshim.trees import multi_map, plain
 from devshim.trees.flatten import flatten, model_backend
 from devshim.trees.not_moved import is_code
 
@@ -39,7 +38,8 @@ class Inputs:
         self.parameters: list[Leaf] = []
         self._paths: list[list[str]] = []
         self._backend: Backend | None = None
-        for position in self.positions:
+        self._is_plain = self._add_plain(args)
+        for position in () if self._is_plain else self.positions:
             before = len(self.xs), len(self.parameters)
             self._walk(args[position], partial(self._add, position))
             if before == (len(self.xs), len(self.parameters)):
@@ -57,6 +57,23 @@ class Inputs:
         )
 
     # ------------------------------------------------------------------ collecting
+    def _add_plain(self, args: tuple[Any, ...]) -> bool:
+        """Fast path: add the tensors of plain trees of one framework; return False if there is anything to refuse."""
+        found: list[Tensor] = []
+        for position in self.positions:
+            before = len(found)
+            if not plain.collect(args[position], found) or len(found) == before:
+                return False
+        backends = {registry.TENSORS.get(kind) for kind in set(map(type, found))}
+        backend = backends.pop()
+        if backend is None or backends or "value_and_grad" in backend.gaps:
+            return False
+        for x in found:
+            if not backend.dtype_name(x).startswith(gradient_errors.FLOATING):
+                return False
+        self.xs, self._backend = found, backend
+        return True
+
     def _add(self, position: int, cell: Cell, node: Any) -> None:
         owner = registry.backend_for(node)
         if owner is not None:
@@ -111,6 +128,8 @@ class Inputs:
         def call(variables: list[Tensor], models: list[Any]) -> tuple[Tensor, list[Tensor]]:
             value, aux = fn(self._replaced(args, iter(variables), iter(models)))
             gradient_errors.require_scalar(backend, value, described)
+            if aux is None:
+                return value, []
             flat = flatten(aux)
             found = [leaf for leaf in flat.leaves if leaf[-1] is backend]
             kept.extend((flat, found))
@@ -118,10 +137,12 @@ class Inputs:
 
         with _computing_on(backend, devices):
             value, tensors, grads = backend.differentiate(call, self.xs, self.parameters, self.models)
-        flat, old = kept
-        new = {number: y for (number, _, x, _), y in zip(old, tensors, strict=True) if x is not y}
+        aux = None
+        if kept:
+            flat, old = kept
+            aux = flat.rebuild({number: y for (number, _, x, _), y in zip(old, tensors, strict=True) if x is not y})
         placed = [_at_home(backend, grad, device) for grad, device in zip(grads, devices, strict=True)]
-        return value, flat.rebuild(new), self._gradients(args, placed)
+        return value, aux, self._gradients(args, placed)
 
     def _replaced(self, args: tuple[Any, ...], variables: Iterator[Any], models: Iterator[Any]) -> list[Any]:
         """Return the arguments with variables for the tensors, and the models to call."""
@@ -133,11 +154,15 @@ class Inputs:
 
         given = list(args)
         for position in self.positions:
-            given[position] = self._walk(args[position], visit)
+            tree = args[position]
+            given[position] = plain.rebuilt(tree, variables) if self._is_plain else self._walk(tree, visit)
         return given
 
     def _gradients(self, args: tuple[Any, ...], grads: list[Any]) -> list[Any]:
         """Return the trees of gradients."""
+        if self._is_plain:
+            of_all = iter(grads)
+            return [plain.rebuilt(args[position], of_all) for position in self.positions]
         of_tensors, of_parameters, paths = iter(grads[: len(self.xs)]), iter(grads[len(self.xs) :]), iter(self._paths)
 
         def visit(_: Cell, node: Any) -> Any:
@@ -157,19 +182,31 @@ def _position(given: int, count: int) -> int:
     return given % count
 
 
-@contextmanager
-def _computing_on(backend: Backend, devices: list[Device | None]) -> Iterator[None]:
-    """Return a context in which the function computes, and creates, on the device that all tensors share."""
-    device = devices[0] if len(set(devices)) == 1 and not backend.tracing() else None
-    if device is None:
-        yield
-        return
-    before = current.DEVICE.set(device)
-    try:
-        with backend.scope(device):
-            yield
-    finally:
-        current.DEVICE.reset(before)
+class _computing_on:
+    """A context in which the function computes, and creates, on the device that all tensors share."""
+
+    def __init__(self, backend: Backend, devices: list[Device | None]) -> None:
+        self._device = devices[0] if len(set(devices)) == 1 and not backend.tracing() else None
+        self._backend = backend
+
+    def __enter__(self) -> None:
+        if self._device is None:
+            return
+        self._before = current.DEVICE.set(self._device)
+        try:
+            self._scope = self._backend.scope(self._device)
+            self._scope.__enter__()
+        except BaseException:
+            current.DEVICE.reset(self._before)
+            raise
+
+    def __exit__(self, *failure: Any) -> None:
+        if self._device is None:
+            return
+        try:
+            self._scope.__exit__(*failure)
+        finally:
+            current.DEVICE.reset(self._before)
 
 
 def _at_home(backend: Backend, grad: Tensor, device: Device | None) -> Tensor:

@@ -1,0 +1,41 @@
+"""Fast path for plain trees: nested dicts, lists and tuples, of these very types, whose leaves are tensors alone.
+
+The trees of most programs are such. `collect` returns False for every other tree, and for one so deep that it may
+contain itself; `devshim.trees.multi_map` and `devshim.trees.flatten` walk those.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.registry import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["collect", "rebuilt"]
+
+_DEEPEST = 50
+
+
+def collect(tree: Any, found: list[Any], depth: int = 0) -> bool:
+    """Append the tensors of a plain tree to a list, in order; return False if the tree is not plain."""
+    kind = type(tree)
+    if kind is dict:
+        tree = tree.values()
+    elif kind is not list and kind is not tuple:
+        if kind not in registry.TENSORS:
+            return False
+        found.append(tree)
+        return True
+    return depth < _DEEPEST and all([collect(each, found, depth + 1) for each in tree])
+
+
+def rebuilt(tree: Any, new: Iterator[Any]) -> Any:
+    """Return a plain tree with the next objects in place of its tensors."""
+    kind = type(tree)
+    if kind is dict:
+        return {key: rebuilt(each, new) for key, each in tree.items()}
+    if kind is list:
+        return [rebuilt(each, new) for each in tree]
+    return tuple([rebuilt(each, new) for each in tree]) if kind is tuple else next(new)
