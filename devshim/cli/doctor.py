@@ -13,7 +13,7 @@ from devshim.cli._ask import ask, installed
 from devshim.cli._console import Column, Grid, say, show, working
 from devshim.cli._touch import failures
 from devshim.devices import nvml
-from devshim.registry import current, environment
+from devshim.registry import environment, environment_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,7 +70,7 @@ def _about_machine(machine: Machine) -> Grid:
 
 def _meaning(name: str, value: str, meaning: str) -> str:
     """Return the effect of an environment variable that devshim reads, or what is wrong with it."""
-    problem = current.problem_of(name, value)
+    problem = environment_values.problem_of(name, value)
     if problem is not None:
         return f"WRONG, {problem}"
     if name == "DEVSHIM_SIMULATE_GPUS":

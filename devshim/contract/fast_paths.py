@@ -21,11 +21,20 @@ __all__ = ["FastPaths"]
 
 @dataclass(frozen=True)
 class FastPaths:
-    """Fast paths of one adapter; each may be left out. The mappings are from the exact type of a tensor.
+    """Fast paths of one adapter; each may be left out. Mappings but `host_makers` are from the exact type of a tensor.
 
     Attributes:
         host_flag: The name of a tensor attribute that is exactly True if the data is in host memory, such as
             ``"is_cpu"``; empty if the framework has none that is fast.
+        host_type: The exact type of the tensors that the adapter's methods make. If ``host_flag`` is empty, all
+            tensors of this type are in host memory. None: each new tensor is asked for its device.
+        host_makers: Functions that make a tensor of the default dtype in host memory, whatever the framework's own
+            default device is, by the name of the adapter's method. They take its arguments before the dtype, and
+            may return None. They are for an adapter whose method takes longer. A subclass of an adapter that overrides
+            one of these methods, or makes tensors of another type, must set ``fast_paths``, too.
+        reading: A function that returns True while the compiler reads the calling code, faster than
+            `Backend.compiling`. It may return False in code that the compiler runs, if tensors there are not of
+            ``host_type``.
         host_copy: Functions that copy a tensor to new host memory, as `Backend.copy_to` does. Each checks that its
             result is in host memory. They run only while no ledger, guard, fault or `explain` is open.
         numpy_view: Functions that return a NumPy array over the tensor's memory. Each checks the array's dtype and
@@ -40,6 +49,9 @@ class FastPaths:
     """
 
     host_flag: str = ""
+    host_type: type | None = None
+    reading: Callable[[], bool] | None = None
+    host_makers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     host_copy: Mapping[type, Callable[[Any], Any | None]] = field(default_factory=dict)
     numpy_view: Mapping[type, Callable[[Any], np.ndarray | None]] = field(default_factory=dict)
     numpy_copy: Mapping[type, Callable[[Any], np.ndarray | None]] = field(default_factory=dict)

@@ -6,7 +6,7 @@ A context is one in the sense of `contextvars`: each thread and each asyncio tas
 from __future__ import annotations
 
 import sys
-from _thread import _local
+from _thread import _local, allocate_lock
 from contextvars import ContextVar
 from os import environ
 
@@ -35,9 +35,23 @@ class _Traced(_local):
 
 
 TRACED = _Traced()
+traced_scopes = False
+"""True once a compiler has traced a block with a device: until then, `TRACED` is empty in every thread."""
+
+
+@constant_under_compile
+def note_traced_scope() -> None:
+    """Remember that `TRACED` must be asked from now on; a compiler calls this while it traces."""
+    global traced_scopes, usual_backend
+    with _LOCK:
+        traced_scopes, usual_backend = True, None
+
 
 _process: str | None = None
-_CHOSEN: ContextVar[tuple[str, ...]] = ContextVar("devshim_backend", default=())
+usual_backend: Backend | None = None
+"""The loaded backend that `use` chose; None before it is loaded, and once `TRACED` must be asked (see `on_host`)."""
+_LOCK = allocate_lock()  # to change the two together
+CHOSEN: ContextVar[tuple[str, ...]] = ContextVar("devshim_backend", default=())
 """The backends of the open `using` blocks of this thread or task, innermost last."""
 
 DEVICE: ContextVar[Device | None] = ContextVar("devshim_device", default=None)
@@ -63,9 +77,12 @@ def use(backend: BackendName | None) -> None:
         >>> ds.framework().__name__
         'numpy'
     """
-    global _process
+    global _process, usual_backend
     tracing.refuse("use", "choose the framework outside")
-    _process = None if backend is None else _choose(backend)
+    chosen = None if backend is None else _choose(backend)
+    with _LOCK:
+        _process = chosen
+        usual_backend = None if traced_scopes else registry.LOADED.get(chosen or "")
 
 
 class using:
@@ -92,13 +109,13 @@ class using:
 
     def __enter__(self) -> str:
         tracing.refuse_where_read("using", "enter it around the call of the compiled function")
-        _CHOSEN.set((*_CHOSEN.get(), self._name))
+        CHOSEN.set((*CHOSEN.get(), self._name))
         return self._name
 
     def __exit__(self, *failure: object) -> None:
         # Store no token: the same object may be open in two threads, or may be closed in another context than the one
         # in which it was opened (that of an asynchronous generator).
-        _CHOSEN.set(_CHOSEN.get()[:-1])
+        CHOSEN.set(CHOSEN.get()[:-1])
 
 
 @constant_under_compile
@@ -119,33 +136,45 @@ def current() -> Backend:
     return registry.LOADED[_loaded_name()]
 
 
-def backend_on_host() -> Backend | None:
-    """Return the current backend if a new tensor for which no device is named belongs on the CPU.
+def backend_on_host(device: object = None) -> Backend | None:
+    """Return the current backend if a new tensor belongs on the CPU, by default or because the user gave the CPU.
 
-    This is the fast path of `current` and `default_device`, for the most common case. None means that those must be
-    asked: while a compiler reads the calling code, if another device is the default, and before the backend is loaded.
+    None means that `current` and `default_device` must be asked: while a compiler reads the calling code, for another
+    device, and before the backend is loaded.
     """
-    for compiler in tracing.COMPILERS:
-        if compiler.compiling():
-            return None
-    device = DEVICE.get()
-    if TRACED.devices or (device is not CPU and (device is not None or environment.DEVICE in environment.VALUES)):
+    if tracing.compiler() is not None or (traced_scopes and TRACED.devices):
         return None
-    open_blocks = _CHOSEN.get()
-    return registry.LOADED.get(open_blocks[-1] if open_blocks else _process or "")
+    if device is None:
+        default = DEVICE.get()
+        if default is not CPU and (default is not None or environment.DEVICE in environment.VALUES):
+            return None
+    elif device is not CPU and (type(device) is not str or device != "cpu"):
+        return None
+    open_blocks = CHOSEN.get()
+    name = open_blocks[-1] if open_blocks else _process
+    name = name or (None if environment.BACKEND in environment.VALUES else _only)
+    return registry.LOADED.get(name) if name else None
 
 
 @constant_under_compile
 def _loaded_name() -> str:
     """Load the current backend and return its name."""
-    open_blocks = _CHOSEN.get()
+    global usual_backend
+    open_blocks, usual = CHOSEN.get(), usual_backend
+    if usual is not None and not open_blocks:
+        return usual.name
     name = open_blocks[-1] if open_blocks else _process or _by_environment()
-    return name if name in registry.LOADED else registry.load(name).name
+    found = registry.load(name)
+    if not open_blocks:
+        with _LOCK:
+            if name == _process and not traced_scopes:
+                usual_backend = found
+    return found.name
 
 
 def chosen() -> str | None:
     """Return the name of the current backend without loading it, or None if none is chosen."""
-    open_blocks = _CHOSEN.get()
+    open_blocks = CHOSEN.get()
     try:
         return open_blocks[-1] if open_blocks else _process or _by_environment()
     except BackendNotFoundError:
@@ -269,31 +298,3 @@ def blame_environment(error: DeviceNotFoundError) -> DeviceNotFoundError:
         return error
     problem = f"the environment variable DEVSHIM_DEVICE is {environ['DEVSHIM_DEVICE']!r}, but {error.problem}"
     return DeviceNotFoundError(problem, f"correct or unset DEVSHIM_DEVICE; otherwise {error.hint}")
-
-
-def problem_of(name: str, value: str) -> str | None:
-    """Return what is wrong with the value of an environment variable that devshim reads, or None."""
-    from devshim.devices import amounts, platforms
-    from devshim.errors import DevshimError
-    from devshim.registry import simulation_request
-
-    try:
-        if name == "DEVSHIM_BACKEND":
-            using(value)
-        elif name == "DEVSHIM_DEVICE":
-            parsing.device(value)
-        elif name == "DEVSHIM_SIMULATE_GPUS":
-            amounts.read_count(value, name)
-        elif name == "DEVSHIM_SIMULATE_LIKE":
-            platforms.read_like(value, 1, name)
-        elif name == "DEVSHIM_SIMULATE_NATIVE_NAMES" or name == "DEVSHIM_PROGRESS":
-            simulation_request.read_switch(value, name)
-        elif name == "DEVSHIM_TUTORIAL_CACHE":
-            return None  # any folder
-        elif name == "DEVSHIM_SIMULATE_ASYNC_COPIES":
-            simulation_request.read_async_copies(value, name)
-        else:
-            amounts.read_memory(value, name)
-    except DevshimError as error:
-        return error.problem
-    return None

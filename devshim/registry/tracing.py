@@ -21,17 +21,29 @@ from devshim.registry import registry
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from devshim.contract.backend import Backend
 
-__all__ = ["COMPILERS", "compiler", "refuse", "refuse_default_where_read", "refuse_where_read"]
+__all__ = ["COMPILERS", "compiler", "reading", "refuse", "refuse_default_where_read", "refuse_where_read"]
 
 COMPILERS: list[Backend] = []
 """The loaded backends whose compiler reads code instead of running it."""
 
 
+reading: Callable[[], bool] | None = None
+"""Returns True while one of `COMPILERS` reads the calling code; None without any. Fast paths ask this in each call."""
+
+
 def _add_compiler(backend: Backend) -> None:
+    global reading
     if backend.traces_bytecode:
         COMPILERS.append(backend)
+        reading = (backend.fast_paths.reading or backend.compiling) if len(COMPILERS) == 1 else _is_any_reading
+
+
+def _is_any_reading() -> bool:
+    return compiler() is not None
 
 
 registry.on_load(_add_compiler)

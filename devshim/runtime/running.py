@@ -72,6 +72,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     if observing.ACTIVE is not None:
         observing.show_call(backend, "run", device, args)
     if compiler is not None:
+        current.note_traced_scope()
         current.TRACED.devices.append(device)
         try:
             with backend.scope(device):

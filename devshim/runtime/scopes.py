@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.parsing import DeviceLike
 
+    _Saved = tuple[Device | None, int, Any]
 
 __all__ = ["labelled_tensors", "of_arguments", "of_labelled", "on", "require_same_device", "same_device", "set_device"]
 
@@ -44,8 +45,9 @@ class _Native(_local):
 
 
 _native = _Native()
-_SAVED: ContextVar[tuple[tuple[Device | None, int], ...]] = ContextVar("devshim_saved", default=())
-"""For each open `on` of this thread or task: the default device to restore, and how many native scopes were open."""
+_SAVED: ContextVar[_Saved | None] = ContextVar("devshim_saved", default=None)
+"""For the innermost open `on` of this thread or task: the default device to restore, how many native scopes were open,
+and the same of the `on` around it, or None."""
 
 
 class on:
@@ -71,6 +73,8 @@ class on:
         gpu:1 cpu
     """
 
+    __slots__ = ("_device",)
+
     def __init__(self, device: DeviceLike) -> None:
         self._device = parsing.of_argument(device)
 
@@ -89,10 +93,11 @@ class on:
 def enter(device: Device) -> Device:
     """Make a device the default until the matching `leave`; the state of the block is this thread's or task's alone."""
     backend = current.current()  # loads the backend, and with it the compiler to ask
-    compiler = tracing.compiler()
+    compiler = tracing.compiler() if tracing.COMPILERS else None
     if compiler is not None:  # the compiler traces the framework's own scope, and no context variable
         scope = compiler.scope(engine.require(compiler, device))
         scope.__enter__()
+        current.note_traced_scope()
         current.TRACED.scopes.append(scope)
         current.TRACED.devices.append(device)
         return device
@@ -100,8 +105,12 @@ def enter(device: Device) -> Device:
         engine.require(backend, device)
         observing.show_call(backend, "on", device)
     depth = len(_native.open)
-    _enter(backend, device)
-    _SAVED.set((*_SAVED.get(), (current.DEVICE.get(), depth)))
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or asyncio._get_running_loop() is None:  # `_in_task`, without a call
+        scope = backend.scope(device)
+        if type(scope) is not nullcontext:  # else there is nothing to leave
+            _enter(backend, scope, device)
+    _SAVED.set((current.DEVICE.get(), depth, _SAVED.get()))
     current.DEVICE.set(device)
     return device
 
@@ -110,25 +119,21 @@ def leave(
     kind: type[BaseException] | None = None, error: BaseException | None = None, trace: TracebackType | None = None
 ) -> None:
     """Restore the default device of before the innermost `enter` of this thread or task."""
-    if current.TRACED.scopes:
+    if current.traced_scopes and current.TRACED.scopes:
         current.TRACED.devices.pop()
         current.TRACED.scopes.pop().__exit__(kind, error, trace)
         return
     saved = _SAVED.get()
-    if saved:  # empty if an asynchronous generator is closed in another context: nothing to restore
-        before, depth = saved[-1]
-        _SAVED.set(saved[:-1])
+    if saved is not None:  # None if an asynchronous generator is closed in another context: nothing to restore
+        before, depth, outer = saved
+        _SAVED.set(outer)
         current.DEVICE.set(before)
         if len(_native.open) > depth:
             _leave(depth, kind, error, trace)
 
 
-def _enter(backend: Backend, device: Device, lasting: bool = False) -> None:
-    if _in_task():
-        return
-    scope = backend.scope(device)
-    if not lasting and type(scope) is nullcontext:
-        return  # nothing to leave
+def _enter(backend: Backend, scope: AbstractContextManager[object], device: Device, lasting: bool = False) -> None:
+    """Enter a framework's scope of a device."""
     try:
         scope.__enter__()
     except Exception as error:
@@ -173,9 +178,10 @@ def set_device(device: DeviceLike) -> None:
     backend = current.current()
     target = engine.require(backend, parsing.of_argument(device))
     observing.show_call(backend, "set_device", target)
-    if _native.open and _native.open[-1][1] and not _in_task():
-        _leave(len(_native.open) - 1)
-    _enter(backend, target, lasting=True)
+    if not _in_task():
+        if _native.open and _native.open[-1][1]:
+            _leave(len(_native.open) - 1)
+        _enter(backend, backend.scope(target), target, lasting=True)
     current.DEVICE.set(target)
 
 

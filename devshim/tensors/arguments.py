@@ -47,33 +47,12 @@ def plan(
 
     The public functions call `engine.make` themselves, so that at most three frames lead to the framework.
     """
-    if like is None and device is None:
-        found = plan_on_host(call, args, dtype)
-        if found is not None:
-            return found
     if like is None:
         backend = current.current()
         return planned(backend, call, target(backend, device), args, dtype)
     backend, model = tensor_of(like, f"{call}(like=...)")
     wanted, where = of_model(backend, model, dtype, device, f"{call}(like=...)")
     return planned(backend, call, where, args, wanted)
-
-
-def plan_on_host(call: str, args: tuple[object, ...], wanted: object = None) -> tuple[Any, ...] | None:
-    """Return the same as `plan` if no default device and no default dtype is set and nothing observes the call.
-
-    This is the fast path of every function that makes a tensor. It asks everything that `plan` asks, in one place and
-    without further calls; None means that `plan` must look closer.
-    """
-    if observing.ACTIVE is not None or (wanted is None and default_dtypes.CHOSEN):
-        return None
-    backend = current.backend_on_host()
-    if backend is None:
-        return None
-    native = None if wanted is None else dtype(backend, wanted)
-    if native is not None and call in fitting.CALLS:
-        fitting.require_fit(call, args, dtype_name(backend, wanted))
-    return (backend, CPU, None, getattr(backend, call), *args, native, CPU)
 
 
 def of_model(backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None, call: str) -> tuple[Any, Device]:
@@ -269,7 +248,7 @@ __all__ = [
     "plan",
     "planned",
 ]
-__all__ += ["plan_on_host", "real", "shape", "steps", "target", "tensor_of"]
+__all__ += ["real", "shape", "steps", "target", "tensor_of"]
 
 
 def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:

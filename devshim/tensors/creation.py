@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim.tensors import arguments, value_hints
+from devshim.tensors import arguments, on_host, value_hints
+from devshim.tensors.on_host import FILL, SHAPED
 from devshim.transfers import engine
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ def empty(
     """
     if _more:
         raise value_hints.too_many("empty", 1, (shape, *_more))
+    if like is None:
+        sizes = shape if type(shape) is tuple else arguments.shape(shape)
+        if (x := on_host.make(SHAPED, "empty", sizes, dtype, device)) is not None:
+            return x
     return engine.make(*arguments.plan("empty", (arguments.shape(shape),), dtype, device, like))
 
 
@@ -66,6 +71,10 @@ def zeros(
     """
     if _more:
         raise value_hints.too_many("zeros", 1, (shape, *_more))
+    if like is None:
+        sizes = shape if type(shape) is tuple else arguments.shape(shape)
+        if (x := on_host.make(SHAPED, "zeros", sizes, dtype, device)) is not None:
+            return x
     return engine.make(*arguments.plan("zeros", (arguments.shape(shape),), dtype, device, like))
 
 
@@ -82,6 +91,10 @@ def ones(
     """
     if _more:
         raise value_hints.too_many("ones", 1, (shape, *_more))
+    if like is None:
+        sizes = shape if type(shape) is tuple else arguments.shape(shape)
+        if (x := on_host.make(SHAPED, "ones", sizes, dtype, device)) is not None:
+            return x
     return engine.make(*arguments.plan("ones", (arguments.shape(shape),), dtype, device, like))
 
 
@@ -109,12 +122,15 @@ def full(
         array([[7., 7.],
                [7., 7.]])
     """
+    if like is None and not _more and on_host.is_small(fill_value):
+        sizes = shape if type(shape) is tuple else arguments.shape(shape)
+        if (x := on_host.make(FILL, "full", sizes, dtype, device, fill_value)) is not None:
+            return x
     if _more:
         raise value_hints.too_many("full", 2, (shape, fill_value, *_more))
     if isinstance(fill_value, tuple) and not value_hints.is_shape(shape):
         raise value_hints.swapped_fill(shape, fill_value)
-    args = (arguments.shape(shape), fill(fill_value))
-    return engine.make(*arguments.plan("full", args, dtype, device, like))
+    return engine.make(*arguments.plan("full", (arguments.shape(shape), fill(fill_value)), dtype, device, like))
 
 
 def fill(value: object) -> complex:

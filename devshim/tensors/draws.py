@@ -60,10 +60,6 @@ class Result:
             args: The arguments of the adapter's method before the dtype.
         """
         source = self._source
-        if source is None and self._dtype is None and self._device is None and self._like is None:
-            found = arguments.plan_on_host(call, args)
-            if found is not None:
-                return found
         if source is not None:
             tracing.refuse(f"random.{call}", _OUTSIDE)
         backend, wanted, target = self._find(call)

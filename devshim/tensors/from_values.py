@@ -14,7 +14,8 @@ from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import ArgumentError, ConversionError, DevshimError, messages
 from devshim.registry import current, registry, tracing
-from devshim.tensors import arguments, stacking, value_hints
+from devshim.tensors import arguments, on_host, stacking, value_hints
+from devshim.tensors.on_host import COPY, VALUES
 from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ def asarray(
         >>> ds.dtype_of(ds.asarray([1, 2], like=ds.ones(3, dtype="float32")))
         'float32'
     """
+    if like is None and copy is not False and on_host.are_numbers(obj):
+        new = on_host.make(VALUES, "asarray", (), dtype, device, obj)
+        if new is not None:
+            return new
     owner = None
     if like is not None:
         owner, model = arguments.tensor_of(like, "asarray(like=...)")
@@ -120,13 +125,14 @@ def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, cop
         >>> ds.from_numpy(a) is a, ds.from_numpy(a, copy=False) is a
         (False, True)
     """
-    plain = current.backend_on_host() if device is None else None
-    backend = plain or current.current()
+    if copy is None or copy is True:
+        new = on_host.make(COPY, "from_numpy", (), None, device, a)
+        if new is not None:
+            return new
+    backend = current.current()
     if backend.compiling():
         tracing.refuse("from_numpy", "make the tensor outside, and pass it in")
-    target = CPU
-    if plain is None:
-        target = arguments.target(backend, None if device is None else parsing.of_call("from_numpy", a, device))
+    target = arguments.target(backend, None if device is None else parsing.of_call("from_numpy", a, device))
     return engine.make(*from_array(backend, arguments.numpy_array(a, copy), target, copy))
 
 
@@ -160,13 +166,6 @@ def _reading(
     if type(obj) in _NUMBERS:
         if copy is False:
             raise messages.cannot_share("Python numbers", "a tensor has memory of its own")
-        plan = (
-            arguments.plan_on_host("asarray", (obj,), dtype)
-            if device is None and current.current() is backend
-            else None
-        )
-        if plan is not None:
-            return plan
         return arguments.planned(backend, "asarray", arguments.target(backend, device), (obj,), dtype)
     return from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from devshim.devices.parsing import DeviceLike
     from devshim.tensors.arguments import Shape
 
-__all__ = ["Generator", "seed", "source"]
+__all__ = ["SOURCE", "Generator", "seed"]
 
 _OUTSIDE = "make it outside: here it would be made once, while the function is compiled"
-_SOURCE: Generator | None = None
+SOURCE: Generator | None = None
 """The portable generator of the functions of `devshim.random`; None: the framework's own generators."""
 
 
@@ -221,7 +221,7 @@ def seed(n: int, *, portable: bool = False) -> None:
         [1, 30, 14, 72]
         >>> ds.random.seed(0)
     """
-    global _SOURCE
+    global SOURCE
     tracing.refuse("random.seed", "seed outside: here it would be done once, while the function is compiled")
     value = _checked(n, 32, "ds.random.seed")
     _check_flag(portable, "ds.random.seed")
@@ -229,9 +229,4 @@ def seed(n: int, *, portable: bool = False) -> None:
     backend = current.current()
     observing.show_call(backend, "seed", None, (value,))
     unstarted.ask(backend, CPU, lambda _: backend.seed(value))
-    _SOURCE = chosen
-
-
-def source() -> Generator | None:
-    """Return the portable generator of the functions of `devshim.random`; None: the framework's own generators."""
-    return _SOURCE
+    SOURCE = chosen

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devshim.tensors import draws, generators, value_hints
+from devshim.tensors import arguments, draws, generators, on_host, value_hints
 from devshim.tensors.draws import Result
+from devshim.tensors.on_host import DRAW
 from devshim.transfers import engine
 
 if TYPE_CHECKING:
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from devshim.tensors.arguments import Shape
 
 __all__ = ["bernoulli", "normal", "permutation", "randint", "uniform"]
+
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+"""The dtypes of random floats for which a draw takes the fast path."""
+_REALS = frozenset({float, int})
+"""The types of the numbers that need no conversion."""
+_LARGEST, _SMALL = 1e300, 2**31
+"""Numbers up to the first are finite; integers below the second fit the default integer dtype of every framework."""
 
 
 def uniform(
@@ -49,7 +57,13 @@ def uniform(
     """
     if _more:
         raise value_hints.too_many("random.uniform", 3, (low, high, size, *_more))
-    return engine.make(*draws.uniform(low, high, size, Result(dtype, device, like, generators.source())))
+    source = generators.SOURCE
+    plain = like is source is None and (dtype is None or (type(dtype) is str and dtype in _FLOATS))
+    if plain and type(low) in _REALS and type(high) in _REALS and -_LARGEST <= low <= high <= _LARGEST:
+        x = on_host.make(DRAW, "uniform", size if type(size) is tuple else _shape(size), dtype, device, low, high)
+        if x is not None:
+            return x
+    return engine.make(*draws.uniform(low, high, size, Result(dtype, device, like, source)))
 
 
 def normal(
@@ -83,7 +97,13 @@ def normal(
     """
     if _more:
         raise value_hints.too_many("random.normal", 3, (loc, scale, size, *_more))
-    return engine.make(*draws.normal(loc, scale, size, Result(dtype, device, like, generators.source())))
+    source = generators.SOURCE
+    plain = like is source is None and (dtype is None or (type(dtype) is str and dtype in _FLOATS))
+    if plain and type(loc) in _REALS and type(scale) in _REALS and scale >= 0:
+        x = on_host.make(DRAW, "normal", size if type(size) is tuple else _shape(size), dtype, device, loc, scale)
+        if x is not None:
+            return x
+    return engine.make(*draws.normal(loc, scale, size, Result(dtype, device, like, source)))
 
 
 def randint(
@@ -118,7 +138,12 @@ def randint(
     """
     if _more:
         raise value_hints.too_many("random.randint", 3, (low, high, size, *_more))
-    return engine.make(*draws.randint(low, high, size, Result(dtype, device, like, generators.source())))
+    source = generators.SOURCE
+    if type(low) is type(high) is int and -_SMALL <= low < high <= _SMALL and like is dtype is source is None:
+        x = on_host.make(DRAW, "randint", size if type(size) is tuple else _shape(size), None, device, low, high)
+        if x is not None:
+            return x
+    return engine.make(*draws.randint(low, high, size, Result(dtype, device, like, source)))
 
 
 def permutation(
@@ -142,7 +167,7 @@ def permutation(
         >>> sorted(ds.random.permutation(4).tolist())
         [0, 1, 2, 3]
     """
-    return engine.make(*draws.permutation(n, Result(dtype, device, like, generators.source())))
+    return engine.make(*draws.permutation(n, Result(dtype, device, like, generators.SOURCE)))
 
 
 def bernoulli(
@@ -174,7 +199,11 @@ def bernoulli(
     """
     if _more:
         raise value_hints.too_many("random.bernoulli", 2, (p, size, *_more))
-    return engine.make(*draws.bernoulli(p, size, Result(dtype, device, like, generators.source())))
+    return engine.make(*draws.bernoulli(p, size, Result(dtype, device, like, generators.SOURCE)))
+
+
+def _shape(size: Shape | None) -> tuple[int, ...]:
+    return () if size is None else arguments.shape(size)
 
 
 for _public in (bernoulli, normal, permutation, randint, uniform):

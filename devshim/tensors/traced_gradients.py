@@ -64,6 +64,7 @@ def differentiate(
             value, tensors, grads = backend.differentiate_in_trace(call, xs)
             break
     else:
+        current.note_traced_scope()
         current.TRACED.devices.append(device)  # what the function creates is there, too
         try:
             with backend.scope(device):

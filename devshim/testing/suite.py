@@ -21,6 +21,7 @@ from devshim.testing.behaviours.dtypes import DtypeTests
 from devshim.testing.behaviours.ended_gradients import EndedGradientTests
 from devshim.testing.behaviours.errors import ErrorTests
 from devshim.testing.behaviours.explain import ExplainTests
+from devshim.testing.behaviours.fast_paths import FastPathTests
 from devshim.testing.behaviours.generators import GeneratorTests
 from devshim.testing.behaviours.global_state import GlobalStateTests
 from devshim.testing.behaviours.gradient_refusals import GradientRefusalTests
@@ -73,6 +74,7 @@ class Conformance(
     CreationArgumentTests,
     DefaultDtypeTests,
     LikeTests,
+    FastPathTests,
     RandomTests,
     GeneratorTests,
     PortableDrawTests,

@@ -182,7 +182,7 @@ def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
         raise messages.copy_needed(backend.device_of(x), CPU)
     active = observing.ACTIVE
     if active is None:
-        found = _fast_copy(backend, x) if copy else None
+        found = fast_copy(backend, x) if copy else None
         return backend.to_numpy(x, copy) if found is None else found
     fault(active, backend, x, CPU)
     sources = backend.sources(x) if copy and active.record is not None else ()
@@ -190,7 +190,7 @@ def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
         return backend.to_numpy(x, copy)
 
 
-def _fast_copy(backend: Backend, x: Tensor) -> np.ndarray[Any, Any] | None:
+def fast_copy(backend: Backend, x: Tensor) -> np.ndarray[Any, Any] | None:
     """Return the values of a plain tensor on the host, by the adapter's fast path, or None."""
     read = backend.fast_paths.numpy_copy.get(type(x))
     try:

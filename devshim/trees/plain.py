@@ -28,7 +28,7 @@ def collect(tree: Any, found: list[Any], depth: int = 0) -> bool:
             return False
         found.append(tree)
         return True
-    return depth < _DEEPEST and all([collect(each, found, depth + 1) for each in tree])
+    return depth < _DEEPEST and all(collect(each, found, depth + 1) for each in tree)
 
 
 def rebuilt(tree: Any, new: Iterator[Any]) -> Any:

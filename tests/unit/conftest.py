@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 import devshim as ds
 from devshim.contract.backend import Gap
+from devshim.contract.fast_paths import FastPaths
 from devshim.devices.device import CPU, Device
 from devshim.devices.info import DeviceInfo, MemoryInfo
 from devshim.registry import current, discovery, registry, simulation_request
@@ -145,6 +146,7 @@ class FakeBackend(NumpyBackend):
     title = "Fakeframe"
     gaps: ClassVar = {"memory_policy": Gap("upstream", "it takes no advice")}
     snippets: ClassVar = {"place": "{x}.go({device})"}
+    fast_paths = FastPaths()
 
     def __init__(self) -> None:
         self.real = 2

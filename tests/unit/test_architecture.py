@@ -47,6 +47,7 @@ FOR_COMMANDS = (
     "registry.discovery",
     "registry.current",
     "registry.environment",
+    "registry.environment_values",
     "registry.processes",
     "registry.simulation_request",
     "simulation.runs",

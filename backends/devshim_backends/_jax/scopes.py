@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax._src import xla_bridge
 from jax._src.core import trace_state_clean
 
 from devshim.contract.backend import Backend
@@ -48,9 +49,23 @@ class _Scope:
         self._scope.__exit__(*failure)
 
 
+_NO_SCOPE: AbstractContextManager[object] = nullcontext()
+_host: object = None
+"""JAX's default platform, once it is known to be the CPU."""
+
+
 def _default_is_host() -> bool:
     """Return True if JAX computes on the CPU by default."""
-    return bool(jax.config.jax_default_device is None and jax.default_backend() == "cpu")
+    global _host
+    if jax.config.jax_default_device is not None:
+        return False
+    platform = xla_bridge.get_backend()  # the object that `jax.default_backend` names
+    if platform is _host:
+        return True
+    if platform.platform != "cpu":
+        return False
+    _host = platform
+    return True
 
 
 class JaxScopes(JaxRandom, Backend):
@@ -60,7 +75,7 @@ class JaxScopes(JaxRandom, Backend):
         if not trace_state_clean() and is_compiling():
             raise self._tracing_error("on")
         if device is CPU and _default_is_host():
-            return nullcontext()  # JAX compiles each function again for another default device
+            return _NO_SCOPE  # JAX compiles each function again for another default device
         return _Scope(self.to_native(device))
 
     def compiling(self) -> bool:

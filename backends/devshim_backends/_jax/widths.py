@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
 try:
@@ -53,15 +53,18 @@ def wide_for_all(xs: Iterable[Any]) -> AbstractContextManager[object]:
     return enable_x64(True) if any(is_wide(x.dtype) for x in xs) else nullcontext()
 
 
-def full_width(xs: Iterable[Any]) -> AbstractContextManager[object] | None:
+def full_width(xs: Sequence[Any]) -> AbstractContextManager[object] | None:
     """Return a context for a function of the program that computes with these arrays; None if none have 64 bits.
 
     If there are floats or complex numbers among them, these decide: beside float32 weights, int64 labels must not turn
     the arrays that the function creates into float64.
     """
-    dtypes = [x.dtype for x in xs]
-    if not any(map(is_wide, dtypes)):
+    for x in xs:
+        if is_wide(x.dtype):
+            break
+    else:
         return None
+    dtypes = [x.dtype for x in xs]
     floats = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)]
     return _entered() if not floats or any(map(is_wide, floats)) else None
 

@@ -39,11 +39,16 @@ def is_deferred() -> bool:
     return deferred.value
 
 
+def is_in_block() -> bool:
+    """Return False if this thread is certainly not compiling a block, without walking up the stack."""
+    if IS_2:
+        return is_deferred()
+    return getattr(mx.gluon.block._BlockScope._current, "value", None) is not None  # a block's name scope
+
+
 def is_symbolic() -> bool:
     """Return True if 1.9 is running a block with symbols in this thread."""
-    # Only inside a block's name scope; checked first, because walking up the stack takes time.
-    scope = getattr(mx.gluon.block._BlockScope._current, "value", None)
-    return scope is not None and _call_of_block() is not None
+    return is_in_block() and _call_of_block() is not None
 
 
 def device_of_block(device_of: Callable[[Tensor], Device]) -> Device | None:

@@ -13,6 +13,34 @@ from devshim.devices.ranges import require_all_fit
 from .tensors import NumpyTensors
 
 
+def _full(shape: tuple[int, ...], value: float) -> np.ndarray:
+    """Return the same as ``np.full`` for a Python number, in half the time."""
+    array = np.empty(shape, type(value))
+    array.fill(value)
+    return array
+
+
+def _ones(shape: tuple[int, ...], dtype: Any = float) -> np.ndarray:
+    array = np.empty(shape, dtype)
+    array.fill(1)
+    return array
+
+
+def _asarray(values: Any) -> np.ndarray | None:
+    array = np.array(values)
+    return None if array.dtype.hasobject else array  # integers of more than 64 bits
+
+
+HOST_MAKERS: dict[str, Any] = {
+    "asarray": _asarray,
+    "empty": np.empty,
+    "full": _full,
+    "ones": _ones,
+    "zeros": np.zeros,
+}
+"""See `FastPaths.host_makers`."""
+
+
 class NumpyCreation(NumpyTensors):
     """The mixin for creation functions. NumPy makes the array, and `to_device` labels it with its simulated GPU."""
 
@@ -23,7 +51,7 @@ class NumpyCreation(NumpyTensors):
             array = np.array(values, dtype=dtype)
         except Warning as warning:  # NumPy 1.23 warns about ragged values; -W error turns the warning into an error
             raise ValueError(str(warning)) from warning
-        if array.dtype.hasobject or array.dtype.kind in "SU":
+        if array.dtype.kind in "OSUV":
             msg = f"they make an array of dtype {array.dtype}"
             raise ValueError(msg)
         return self.to_device(array, device)
@@ -38,7 +66,7 @@ class NumpyCreation(NumpyTensors):
         return self.to_device(np.zeros(shape, dtype), device)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self.to_device(np.ones(shape, dtype), device)
+        return self.to_device(_ones(shape, float if dtype is None else dtype), device)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         return self.to_device(np.arange(start, stop, step, dtype=dtype), device)

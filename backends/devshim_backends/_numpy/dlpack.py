@@ -27,6 +27,8 @@ from devshim.contract.fast_paths import FastPaths
 from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
+from devshim_backends._numpy.creation import HOST_MAKERS
+from devshim_backends._numpy.random import HOST_MAKERS as HOST_DRAWS
 from devshim_backends._numpy.tensors import NumpyTensors
 
 _RELABELLED = {"bfloat16": "uint16"}
@@ -79,7 +81,13 @@ class NumpyDlpack(NumpyTensors):
     has_plain_arrays = True
     alignment = 1
     """An array knows whether it is aligned, and NumPy's loops respect that (2.4: all dtypes, at 0 to 64 bytes)."""
-    fast_paths = FastPaths(host_copy={np.ndarray: np.ndarray.__copy__}, dlpack_export={np.ndarray: _fast_export})
+    fast_paths = FastPaths(
+        host_type=np.ndarray,
+        host_makers={**HOST_MAKERS, **HOST_DRAWS},
+        host_copy={np.ndarray: np.ndarray.__copy__},
+        numpy_copy={np.ndarray: np.ndarray.__copy__},
+        dlpack_export={np.ndarray: _fast_export},
+    )
 
     def to_dlpack(self, x: Tensor) -> Any:
         if isinstance(x, np.ma.MaskedArray):

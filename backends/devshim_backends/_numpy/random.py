@@ -11,6 +11,24 @@ from devshim.devices.device import Device
 from devshim_backends._numpy.tensors import NumpyTensors
 
 
+def _uniform(low: float, high: float, shape: tuple[int, ...]) -> Tensor | None:
+    """Return the same numbers as `NumpyRandom.uniform`; None for a single number, which NumPy returns as a float."""
+    if not shape:
+        return None
+    return np.random.random_sample(shape) if low == 0 and high == 1 else np.random.uniform(low, high, shape)
+
+
+def _normal(loc: float, scale: float, shape: tuple[int, ...]) -> Tensor | None:
+    """Return the same numbers as `NumpyRandom.normal`; None as for `_uniform`."""
+    if not shape:
+        return None
+    return np.random.standard_normal(shape) if loc == 0 and scale == 1 else np.random.normal(loc, scale, shape)
+
+
+HOST_MAKERS: dict[str, Any] = {"normal": _normal, "uniform": _uniform}
+"""See `FastPaths.host_makers`."""
+
+
 class NumpyRandom(NumpyTensors):
     """The mixin for random arrays. NumPy's global generator draws them, so both libraries' `seed` restarts it."""
 

@@ -75,7 +75,7 @@ class PaddleScopes(Backend):
 
 def open_scope(device: Device) -> AbstractContextManager[object]:
     """Return a context in which a device is Paddle's default for this thread or task."""
-    return _Scope(device)
+    return _HostScope() if device is CPU else _Scope(device)
 
 
 def cuda_scope(place: Any) -> AbstractContextManager[object]:
@@ -83,6 +83,20 @@ def cuda_scope(place: Any) -> AbstractContextManager[object]:
     if not place.is_gpu_place():
         return nullcontext()
     return _CudaScope(Device("gpu", place.gpu_device_id()))
+
+
+class _HostScope:
+    """A context in which the host is Paddle's default device, for this thread or task; it can be entered once."""
+
+    __slots__ = ("_outer_place",)
+
+    def __enter__(self) -> object:
+        self._outer_place = _SCOPE_PLACE.get()
+        _SCOPE_PLACE.set(_SCOPE_PLACES.get(CPU) or _get_scope_place(CPU))
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        _SCOPE_PLACE.set(self._outer_place)
 
 
 class _Scope:

@@ -10,12 +10,14 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
 from devshim.devices.ranges import require_all_fit, require_fit
 from devshim.errors import messages
@@ -40,6 +42,18 @@ SMALL_FLOATS: dict[str, Any] = {
 
 TORCH_DTYPES: dict[str, Any] = {name: getattr(torch, name) for name in (*NUMPY_DTYPES, *SMALL_FLOATS)}
 """Name of a dtype -> PyTorch's dtype."""
+
+HOST_MAKERS: dict[str, Any] = {
+    name: partial(make, device=native(CPU))
+    for name, make in {
+        "asarray": torch.tensor,
+        "empty": torch.empty,
+        "full": torch.full,
+        "ones": torch.ones,
+        "zeros": torch.zeros,
+    }.items()
+}
+"""The functions of PyTorch that the methods below call, for the host: see `FastPaths.host_makers`."""
 
 _WITHOUT_LINSPACE = frozenset({torch.bool, torch.uint16, torch.uint32, torch.uint64})
 _WITHOUT_ARANGE = _WITHOUT_LINSPACE | {torch.complex64, torch.complex128}

@@ -21,7 +21,8 @@ from devshim.contract.fast_paths import FastPaths
 from devshim.devices.device import CPU
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
-from devshim_backends._torch.creation import NUMPY_DTYPES, TORCH_DTYPES
+from devshim_backends._torch.creation import HOST_MAKERS, NUMPY_DTYPES, TORCH_DTYPES
+from devshim_backends._torch.random import HOST_MAKERS as HOST_DRAWS
 from devshim_backends._torch.tensors import TorchTensors, copy_on_host
 
 if TYPE_CHECKING:
@@ -46,9 +47,11 @@ def _fast_view(x: Tensor) -> np.ndarray | None:
 
 
 def _fast_copy(x: Tensor) -> np.ndarray | None:
-    """Return a plain tensor's values in new memory (see `FastPaths.numpy_copy`)."""
-    array = _fast_view(x)
-    return None if array is None else array.copy("K")
+    """Return a plain tensor's values in new memory (see `FastPaths.numpy_copy`); PyTorch refuses a pending negation."""
+    if x.dtype not in _PLAIN_DTYPES or x.is_cpu is not True or not x.data_ptr():
+        return None
+    array: np.ndarray = x.detach().numpy() if x.requires_grad else x.numpy()
+    return array.copy("K")
 
 
 def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
@@ -74,6 +77,9 @@ class TorchDlpack(TorchTensors):
 
     fast_paths = FastPaths(
         host_flag="is_cpu",
+        host_type=torch.Tensor,
+        host_makers={**HOST_MAKERS, **HOST_DRAWS},
+        reading=torch.compiler.is_dynamo_compiling,
         host_copy=dict.fromkeys(_PLAIN_TYPES, copy_on_host),
         numpy_view=dict.fromkeys(_PLAIN_TYPES, _fast_view),
         numpy_copy=dict.fromkeys(_PLAIN_TYPES, _fast_copy),

@@ -14,13 +14,31 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
 from devshim_backends._torch.devices import native
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
+_HOST = native(CPU)
 _EXACT = frozenset({torch.float32, torch.float64})
+
+
+def _uniform(low: float, high: float, shape: tuple[int, ...]) -> Tensor | None:
+    """Return what `TorchRandom.uniform` draws in host memory, in one call; None for other numbers than from 0 to 1."""
+    if low != 0 or high != 1 or torch.get_default_dtype() not in _EXACT:
+        return None
+    return torch.rand(shape, device=_HOST)
+
+
+def _normal(loc: float, scale: float, shape: tuple[int, ...]) -> Tensor | None:
+    """Return what `TorchRandom.normal` draws in host memory; None for other than standard normal numbers."""
+    return torch.randn(shape, device=_HOST) if loc == 0 and scale == 1 else None
+
+
+HOST_MAKERS: dict[str, Any] = {"normal": _normal, "uniform": _uniform}
+"""See `FastPaths.host_makers`."""
 
 
 class TorchRandom(Backend):

@@ -15,7 +15,7 @@ import toyframe
 import devshim as ds
 from devshim.contract.fast_paths import FastPaths
 from devshim.registry import current, registry
-from devshim.tensors import placing
+from devshim.tensors import on_host, placing
 from devshim.testing import Conformance
 from devshim.transfers import engine, observing
 
@@ -300,7 +300,7 @@ def asarray_ignores_the_device(patch: Patch, adapter: Any) -> None:
 @defect
 def creation_takes_the_first_card(patch: Patch, adapter: Any) -> None:
     patch.setattr(current, "default_device", lambda: current.DEVICE.get() or ds.gpu(0))
-    patch.setattr(current, "backend_on_host", lambda: None)
+    patch.setattr(on_host, "make", lambda *args: None)
 
 
 @defect

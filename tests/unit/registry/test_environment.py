@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.registry import current, environment, simulation_request
+from devshim.registry import environment, environment_values, simulation_request
 
 MISSPELT = {
     "DEVSHIM_SIMULATE_GPU": "DEVSHIM_SIMULATE_GPUS",
@@ -212,7 +212,7 @@ def test_no_variable_of_the_tests_is_unread() -> None:
     ],
 )
 def test_what_is_wrong_with_a_value_is_one_sentence(name: str, value: str, problem: str | None) -> None:
-    reported = current.problem_of(name, value)
+    reported = environment_values.problem_of(name, value)
     if problem is None:
         assert reported is None
     else:
@@ -257,8 +257,8 @@ def test_a_default_device_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ds.DeviceSpecError, match=r"DEVSHIM_DEVICE names no device: .*gup:1"):
         ds.zeros(1)
     assert ds.device_of(ds.zeros(1, device="cpu")) is ds.cpu(), "it is read when it is needed"
-    assert current.problem_of("DEVSHIM_DEVICE", "gup:1")
-    assert current.problem_of("DEVSHIM_DEVICE", "gpu:1") is None
+    assert environment_values.problem_of("DEVSHIM_DEVICE", "gup:1")
+    assert environment_values.problem_of("DEVSHIM_DEVICE", "gpu:1") is None
 
 
 def test_a_default_device_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 import devshim as ds
 from devshim.errors import PlacementError
 from devshim.registry import current, registry, tracing
-from devshim.tensors import arguments
+from devshim.tensors import arguments, on_host
 from devshim.transfers import observing
 
 NEW: dict[str, Callable[[], Any]] = {
@@ -40,8 +40,14 @@ def new(request: pytest.FixtureRequest, cards: object) -> Callable[[], Any]:
 
 def test_they_are_taken() -> None:
     """Otherwise the tests below would test nothing."""
-    assert current.backend_on_host() is registry.load("numpy")
-    assert arguments.plan_on_host("ones", ((2,),)) is not None
+    assert current.usual_backend is current.backend_on_host() is registry.load("numpy")
+    assert on_host.make(on_host.SHAPED, "ones", (2,), None, None) is not None
+    assert on_host.make(on_host.FILL, "full", (2,), None, "cpu", 7.0) is not None
+    assert on_host.make(on_host.VALUES, "asarray", (), None, ds.cpu(), [1.0]) is not None
+    assert on_host.make(on_host.SHAPED, "zeros", (2,), "float32", None) is not None
+    assert on_host.make(on_host.FILL, "full", (2,), "int8", None, 1000) is None  # the numbers may not fit
+    assert on_host.make(on_host.DRAW, "normal", (2,), "float32", None, 0, 2.0) is not None
+    assert on_host.make(on_host.COPY, "from_numpy", (), None, None, np.ones(3)) is not None
 
 
 def test_the_default_device(new: Callable[[], Any]) -> None:
@@ -77,7 +83,17 @@ def test_the_framework(new: Callable[[], Any], fake: Any) -> None:
         made = current.backend_on_host()
     assert made is fake
     ds.use(None)
-    assert current.backend_on_host() is None
+    assert current.usual_backend is None
+
+
+def test_the_framework_is_the_one_chosen_last(new: Callable[[], Any], fake: Any) -> None:
+    for _ in range(2):
+        ds.use("fakeframe")
+        new()
+        assert current.usual_backend is fake
+        ds.use("numpy")
+        new()
+        assert current.usual_backend is registry.load("numpy")
 
 
 def test_the_framework_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +121,77 @@ def test_explain(new: Callable[[], Any]) -> None:
     with ds.explain(file=None) as lines:
         new()
     assert len(lines) == 1
+
+
+def test_a_block_in_compiled_code(cards: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that stops inside a block leaves the block's device to the code that runs then."""
+    ds.ones(3)
+    monkeypatch.setattr(current, "traced_scopes", current.traced_scopes)
+    current.note_traced_scope()
+    current.TRACED.devices.append(G1)
+    try:
+        assert ds.device_of(ds.ones(3)) is G1
+    finally:
+        current.TRACED.devices.pop()
+    assert ds.device_of(ds.ones(3)) is ds.cpu()
+
+
+def test_values_that_are_not_plain(cards: object) -> None:
+    """Lists with tensors, arrays with metadata or another byte order, and other numbers than Python's."""
+    assert ds.device_of(ds.asarray([ds.ones(2, device=G1), ds.ones(2, device=G1)])) is G1
+    assert ds.dtype_of(ds.from_numpy(np.ones(3, ">f4"))) == "float32"
+    assert ds.asarray([np.float32(1), 2]).tolist() == [1, 2]
+    for values in ([1, "2"], [None], [[1], [2, 3]], ["1"], [2**70]):
+        with pytest.raises(ds.ConversionError):
+            ds.asarray(values)
+    with pytest.raises(ds.CopyNeededError):
+        ds.asarray([1.0], copy=False)
+
+
+def test_draws_that_are_refused() -> None:
+    ds.random.normal(size=3), ds.random.uniform(size=3)
+    for draw in (
+        lambda: ds.random.normal(0, -1),
+        lambda: ds.random.normal(0, float("nan")),
+        lambda: ds.random.uniform(1, 0),
+        lambda: ds.random.uniform(float("nan")),
+        lambda: ds.random.uniform(0, float("inf")),
+        lambda: ds.random.uniform(size=3, dtype="int32"),
+        lambda: ds.random.normal(size=3, dtype=np.int32),
+        lambda: ds.random.uniform(size=(-1,)),
+        lambda: ds.random.uniform(size=(2.0,)),
+        lambda: ds.random.randint(3, 3),
+        lambda: ds.random.randint(1000, size=3, dtype="int8"),
+    ):
+        with pytest.raises(ds.ArgumentError):
+            draw()
+
+
+def test_a_draw_counts_once(fake: Any) -> None:
+    """The fast path does not draw before it leaves the rest to the slow path."""
+    for size in (None, (), 3, (2, 2)):
+        ds.use("numpy")
+        np.random.seed(0)
+        expected = np.random.uniform(size=size), np.random.normal(size=size)
+        np.random.seed(0)
+        assert np.array_equal(ds.random.uniform(size=size), expected[0])
+        assert np.array_equal(ds.random.normal(size=size), expected[1])
+
+
+def test_a_maker_of_an_adapter(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its result is checked, and where it fails, the slow path makes the tensor."""
+    ds.use("fakeframe")
+    proper = ds.ones(3)
+    results: list[Any] = [fake.to_device(np.ones(3), G1), None, 1 / 1]
+    for result in results:
+        makers = {"ones": lambda shape, result=result: result}
+        for host_type in (None, type(proper)):
+            fast = type(fake.fast_paths)(host_makers=makers, host_type=host_type)
+            monkeypatch.setattr(fake, "fast_paths", fast)
+            if host_type is not None and type(result) is host_type:
+                continue  # an adapter with that type promises that it is on the host
+            assert ds.device_of(ds.ones(3)) is ds.cpu()
+            assert type(ds.ones(3)) is type(proper)
 
 
 def test_a_portable_seed(cards: object) -> None:
@@ -160,6 +247,10 @@ def test_nothing_while_code_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         during.setattr(type(numpy), "compiling", lambda self: True)
         during.setattr(tracing, "COMPILERS", [numpy])
         assert current.backend_on_host() is None
+        assert on_host.make(on_host.SHAPED, "ones", (2,), None, None) is not None
+        during.setattr(tracing, "reading", numpy.compiling)
+        assert on_host.make(on_host.SHAPED, "ones", (2,), None, None) is None
+        during.setattr(tracing, "reading", None)
         during.setattr(tracing, "COMPILERS", [])  # a compiler that runs the code
         with pytest.raises(ds.TracingError):
             ds.to_numpy(np.ones(3))

@@ -1,0 +1,105 @@
+"""Tests of the fast paths of new tensors and of `to_numpy`: each setting acts on the call after it changed.
+
+Each test makes a tensor on the fast path first, changes one thing, and makes another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import feature
+
+if TYPE_CHECKING:
+    from devshim.devices.device import Device
+
+NEW: dict[str, Callable[..., Any]] = {
+    "ones": lambda **options: ds.ones((2, 3), **options),
+    "full": lambda **options: ds.full((2, 3), 7.0, **options),
+    "asarray": lambda **options: ds.asarray([1.0, 2.0], **options),
+    "uniform": lambda **options: ds.random.uniform(size=(2, 3), **options),
+    "normal": lambda **options: ds.random.normal(size=(2, 3), **options),
+}
+ARRAY = np.arange(6, dtype="float32").reshape(2, 3)
+
+
+class FastPathTests(Kit):
+    """Fast paths that skip no check."""
+
+    @feature("create")
+    @pytest.mark.parametrize("call", NEW)
+    def test_a_fast_new_tensor_follows_the_default_device(self, call: str, device: Device) -> None:
+        """`on`, inside and after the block, in a new tensor and one copied from NumPy."""
+        new = NEW[call]
+        assert ds.device_of(new()) is ds.cpu()
+        with ds.on(device):
+            assert ds.device_of(new()) is device
+            assert ds.device_of(ds.from_numpy(ARRAY)) is device
+            assert ds.device_of(new(device="cpu")) is ds.cpu()
+        assert ds.device_of(new()) is ds.cpu()
+        assert ds.device_of(ds.from_numpy(ARRAY)) is ds.cpu()
+
+    @feature("create")
+    @pytest.mark.parametrize("call", NEW)
+    def test_a_fast_new_tensor_follows_the_default_dtype(self, call: str) -> None:
+        """`set_default_dtype`, and a dtype that the call names."""
+        new = NEW[call]
+        before = ds.dtype_of(new())
+        ds.set_default_dtype("float16")
+        try:
+            assert ds.dtype_of(new()) == "float16"
+            assert ds.dtype_of(new(dtype="float32")) == "float32"
+        finally:
+            ds.set_default_dtype(None)
+        assert ds.dtype_of(new()) == before
+        assert ds.dtype_of(new(dtype=np.dtype("float32"))) == "float32"
+
+    @feature("create")
+    @pytest.mark.parametrize("call", NEW)
+    def test_a_fast_new_tensor_is_explained(self, call: str) -> None:
+        """Each call gives its line."""
+        new = NEW[call]
+        new()
+        with ds.explain(file=None) as lines:
+            new()
+            assert len(lines) == 1
+            ds.to_numpy(ds.from_numpy(ARRAY))
+            assert len(lines) == 3
+
+    @feature("create")
+    @pytest.mark.parametrize("call", NEW)
+    def test_a_fast_new_tensor_has_memory_of_its_own(self, call: str) -> None:
+        """Two calls give two tensors, and what is written to one is not in the other."""
+        one, other = NEW[call](), NEW[call]()
+        assert one is not other
+        read = ds.to_numpy(one)
+        read[...] = -1
+        assert (ds.to_numpy(one) != -1).all()
+
+    @feature("create")
+    def test_fast_copies_are_recorded(self) -> None:
+        """A ledger has the copies from and to NumPy, also after calls without one."""
+        x = ds.from_numpy(ARRAY)
+        ds.to_numpy(x)
+        with ds.transfers() as log:
+            ds.to_numpy(ds.from_numpy(ARRAY))
+        assert [record.bytes for record in log.records] == [ARRAY.nbytes] * log.count
+        assert log.count == 2
+
+    @feature("create")
+    def test_fast_copies_of_numpy_share_no_memory(self) -> None:
+        """In both directions, with any order of the axes."""
+        for array in (ARRAY.copy(), ARRAY.T.copy().T, ARRAY[:, ::2].copy(), ARRAY[::-1, ::2]):
+            expected = array.copy()
+            x = ds.from_numpy(array)
+            if array.base is None:
+                array[...] = -1
+            read = ds.to_numpy(x)
+            np.testing.assert_array_equal(read, expected)
+            read[...] = -2
+            np.testing.assert_array_equal(ds.to_numpy(x), expected)

@@ -1,0 +1,115 @@
+"""Tests of what PyTorch's own settings do to the fast paths of new tensors: nothing, or the slow path refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import devshim as ds
+from devshim.registry import current
+from devshim.tensors import on_host
+
+NEW: dict[str, Callable[[], Any]] = {
+    "empty": lambda: ds.empty((2, 3)),
+    "zeros": lambda: ds.zeros((2, 3)),
+    "full": lambda: ds.full((2, 3), 7),
+    "asarray": lambda: ds.asarray([1.0, 2.0]),
+    "uniform": lambda: ds.random.uniform(size=3),
+    "normal": lambda: ds.random.normal(size=3),
+}
+
+
+@pytest.fixture(autouse=True)
+def _torch() -> Iterator[None]:
+    ds.use("torch")
+    ds.zeros(1)
+    yield
+    torch.set_default_device(None)
+    torch.set_default_dtype(torch.float32)
+    ds.use(None)
+
+
+def test_they_are_taken() -> None:
+    """Otherwise the tests below would test nothing."""
+    assert on_host.make(on_host.SHAPED, "zeros", (2,), None, None) is not None
+    assert on_host.make(on_host.DRAW, "uniform", (2,), None, None, 0, 1) is not None
+
+
+@pytest.mark.parametrize("call", NEW)
+def test_pytorchs_default_device(call: str) -> None:
+    """It is not devshim's, in a block and for the process."""
+    with torch.device("meta"):
+        assert NEW[call]().device == torch.device("cpu")
+    torch.set_default_device("meta")
+    assert NEW[call]().device == torch.device("cpu")
+
+
+def test_draws_of_a_small_default_dtype() -> None:
+    """Rounding could reach the bound, so the slow path draws, and it draws once."""
+    torch.set_default_dtype(torch.float16)
+    torch.manual_seed(0)
+    first = ds.random.uniform(size=4096), ds.random.normal(size=3)
+    torch.manual_seed(0)
+    torch.empty(4096).uniform_(0, 1)
+    assert torch.equal(first[1], torch.randn(3))
+    assert bool((first[0] < 1).all())
+
+
+@pytest.mark.parametrize("call", ["uniform", "normal"])
+def test_equal_seeds(call: str) -> None:
+    """The fast path draws the same numbers as the slow path."""
+    torch.manual_seed(0)
+    fast = NEW[call]()
+    torch.manual_seed(0)
+    with ds.explain(file=None):
+        assert torch.equal(NEW[call](), fast)
+
+
+@pytest.mark.parametrize("call", NEW)
+def test_code_that_is_exported(call: str) -> None:
+    """The function could not know a default device set outside of it: the same error with both ways to export."""
+
+    class Net(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x.sum() + NEW[call]().sum()
+
+    NEW[call]()
+    with pytest.raises(ds.TracingError):
+        torch.export.export(Net(), (torch.ones(2),), strict=False)
+
+
+def test_a_block_in_compiled_code_that_stops() -> None:
+    """What runs after a break of the graph, uncompiled, is still in the block."""
+    found = []
+
+    def outside() -> None:
+        found.append(ds.device_of(ds.zeros((2, 3))))
+
+    outside_graph = torch._dynamo.disable(outside)
+
+    @torch.compile(backend="eager")
+    def compute(x: Any) -> Any:
+        with ds.on("cpu"):
+            y = x + ds.zeros((2, 3), device="cpu")
+        outside_graph()
+        return y
+
+    compute(torch.ones(2, 3))
+    assert current.usual_backend is None
+    assert current.traced_scopes
+    assert found == [ds.cpu()]
+    assert on_host.make(on_host.SHAPED, "zeros", (2,), None, None) is not None
+
+
+def test_values_that_pytorch_cannot_read_at_once() -> None:
+    """A pending negation, a conjugation, a gradient and emptied memory."""
+    x = torch.tensor([1 + 2j, 3 - 4j])
+    assert ds.to_numpy(x.conj().imag).tolist() == [-2, 4]
+    assert ds.to_numpy(torch.ones(2, requires_grad=True)).tolist() == [1, 1]
+    emptied = torch.ones(2)
+    emptied.untyped_storage().resize_(0)
+    with pytest.raises(ds.ConversionError):
+        ds.to_numpy(emptied)
