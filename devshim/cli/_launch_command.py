@@ -28,6 +28,12 @@ __all__ = ["launch"]
     metavar="N",
     help="How often to start again after a failure; default: 0.",
 )
+@click.option(
+    "--min-ranks",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With how few ranks it may start again, if a host is lost; default: all.",
+)
 def launch(
     program: list[str],
     ranks: int | None,
@@ -37,6 +43,7 @@ def launch(
     timeout: str,
     start_timeout: str,
     retries: int,
+    min_ranks: int | None,
 ) -> int:
     """Run a Python program in several processes (ranks), on this machine or on the hosts of a cluster.
 
@@ -48,4 +55,4 @@ def launch(
     names = None if hosts is None else [name for name in hosts.split(",") if name]
     options = {"hosts": names, "ranks_per_host": ranks, "cards_per_rank": cards, "simulate": simulate}
     times = {"timeout": timeout, "start_timeout": start_timeout}
-    return launching.main(program, retries=retries, **options, **times)
+    return launching.main(program, retries=retries, min_ranks=min_ranks, **options, **times)

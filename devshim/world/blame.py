@@ -156,8 +156,8 @@ def _innermost(tail: str, status: int) -> str:
     return ""
 
 
-def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str], timeout: float) -> RankLateError:
-    """Return the error of a job in which ranks have waited too long in a collective.
+def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str], timeout: float) -> WorldError:
+    """Return the error of a job in which ranks have waited too long in a collective: one is late, or they disagree.
 
     Args:
         reports: The last report of each rank that runs and whose host answers.
@@ -184,14 +184,17 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
         guilty, where = behind, reports[behind[0]].at
         reason = f"{named(behind, hosts)} has not come to it" + (f", and is at {where}" if where else "")
     elif len(calls) > 1:
-        guilty = waiting
-        each = "; ".join(f"{named([rank], hosts)} is in {reports[rank].what}" for rank in waiting)
-        reason = f"the ranks do not agree: {each}"
+        each = "; ".join(f"{named([rank], hosts)}: {reports[rank].what}" for rank in waiting)
+        lines = some(
+            [rank for rank in waiting if reports[rank].at], 4, lambda rank: f"rank {rank} at {reports[rank].at}"
+        )
+        problem = f"the ranks do not agree on step {step}: {each}"
+        return RanksDisagreeError(f"{problem} ({lines})" if lines else problem, ONE_ORDER)
     else:
         guilty, reason = waiting, "all ranks are in it, and the engine does not answer"
-        lines = Counter(reports[rank].at for rank in waiting)
-        odd = [rank for rank in waiting if reports[rank].at != lines.most_common(1)[0][0]]
-        if odd and lines.most_common(1)[0][1] > len(odd):  # as of a handler that a signal has interrupted it with
+        where_most, most = Counter(reports[rank].at for rank in waiting).most_common(1)[0]
+        odd = [rank for rank in waiting if reports[rank].at != where_most]
+        if odd and most > len(odd):  # as of a handler that a signal has interrupted it with
             guilty, where = odd, reports[odd[0]].at
             reason = f"{named(odd, hosts)} has begun it, and is at {where}"
     text = f"step {step} ({what}) has waited {timeout:g} s on {named(waiting, hosts)}: {reason}"

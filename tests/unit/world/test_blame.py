@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import devshim as ds
@@ -93,7 +95,7 @@ def test_ranks_that_disagree_are_reported_in_their_own_words() -> None:
     assert error.problem == "the ranks do not agree: rank 0 sums"
 
 
-def late(reports: dict[int, Report], gone: tuple[int, ...] = ()) -> ds.RankLateError:
+def late(reports: dict[int, Report], gone: tuple[int, ...] = ()) -> Any:
     return blame.late(reports, gone, HOSTS, 5)
 
 
@@ -122,9 +124,11 @@ def test_a_rank_that_has_returned_is_named() -> None:
 
 
 def test_two_different_calls_are_named() -> None:
-    error = late({**WAITING, 2: Report(0, 3, "barrier", 5)})
-    assert error.problem.endswith(
-        f"the ranks do not agree: rank 0 on a is in {SUM}; rank 1 on a is in {SUM}; rank 2 on b is in barrier"
+    error = late({**WAITING, 2: Report(0, 3, "barrier", 5, "train.py:9 in job")})
+    assert isinstance(error, ds.RanksDisagreeError)
+    assert error.problem == (
+        f"the ranks do not agree on step 3: rank 0 on a: {SUM}; rank 1 on a: {SUM}; rank 2 on b: barrier "
+        "(rank 2 at train.py:9 in job)"
     )
 
 
