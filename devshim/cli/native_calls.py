@@ -2,8 +2,8 @@
 
 The program is not run, and no framework is imported. The check reads the program's file and the modules beside it that
 it imports, follows ``import ... as`` and ``from ... import``, and compares each dotted name with the tables of the
-adapters (``NOT_SIMULATED`` in ``capabilities.py``) and with that of other CUDA packages below. A name that is made
-while the program runs, as by ``getattr``, is not found.
+adapters (``NOT_SIMULATED`` in ``capabilities.py``) and with that of other CUDA packages below. It follows
+``cuda = torch.cuda`` and ``getattr(torch, "cuda")``; a name that is made while the program runs is not found.
 """
 
 from __future__ import annotations
@@ -153,16 +153,42 @@ class _Names(ast.NodeVisitor):
             self._add_beside(module, node.level)
             self._add_beside(f"{module}.{alias.name}".strip("."), node.level)
 
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """Follow ``cuda = torch.cuda``, also beyond other assignments: the check does not know which of them runs."""
+        name = self._resolve(node.value)
+        for target in node.targets:
+            if name is not None and isinstance(target, ast.Name):
+                self._meaning[target.id] = name
+        self.generic_visit(node)
+
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        parts: list[str] = []
-        inner: ast.expr = node
-        while isinstance(inner, ast.Attribute):
-            parts.append(inner.attr)
-            inner = inner.value
-        if isinstance(inner, ast.Name) and inner.id in self._meaning:
-            self.used.append((node.lineno, ".".join([self._meaning[inner.id], *reversed(parts)])))
-        else:
+        self._use(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self._use(node)
+
+    def _use(self, node: ast.expr) -> None:
+        name = self._resolve(node)
+        if name is None:
             self.generic_visit(node)
+        else:
+            self.used.append((node.lineno, name))
+
+    def _resolve(self, node: ast.expr) -> str | None:
+        """Return the dotted name that an expression is, or None: ``t.cuda``, ``getattr(t, "cuda")``."""
+        if isinstance(node, ast.Name):
+            return self._meaning.get(node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self._resolve(node.value)
+            return None if owner is None else f"{owner}.{node.attr}"
+        if not isinstance(node, ast.Call):
+            return None
+        texts = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        if isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) > 1 and texts:
+            owner = self._resolve(node.args[0])
+            return None if owner is None else f"{owner}.{texts[0]}"
+        is_import = ast.unparse(node.func) in ("__import__", "import_module", "importlib.import_module")
+        return texts[0] if is_import and texts else None
 
     def _import(self, line: int, name: str) -> None:
         self.used.append((line, name))
