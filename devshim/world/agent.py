@@ -78,7 +78,8 @@ class Agent:
         self._news: list[tuple[Any, ...]] = []
         self._waiting = 0
         self._changed = threading.Condition()
-        self._folder = Path(tempfile.mkdtemp(prefix="devshim-ranks-"))
+        ray = os.environ.get("RAY_TMPDIR", "")  # removed with Ray, also if this process is killed
+        self._folder = Path(tempfile.mkdtemp(prefix="devshim-ranks-", dir=ray if os.path.isdir(ray) else None))
         self._shelf = Shelf()
         threading.Thread(target=self._look, daemon=True).start()
 
