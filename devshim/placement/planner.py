@@ -11,6 +11,8 @@ Requirements of this module:
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from devshim.devices import amounts
@@ -130,17 +132,20 @@ def _of_object(prefix: str, model: object, backend: Backend) -> list[Part]:
 
 def _merge_ties(parts: Iterable[Part]) -> list[Part]:
     """Merge parts that share a leaf's data, at the position of the first."""
-    merged: list[Part] = []
-    for part in parts:
+    merged: dict[int, Part] = {}  # by position
+    of_owner: dict[int, int] = {}
+    for at, part in enumerate(parts):
         owners = {owner for owner, _ in part.leaves.values()}
-        shared = [each for each in merged if owners & {owner for owner, _ in each.leaves.values()}]
+        shared = sorted({of_owner[owner] for owner in owners if owner in of_owner})
+        home = shared[0] if shared else at
         if not shared:
-            merged.append(Part(part.path, dict(part.leaves), part.children))
-            continue
-        for other in (*shared[1:], part):
-            shared[0].leaves.update(other.leaves)
-        merged = [each for each in merged if each not in shared[1:]]
-    return merged
+            merged[at] = Part(part.path, dict(part.leaves), part.children)
+        else:
+            for other in (*(merged.pop(position) for position in shared[1:]), part):
+                merged[home].leaves.update(other.leaves)
+                owners |= {owner for owner, _ in other.leaves.values()}
+        of_owner.update(dict.fromkeys(owners, home))
+    return list(merged.values())
 
 
 def _opened(parts: list[Part], devices: list[Device], caps: list[int], total: int) -> list[Part]:
@@ -192,7 +197,7 @@ def _free(device: Device, backends: list[Backend]) -> int:
 
 def _divide(parts: list[Part], caps: list[int], limited: bool) -> list[list[Part]] | None:
     """Return runs of parts, one per device, so that the fullest is as empty as possible; None if they do not fit."""
-    sizes = [part.nbytes for part in parts]
+    sizes = [0, *accumulate(part.nbytes for part in parts)]
     best = _filled(sizes, caps)
     if best is None:
         return None
@@ -219,12 +224,14 @@ def _cut(parts: list[Part], ends: list[int]) -> list[list[Part]]:
 
 
 def _filled(sizes: list[int], caps: list[int]) -> list[int] | None:
-    """Return where each device's run ends if each takes all that fits, in order; None if something is left over."""
+    """Return where each device's run ends if each takes all that fits, in order; None if something is left over.
+
+    Args:
+        sizes: The bytes before each part, and those of all parts.
+        caps: The most bytes of each device.
+    """
     ends, at = [], 0
     for cap in caps:
-        free = cap
-        while at < len(sizes) and sizes[at] <= free:
-            free -= sizes[at]
-            at += 1
+        at = bisect_right(sizes, sizes[at] + cap) - 1
         ends.append(at)
-    return ends if at == len(sizes) else None
+    return ends if at == len(sizes) - 1 else None
