@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from devshim._compiler_marks import constant_under_compile
 from devshim.devices import parsing
 from devshim.devices.device import CPU, as_int
 from devshim.devices.dtypes import DTYPES
@@ -92,7 +93,7 @@ def dtype_name(backend: Backend, value: Any) -> str:
     return name if isinstance(name, str) else _native_name(backend.name, value)
 
 
-@registry.constant_under_compile
+@constant_under_compile
 def _native_name(backend: str, value: Any) -> str:
     """Return the name of a framework's own dtype, which has no attribute for it."""
     owner = registry.load(backend)
