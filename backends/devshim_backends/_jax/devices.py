@@ -161,7 +161,7 @@ class JaxDevices(Backend):
     # ------------------------------------------------------------------ the device of a tensor
     def device_of(self, x: Tensor) -> Device:
         try:
-            # This fast path uses private names: `x.device` is slower, and absent from JAX 0.4.30.
+            # This fast path uses private names: `x.device` is slower.
             sharding = x.sharding
             found = DEVICES[sharding._device]
             if found is CPU or sharding._memory_kind not in _HOST_KINDS:

@@ -3,10 +3,10 @@
 Workarounds:
 
 * With x64 off, ``from_dlpack`` gives int32 for int64 and float32 for float64: see `wide`.
-* JAX 0.5 to 0.8 copy memory that is not 64-byte aligned and print a line to stderr, even with ``copy=False``. Older
-  releases share it, although their compiled code expects the alignment. So devshim reads the address from the capsule
+* JAX up to 0.8 copies memory that is not 64-byte aligned and prints a line to stderr, even with ``copy=False``.
+  So devshim reads the address from the capsule
   before JAX sees it and refuses unaligned memory, which is then copied through the host.
-* An array that is not in C order fails later, when it is used: JAX 0.4 raises an `AssertionError`, and 0.10 gives wrong
+* An array that is not in C order fails later, when it is used: 0.10 gives wrong
   values once ``device_put`` has moved it (jax-ml/jax#7657, #25066). So it is refused and copied through the host. An
   axis of one element may have any stride, which JAX takes for another order, so devshim removes the stride.
 * Paddle gives ``None`` as a CPU's index, which JAX does not accept.
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 from jax._src.array import ArrayImpl
+from jax._src.lib import _jax
 
 from devshim.contract.backend import Backend
 from devshim.contract.fast_paths import FastPaths
@@ -38,25 +39,13 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 
-def _jaxlib_extension() -> Any:
-    """Return the extension module of jaxlib."""
-    try:
-        from jax._src.lib import _jax
-
-        return _jax
-    except ImportError:  # before JAX 0.6
-        from jax._src.lib import xla_client
-
-        return xla_client._xla
-
-
 _PLAIN = {np.dtype(name): name for name in NAMES - {"bfloat16"}}
 """Maps the dtypes of plain arrays to their names."""
 _DTYPES = {name: dtype for dtype, name in _PLAIN.items()}
-_export_buffer: Any = _jaxlib_extension().buffer_to_dlpack_managed_tensor
+_export_buffer: Any = _jax.buffer_to_dlpack_managed_tensor
 """The function that ``x.__dlpack__()`` calls in the end; calling it directly takes a fifth of the time."""
-_import_capsule: Any = _jaxlib_extension().dlpack_managed_tensor_to_buffer
-"""The function that `jax.dlpack.from_dlpack` calls (JAX 0.4.30 to 0.10).
+_import_capsule: Any = _jax.dlpack_managed_tensor_to_buffer
+"""The function that `jax.dlpack.from_dlpack` calls (JAX 0.6.1 to 0.10).
 
 `from_dlpack` then calls ``jnp.asarray``, which takes nine tenths of its time and truncates 64-bit values with x64 off.
 Later versions have more parameters than capsule, device and stream (``copy``, in 0.10.2 ``dl_device_type``), all with

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 from contextlib import suppress
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 _ALL = ("sum", "max", "min")
 _REDUCE = {"sum": jax.lax.psum, "max": jax.lax.pmax, "min": jax.lax.pmin}
 _NEVER = 10**6  # seconds: a job is watched from outside, and JAX's own heartbeat would end the process
+_HEARTBEAT = "heartbeat_timeout_seconds"
+_OPTIONS: dict[str, Any] = (
+    {_HEARTBEAT: _NEVER} if _HEARTBEAT in signature(jax.distributed.initialize).parameters else {}
+)
+"""Before JAX 0.7, a rank that is gone for 100 seconds ends the others."""
 
 
 class JaxRankEngine(RankEngine):
@@ -105,7 +111,7 @@ class JaxRanks(RanksBackend):
             self._stop_devices()  # type: ignore[attr-defined]  # the backend's
         address, port = engine_address(place)
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        with suppress(AttributeError):  # before JAX 0.7
+        with suppress(AttributeError):  # before JAX 0.8
             jax.config.update("jax_enable_recoverability", True)
         jax.distributed.initialize(
             f"{address}:{port}",
@@ -113,7 +119,7 @@ class JaxRanks(RanksBackend):
             place.rank,
             coordinator_bind_address=None if place.rank else f"{address}:{port}",
             initialization_timeout=max(1, int(patience(place))),
-            heartbeat_timeout_seconds=_NEVER,
+            **_OPTIONS,
         )
         if wanted:
             self._start_devices(wanted)  # type: ignore[attr-defined]  # the backend's

@@ -1,10 +1,6 @@
 """Scopes on JAX, which set its default device, and the check whether JAX is tracing.
 
 ``jax.jit`` ignores ``jax.default_device`` inside a traced function, so a scope is refused there.
-
-Before JAX 0.5, the context of ``jax.default_device`` is a generator. If it is never exited, as by `set_device` in a
-thread that ends, the garbage collector would close it in whatever thread it runs, and would set that thread's default
-device. `_Scope` keeps the generator from being collected.
 """
 
 from __future__ import annotations
@@ -18,9 +14,10 @@ from jax._src.core import trace_state_clean
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
+from devshim.errors import messages
 from devshim_backends._jax.random import JaxRandom
 from devshim_backends._jax.tensors import is_compiling
-from devshim_backends._jax.widths import full_width
+from devshim_backends._jax.widths import KEEPS_WIDTH, full_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,25 +25,6 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
-
-
-_OPEN: set[_Scope] = set()
-
-
-class _Scope:
-    """A ``jax.default_device`` context that takes effect only in ``__enter__`` and ``__exit__``."""
-
-    def __init__(self, native: Any) -> None:
-        self._scope = jax.default_device(native)
-
-    def __enter__(self) -> object:
-        entered: object = self._scope.__enter__()
-        _OPEN.add(self)
-        return entered
-
-    def __exit__(self, *failure: Any) -> None:
-        _OPEN.discard(self)
-        self._scope.__exit__(*failure)
 
 
 _NO_SCOPE: AbstractContextManager[object] = nullcontext()
@@ -76,7 +54,8 @@ class JaxScopes(JaxRandom, Backend):
             raise self._tracing_error("on")
         if device is CPU and _default_is_host():
             return _NO_SCOPE  # JAX compiles each function again for another default device
-        return _Scope(self.to_native(device))
+        scope: AbstractContextManager[object] = jax.default_device(self.to_native(device))
+        return scope
 
     def compiling(self) -> bool:
         return is_compiling()
@@ -85,6 +64,9 @@ class JaxScopes(JaxRandom, Backend):
         width = full_width(xs)
         if width is None:
             return fn
+        if not KEEPS_WIDTH and not jax.config.jax_enable_x64 and is_compiling():
+            # Its numbers become 32-bit constants, which XLA then refuses beside 64-bit arrays.
+            raise messages.tracing(self, "run", "set jax_enable_x64, or install JAX 0.8 or newer")
 
         def compute(*args: Any, **options: Any) -> Any:
             with width:

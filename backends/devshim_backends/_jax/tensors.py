@@ -51,7 +51,7 @@ ALIGNMENT = 64
 """XLA shares host memory on the CPU that is aligned to this many bytes."""
 
 _SHARD_MAP_TRACE = "ShardMapTrace"
-"""The name of a class from a module that old releases load only with `jax.experimental.shard_map`."""
+"""The name of a class in a private module."""
 
 
 def is_compiling() -> bool:
@@ -59,13 +59,7 @@ def is_compiling() -> bool:
 
     Return True also inside ``jax.shard_map`` outside ``jax.jit``: there a value is on all devices of a mesh at once.
     """
-    try:
-        trace = core.trace_ctx.trace
-    except AttributeError:  # before JAX 0.4.36
-        stack = core.thread_local_state.trace_state.trace_stack
-        if stack.dynamic.trace_type is not core.EvalTrace:
-            return True
-        return any(main.trace_type.__name__ == _SHARD_MAP_TRACE for main in stack.stack)
+    trace = core.trace_ctx.trace
     while trace is not None:
         if isinstance(trace, partial_eval.DynamicJaxprTrace) or type(trace).__name__ == _SHARD_MAP_TRACE:
             return True
@@ -207,7 +201,6 @@ class JaxTensors(JaxDevices, Backend):
         return False
 
     def nbytes(self, x: Tensor) -> int:
-        # Not `x.nbytes`: JAX 0.4.30 halves it for 64-bit arrays while x64 is off.
         return int(x.size) * int(x.dtype.itemsize)
 
     def sources(self, x: Tensor) -> Sequence[tuple[Device, int]]:

@@ -101,8 +101,7 @@ def count() -> int:
 
 def sees_driver() -> bool:
     """Return False if JAX will not ask the NVIDIA driver: JAX first looks for ``/dev/nvidia0`` and others."""
-    asked = getattr(hardware_utils, "has_visible_nvidia_gpu", None)  # not in JAX 0.4.30
-    return asked is None or bool(asked())
+    return bool(hardware_utils.has_visible_nvidia_gpu())
 
 
 def _start_failure() -> str | None:

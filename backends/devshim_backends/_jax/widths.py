@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-try:
+KEEPS_WIDTH = hasattr(jax, "enable_x64")
+"""True if a compiled function keeps the width of the numbers that it was traced with: from JAX 0.8 on."""
+
+if KEEPS_WIDTH:
     enable_x64: Any = jax.enable_x64
-except AttributeError:  # before JAX 0.8, which deprecates this
+else:  # before JAX 0.8, which deprecates this
     from jax import experimental
 
     enable_x64 = experimental.enable_x64

@@ -7,10 +7,12 @@ import functools
 from typing import Any
 
 import numpy as np
+import pytest
 
 import devshim as ds
 from devshim.testing import Conformance
 from devshim.testing.behaviours.native_names import NativeGpus
+from devshim.testing.values import feature
 
 
 class TestJax(Conformance):
@@ -26,6 +28,18 @@ class TestJax(Conformance):
         import jax
 
         return jax.jit(fn)
+
+    @feature("float64", "trace_run")
+    def test_run_keeps_64_bits_when_compiled(self, device: ds.Device) -> None:
+        """Before JAX 0.8, `run` of 64-bit arrays inside ``jax.jit`` is refused if ``jax_enable_x64`` is off."""
+        from devshim_backends._jax.widths import KEEPS_WIDTH
+
+        if KEEPS_WIDTH:
+            super().test_run_keeps_64_bits_when_compiled(device)
+            return
+        x, fn, _ = self.wide("float64", device)
+        with pytest.raises(ds.TracingError, match="jax_enable_x64"):
+            self.compiled(lambda x: ds.run(fn, x))(x)
 
     def compilers(self) -> Any:
         import jax

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import warnings
 
@@ -82,14 +81,11 @@ ALLOWED = {
     "a gradient": lambda x: jax.grad(lambda y: (y * y).sum())(x),
     "scan": lambda x: jax.lax.scan(lambda total, row: (total + row, row), x[0], x),
     "draws": lambda x: jax.random.normal(jax.device_put(jax.random.PRNGKey(0), x.sharding), (2, 2)) + x,
-}
-
-
-if "device" in inspect.signature(jnp.asarray).parameters:  # from JAX 0.4.31 on
-    ALLOWED["asarray, which names the device"] = lambda x: (
+    "asarray, which names the device": lambda x: (
         jnp.asarray(HOST, device=x.sharding),
         jnp.array([1.0], device=x.sharding),
-    )
+    ),
+}
 
 
 @pytest.mark.parametrize("name", COPIED_ARGUMENTS)

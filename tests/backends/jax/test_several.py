@@ -156,5 +156,4 @@ def test_a_collective_is_compiled_once_for_each_shape() -> None:
         collectives.reduce_over_gpus(natives, [[ds.from_numpy(np.ones(9, "float32"), i) for i in range(3)]], "sum")
         assert compiled, "nothing is counted"
     finally:
-        if hasattr(jax.monitoring, "unregister_event_duration_listener"):  # JAX 0.4.30 cannot unregister
-            jax.monitoring.unregister_event_duration_listener(note)
+        jax.monitoring.unregister_event_duration_listener(note)

@@ -262,8 +262,7 @@ for gpus in (1, 3, 2, 0, 5):
     x = None
     print(ds.device_count(), [ds.memory(d).used for d in ds.devices("gpu")])
 """)
-    if hasattr(jax.config, "jax_num_cpu_devices"):
-        assert printed.splitlines()[-1] == "5 [0, 0, 0, 0, 0]"
+    assert printed.splitlines()[-1] == "5 [0, 0, 0, 0, 0]"
     assert printed.splitlines()[:2] == ["1 [0]", "3 [0, 0, 0]"]
 
 

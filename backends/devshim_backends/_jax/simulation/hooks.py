@@ -35,8 +35,8 @@ _fastpath = pjit._get_fastpath_data
 _execute = pxla.ExecuteReplicated.__call__
 _put_impl = dispatch.device_put_p.impl
 _put_many, _put_parts = dispatch._batched_device_put_impl, pxla.batched_device_put
-_CACHES = ("_cpp_pjit_cache", "_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
-"""The names of the caches of fast paths; the first one exists before JAX 0.4.36."""
+_CACHES = ("_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
+"""The names of the caches of fast paths."""
 
 _MISMATCH_MESSAGE = "_device_assignment_mismatch_error"
 
@@ -101,7 +101,7 @@ _mismatch_messages = [
 """The functions that write the text of the JAX error for arrays on several devices, just before JAX raises it, and
 those that replace them."""
 
-_NATIVE = re.compile(r"with device ids \[(\d+)\] on platform (CPU|GPU)")
+_NATIVE = re.compile(r"(?:with )?device ids \[(\d+)\] on platform (CPU|GPU)")
 """The name of a single device in JAX's error. Simulated GPUs are JAX's CPU devices from 1 on, unless they have the name
 of a real GPU, whose number begins at 0."""
 

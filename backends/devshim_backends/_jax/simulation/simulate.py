@@ -2,8 +2,7 @@
 
 Each has real data in memory of its own. JAX refuses to mix arrays of different devices, and runs compiled code on the
 device of its arguments. `memory` counts the bytes, and `hooks` lets JAX's operators run out of memory; the error is a
-JAX error and a devshim error. From JAX 0.5 on, the number of devices can change while no array is on them. Before, XLA
-reads its flags only once, so devshim starts JAX with several devices.
+JAX error and a devshim error. The number of devices can change while no array is on them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from devshim_backends._jax.simulation.memory import JaxSimulatedDevices
 from devshim_backends._jax.transfers.addresses import JaxError
 
 _FLAG = "--xla_force_host_platform_device_count"
-_GPUS_AT_ONCE = 8
 """The number of GPUs that devshim provides at once if JAX cannot change the number later."""
 
 if TYPE_CHECKING:
@@ -139,8 +137,6 @@ class JaxSimulation(JaxDlpack, Backend):
 
     def _why_devices_stay(self) -> str:
         """Return why JAX cannot start its devices again, after they have started; empty if it can."""
-        if not _is_count_adjustable():
-            return "it has started its devices, and this version of JAX reads their number only once"
         gc.collect()
         held = sum(x.committed for x in clients.live_arrays(_client()))
         return f"it has started its devices, and {held} array{' is' if held == 1 else 's are'} on them" if held else ""
@@ -156,10 +152,6 @@ class JaxSimulation(JaxDlpack, Backend):
         return messages.simulated_too_late(
             self, why, "call ds.simulate before the first JAX array, or set DEVSHIM_SIMULATE_GPUS in the environment"
         )
-
-
-def _is_count_adjustable() -> bool:
-    return hasattr(jax.config, "jax_num_cpu_devices")
 
 
 def _client() -> Any:
@@ -183,25 +175,12 @@ def _starting_the_cpu() -> Iterator[None]:
 
 def _start(wanted: int) -> None:
     """Start JAX with at least this many CPU devices."""
-    if _is_count_adjustable():
-        jax.config.update("jax_num_cpu_devices", max(wanted, _requested_cpu_devices()))
-        _client()
-        return
-    # Before JAX 0.5 the environment is the only way. XLA reads the flag once, and then devshim restores the variable.
-    flags = os.environ.get("XLA_FLAGS")
-    count = max(wanted, _GPUS_AT_ONCE + 1, _requested_cpu_devices())
-    os.environ["XLA_FLAGS"] = f"{re.sub(_FLAG + r'=[0-9]+', '', flags or '')} {_FLAG}={count}".strip()
-    try:
-        _client()
-    finally:
-        if flags is None:
-            del os.environ["XLA_FLAGS"]
-        else:
-            os.environ["XLA_FLAGS"] = flags
+    jax.config.update("jax_num_cpu_devices", max(wanted, _requested_cpu_devices()))
+    _client()
 
 
 def _requested_cpu_devices() -> int:
     """Return the number of CPU devices that the user asked for."""
     found = re.search(_FLAG + r"=([0-9]+)", os.environ.get("XLA_FLAGS", ""))
     by_flag = int(found.group(1)) if found else 1
-    return max(by_flag, getattr(jax.config, "jax_num_cpu_devices", 1))
+    return max(by_flag, int(jax.config.jax_num_cpu_devices))

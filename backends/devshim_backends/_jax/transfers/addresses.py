@@ -11,12 +11,11 @@ from _thread import allocate_lock
 from typing import Any
 
 import jax
-from jax._src.lib import xla_client
 
 __all__ = ["JaxError", "address_of", "addresses_of"]
 
-JaxError: type[Exception] = getattr(jax.errors, "JaxRuntimeError", None) or xla_client.XlaRuntimeError
-"""The error that JAX raises when a device is full. It had another name before JAX 0.4.35."""
+JaxError: type[Exception] = jax.errors.JaxRuntimeError
+"""The error that JAX raises when a device is full."""
 
 _LOCK = allocate_lock()
 

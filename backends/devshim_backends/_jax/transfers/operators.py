@@ -43,7 +43,7 @@ _CREATION = frozenset(inspect.unwrap(each).__code__ for each in (jax.numpy.array
 """The functions that make an array of host values on the default device, which is explicit, as in every framework.
 
 In a list with JAX arrays, a NumPy array is an operand."""
-_flags = getattr(config, "guard_lib", None) or config.transfer_guard_lib  # the latter up to JAX 0.4.36
+_flags = config.guard_lib
 
 
 def is_explicit_transfer() -> bool:

@@ -66,7 +66,13 @@ def _missing(own: Backend, index: object) -> MissingGpuError:
 
 def is_simulated(place: Any) -> bool:
     """Return True if a place is that of a simulated GPU."""
+    if isinstance(place, _CustomPlace):  # which is not a `core.Place` in Paddle 3.0
+        return bool(place.get_device_type() == NAME)
     return isinstance(place, _Place) and place.is_custom_place() and place.custom_device_type() == NAME
+
+
+def _index(place: Any) -> int:
+    return int(place.get_device_id() if isinstance(place, _CustomPlace) else place.custom_device_id())
 
 
 def named_place(text: Any) -> Any:
@@ -82,7 +88,7 @@ def named_place(text: Any) -> Any:
 def current_index() -> int:
     """Return the index of the current GPU: 0 if the CPU is the default device."""
     place = framework._current_expected_place_()
-    return int(place.custom_device_id()) if is_simulated(place) else 0
+    return _index(place) if is_simulated(place) else 0
 
 
 def index_of(device: Any) -> int:
@@ -90,12 +96,12 @@ def index_of(device: Any) -> int:
     if device is None:
         return current_index()
     if isinstance(device, int):
-        return int(gpu_place(device).custom_device_id())
+        return int(gpu_place(device).get_device_id())
     place = named_place(device) if isinstance(device, str) else device
     if not is_simulated(place):
         msg = f"{device!r} is not a GPU"
         raise ValueError(msg)
-    return int(gpu_place(place.custom_device_id()).custom_device_id())
+    return int(gpu_place(_index(place)).get_device_id())
 
 
 _SELECTED = "FLAGS_selected_gpus"
@@ -222,7 +228,7 @@ def _make_device(original: Any) -> Any:
     """Return a ``Device.__new__`` that knows the places of simulated GPUs; Paddle 3.3 fails for those of plug-ins."""
 
     def new(cls: Any, type: Any = None, index: Any = None) -> Any:
-        return original(cls, f"cuda:{type.custom_device_id()}" if is_simulated(type) else type, index)
+        return original(cls, f"cuda:{_index(type)}" if is_simulated(type) else type, index)
 
     return staticmethod(new)
 
