@@ -21,7 +21,7 @@ from devshim.contract.rank_meeting import AbsentError
 from devshim.devices.device import CPU
 from devshim.errors import AlreadyStartedError, ArgumentError, DevshimError, RankFailedError, UnsupportedError
 from devshim.transfers import engine, observers
-from devshim.world import trees
+from devshim.world import siblings, trees
 from devshim.world.portable import disagreement, late_error
 
 if TYPE_CHECKING:
@@ -244,13 +244,14 @@ class Native:
     def _failure(self, step: Step, error: Exception) -> RankFailedError | RankLateError:
         place, waited = self._place, time.monotonic() - step.began
         others = [rank for rank in range(place.size) if rank != place.rank]
-        known = others if len(others) == 1 else []
         if waited > 0.9 * patience(place):
-            return late_error(place, step, known)
+            return late_error(place, step, others if len(others) == 1 else siblings.stopped(place))
+        known = others if len(others) == 1 else siblings.ended(place)
         said = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-        msg = f"step {step.number} ({step.what}) failed on {place.named(place.rank)}: {said}"
+        gone = f" ({place.listed(known)} has ended)" if known and len(others) > 1 else ""
+        msg = f"step {step.number} ({step.what}) failed on {place.named(place.rank)}{gone}: {said}"
         failed = RankFailedError(msg, "if another rank has ended, see what it printed last")
-        if known:
+        if len(known) == 1:
             failed.rank, failed.host = known[0], place.host_of(known[0])
         return failed
 

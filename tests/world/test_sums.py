@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -91,3 +92,46 @@ def test_another_launcher_needs_only_its_variables() -> None:
     printed = [each.communicate(timeout=90)[0] for each in started]
     assert printed == ["0 2 [3.0, 3.0, 3.0]\n", "1 2 [3.0, 3.0, 3.0]\n"]
     assert [each.returncode for each in started] == [0, 0]
+
+
+KILLED = """
+import os, sys, time
+import devshim as ds
+ds.use(sys.argv[1])
+world = ds.world()
+world.all_reduce_([ds.ones(3)])
+if world.rank == 2:
+    os._exit(3)
+try:
+    for _ in range(1000):
+        world.all_reduce_([ds.ones(3)])
+except ds.RankFailedError as error:
+    print(error.rank, error, flush=True)
+    time.sleep(3)
+    os._exit(0)
+"""
+
+
+def test_an_engine_names_the_rank_of_this_host_that_ended() -> None:
+    framework = ds.framework().__name__.split(".")[0]
+    if framework != "torch":
+        pytest.skip("the engine of the others ends the process, or is not the default")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", KILLED, framework],
+            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    printed = [each.communicate(timeout=90)[0] for each in started]
+    assert started[2].returncode == 3
+    for text in printed[:2]:
+        assert text.startswith("2 "), printed
+        assert "(rank 2" in text
+        assert "has ended)" in text
