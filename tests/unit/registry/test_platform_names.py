@@ -15,7 +15,7 @@ PURE = {
     "placement/placement.py",  # a Placement is a value, as a Device is
     "monitoring/ledger.py",  # filters of a log
     "registry/argument_hints.py",
-    "registry/current.py",  # the check of DEVSHIM_DEVICE for `devshim doctor`
+    "registry/environment_values.py",  # the check of DEVSHIM_DEVICE for `devshim doctor`
 }
 """The files that read a device without a call that uses it: the name of a platform is not refused there."""
 

@@ -142,8 +142,9 @@ def _widen(x: Any) -> Any:
     if x.stop_gradient or not paddle.is_grad_enabled():
         return _cast(x, _FLOAT32)
     known: _Wide | None = getattr(x, "_devshim_wide", None)
-    if known is None or known.version != x.inplace_version or known.backward != _BACKWARD_PASSES:
-        known = x._devshim_wide = _Wide(_cast(x, _FLOAT32), x.inplace_version, _BACKWARD_PASSES)
+    passes = _BACKWARD_PASSES  # another thread may add one
+    if known is None or known.version != x.inplace_version or known.backward != passes:
+        known = x._devshim_wide = _Wide(_cast(x, _FLOAT32), x.inplace_version, passes)
     return known.copy
 
 
