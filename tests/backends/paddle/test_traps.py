@@ -165,13 +165,19 @@ def test_one_value_is_created_on_the_requested_device(paddle: Any) -> None:
     assert ds.full((), 2**62 + 1).dtype == paddle.int64
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "uint8", "float16", "bfloat16", "complex64"])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "uint8", "float16", "bfloat16", "complex64"])
 def test_ranges_and_eye_in_dtypes_without_kernels(paddle: Any, dtype: str) -> None:
     """Paddle has no kernels of arange, linspace and eye for these."""
     wanted = getattr(paddle, dtype)
     for made in (ds.arange(0, 2, dtype=dtype), ds.linspace(0, 1, 3, dtype=dtype), ds.eye(2, 3, k=1, dtype=dtype)):
         assert made.dtype == wanted
     assert ds.arange(3, 0, dtype=dtype).shape == [0]
+
+
+def test_eye_in_bool(paddle: Any) -> None:
+    """Paddle has no kernel of eye for bool."""
+    assert ds.eye(2, 3, k=1, dtype="bool").tolist() == [[False, True, False], [False, False, True]]
+    assert ds.eye(2, dtype="bool").dtype == paddle.bool
 
 
 def test_long_range_does_not_drift(paddle: Any) -> None:
