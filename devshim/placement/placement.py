@@ -73,7 +73,7 @@ class Placement:
                     "ds.placement_of(model) shows the paths",
                 )
         self._places = {key: parsing.device(place) for key, place in given.items()}
-        self._globs = [key for key in self._places if any(sign in key for sign in "*?[")]
+        self._globs = [key for key in self._places if "*" in key or "?" in key or "[" in key]
         self._default = None if default is None else parsing.device(default)
         self._sizes: Mapping[str, int] = {}
 
@@ -231,7 +231,8 @@ class Placement:
 
     def sized(self, sizes: Mapping[str, int]) -> Placement:
         """Return the same placement with the bytes of its leaves, which its table then shows."""
-        new = Placement(self._places, self._default)
+        new = Placement.__new__(Placement)  # its parts are checked, and never changed
+        new._places, new._globs, new._default = self._places, self._globs, self._default
         new._sizes = dict(sizes)
         return new
 

@@ -26,13 +26,13 @@ from devshim.trees import key_paths
 from devshim.trees.flatten import flatten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from devshim.contract.backend import Backend
     from devshim.contract.models import Block
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
-    from devshim.trees.flatten import Leaf
+    from devshim.trees.flatten import Flattened
 
 UNLIMITED = 2**62
 
@@ -40,16 +40,33 @@ UNLIMITED = 2**62
 class Part:
     """A part of an object that goes to one device: its leaves, its bytes, and the parts inside it."""
 
-    def __init__(self, path: str, leaves: dict[str, tuple[int, int]], children: list[Part]) -> None:
+    __slots__ = ("children", "leaves", "path")
+
+    def __init__(self, path: str, leaves: dict[str, tuple[int, int]], children: Sequence[Part] | None) -> None:
         self.path = path
         self.leaves = leaves
         """Path -> the id of the object that owns the data, and its bytes."""
         self.children = children
+        """The parts inside it; None if each of its leaves is one, so that they are made only when it is split."""
+
+    @property
+    def divisible(self) -> bool:
+        """True if there are parts inside it."""
+        return self.children is None or len(self.children) > 0
 
     @property
     def nbytes(self) -> int:
         """The bytes of its leaves; tied leaves count once."""
-        return sum(dict(self.leaves.values()).values())
+        sizes = self.leaves.values()
+        return next(iter(sizes))[1] if len(sizes) == 1 else sum(dict(sizes).values())
+
+    def split(self) -> list[Part]:
+        """Return the parts inside it, after one of the leaves that are in none of them."""
+        if self.children is None:
+            return [Part(path, {path: size}, ()) for path, size in self.leaves.items()]
+        inside = {path for part in self.children for path in part.leaves}
+        rest = {path: size for path, size in self.leaves.items() if path not in inside}
+        return [*([Part(self.path, rest, ())] if rest else []), *self.children]
 
 
 def plan(
@@ -64,6 +81,8 @@ def plan(
     parts, backends = parts_of(obj)
     caps = _read_budgets(chosen, budgets, backends)
     total = sum(dict(pair for part in parts for pair in part.leaves.values()).values())
+    if not _fits_together(total, caps):
+        raise _too_large(parts, chosen, caps, total)
     while True:
         runs = _divide(_merge_ties(parts), caps, limited=budgets is not None)
         if runs is not None:
@@ -78,7 +97,7 @@ def plan(
 def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
     """Return the parts of a tree, in order, and the backends of its tensors and models."""
     flat = flatten(obj)
-    parts, backends = _of_tensors(flat.leaves), list(flat.backends)
+    parts, backends = _of_tensors(flat), list(flat.backends)
     for _, cell, model, backend in flat.models:
         parts += _of_object(key_paths.path_text(cell), model, backend)
         backends.append(backend)
@@ -88,26 +107,25 @@ def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
     return parts, backends
 
 
-def _of_tensors(found: list[Leaf]) -> list[Part]:
+def _of_tensors(flat: Flattened) -> list[Part]:
     """Return the tensors of a tree as parts; those of one container below the top are a block.
 
-    A computation that uses a weight also uses the bias beside it.
+    A computation that uses a weight also uses the bias beside it. A tree may have a million tensors, so each costs a
+    few steps: the path of a container is written once, and a block's tensors become parts only when it is split.
     """
     parts: list[Part] = []
     blocks: dict[int, Part] = {}
-    for _, cell, x, backend in found:
-        path = key_paths.path_text(cell)
-        leaf = Part(path, {path: (id(x), backend.nbytes(x))}, [])
-        container = cell[0]
+    for container, key, x, backend in zip(flat.parents, flat.keys, flat.tensors, flat.backends, strict=True):
+        size = (id(x), backend.nbytes(x))
         if container is None or container[0] is None:  # the tensor is the tree, or directly in it
-            parts.append(leaf)
+            path = "" if container is None else str(key)
+            parts.append(Part(path, {path: size}, ()))
             continue
         block = blocks.get(id(container))
         if block is None:
-            block = blocks[id(container)] = Part(key_paths.path_text(container), {}, [])
+            block = blocks[id(container)] = Part(key_paths.path_text(container), {}, None)
             parts.append(block)
-        block.leaves.update(leaf.leaves)
-        block.children.append(leaf)
+        block.leaves[f"{block.path}.{key!s}"] = size
     return parts
 
 
@@ -130,8 +148,11 @@ def _of_object(prefix: str, model: object, backend: Backend) -> list[Part]:
     return [*parts, *([Part(prefix, missing, [])] if missing else [])]
 
 
-def _merge_ties(parts: Iterable[Part]) -> list[Part]:
+def _merge_ties(parts: list[Part]) -> list[Part]:
     """Merge parts that share a leaf's data, at the position of the first."""
+    owners = {owner for part in parts for owner, _ in part.leaves.values()}
+    if len(owners) == sum(len(part.leaves) for part in parts):
+        return parts  # nothing is tied
     merged: dict[int, Part] = {}  # by position
     of_owner: dict[int, int] = {}
     for at, part in enumerate(parts):
@@ -150,20 +171,35 @@ def _merge_ties(parts: Iterable[Part]) -> list[Part]:
 
 def _opened(parts: list[Part], devices: list[Device], caps: list[int], total: int) -> list[Part]:
     """Return the parts with the largest splittable one replaced by the parts inside it."""
-    opened = max((part for part in parts if part.children), key=lambda part: part.nbytes, default=None)
+    opened = max((part for part in parts if part.divisible), key=lambda part: part.nbytes, default=None)
     if opened is None:
-        free = ", ".join(f"{device}: {cap:,}" for device, cap in zip(devices, caps, strict=True))
-        largest = max(parts, key=lambda part: part.nbytes)
-        msg = (
-            f"it does not fit on these devices ({free} bytes): it has {total:,} bytes, and its largest indivisible "
-            f"part ({largest.path or 'the tensor itself'}) has {largest.nbytes:,}"
-        )
-        raise OutOfMemoryError(msg, "add a device, such as 'cpu', or raise the budgets")
+        raise _too_large(parts, devices, caps, total)
     at = parts.index(opened)
-    children = {path for part in opened.children for path in part.leaves}
-    rest = {path: size for path, size in opened.leaves.items() if path not in children}
-    own = [Part(opened.path, rest, [])] if rest else []
-    return [*parts[:at], *own, *opened.children, *parts[at + 1 :]]
+    return [*parts[:at], *opened.split(), *parts[at + 1 :]]
+
+
+def _fits_together(total: int, caps: list[int]) -> bool:
+    """Return False if no split can help, so that a large tree is not split block by block to find that out."""
+    return total <= sum(caps)
+
+
+def _too_large(parts: list[Part], devices: list[Device], caps: list[int], total: int) -> OutOfMemoryError:
+    """Return the error for parts that do not fit; it names the largest part that cannot be split."""
+    indivisible: list[Part] = []
+    stack = parts[::-1]
+    while stack:
+        part = stack.pop()
+        if part.divisible:
+            stack.extend(reversed(part.split()))
+        else:
+            indivisible.append(part)
+    largest = max(indivisible, key=lambda part: part.nbytes)
+    free = ", ".join(f"{device}: {cap:,}" for device, cap in zip(devices, caps, strict=True))
+    msg = (
+        f"it does not fit on these devices ({free} bytes): it has {total:,} bytes, and its largest indivisible "
+        f"part ({largest.path or 'the tensor itself'}) has {largest.nbytes:,}"
+    )
+    return OutOfMemoryError(msg, "add a device, such as 'cpu', or raise the budgets")
 
 
 # ---------------------------------------------------------------------- budgets and runs
