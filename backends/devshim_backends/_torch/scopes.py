@@ -86,7 +86,9 @@ class TorchScopes(Backend):
         scope: AbstractContextManager[object] = torch.device(native(device))
         return scope
 
-    compiling = staticmethod(is_compiling)  # a method of ours that calls it would take twice as long
+    def compiling(self) -> bool:
+        found: bool = is_compiling()
+        return found
 
     def tracing(self) -> bool:
         # Not `is_compiling`: it is true in all code that dynamo has read, even when this runs after a graph break.
