@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["TEXTS", "reports_full_device"]
+__all__ = ["OTHER_RESOURCES", "TEXTS", "lacks_another_resource", "reports_full_device"]
 
 TEXTS = (
     r"(?i:out of (?:device |host |GPU )?memory)",  # CUDA, HIP, XPU, MPS; XLA; Paddle
@@ -27,6 +27,7 @@ TEXTS = (
     r"[Ff]ailed to allocate (?:host |unified |CPU |GPU )?[Mm]emory|[Ff]ailed to allocate request for",
     r"(?:[Ff]ailed to|[Cc]annot) allocate [\d.]+ ?(?:[KMGT]i?)?(?:B\b|bytes)|[Ff]ail(?:ed)? to alloc memory",
     r"cudaMalloc(?:Async|Managed|Host)? (?:retry )?failed",  # MXNet
+    r"Invalid buffer size: [\d.]+ ?[KMGT]i?B",  # PyTorch on MPS: larger than any buffer of the GPU
     r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",  # PyTorch
     r"Unable to allocate [\d.]+ ?(?:[KMGT]i?)?(?:B|bytes) for an array|_ArrayMemoryError",  # NumPy
     r"bad_alloc|Cannot allocate memory",  # C++; the operating system
@@ -34,7 +35,15 @@ TEXTS = (
 )
 """Regular expressions; a new one needs a message in ``tests/unit/errors/test_out_of_memory.py``."""
 
+OTHER_RESOURCES = (
+    r"No space left on device|Too many open files|(?i:quota exceeded)",  # files
+    r"(?:Received|Sent) message larger than max",  # gRPC
+    r"Shared memory size limit exceeded",  # XLA: the memory of one block of a kernel
+)
+"""What else TensorFlow, XLA and gRPC report under the status ``RESOURCE_EXHAUSTED``; a smaller batch is no remedy."""
+
 _ANY = re.compile("|".join(TEXTS))
+_OTHER = re.compile("|".join(OTHER_RESOURCES))
 
 _NEVER = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError)
 """Python's own errors for faults of a program. Their texts may quote anything, so they are not read."""
@@ -44,5 +53,20 @@ def reports_full_device(error: BaseException) -> bool:
     """Return True if an error, apart from those that it wraps, says that a device or the host is full."""
     if isinstance(error, MemoryError):
         return True
-    fault = isinstance(error, _NEVER) and type(error).__module__ == "builtins"
-    return not fault and _ANY.search(str(error)) is not None
+    if isinstance(error, _NEVER) and type(error).__module__ == "builtins":
+        return False
+    text = _text(error)
+    return _ANY.search(text) is not None and _OTHER.search(text) is None
+
+
+def lacks_another_resource(error: BaseException) -> bool:
+    """Return True if an error says that something else than memory is used up, such as the disk."""
+    return _OTHER.search(_text(error)) is not None
+
+
+def _text(error: BaseException) -> str:
+    """Return the text of an error; nothing if the error's own class fails to make one."""
+    try:
+        return str(error)
+    except Exception:
+        return ""

@@ -108,11 +108,11 @@ def _in_trace(
 
 def _positions(argnums: Any) -> tuple[bool, list[int]]:
     """Return True for one position, and the list of positions."""
-    if isinstance(argnums, (list, tuple)) and argnums:
+    if isinstance(argnums, (list, tuple, range)) and argnums:
         positions = [arguments.integer("argnums", each) for each in argnums]
         if len(set(positions)) == len(positions):
             return False, positions
-    elif not isinstance(argnums, (list, tuple, bool)):
+    elif not isinstance(argnums, (list, tuple, range, bool)):
         return True, [arguments.integer("argnums", argnums)]
     raise messages.bad_argument("argnums", argnums, "an int or a tuple of different ints", "write argnums=(0, 1)")
 

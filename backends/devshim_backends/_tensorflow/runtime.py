@@ -16,7 +16,7 @@ from tensorflow.python.eager import context
 from devshim.devices import host, startup
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
-from devshim.errors.out_of_memory import reports_full_device
+from devshim.errors.out_of_memory import lacks_another_resource, reports_full_device
 from devshim_backends._tensorflow.devices import TensorflowDevices, gpu_type, metal_works
 from devshim_backends._tensorflow.simulation.devices import SIMULATED
 from devshim_backends._tensorflow.simulation.memory import update_variables
@@ -88,7 +88,7 @@ class TensorflowRuntime(TensorflowDevices):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         if isinstance(error, tf.errors.ResourceExhaustedError):
-            return True
+            return not lacks_another_resource(error)  # a full disk raises the same class
         kinds = (tf.errors.InternalError, tf.errors.UnknownError, RuntimeError)
         return isinstance(error, kinds) and reports_full_device(error)
 

@@ -117,12 +117,13 @@ class ValueAndGradTests(Kit):
 
     @feature("value_and_grad")
     def test_argnums_choose_the_arguments(self) -> None:
-        """A tuple gives a tuple of gradients; negative positions count from the end; keywords are passed on."""
+        """A tuple or range gives a tuple of gradients; negative positions count from the end; keywords are passed."""
         w, b = self.params().values()
         x = self.inputs()
-        _, grads = ds.value_and_grad(self.loss, argnums=(0, 1))(w, b, x)
-        assert type(grads) is tuple
-        assert self.right(grads)
+        for both in ((0, 1), [0, 1], range(2)):
+            _, grads = ds.value_and_grad(self.loss, argnums=both)(w, b, x)
+            assert type(grads) is tuple
+            assert self.right(grads)
         _, grads = ds.value_and_grad(self.loss, argnums=(-2, 0))(w, b, x)
         assert self.right(grads[::-1])
         _, grad = ds.value_and_grad(self.loss, 1)(w, b, x=x)

@@ -128,6 +128,8 @@ FULL = [
 OTHER = [
     tf.errors.InternalError(None, None, "Blas GEMM launch failed"),
     tf.errors.InvalidArgumentError(None, None, "Dst tensor is not initialized."),
+    tf.errors.ResourceExhaustedError(None, None, "/checkpoints/model.index; No space left on device"),
+    tf.errors.ResourceExhaustedError(None, None, "/data/train.tfrecord; Too many open files"),
     RuntimeError("something else"),
     ValueError("Dst tensor is not initialized."),
 ]

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from devshim.errors.out_of_memory import TEXTS, reports_full_device
+from devshim.errors.out_of_memory import OTHER_RESOURCES, TEXTS, reports_full_device
 
 FULL = [
     # CUDA, its libraries, and PyTorch's wording
@@ -36,6 +36,7 @@ FULL = [
     "miopenStatusAllocFailed",
     "rocblas_status_memory_error",
     "NCCL Error 1: unhandled cuda error. Last error: Cuda failure 2 'out of memory'",
+    "Invalid buffer size: 20.00 GiB",
     "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 4",
     "DefaultCPUAllocator: not enough memory: you tried to allocate 4000000000000 bytes.",
     # XLA: JAX and TensorFlow
@@ -85,6 +86,13 @@ OTHER = [
     "the memory of this tensor is not contiguous",
     "pin memory thread exited unexpectedly",
     "INVALID_ARGUMENT: memory kind not found",
+    "Invalid buffer size: 3 elements",
+    # other resources under the status of a full device
+    "RESOURCE_EXHAUSTED: /checkpoints/model.index; No space left on device",
+    "RESOURCE_EXHAUSTED: /data/train.tfrecord; Too many open files",
+    "status = StatusCode.RESOURCE_EXHAUSTED, details = 'Quota exceeded for requests'",
+    "RESOURCE_EXHAUSTED: Received message larger than max (8388608 vs. 4194304)",
+    "RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested 250000, available: 232448",
 ]
 
 
@@ -106,6 +114,19 @@ def test_messages_of_other_faults(text: str) -> None:
 @pytest.mark.parametrize("pattern", TEXTS)
 def test_each_pattern_has_a_message(pattern: str) -> None:
     assert any(re.search(pattern, text) for text in FULL)
+
+
+@pytest.mark.parametrize("pattern", OTHER_RESOURCES)
+def test_each_other_resource_has_a_message(pattern: str) -> None:
+    assert any(re.search(pattern, text) for text in OTHER)
+
+
+def test_an_error_without_a_text_is_another_fault() -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("CUDA out of memory")
+
+    assert not reports_full_device(Silent())
 
 
 @pytest.mark.parametrize("kind", [ValueError, TypeError, KeyError, AssertionError])
