@@ -27,6 +27,8 @@ class SimulationBackend:
 
     simulated: int = 0
     """The number of simulated GPUs that this backend shows; 0 without simulation."""
+    most_simulated_gpus: int = 64
+    """The largest number of simulated GPUs that the framework can show, or that is tested with it."""
     simulated_like: str = "cuda"
     """The platform that the simulated GPUs imitate: ``"cuda"``, ``"mps"`` or ``"xpu"``."""
     dtypes_lacking: frozenset[str] = frozenset()

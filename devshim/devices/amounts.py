@@ -13,7 +13,8 @@ __all__ = ["MAX_GPUS", "is_size", "read_count", "read_limit", "read_memory"]
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-MAX_GPUS = 64
+MAX_GPUS = 1024
+"""More than a machine has; a framework may simulate fewer: see `SimulationBackend.most_simulated_gpus`."""
 MOST_BYTES = 2**60
 """More than the size of any memory; sums of a few of these still fit in 63 bits."""
 

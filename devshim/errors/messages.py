@@ -146,6 +146,13 @@ def real_gpus_present(backend: Backend, count: int) -> SimulationError:
     )
 
 
+def too_many_gpus(backend: Backend, gpus: int) -> SimulationError:
+    """Return the error for more simulated GPUs than a framework can show."""
+    most = backend.most_simulated_gpus
+    msg = f"{backend.title} can show {most} simulated GPUs at most, and {gpus} were requested"
+    return SimulationError(msg, f"ds.simulate(gpus={most})")
+
+
 def already_started(backend: Backend, call: str) -> AlreadyStartedError:
     """Return the error for a setting that came after the framework started its devices."""
     return AlreadyStartedError(

@@ -28,7 +28,7 @@ DEVICE = _encode("DEVSHIM_DEVICE")
 KNOWN = {
     "DEVSHIM_BACKEND": "the framework to use, such as torch",
     "DEVSHIM_DEVICE": "the default device of new tensors, such as gpu:1",
-    "DEVSHIM_SIMULATE_GPUS": "how many GPUs to simulate, 0 to 64",
+    "DEVSHIM_SIMULATE_GPUS": "how many GPUs to simulate, 0 to 1024",
     "DEVSHIM_SIMULATE_MEMORY": "the memory of each, such as 4GiB; read where GPUs are simulated by the variable above",
     "DEVSHIM_SIMULATE_LIKE": "the platform that they imitate: cuda, mps or xpu; read with the variables above",
     "DEVSHIM_SIMULATE_NATIVE_NAMES": "1 if the framework's own names for GPUs mean them; read with the variables above",

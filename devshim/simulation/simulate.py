@@ -86,7 +86,7 @@ def simulate(
     """Show simulated GPUs, in every framework that supports it, on a machine that has none.
 
     Args:
-        gpus: The number of GPUs, 0 to 64; 0 switches them off.
+        gpus: The number of GPUs; 0 switches them off. At most 1,024 on NumPy, 16 on PaddlePaddle and 64 on the others.
         memory: The memory of each, in bytes or as text such as ``"4GiB"``; None for no limit.
         faults: Failures on them, for tests of error handling: a `Fault` or several.
         like: The platform that they imitate. ``"mps"`` is the GPU of a Mac: there is one, and it refuses float64 and
@@ -103,7 +103,7 @@ def simulate(
         A handle that restores the earlier state if it is used as a ``with`` block; otherwise it can be dropped.
 
     Raises:
-        SimulationError: A framework has already started its devices, or sees real GPUs; nothing has changed.
+        SimulationError: A framework started its devices before, sees real GPUs, or has a limit; nothing has changed.
         UnsupportedError: The current framework declares that it cannot simulate, or not under its own names.
         ArgumentError: ``gpus``, ``memory``, ``faults``, ``like``, ``native_names`` or ``async_copies`` is invalid.
 
@@ -220,6 +220,8 @@ def _apply(backend: Backend, request: Request) -> None:
         raise capabilities.unsupported(backend, "simulate")
     if request[0] and not backend.simulated and (real := backend.count("gpu")):
         raise messages.real_gpus_present(backend, real)
+    if request[0] > backend.most_simulated_gpus:
+        raise messages.too_many_gpus(backend, request[0])
     _set(backend, request)
 
 

@@ -125,7 +125,7 @@ def test_a_framework_that_hangs_is_given_up(fake: Fake, monkeypatch: pytest.Monk
 def test_nonsense_in_the_environment_is_no_frameworks_fault(run: Run) -> None:
     done = run("devices", "--backend", "numpy", DEVSHIM_SIMULATE_GPUS="two")
     assert done.returncode == 1
-    assert "DEVSHIM_SIMULATE_GPUS is 'two', and it must be 0 to 64" in done.stderr
+    assert "DEVSHIM_SIMULATE_GPUS is 'two', and it must be 0 to 1024" in done.stderr
     assert "set DEVSHIM_SIMULATE_GPUS=2" in done.stderr
     assert "broken" not in done.stdout + done.stderr
     done = run("devices", "--backend", "numpy", DEVSHIM_SIMULATE_GPUS="2", DEVSHIM_SIMULATE_MEMORY="junk")

@@ -134,7 +134,7 @@ def test_variables_without_effect_and_with_nonsense_are_listed(run: Run) -> None
     assert "'junk': WRONG, DEVSHIM_SIMULATE_MEMORY is 'junk'" in done.stdout
     assert "'tensorfow': WRONG, no backend is called 'tensorfow'" in done.stdout
     done = run("doctor", DEVSHIM_SIMULATE_GPUS="two", COLUMNS="200")
-    assert "'two': WRONG, DEVSHIM_SIMULATE_GPUS is 'two', and it must be 0 to 64" in done.stdout
+    assert "'two': WRONG, DEVSHIM_SIMULATE_GPUS is 'two', and it must be 0 to 1024" in done.stdout
     assert "broken" not in done.stdout
 
 

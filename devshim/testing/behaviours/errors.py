@@ -127,7 +127,7 @@ REFUSED: dict[str, tuple[Callable[[Any], object], type[ds.DevshimError], type[Ex
         "ds.convert takes a framework second, and was given the device 'cpu'",
     ),
     "no backend": (lambda x: ds.use("nobody"), ds.BackendNotFoundError, ImportError, "no backend is called 'nobody'"),
-    "no gpus": (lambda x: ds.simulate(-1), ds.ArgumentError, ValueError, "gpus is -1, and it must be 0 to 64"),
+    "no gpus": (lambda x: ds.simulate(-1), ds.ArgumentError, ValueError, "gpus is -1, and it must be 0 to 1024"),
 }
 
 

@@ -394,6 +394,15 @@ def test_the_number_of_gpus_can_change_at_any_time(paddle: Any) -> None:
         assert (y + y).tolist() == [2.0, 4.0, 6.0, 2.0]
 
 
+def test_the_last_gpu_of_as_many_as_paddle_counts(paddle: Any) -> None:
+    """Paddle itself refuses memory on the 17th custom device, so devshim refuses to show it."""
+    with ds.simulate(16):
+        assert ds.device_of(ds.ones(3, device="gpu:15")) is ds.gpu(15)
+        with pytest.raises(ds.SimulationError, match="can show 16 simulated GPUs at most, and 17 were requested"):
+            ds.simulate(17)
+        assert ds.device_count() == 16
+
+
 def test_switching_off_restores_paddles_functions(paddle: Any) -> None:
     def seen() -> tuple[Any, ...]:
         tensor = vars(paddle.Tensor)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 
 import devshim as ds
 from devshim.errors import messages
-from devshim.registry import simulation_request
+from devshim.registry import registry, simulation_request
 
 GIB = 2**30
 
@@ -85,9 +87,53 @@ def test_memory_sizes(text: Any, size: int) -> None:
         assert f"{size:,} bytes" in repr(handle)
 
 
-@pytest.mark.parametrize("gpus", [-1, 65, 1.0, "two", "", None, True, [2], np.array([2]), "9" * 5000, b"2"])
+def test_a_thousand_gpus() -> None:
+    with ds.simulate(1000, memory="1MiB"):
+        cards = ds.devices("gpu")
+        assert cards == [ds.gpu(i) for i in range(1000)]
+        assert {(info.simulated, info.total_memory) for info in map(ds.describe, cards)} == {(True, 2**20)}
+        x = ds.ones(3, device=cards[-1])
+        assert ds.device_of(ds.place(x, cards[500])) is cards[500]
+        assert [ds.memory(card).used for card in (cards[500], cards[999])] == [0, 512]
+    assert ds.device_count() == 0
+
+
+def test_more_gpus_than_a_framework_can_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(registry.load("numpy")), "most_simulated_gpus", 4)
+    with ds.simulate(4):
+        with pytest.raises(ds.SimulationError, match="NumPy can show 4 simulated GPUs at most, and 5 were requested"):
+            ds.simulate(5)
+        assert ds.device_count() == 4
+
+
+def test_64_threads_at_once() -> None:
+    """They place, copy and describe at the same time, and every byte is counted and freed."""
+    meet = threading.Barrier(64, timeout=30)
+
+    def body(seed: int) -> list[Any]:
+        meet.wait()
+        kept = []
+        for turn in range(20):
+            first, second = ds.gpu((seed + turn) % 4), ds.gpu((seed + 3 * turn) % 4)
+            x = ds.place(np.full(200, seed, "float64"), first)
+            kept = [ds.copy(x, second), ds.place({"x": x}, second)["x"], x]
+            assert ds.describe(second).simulated
+            assert [ds.device_of(each) for each in kept] == [second, second, first]
+            assert all((ds.to_numpy(each) == seed).all() for each in kept)
+        return kept[:1]
+
+    with ds.simulate(4, memory="1GiB"):
+        with ThreadPoolExecutor(64) as pool:
+            kept = list(pool.map(body, range(64)))
+        # The last copy of each thread is on GPU (seed + 57) % 4, and 1,600 bytes take 2,048.
+        assert [ds.memory(card).used for card in ds.devices("gpu")] == [16 * 2048] * 4
+        del kept
+        assert [ds.memory(card).used for card in ds.devices("gpu")] == [0] * 4
+
+
+@pytest.mark.parametrize("gpus", [-1, 1025, 1.0, "two", "", None, True, [2], np.array([2]), "9" * 5000, b"2"])
 def test_bad_counts(gpus: Any) -> None:
-    with pytest.raises(ds.ArgumentError, match="it must be 0 to 64"):
+    with pytest.raises(ds.ArgumentError, match="it must be 0 to 1024"):
         ds.simulate(gpus)
     assert ds.device_count() == 0
 

@@ -30,7 +30,6 @@ import mxnet as mx
 from mxnet.base import _LIB, check_call, py_str
 
 from devshim.devices import host
-from devshim.devices.amounts import MAX_GPUS
 from devshim.devices.device import Device
 from devshim.errors import DeviceNotFoundError, UnsupportedError, joined
 from devshim.registry import missing_devices
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
     from devshim_backends._mxnet.tensors import MxnetTensors
 
 _CPU, _GPU = 1, 2
+_AFTER_GPUS = 64
+"""The library's CPUs up to this index may be simulated GPUs (`most_simulated_gpus`); a program's are behind them."""
 _PLACED = {
     "MXNDArrayCreate": 2,
     "MXNDArrayCreateEx": 2,
@@ -109,7 +110,7 @@ def to_library(kind: int, index: int) -> tuple[int, int]:
         if backend is None or not 0 <= index < backend.simulated:
             raise _missing(index)
         return _CPU, index + 1
-    return (kind, index + MAX_GPUS) if kind == _CPU and index > 0 else (kind, index)
+    return (kind, index + _AFTER_GPUS) if kind == _CPU and index > 0 else (kind, index)
 
 
 def from_library(kind: int, index: int) -> tuple[int, int]:
@@ -119,7 +120,7 @@ def from_library(kind: int, index: int) -> tuple[int, int]:
     backend = _backend
     if backend is not None and index <= backend.simulated_or_removed:
         return _GPU, index - 1
-    return kind, index - MAX_GPUS if index > MAX_GPUS else index
+    return kind, index - _AFTER_GPUS if index > _AFTER_GPUS else index
 
 
 def to_library_text(text: str) -> str:

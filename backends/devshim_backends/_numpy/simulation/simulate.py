@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.contract.backend import Backend
+from devshim.devices.amounts import MAX_GPUS
 from devshim.devices.device import CPU, Device
 from devshim.devices.host import describe_simulated
 from devshim.registry.mismatches import native_mismatch
@@ -193,6 +194,7 @@ def label_array(array: np.ndarray, gpu: Device) -> SimulatedArray:
 class NumpySimulation(Backend):
     """The mixin for simulation: it turns NumPy's simulated GPUs on and off."""
 
+    most_simulated_gpus = MAX_GPUS
     _limit: int | None = None
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:

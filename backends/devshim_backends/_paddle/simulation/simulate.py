@@ -39,6 +39,8 @@ if plugin.library() is not None:
 class PaddleSimulation(Backend):
     """The mixin for simulation."""
 
+    # Paddle 3.3.1 counts the memory of 16 custom devices: "Only support device id between [0, 15]".
+    most_simulated_gpus = 16
     out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
