@@ -171,11 +171,11 @@ class PaddleTensors(Backend):
             raise messages.copy_needed(self.device_of(x), CPU)
         elif prod(x.shape):
             plain = x.detach()
-            kind = _storage_dtype(name)
+            kind = storage_dtype(name)
             strides = tuple(step * kind.itemsize for step in plain.strides)
             array = np.array(HostMemory(plain, plain.data_ptr(), tuple(x.shape), strides, kind), copy=copy)
         else:
-            array = np.empty(tuple(x.shape), _storage_dtype(name))
+            array = np.empty(tuple(x.shape), storage_dtype(name))
         return array if name in NUMPY_DTYPES else array.view(numpy_dtype(name))
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
@@ -184,7 +184,7 @@ class PaddleTensors(Backend):
         if array.ndim > MAX_AXES:
             raise ConversionError(explain_axes(array.ndim), "reshape it first")
         if name not in NUMPY_DTYPES:
-            array = array.view(_storage_dtype(name))
+            array = array.view(storage_dtype(name))
         if not copy:
             if device is not CPU:
                 raise messages.copy_needed(CPU, device)
@@ -248,7 +248,7 @@ def explain_axes(count: int) -> str:
     return f"a PaddlePaddle tensor has at most {MAX_AXES} axes, and this array has {count}"
 
 
-def _storage_dtype(name: str) -> np.dtype:
+def storage_dtype(name: str) -> np.dtype:
     """Return NumPy's dtype for memory of a dtype: the same, or integers of its width; Paddle reads u2 as bfloat16."""
     return NUMPY_DTYPES.get(name) or np.dtype(f"u{_ITEM_SIZES[name]}")
 

@@ -45,6 +45,34 @@ def test_where_makes_its_numbers_on_the_default_device(paddle: Any) -> None:
         assert str(ds.device_of(found)) == GPU
 
 
+# ---------------------------------------------------------------- views
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("shape", [[2, 6], [-1, 3], [0, 1], [12]], ids=str)
+def test_a_view_of_another_shape(paddle: Any, device: str, shape: list[int]) -> None:
+    x = make((12,), device)
+    x.stop_gradient = False
+    view = (x * 2).view(shape)
+    assert np.array_equal(view.numpy(), (2 * x.numpy()).reshape([12 if size == 0 else size for size in shape]))
+    assert str(ds.device_of(view)) == device
+    (view * view).sum().backward()
+    assert x.grad.tolist() == (8 * x.numpy()).tolist()
+    assert view.view_as(make((3, 4), device)).shape == [3, 4]
+    with pytest.raises(ValueError, match="shape"):
+        x.view([5, 5])
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int64", "float16", "bfloat16", "float64", "complex64"])
+def test_a_view_of_another_dtype(paddle: Any, device: str, dtype: str) -> None:
+    """The Paddle loader of safetensors makes each tensor as a view of bytes."""
+    x = make((2, 4), device).astype(dtype)
+    back = x.view("uint8").view(dtype)
+    assert (ds.dtype_of(back), back.shape, str(ds.device_of(back))) == (dtype, [2, 4], device)
+    assert back.astype("float32").tolist() == x.astype("float32").tolist()
+    with pytest.raises(ValueError, match="must be multiple of 8"):
+        make((3,), device, "uint8").view("int64")
+
+
 # ---------------------------------------------------------------- mixing devices
 def _changed(x: Any, how: Callable[[Any], Any]) -> Any:
     target = ds.copy(x, ds.device_of(x))

@@ -35,8 +35,13 @@ _FLOAT32 = paddle.float32
 _FLOAT16, _BFLOAT16 = _LOW
 _cast = paddle._C_ops.cast  # the original: this module is imported before the wrappers are installed
 
-_NATIVE = frozenset({"full_like", "empty_like", "assign_out_", "share_data", "copy_to", "set_value_", "fill_"})
-"""Operators that need no float32: they have a kernel for all dtypes, and no gradient."""
+_NATIVE = frozenset(
+    {
+        *("full_like", "empty_like", "assign_out_", "share_data", "copy_to", "set_value_", "fill_"),
+        *("view_dtype", "view_shape"),  # see ``views.py``
+    }
+)
+"""Operators that need no float32: they work with all dtypes, and no kernel computes their gradient."""
 
 _LEGACY_IN_PLACE = frozenset({"check_finite_and_unscale", "update_loss_scaling"})
 """Operators of the old kind that write to their arguments."""

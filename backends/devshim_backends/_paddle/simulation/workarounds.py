@@ -29,6 +29,7 @@ from devshim_backends._paddle import scopes
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.models import optimizer_step
 from devshim_backends._paddle.models.optimizers import parameters_of
+from devshim_backends._paddle.simulation import views
 from devshim_backends._paddle.simulation.device_rules import device_or_none, tensors_in
 from devshim_backends._paddle.tensors import Copy
 
@@ -288,5 +289,7 @@ OPERATORS = {
     "rmsprop_": run_in_place_on_host,
     "run_program": refuse_gpus if paddle.__version__.startswith("2.") else run_program_on_host,
     "sgd_": run_in_place_on_host,
+    "view_dtype": views.view_dtype,
+    "view_shape": views.view_shape,
 }
 """Operator -> its workaround."""
