@@ -40,14 +40,18 @@ UNLIMITED = 2**62
 class Part:
     """A part of an object that goes to one device: its leaves, its bytes, and the parts inside it."""
 
-    __slots__ = ("children", "leaves", "path")
+    __slots__ = ("_leaves", "children", "path")
 
     def __init__(self, path: str, leaves: dict[str, tuple[int, int]], children: Sequence[Part] | None) -> None:
         self.path = path
-        self.leaves = leaves
-        """Path -> the id of the object that owns the data, and its bytes."""
+        self._leaves = leaves
         self.children = children
         """The parts inside it; None if each of its leaves is one, so that they are made only when it is split."""
+
+    @property
+    def leaves(self) -> dict[str, tuple[int, int]]:
+        """Path -> the id of the object that owns the data, and its bytes."""
+        return self._leaves
 
     @property
     def divisible(self) -> bool:
@@ -63,10 +67,30 @@ class Part:
     def split(self) -> list[Part]:
         """Return the parts inside it, after one of the leaves that are in none of them."""
         if self.children is None:
-            return [Part(path, {path: size}, ()) for path, size in self.leaves.items()]
+            return [TensorPart(path, *size) for path, size in self.leaves.items()]
         inside = {path for part in self.children for path in part.leaves}
         rest = {path: size for path, size in self.leaves.items() if path not in inside}
         return [*([Part(self.path, rest, ())] if rest else []), *self.children]
+
+
+class TensorPart(Part):
+    """A part that is one tensor; it has no dictionary, which for a million would be work for the garbage collector."""
+
+    __slots__ = ("_nbytes", "_owner")
+
+    def __init__(self, path: str, owner: int, nbytes: int) -> None:
+        self.path, self.children = path, ()
+        self._owner, self._nbytes = owner, nbytes
+
+    @property
+    def leaves(self) -> dict[str, tuple[int, int]]:
+        """Its only leaf, in a new dictionary."""
+        return {self.path: (self._owner, self._nbytes)}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the tensor."""
+        return self._nbytes
 
 
 def plan(
@@ -116,16 +140,14 @@ def _of_tensors(flat: Flattened) -> list[Part]:
     parts: list[Part] = []
     blocks: dict[int, Part] = {}
     for container, key, x, backend in zip(flat.parents, flat.keys, flat.tensors, flat.backends, strict=True):
-        size = (id(x), backend.nbytes(x))
         if container is None or container[0] is None:  # the tensor is the tree, or directly in it
-            path = "" if container is None else str(key)
-            parts.append(Part(path, {path: size}, ()))
+            parts.append(TensorPart("" if container is None else str(key), id(x), backend.nbytes(x)))
             continue
         block = blocks.get(id(container))
         if block is None:
             block = blocks[id(container)] = Part(key_paths.path_text(container), {}, None)
             parts.append(block)
-        block.leaves[f"{block.path}.{key!s}"] = size
+        block.leaves[f"{block.path}.{key!s}"] = (id(x), backend.nbytes(x))
     return parts
 
 
