@@ -1,4 +1,4 @@
-"""Growth: the cost of a leaf in trees of 10, 1,000 and 100,000 leaves, in time and in memory of the call itself."""
+"""Growth: the cost of a leaf in trees of 10 to 1,000,000 leaves, in time and in memory of the call itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import devshim as ds
 from benchmarks.record import Row
 from benchmarks.session import Session
 
-COUNTS = (10, 1000, 100_000)
+COUNTS = (10, 1000, 100_000, 1_000_000)
 BUDGET = 0.6
 """Seconds after which a tree is not measured again."""
 
