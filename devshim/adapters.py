@@ -11,6 +11,7 @@ from devshim.devices import cuda, host, nvml
 from devshim.devices.device import CPU, Device
 from devshim.devices.dtypes import DTYPES, dtype_name, numpy_dtype, widest
 from devshim.devices.info import DeviceInfo, MemoryInfo
+from devshim.devices.ranges import require_all_fit
 from devshim.errors import messages
 from devshim.transfers import dlpack
 
@@ -37,5 +38,6 @@ __all__ = [
     "messages",
     "numpy_dtype",
     "nvml",
+    "require_all_fit",
     "widest",
 ]

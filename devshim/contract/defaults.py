@@ -42,6 +42,7 @@ class Defaults(
     snippets: ClassVar[Mapping[str, str]]
     from_numpy: Callable[[np.ndarray, Device, bool], Tensor]
     cast: Callable[[Tensor, Any], Tensor]
+    dtype_name: Callable[[Tensor], str]
     _generator: Any = None
 
     # ------------------------------------------------------------------ devices
@@ -109,15 +110,20 @@ class Defaults(
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         """Return a new tensor from a Python scalar or nested sequences of them.
 
-        Without ``dtype`` it has the framework's default, or, by default, NumPy's.
+        Without ``dtype`` it has the framework's default, or, by default, NumPy's. A number that the dtype cannot
+        represent is refused by `devshim.adapters.require_all_fit`.
         """
         import numpy as np
+
+        from devshim.devices.ranges import require_all_fit
 
         array = np.array(values)
         if array.dtype.hasobject or array.dtype.kind in "SU":
             msg = f"they make an array of dtype {array.dtype}"
             raise ValueError(msg)
-        return self._place_array(array, dtype, device)
+        if dtype is not None:
+            require_all_fit(array, self.dtype_name(self._with_numpy("zeros", dtype, device, 0)))
+        return self._with_numpy("asarray", dtype, device, array)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         """Return a tensor whose values are not set. Default: zeros."""
@@ -125,9 +131,7 @@ class Defaults(
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
         """Return a tensor of one value; without ``dtype`` the framework's default for that kind of Python number."""
-        import numpy as np
-
-        return self._place_array(np.full(shape, value), dtype, device)
+        return self._with_numpy("full", dtype, device, shape, value)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         """Return a tensor of zeros; without ``dtype`` the framework's default float."""
@@ -139,27 +143,23 @@ class Defaults(
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         """Return evenly spaced values in ``[start, stop)``; integers where all three are ints."""
-        import numpy as np
-
-        return self._place_array(np.arange(start, stop, step), dtype, device)
+        return self._with_numpy("arange", dtype, device, start, stop, step)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
         """Return ``num`` evenly spaced values from ``start`` to ``stop``."""
-        import numpy as np
-
-        return self._place_array(np.linspace(start, stop, num, endpoint=endpoint), dtype, device)
+        return self._with_numpy("linspace", dtype, device, start, stop, num, endpoint)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
         """Return ones on the k-th diagonal, zeros elsewhere."""
+        return self._with_numpy("eye", dtype, device, n_rows, n_cols, k)
+
+    def _with_numpy(self, function: str, dtype: Any | None, device: Device, *args: Any) -> Tensor:
+        """Return a new tensor on a device with the values of a function of NumPy, in a dtype of the framework."""
         import numpy as np
 
-        return self._place_array(np.eye(n_rows, n_cols, k), dtype, device)
-
-    def _place_array(self, array: np.ndarray, dtype: Any | None, device: Device) -> Tensor:
-        """Return a new tensor on a device with an array's values, in a dtype of the framework's."""
-        made = self.from_numpy(array, device, True)
+        made = self.from_numpy(getattr(np, function)(*args), device, True)
         return made if dtype is None else self.cast(made, dtype)
 
     # ------------------------------------------------------------------ random tensors
@@ -179,7 +179,7 @@ class Defaults(
 
         Default: NumPy draws them on the host.
         """
-        return self._place_array(self._drawing(seed).uniform(low, high, shape), dtype, device)
+        return self._with_numpy("asarray", dtype, device, self._drawing(seed).uniform(low, high, shape))
 
     def normal(
         self,
@@ -191,7 +191,7 @@ class Defaults(
         seed: int | None = None,
     ) -> Tensor:
         """Return values drawn from a normal distribution; ``seed`` as for `uniform`. Default: as for `uniform`."""
-        return self._place_array(self._drawing(seed).normal(loc, scale, shape), dtype, device)
+        return self._with_numpy("asarray", dtype, device, self._drawing(seed).normal(loc, scale, shape))
 
     def randint(
         self, low: int, high: int, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
@@ -200,14 +200,14 @@ class Defaults(
 
         Without ``dtype``, of the framework's default integer. Default: NumPy draws them on the host.
         """
-        return self._place_array(self._drawing(seed).integers(low, high, shape), dtype, device)
+        return self._with_numpy("asarray", dtype, device, self._drawing(seed).integers(low, high, shape))
 
     def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
         """Return the integers below ``n`` in random order; ``seed`` as for `uniform`, ``dtype`` as for `randint`.
 
         Default: NumPy draws them on the host.
         """
-        return self._place_array(self._drawing(seed).permutation(n), dtype, device)
+        return self._with_numpy("asarray", dtype, device, self._drawing(seed).permutation(n))
 
     def bernoulli(
         self, p: float, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
@@ -216,7 +216,7 @@ class Defaults(
 
         Default: NumPy draws them on the host.
         """
-        return self._place_array(self._drawing(seed).random(shape) < p, dtype, device)
+        return self._with_numpy("asarray", dtype, device, self._drawing(seed).random(shape) < p)
 
     def seed(self, value: int) -> None:
         """Restart the framework's own generators on every device; the same seed gives the same draws.

@@ -33,7 +33,7 @@ class FastPaths:
             may return None. They are for an adapter whose method takes longer. A subclass of an adapter that overrides
             one of these methods, or makes tensors of another type, must set ``fast_paths``, too.
         reading: A function that returns True while the compiler reads the calling code, faster than
-            `Backend.compiling`. It may return False in code that the compiler runs, if tensors there are not of
+            ``Backend.compiling``. It may return False in code that the compiler runs, if tensors there are not of
             ``host_type``.
         host_copy: Functions that copy a tensor to new host memory, as `Backend.copy_to` does. Each checks that its
             result is in host memory. They run only while no ledger, guard, fault or `explain` is open.

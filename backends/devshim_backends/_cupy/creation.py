@@ -9,6 +9,7 @@ import numpy as np
 
 from devshim.contract.backend import Tensor
 from devshim.devices.device import CPU, Device
+from devshim.devices.ranges import require_all_fit
 from devshim_backends._cupy.transfers.peer_copies import to_gpu
 
 from .scopes import current_device
@@ -24,6 +25,8 @@ class CupyCreation(CupyTensors):
     """The mixin for creation functions."""
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
+        if dtype is not None and np.dtype(dtype).kind in "iub":  # NumPy drops the imaginary part for bool
+            require_all_fit(np.asarray(values), np.dtype(dtype).name)
         array = np.array(values, dtype=dtype)
         if array.dtype.hasobject or array.dtype.kind in "SU":
             msg = f"they make an array of dtype {array.dtype}"

@@ -182,7 +182,7 @@ class CreationTests(Kit):
         with pytest.raises(ds.CopyNeededError):
             ds.asarray([x, x], copy=False)
 
-    @feature("create")
+    @feature("create", "float16")
     @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)], ids=str)
     def test_tensors_without_elements_stay_on_their_device(self, shape: Any, device: Device) -> None:
         """Draws, casts and operators on tensors without elements have results on the device."""

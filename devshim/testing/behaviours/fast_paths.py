@@ -44,7 +44,7 @@ class FastPathTests(Kit):
         assert ds.device_of(new()) is ds.cpu()
         assert ds.device_of(ds.from_numpy(ARRAY)) is ds.cpu()
 
-    @feature("create")
+    @feature("create", "float16")
     @pytest.mark.parametrize("call", NEW)
     def test_a_fast_new_tensor_follows_the_default_dtype(self, call: str) -> None:
         """`set_default_dtype`, and a dtype that the call names."""
@@ -59,7 +59,7 @@ class FastPathTests(Kit):
         assert ds.dtype_of(new()) == before
         assert ds.dtype_of(new(dtype=np.dtype("float32"))) == "float32"
 
-    @feature("create")
+    @feature("create", "explain")
     @pytest.mark.parametrize("call", NEW)
     def test_a_fast_new_tensor_is_explained(self, call: str) -> None:
         """Each call gives its line."""

@@ -15,6 +15,7 @@ from devshim.contract import capabilities
 from devshim.contract.backend import Backend, Gap
 from devshim.devices import host
 from devshim.devices.info import DeviceInfo, MemoryInfo
+from devshim.devices.ranges import require_all_fit
 from devshim.errors import messages
 
 LINES = (
@@ -136,6 +137,8 @@ class ToyBackend(Backend):
         array = np.array(values, dtype)
         if array.dtype.kind in "OSU":
             raise ValueError("no numbers")
+        if dtype is not None:
+            require_all_fit(np.array(values), array.dtype.name)
         narrow = dtype is None and array.dtype == np.float64
         return self._new(array.astype(toyframe.SETTINGS["default_dtype"]) if narrow else array, device)
 
