@@ -43,9 +43,9 @@ class Part:
     __slots__ = ("_leaves", "children", "path")
 
     def __init__(self, path: str, leaves: dict[str, tuple[int, int]], children: Sequence[Part] | None) -> None:
-        self.path = path
+        self.path: str = path
         self._leaves = leaves
-        self.children = children
+        self.children: Sequence[Part] | None = children
         """The parts inside it; None if each of its leaves is one, so that they are made only when it is split."""
 
     @property
@@ -79,7 +79,8 @@ class TensorPart(Part):
     __slots__ = ("_nbytes", "_owner")
 
     def __init__(self, path: str, owner: int, nbytes: int) -> None:
-        self.path, self.children = path, ()
+        self.path: str = path
+        self.children: Sequence[Part] | None = ()
         self._owner, self._nbytes = owner, nbytes
 
     @property

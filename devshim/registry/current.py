@@ -35,7 +35,7 @@ class _Traced(_local):
 
 
 TRACED = _Traced()
-traced_scopes = False
+traced_scopes: bool = False
 """True once a compiler has traced a block with a device: until then, `TRACED` is empty in every thread."""
 
 

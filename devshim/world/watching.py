@@ -80,9 +80,13 @@ class Attempt:
     """One start of a job, from the placing of its agents to their end."""
 
     def __init__(self, job: Job, hosts: list[Host], counts: list[int], attempt: int, tell: Listener) -> None:
-        self.job, self.hosts, self.counts, self.attempt, self.tell = job, hosts, counts, attempt, tell
-        self.names = [host.name for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
-        self.name = f"devshim-{uuid.uuid4().hex[:12]}"
+        self.job: Job = job
+        self.hosts: list[Host] = hosts
+        self.counts: list[int] = counts
+        self.attempt: int = attempt
+        self.tell: Listener = tell
+        self.names: list[str] = [host.name for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
+        self.name: str = f"devshim-{uuid.uuid4().hex[:12]}"
         self.agents: list[Any] = []
         self.devices: list[str] = []
         self.results: dict[int, bytes | None] = {}
@@ -131,7 +135,7 @@ class Attempt:
             )
             msg = f"{silent} did not start in {self.job.start_timeout:g} s; free in the cluster: {free}"
             raise WorldError(msg, "wait until another job ends, or ask for fewer GPUs")
-        self.addresses = [ray.get(each) for each in asked]
+        self.addresses: list[Any] = [ray.get(each) for each in asked]
 
     def _start(self) -> None:
         import ray

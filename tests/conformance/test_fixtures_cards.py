@@ -40,7 +40,9 @@ def test_there_are_two_and_the_test_may_ask_for_others(project: Any) -> None:
 
         def test_nonsense(devshim_backend, simulated_gpus):
             with pytest.raises(ds.ArgumentError):
-                simulated_gpus(1000)
+                simulated_gpus(-1)
+            with pytest.raises(ds.ArgumentError, match="0 to 1024"):
+                simulated_gpus(100_000)
             assert len(simulated_gpus) == ds.device_count() == 2
         """,
         NUMPY,

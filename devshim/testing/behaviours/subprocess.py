@@ -42,7 +42,8 @@ ds.use(name)
 ds.zeros(1)
 loaded = sorted(set(sys.modules) - before)
 own = {root for root, backend in registry.ROOTS.items() if backend == name} | {name}
-known = {"devshim", "devshim_backends", *own, *sys.stdlib_module_names}
+adapter = type(registry.load(name)).__module__.partition(".")[0]
+known = {"devshim", adapter, *own, *sys.stdlib_module_names}
 assert not [each for each in loaded if each.partition(".")[0] not in known], loaded
 others = ("asyncio", "devshim.checkpoints", "devshim.cli", "devshim.interop", "devshim.testing", "devshim.world.")
 assert not [each for each in loaded if each.startswith(others)], loaded
