@@ -123,8 +123,9 @@ class Portable:
 
 def disagreement(place: Place, step: Step, other: int, said: str) -> RanksDisagreeError:
     """Return the error for a rank that does something else than this one in a step."""
-    both = f"{place.named(place.rank)}: {step.what}; {place.named(other)}: {said}"
-    msg = f"the ranks do not agree on step {step.number}: {both}"
+    both = {place.rank: step.what, other: said}
+    lines = [f"{place.named(rank)}: {what}" for rank, what in sorted(both.items())]  # the same text on both ranks
+    msg = f"the ranks do not agree on step {step.number}: {'; '.join(lines)}"
     return RanksDisagreeError(msg, "every rank must make the same calls of ds.world(), in one order")
 
 
