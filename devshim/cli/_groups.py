@@ -1,4 +1,4 @@
-"""What click lacks: groups that print devshim's errors, and commands whose last arguments are a program's."""
+"""Additions to click: groups that print devshim's errors, and commands whose last arguments are a program's."""
 
 from __future__ import annotations
 

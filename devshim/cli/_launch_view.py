@@ -1,4 +1,4 @@
-"""What `devshim launch` shows: a live table on a terminal, a line for each change elsewhere, and the last paragraph."""
+"""The output of `devshim launch`: a live table on a terminal, or a line for each change, and the last paragraph."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def require_fit(value: Any, name: str) -> None:
     """Raise `ConversionError` for a number that a dtype would silently change into another one.
 
     Args:
-        value: A Python number. A float that is rounded, or that overflows to infinity, is no error.
+        value: A Python number. A float that is rounded, or that overflows to infinity, is not an error.
         name: The name of the dtype.
     """
     if isinstance(value, complex):

@@ -132,7 +132,7 @@ def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
 
 
 def draw(records: Sequence[Transfer], path: str | PathLike[str] | None) -> Any:
-    """Draw a matrix of devices with the bytes copied from each to each; exchanges between ranks are no copies."""
+    """Draw a matrix of devices with the bytes copied from each to each; exchanges between ranks are not copies."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:

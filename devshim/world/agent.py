@@ -46,7 +46,7 @@ class _Rank:
         self.tail, self.pulse = "", {}  # type: str, dict[str, Any]
         self.heard = time.monotonic()
         self.reported_late = False
-        self.told: tuple[Any, ...] = ()
+        self.reported: tuple[Any, ...] = ()
 
     @property
     def silent(self) -> float:
@@ -213,8 +213,8 @@ class Agent:
     def _tell_state(self, rank: int, each: _Rank, is_due: bool) -> None:
         """Report a rank whose state has changed, or, if that is due, its step."""
         now = each.state, each.pulse.get("step", 0), each.pulse.get("what"), each.pulse.get("at", "")
-        if each.process.poll() is None and (now[:1] != each.told[:1] or (is_due and now != each.told)):
-            each.told = now
+        if each.process.poll() is None and (now[:1] != each.reported[:1] or (is_due and now != each.reported)):
+            each.reported = now
             self._tell("state", rank, *now)
 
     def news(self, patience: float) -> list[tuple[Any, ...]]:

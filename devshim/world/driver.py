@@ -1,7 +1,7 @@
 """The launcher's process: ``python -m devshim.world.driver DESCRIPTOR FOLDER``, started by `devshim.launch`.
 
 It reads a job from standard input, and writes events to a pipe. If standard input ends, because the caller was
-interrupted or has gone, it ends the job, and removes the folder if nobody else does.
+interrupted or has gone, it ends the job, and removes the folder if no other process does.
 """
 
 from __future__ import annotations

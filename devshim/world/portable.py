@@ -13,6 +13,7 @@ import numpy as np
 
 from devshim.contract.rank_engines import patience
 from devshim.errors import RankFailedError, RankLateError, RanksDisagreeError
+from devshim.world.blame import ONE_ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,7 +127,7 @@ def disagreement(place: Place, step: Step, other: int, said: str) -> RanksDisagr
     both = {place.rank: step.what, other: said}
     lines = [f"{place.named(rank)}: {what}" for rank, what in sorted(both.items())]  # the same text on both ranks
     msg = f"the ranks do not agree on step {step.number}: {'; '.join(lines)}"
-    return RanksDisagreeError(msg, "every rank must make the same calls of ds.world(), in one order")
+    return RanksDisagreeError(msg, ONE_ORDER)
 
 
 def late_error(place: Place, step: Step, late: list[int]) -> RankLateError:

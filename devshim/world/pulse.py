@@ -57,13 +57,13 @@ def begin(steps: Any = None) -> None:
 
 def _beat(descriptor: int) -> None:
     main = threading.main_thread().ident or 0
-    told: dict[str, Any] = {}
+    sent: dict[str, Any] = {}
     until = 0.0
     while True:
         report = _report()
         report["at"] = position(sys._current_frames().get(main))
-        if {**report, "seconds": 0} != {**told, "seconds": 0} or time.monotonic() >= until:
-            told, until = report, time.monotonic() + INTERVAL
+        if {**report, "seconds": 0} != {**sent, "seconds": 0} or time.monotonic() >= until:
+            sent, until = report, time.monotonic() + INTERVAL
             try:
                 os.write(descriptor, (json.dumps(report) + "\n").encode())
             except OSError:
