@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import ctypes
 import functools
 import importlib
 import inspect
@@ -12,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from devshim_backends._torch.capabilities import NOT_SIMULATED
@@ -92,6 +95,54 @@ def test_a_device_means_its_card_in_every_call(creation: str, kind: Any, index: 
 def test_a_missing_card_is_refused_in_every_call(creation: str) -> None:
     with pytest.raises(RuntimeError, match=r"CUDA error: invalid device ordinal\ncuda:7 does not exist"):
         eval(creation, {"torch": torch, "nn": nn, "D": "cuda:7"})
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_device_made_of_a_number_is_a_card() -> None:
+    for number in (1, np.int64(1)):
+        made = torch.device(number)
+        assert (made, repr(made), made.type) == (torch.device("cuda:1"), "device(type='cuda', index=1)", "cuda")
+    assert torch.ones(2, device=torch.device(1)).device == copy.deepcopy(torch.device(1)) == torch.device("cuda", 1)
+    with torch.device(1):
+        assert torch.ones(2).device == torch.device(device="cuda:1")
+    with pytest.raises(RuntimeError, match=r"CUDA error: invalid device ordinal\ncuda:7 does not exist"):
+        torch.ones(2, device=torch.device(7))
+
+
+WRONG_DEVICES: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((), {}),
+    ((-1,), {}),
+    ((1.5,), {}),
+    ((1, 2), {}),
+    (("cuda:x",), {}),
+    (("wrong",), {}),
+    ((), {"a": 1}),
+]
+
+
+@pytest.mark.parametrize(("args", "kwargs"), WRONG_DEVICES)
+def test_what_is_no_device_raises_pytorchs_own_error(args: Any, kwargs: Any) -> None:
+    with ds.using("torch"), ds.simulate(2), pytest.raises((TypeError, RuntimeError)) as before:
+        torch.device(*args, **kwargs)
+    with ds.using("torch"), ds.simulate(2, native_names=True), pytest.raises(before.type) as during:
+        torch.device(*args, **kwargs)
+    assert str(during.value) == str(before.value)
+
+
+def test_the_constructor_of_devices_is_restored() -> None:
+    def constructor() -> tuple[object, int]:
+        get = ctypes.pythonapi.PyType_GetSlot
+        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
+        return vars(torch.device)["__new__"], get(torch.device, 65)
+
+    before = constructor()
+    with ds.using("torch"), ds.simulate(2):
+        shown = repr(torch.device(0))
+        with ds.simulate(2, native_names=True):
+            assert torch.device(0).type == "cuda"
+            assert constructor() != before
+        assert constructor() == before
+        assert repr(torch.device(0)) == shown
 
 
 @pytest.mark.usefixtures("cards")

@@ -18,6 +18,7 @@ Requirements this package answers:
 | `operators` | kernels at the dispatcher's key CUDA |
 | `tensors`, `storages` | methods and properties of tensors and storages |
 | `constructors` | functions that create tensors, and the default device |
+| `numbered` | ``torch.device(1)`` |
 | `tensor_types` | ``torch.cuda.FloatTensor`` and the other legacy types |
 | `bindings`, `runtime` | the C functions under ``torch.cuda``, and what it has besides them |
 | `libraries` | versions and choices of cuDNN, MAGMA, cuSOLVER, cuBLAS, cuFFT, NCCL and fused attention |

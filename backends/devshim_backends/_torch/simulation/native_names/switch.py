@@ -13,6 +13,7 @@ from devshim_backends._torch.simulation.native_names import (
     constructors,
     distributed,
     libraries,
+    numbered,
     operators,
     profiling,
     refused,
@@ -40,6 +41,7 @@ _MODULES = (
     profiling,
     distributed,
     libraries,
+    numbered,
     scripting,  # the last one: it reads what the others have replaced
 )
 
