@@ -1,7 +1,8 @@
 """The agent of a host: it starts the host's ranks, reads their pulses and output, sees how they end, and kills them.
 
 It is a Ray actor, one for each host; the ranks are its child processes, each a plain ``python`` with the program in its
-main thread. So the exit status of a rank is known, and a rank that is stuck in C++ cannot block its agent. An agent
+main thread. So the exit status of a rank is known, and a rank that is stuck in C++ cannot block its agent. Each leads a
+process group, which ends with it, so that what it has started does not outlive it. An agent
 speaks to the launcher only when there is news: a rank is late, does not answer or has ended, or printed something. If
 the launcher shows a table, the agent also reports how far its ranks are, every few seconds.
 """
@@ -20,7 +21,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from devshim.world.blame import SILENT
 from devshim.world.cluster import tied
@@ -33,6 +34,9 @@ __all__ = ["Agent"]
 TAIL = 6000
 """How many characters of a rank's output are kept for its error."""
 _GRACE = 0.5
+_HELD = 1.0
+"""Seconds for which a process that a rank has started may write to the output of the rank after its end."""
+_WATCHDOG = Path(__file__).with_name("watchdog.py")
 _WAITING, _OF_LINE = 2**20, 64
 """How many characters of output may wait for the launcher; a line counts as so many more. A rank that prints more waits
 in ``print``."""
@@ -81,6 +85,7 @@ class Agent:
         ray = os.environ.get("RAY_TMPDIR", "")  # removed with Ray, also if this process is killed
         self._folder = Path(tempfile.mkdtemp(prefix="devshim-ranks-", dir=ray if os.path.isdir(ray) else None))
         self._shelf = Shelf()
+        self._watchdog = _watchdog()
         threading.Thread(target=self._look, daemon=True).start()
 
     def prepare(self) -> tuple[str, int]:
@@ -143,6 +148,7 @@ class Agent:
             start_new_session=True,
         )
         os.close(writing)
+        self._watch("+", process)
         each = self._ranks[rank] = _Rank(process, home)
         readers = [threading.Thread(target=self._hear, args=(each, reading), daemon=True)]
         for name in ("stdout", "stderr"):
@@ -153,12 +159,24 @@ class Agent:
             reader.start()
         started.set()
         status = process.wait()
+        if status != 0:
+            _signal(process, signal.SIGKILL)  # what it has started
+        until = time.monotonic() + _HELD
         for reader in readers:
             while reader.is_alive() and self._is_full:  # the launcher has not yet taken what was printed
                 reader.join(0.1)
-            reader.join(2)  # a child process of the rank may hold the pipe open
+                until = time.monotonic() + _HELD
+            reader.join(max(until - time.monotonic(), 0))  # what the rank has started may hold the pipe open
+        _signal(process, signal.SIGKILL)
+        self._watch("-", process)
         at, step = str(each.pulse.get("at", "")), int(each.pulse.get("step", 0))
         self._tell("end", rank, status, each.tail, at, self._result(each, status), step)
+
+    def _watch(self, sign: str, process: subprocess.Popen[bytes]) -> None:
+        """Name a process group that must end if this process is killed, or one that has ended."""
+        with suppress(OSError, ValueError):  # it was killed, or the job has ended
+            self._watchdog.write(f"{sign}{process.pid}\n".encode())
+            self._watchdog.flush()
 
     def _result(self, rank: _Rank, status: int) -> bytes | None:
         path = rank.folder / "out"
@@ -242,6 +260,8 @@ class Agent:
             _signal(process, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(5)
+        with suppress(OSError):
+            self._watchdog.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def put(self, rank: int, number: int, what: str, items: dict[Any, Any]) -> None:
@@ -251,6 +271,16 @@ class Agent:
     def take(self, rank: int, number: int, key: Any, what: str, timeout: float) -> Any:
         """Return a rank's item of a collective, once it is there."""
         return self._shelf.take(rank, number, key, what, timeout)
+
+
+def _watchdog() -> IO[bytes]:
+    """Start the watchdog of this process, and return its standard input."""
+    started = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_WATCHDOG)], stdin=subprocess.PIPE, start_new_session=True
+    )
+    started.wait()  # it goes on in a process that it has started
+    assert started.stdin is not None
+    return started.stdin
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

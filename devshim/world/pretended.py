@@ -105,15 +105,22 @@ def _start(hosts: int, cards: int) -> tuple[Any, list[Any]]:
 
 def main(hosts: int, cards: int) -> None:
     """Hold the hosts until standard input ends; a line with the index of a host ends it."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the process that started this one has gone
+
+    def leave(*_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(1)
+
+    signal.signal(signal.SIGTERM, leave)  # the process that started this one has gone
     try:
         started, nodes = _start(hosts, cards)
+        signal.signal(signal.SIGTERM, leave)  # Ray has set a handler that waits for ever if it interrupts the end below
         try:
             print(f"devshim: {started.address}", flush=True)
             for line in sys.stdin:
                 started.remove_node(nodes[int(line)], allow_graceful=False)
                 print("devshim: lost", flush=True)
         finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which may come with the end of standard input, or after it
             started.shutdown()
     finally:
         sessions.end(os.getpid())

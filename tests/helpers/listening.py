@@ -40,9 +40,9 @@ def _open(process: int) -> list[str]:
         for path in Path(f"/proc/{process}/fd").iterdir():
             try:
                 names.append(os.readlink(path))
-            except FileNotFoundError:  # closed in between
+            except (FileNotFoundError, ProcessLookupError):  # closed in between
                 continue
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return names
     return names
 

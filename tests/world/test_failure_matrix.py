@@ -1,6 +1,7 @@
 """A rank of three fails in every way, at the start, in a sum, in a save and between, on three pretended hosts.
 
-The error must come in time and name the rank, its host and the innermost line of the program, and nothing may be left.
+The error must come in time and name the rank, its host and the innermost line of the program. After each test, no
+process, port, shared memory or temporary folder may be left of it; each rank has a child process, which must end, too.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import leftovers
 import numpy as np
 import pytest
+from leftovers import MARK, nothing_left
 
 import devshim as ds
 from devshim.world.pretended import Pretended
@@ -84,6 +88,7 @@ def job(framework: str, how: str, when: str, folder: str) -> None:
     """Sum or save until the job ends; rank 2 fails."""
     rank = int(os.environ["RANK"])
     Path(folder, f"process-{rank}-{os.getpid()}").touch()
+    subprocess.Popen(["sleep", "1000"])
     ds.use(framework)
     ds.ones(10)
     meet(folder, "imported")
@@ -122,6 +127,24 @@ CAUSES: dict[str, tuple[type[ds.WorldError], str]] = {
 }
 CELLS = [(how, when) for when in ("start", "between", "sum", "save") for how in CAUSES]
 DEATHS = ("kill", "segfault", "exit")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Mark all processes of this file, and give them a folder of their own; Ray needs a short path."""
+    tmp_path_factory.getbasetemp()  # not in that folder
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="d-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MARK, folder)
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", None)
+        with nothing_left():
+            yield
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    with nothing_left():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -196,8 +219,8 @@ def test_a_lost_host_is_named_in_time(devshim_cluster: Callable[..., Any], when:
 
 
 LAUNCH = """
-import sys
-sys.path.insert(0, sys.argv[1])
+import os, sys
+sys.path[:0] = sys.argv[1].split(os.pathsep)
 import devshim as ds
 import test_failure_matrix as matrix
 ds.launch(matrix.job, *sys.argv[2:], timeout=100)
@@ -207,7 +230,8 @@ ds.launch(matrix.job, *sys.argv[2:], timeout=100)
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("who", ["caller", "launcher"])
 def test_no_rank_is_left_if_its_launcher_is_killed(hosts: Pretended, who: str, when: str, tmp_path: Path) -> None:
-    words = [str(Path(__file__).parent), framework(), "wait", when, str(tmp_path)]
+    folders = os.pathsep.join(str(Path(file).parent) for file in (__file__, leftovers.__file__))
+    words = [folders, framework(), "wait", when, str(tmp_path)]
     with subprocess.Popen([sys.executable, "-c", LAUNCH, *words], stderr=subprocess.PIPE, text=True) as caller:
         wait_for(tmp_path, "failed")
         assert len(left(tmp_path)) == RANKS

@@ -1,0 +1,54 @@
+"""What a run of the tests has on this machine now: processes, ports, shared memory and temporary folders.
+
+A process belongs to the run if its environment contains the mark, which its children inherit, wherever the system
+moves them when their parent ends.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from listening import listening
+
+__all__ = ["MARK", "marked", "nothing_left", "traces"]
+
+MARK = "RUN_OF_TESTS"
+_SHARED = Path("/dev/shm")
+_POOL = "ray::IDLE"
+"""A process that Ray's node keeps for later: it belongs to the cluster and not to a job."""
+_PATIENCE = 15.0
+
+
+def marked() -> dict[int, str]:
+    """Return the processes of this run without this one: number -> command, in which Ray shows what they do."""
+    mark, found = f"{MARK}={os.environ[MARK]}".encode(), {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or belongs to another user
+            if int(path.name) != os.getpid() and mark in (path / "environ").read_bytes().split(b"\0"):
+                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return {process: command for process, command in found.items() if not command.startswith(_POOL)}
+
+
+def traces() -> set[str]:
+    """Return a line for each process, port, entry of shared memory and temporary folder."""
+    processes = marked()
+    found = {f"process {process}: {command}" for process, command in processes.items()}
+    found |= {f"port {address}" for address in listening({os.getpid(), *processes})}
+    found |= {f"shared memory {path.name}" for path in _SHARED.glob("*")}
+    return found | {f"folder {path.name}" for path in Path(tempfile.gettempdir()).glob("devshim-*")}
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Fail if something has come in the block and has not gone soon after it."""
+    before = traces()
+    yield
+    until = time.monotonic() + _PATIENCE
+    while (left := traces() - before) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert sorted(left) == []

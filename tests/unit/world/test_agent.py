@@ -1,0 +1,78 @@
+"""Tests of the agent of a host, without Ray: what a rank has started ends with it, and with the agent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devshim.world.agent import Agent
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel ties a rank to its agent on Linux alone")
+
+RANK = """
+import os, subprocess, sys, time
+child = subprocess.Popen(["sleep", "1000"])
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write(str(child.pid))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+{end}
+"""
+ENDS = {"kill": "os.kill(os.getpid(), 9)", "exit": "sys.exit(3)", "return": ""}
+AGENT = """
+import sys, time
+from devshim.world.agent import Agent
+agent = Agent("127.0.0.1", 60.0)
+agent.start({0: {"RANK": "0"}}, {}, sys.argv[1:], b"", None, ".")
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    """Yield an agent of this process, and end its ranks."""
+    made = Agent("127.0.0.1", 60.0)
+    yield made
+    made.stop()
+
+
+def ended(process: int) -> bool:
+    """Wait until a process has ended, for a minute; return False if it has not."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_what_a_rank_has_started_ends_with_it(agent: Agent, how: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RANK.format(end=ENDS[how]), str(tmp_path / "child")]
+    agent.start({0: {"RANK": "0"}}, {}, command, b"", None, ".")
+    news: list[tuple[object, ...]] = []
+    while not any(each[0] == "end" for each in news):
+        news += agent.news(60)
+    (end,) = (each for each in news if each[0] == "end")
+    assert end[2] == {"kill": -signal.SIGKILL, "exit": 3, "return": 0}[how]
+    assert ended(int((tmp_path / "child").read_text()))
+
+
+def test_what_a_rank_has_started_ends_if_the_agent_is_killed(tmp_path: Path) -> None:
+    rank = [sys.executable, "-c", RANK.format(end="time.sleep(1000)"), str(tmp_path / "child")]
+    with subprocess.Popen([sys.executable, "-c", AGENT, *rank]) as process:
+        while not (tmp_path / "child").exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+    assert ended(int((tmp_path / "child").read_text()))
