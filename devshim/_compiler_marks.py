@@ -34,7 +34,7 @@ class _AsItIs:
     The compiler that reads bytecode instead of source ("SOT") does not need it.
     """
 
-    not_convert = True  # the attribute that Paddle 2.6 reads
+    not_convert = True  # the attribute that Paddle 3.0 reads
 
     def need_transform(self, mode: Any) -> bool:
         return bool(mode.name != "AST")

@@ -51,7 +51,7 @@ class PaddleBackend(
     PaddleNamespace,
     PaddleDlpack,  # brings PaddleTensors, on which it builds
 ):
-    """PaddlePaddle 2.6 and newer: CUDA and ROCm cards as ``gpu``, XPUs, and plug-in devices by their kinds' names."""
+    """PaddlePaddle 3.0 and newer: CUDA and ROCm cards as ``gpu``, XPUs, and plug-in devices by their kinds' names."""
 
     name: ClassVar[str] = "paddle"
     title: ClassVar[str] = "PaddlePaddle"

@@ -189,7 +189,7 @@ def is_xpu(device: Device) -> bool:
 
 
 def _count_cuda() -> tuple[int, str | None]:
-    """Return the number of CUDA cards, and why CUDA finds none: Paddle raises the driver's error (2.6 to 3.3)."""
+    """Return the number of CUDA cards, and why CUDA finds none: Paddle raises the driver's error (3.0 to 3.3)."""
     unable = startup.reason("paddle", "gpu")  # CUDA can no longer start in this process
     if unable is not None:
         return 0, unable

@@ -2,9 +2,8 @@
 
 Requirements that this module meets:
 
-* Every capsule, exported or imported, is read and compared with the tensor.  Paddle 2.6 exports bool as uint8, exports
-  a strided view as if it were contiguous, reads a strided capsule as if it were contiguous, and takes negative strides
-  for sizes: wrong values, without an error.  3.x does the first three correctly.
+* Every capsule, exported or imported, is read and compared with the tensor.  Paddle 3.3 takes negative strides for
+  sizes, and older versions have read bool and strided memory wrong, without an error.
 * ``__dlpack_device__`` of a Paddle tensor describes the host as ``(1, None)``, which JAX refuses; here it has an index.
 * uint16, uint32 and uint64 are refused: Paddle 3.x imports them, but then cannot even copy them.
 * A writable tensor is never made over memory whose owner declares it read-only.
@@ -55,9 +54,7 @@ _UNUSABLE_DTYPES = frozenset({"uint16", "uint32", "uint64"})
 
 _TENSORS = (EagerTensor, paddle.base.framework.EagerParamBase)
 """The types whose values are in one block of memory: a tensor, and a layer's parameter."""
-_SHARES_MEMORY = hasattr(core, "DenseTensor")
-"""True if imported memory is shared; Paddle 2.6, where this class is called ``LoDTensor``, copies it."""
-_HAS_VERSIONED_CAPSULES = hasattr(getattr(core, "DenseTensor", None), "_to_dlpack_versioned") and (
+_HAS_VERSIONED_CAPSULES = hasattr(core.DenseTensor, "_to_dlpack_versioned") and (
     np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 )
 """True if there are capsules that declare memory writable (Paddle 3.3), and NumPy can read that (2.1)."""
@@ -148,7 +145,7 @@ class PaddleDlpack(PaddleTensors):
         host_copy={EagerTensor: copy_to_host},
         numpy_view=dict.fromkeys(_TENSORS if _HAS_VERSIONED_CAPSULES else (), _fast_view),
         dlpack_export=dict.fromkeys(_TENSORS, _fast_export),
-        dlpack_import=_fast_import if _SHARES_MEMORY else None,
+        dlpack_import=_fast_import,
     )
     alignment = 0
     """Measured on 3.3.1 (x86-64, AVX-512) with 45 operators, all dtypes, 1 to 4,096 elements, at offsets of 0 to 64 B.
@@ -204,7 +201,7 @@ class PaddleDlpack(PaddleTensors):
             msg = f"it is not contiguous, and {STRIDES_FLAG} is off"
             raise BufferError(msg)
         on_host = info.device[0] in dlpack_module.HOST
-        made = _strided_tensor(capsule, info) if _SHARES_MEMORY and on_host else dlpack.from_dlpack(capsule)
+        made = _strided_tensor(capsule, info) if on_host else dlpack.from_dlpack(capsule)
         if not self._is_same(info, made):
             msg = "PaddlePaddle read it with another dtype, shape or order of values"
             raise BufferError(msg)

@@ -3,13 +3,13 @@
 Requirements that this module meets:
 
 * Paddle and TensorFlow each contain a protobuf of their own.  If TensorFlow 2.20 or 2.21 is imported first, ``import
-  paddle`` (2.6, 3.0, 3.2, 3.3) binds to TensorFlow's protobuf and ends the process with a segmentation fault
+  paddle`` (3.0, 3.2, 3.3) binds to TensorFlow's protobuf and ends the process with a segmentation fault
   (PaddlePaddle/Paddle#78259 is of that family).  Loaded with RTLD_DEEPBIND, Paddle prefers its own symbols: all of
   these pairs import, and train.  The flag is used only in this case, because deep binding also hides a preloaded
   allocator or sanitizer from Paddle.
-* The opposite order is handled by the TensorFlow adapter, in its own ``import_hooks.py``.
+* In the opposite order, both work: TensorFlow 2.16 to 2.21 was tried after Paddle 3.0.
 * ``paddle.jit.to_static`` rewrites what it traces: the source of every called function (``full_graph=True``), or its
-  bytecode.  It gets early returns (2.6 to 3.3) and keyword-only arguments (2.6, 3.0) wrong.  So it is instructed,
+  bytecode.  It gets early returns (3.0 to 3.3) and keyword-only arguments (3.0) wrong.  So it is instructed,
   before it traces anything, to call devshim's functions unchanged.
 * The bytecode compiler (3.x) follows every call unless it is instructed to break the graph there, and fails with an
   error of its own on code that it does not support: classes whose hash depends on what their ``__init__`` sets,
@@ -72,14 +72,11 @@ def is_imported_by_adapter() -> bool:
 
 def exclude_from_compilers(paddle: Any) -> None:
     """Make Paddle's ``to_static`` call the public functions of devshim unchanged instead of rewriting them."""
-    # Paddle 2.6 reads the package's members when it first traces; 3.x skips everything in the package's folder.
-    paddle.jit.ignore_module([import_module("devshim")])
-    skip = getattr(paddle.base.core, "eval_frame_skip_file_prefix", None)
-    if skip is not None:
-        homes = (import_module("devshim").__file__, import_module("devshim_backends").__file__)
-        paths = str(import_module("pathlib").__file__).removesuffix("__init__.py")  # a package as of Python 3.13
-        skip((*(os.path.dirname(str(home)) for home in homes), paths))
-        _break_graph(import_module("paddle.jit.dy2static.program_translator").SymbolicStaticFunction)
+    paddle.jit.ignore_module([import_module("devshim")])  # for the compiler that rewrites source
+    homes = (import_module("devshim").__file__, import_module("devshim_backends").__file__)
+    paths = str(import_module("pathlib").__file__).removesuffix("__init__.py")  # a package as of Python 3.13
+    paddle.base.core.eval_frame_skip_file_prefix((*(os.path.dirname(str(home)) for home in homes), paths))
+    _break_graph(import_module("paddle.jit.dy2static.program_translator").SymbolicStaticFunction)
 
 
 def _break_graph(compiled: Any) -> None:
@@ -91,7 +88,7 @@ def _break_graph(compiled: Any) -> None:
     def perform(self: Any, *args: Any, **kwargs: Any) -> Any:
         compiled._perform_call = own
         settings: Any = import_module("paddle.jit.sot.utils.paddle_api_config")
-        if hasattr(settings, "add_break_graph_function"):  # 3.0 and newer
+        if hasattr(settings, "add_break_graph_function"):  # 3.0 lacks it
             for name in _GRAPH_BREAKS:
                 settings.add_break_graph_function(getattr(import_module("devshim"), name))
         return own(self, *args, **kwargs)

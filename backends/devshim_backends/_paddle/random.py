@@ -129,7 +129,7 @@ def _copy_to_place(made: Tensor, place: Any) -> Tensor:
 
 
 def _choose_dtype(dtype: Any, call: str) -> tuple[str, Any]:
-    """Return the requested dtype's name, and the dtype to draw in: Paddle 2.6 draws no 16-bit floats on the host."""
+    """Return the requested dtype's name, and the dtype to draw in: 16-bit floats are drawn as float32, and cast."""
     name = DTYPE_NAMES.get(dtype, str(dtype))
     if name in ("float32", "float64"):
         return name, PADDLE_DTYPES[name]

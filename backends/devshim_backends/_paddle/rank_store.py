@@ -1,7 +1,7 @@
 """A key-value store by which PaddlePaddle's process groups find each other, at one address of the host alone.
 
 PaddlePaddle's own, `TCPStore` in rank 0, always listens on all addresses: its C++ code binds to none. So rank 0 answers
-in its place, and all ranks are clients. What they send is the protocol of `paddle/phi/core/distributed/store/` of 2.6
+in its place, and all ranks are clients. What they send is the protocol of `paddle/phi/core/distributed/store/` of 3.0
 to 3.3: a command as an int32, a key with its length as an uint64, and what belongs to the command.
 """
 

@@ -3,7 +3,7 @@
 Requirements that this module meets:
 
 * Paddle has one default device for the whole process: ``paddle.device.set_device`` in one thread changes where the
-  creation functions of all others put their results (2.6 to 3.3).  A scope is for the thread or task that enters it.
+  creation functions of all others put their results (3.0 to 3.3).  A scope is for the thread or task that enters it.
   The process-wide device is never written, so nothing has to be restored and no other thread is affected.
 * Inside a scope ``paddle.zeros``, ``paddle.to_tensor`` and new layers use the scope's device, and
   ``paddle.get_device()`` returns it; ``paddle.set_device`` and ``paddle.device.device_guard`` affect only the scope.

@@ -10,7 +10,7 @@ Requirements that this module meets:
   card is full.
 * bfloat16 becomes NumPy's own bfloat16 (``ml_dtypes``), not the uint16 bits that ``.numpy()`` returns.  NumPy's
   uint16, which Paddle takes for bfloat16 bits, is refused.
-* A sparse tensor is refused: ``_copy_to`` of one ends the process (2.6.2) or reads its shape wrong (3.3).
+* A sparse tensor is refused: ``_copy_to`` of one reads its shape wrong (3.3).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _ITEM_SIZES = {
 STRIDES_FLAG = "FLAGS_use_stride_kernel"
 """True if Paddle reads strides; on simulated GPUs it does not."""
 MAX_AXES = 9
-"""The largest number of axes of a tensor (``kMaxRank`` in Paddle's ``ddim.h``, 2.6 to 3.3)."""
+"""The largest number of axes of a tensor (``kMaxRank`` in Paddle's ``ddim.h``, 3.0 to 3.3)."""
 _TRACING_HINT = "call it before or after the compiled function, or compile with to_static(full_graph=False)"
 
 

@@ -18,20 +18,16 @@ from __future__ import annotations
 
 import threading
 from functools import wraps
+from importlib import import_module
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from paddle.base import core
-from paddle.jit.dy2static import partial_program
+from paddle.jit.dy2static import partial_program, pir_partial_program
 from paddle.jit.dy2static.program_translator import ProgramCache
 
 from devshim.errors import UnsupportedError
-
-try:
-    from paddle.jit.dy2static import pir_partial_program
-except ImportError:  # Paddle 2.6 has only the older one
-    pir_partial_program = partial_program
 
 _PROGRAM_CLASSES = {partial_program.PartialProgramLayer, pir_partial_program.PartialProgramLayer}
 
@@ -113,8 +109,9 @@ class ParallelThread:
                 _replace(ProgramCache, "_build_once", _refuse_in_threads)
                 for cls in _PROGRAM_CLASSES:
                     _replace(cls, "__call__", _refuse_second_thread)
-                if (cache := _bytecode_compiler_cache()) is not None:
-                    _replace(cache, "translate", _refuse_in_threads)
+                # Imported here, and not with the adapter: that takes 50 ms, more than the rest of the first call.
+                cache = import_module("paddle.jit.sot.opcode_translator.executor.executor_cache")
+                _replace(cache.OpcodeExecutorCache, "translate", _refuse_in_threads)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         global _running
@@ -126,18 +123,6 @@ class ParallelThread:
                 owner, name, replacement = _replaced.pop()
                 if getattr(owner, name) is replacement:  # otherwise other code has replaced it since
                     setattr(owner, name, replacement.__wrapped__)
-
-
-def _bytecode_compiler_cache() -> Any:
-    """Return the class that keeps compiled bytecode, or None on Paddle 2.6, which has it elsewhere.
-
-    It is not imported with the adapter: that takes 50 ms, more than all the rest of the first call.
-    """
-    try:
-        from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
-    except ImportError:
-        return None
-    return OpcodeExecutorCache
 
 
 def _replace(owner: Any, name: str, wrap: Any) -> None:

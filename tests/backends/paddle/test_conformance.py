@@ -42,20 +42,7 @@ class TestPaddle(Conformance):
 
             return paddle.jit.to_static(call, full_graph=True)
 
-        ways = {"symbolic": (self.compiled, False), "full_graph": (whole, True)}
-        if paddle.__version__.startswith("2."):
-            del ways["full_graph"]  # this forgets the variables of enclosing functions, `as_it_is` among them
-        return ways
-
-    @property
-    def compiler_fails(self) -> Any:
-        """Both use pathlib, which Paddle's symbolic compiler (2.6) does not support; 3.x breaks the graph there."""
-        import paddle
-        from paddle.jit.sot.utils import exceptions
-
-        if paddle.__version__.startswith("2."):
-            return {"backends": exceptions.InnerError, "save": (TypeError, exceptions.InnerError)}
-        return {}
+        return {"symbolic": (self.compiled, False), "full_graph": (whole, True)}
 
     def trainable(self, x: Any) -> Any:
         leaf = x.detach().clone()

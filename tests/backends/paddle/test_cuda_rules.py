@@ -1,6 +1,6 @@
 """Tests of PaddlePaddle on several CUDA GPUs, without one: simulated GPUs that follow the CUDA rules of Paddle.
 
-The rules (paddle/phi/core/tensor_utils.cc, 2.6 to 3.3): a copy to the host works only from Paddle's current GPU, a
+The rules (paddle/phi/core/tensor_utils.cc, 3.0 to 3.3): a copy to the host works only from Paddle's current GPU, a
 non-blocking copy between GPUs does not wait for the source, and operators compute on the current GPU.
 """
 

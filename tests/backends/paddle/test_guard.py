@@ -59,7 +59,7 @@ def test_explicit_copies_and_computation_are_not_reported(x, name):
         GOES_ON[name](x)
 
 
-@pytest.mark.skipif(paddle.__version__.startswith("2."), reason="2.6 reads a shape without a method of the tensor's")
+@pytest.mark.skipif(paddle.__version__.startswith("3.0"), reason="3.0 reads a shape without a method of the tensor's")
 def test_an_error_that_c_code_drops_is_raised_when_the_guard_ends(x):
     """When Paddle asks for a shape, it takes a refusal for -1, and reports that the shape is invalid."""
     with pytest.raises(ds.TransferError, match="for an index"), ds.guard("error"):

@@ -85,8 +85,7 @@ class PaddleSide(Side):
         return self.paddle.to_tensor(array, place=self.paddle.CPUPlace())
 
     def over(self, array: Any) -> Tensor:
-        older = self.paddle.__version__.startswith("2.") and (array.dtype == bool or not self.has(array.dtype.name))
-        if older or array.dtype == numpy_dtype("bfloat16"):
+        if array.dtype == numpy_dtype("bfloat16"):
             return None
         return self.paddle.utils.dlpack.from_dlpack(array.__dlpack__())
 

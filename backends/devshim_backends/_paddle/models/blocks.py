@@ -130,7 +130,7 @@ def _look_up_kind(layer: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
 
 
 def _is_constant(layer: Any, name: str) -> bool:
-    """Return True if a scale or shift was switched off, and Paddle 2.6 made one that changes nothing."""
+    """Return True if a scale or shift was switched off, and is one that changes nothing (``SyncBatchNorm``, 3.3)."""
     attribute = {"weight": "_weight_attr", "bias": "_bias_attr"}.get(name, "")
     return getattr(layer, attribute, None) is False
 

@@ -3,7 +3,7 @@
 Requirements that this module meets:
 
 * Each tensor is copied on its device.  PaddlePaddle's own ``deepcopy`` puts a copied parameter on the default device,
-  makes a frozen one trainable, and loses the gradient (2.6 to 3.3).
+  makes a frozen one trainable, and loses the gradient (3.0 to 3.3).
 * The parameters of a copy have new names: Paddle's optimizers identify a parameter by its name, and one optimizer may
   train a model and its copy.  The copy of an optimizer stores its state under the new names.  Paddle's own
   ``deepcopy`` does not do that, so such an optimizer would start from zero.

@@ -10,7 +10,7 @@ Requirements that this module meets:
   that works.
 * An exception, Ctrl-C included, leaves no state behind.
 
-How it works: ``Layer.__call__`` passes calls of a layer that has a hook to its method ``_dygraph_call_func`` (2.6 to
+How it works: ``Layer.__call__`` passes calls of a layer that has a hook to its method ``_dygraph_call_func`` (3.0 to
 3.3), which is looked up in the layer's own attributes first.  So ``forward``, which ``to_static`` and ``jit.save``
 read, stays unchanged.
 """

@@ -3,7 +3,7 @@
 Requirements that this module meets:
 
 * The object stays the same, with its name, its hooks, its gradient, and whether it needs one.
-* What is read is independent of that object.  In PaddlePaddle (2.6 to 3.3) ``detach()`` shares more than the data: it
+* What is read is independent of that object.  In PaddlePaddle (3.0 to 3.3) ``detach()`` shares more than the data: it
   also shares the record of where the data are.  A detached parameter moves when the parameter does, so it could not
   restore anything.
 * Nothing is allocated, and the writes can come in any order: a parameter and its gradient may be on different devices
@@ -73,7 +73,7 @@ def has_memory(tensor: Tensor) -> bool:
         return bool(tensor._is_initialized())
     try:  # an empty tensor reports that it is not initialized, whether or not it has memory
         return bool(tensor.place._type() != _UNDEFINED)
-    except RuntimeError:  # Paddle 2.6 raises this for the place of a tensor without memory
+    except RuntimeError:  # Paddle 3.0 raises this for the place of a tensor without memory
         return False
 
 

@@ -1,7 +1,7 @@
 """Wrappers around Paddle's operators and tensor methods, installed while GPUs are simulated.
 
 The simulated GPUs are a plug-in without kernels (``plugin.py``): Paddle computes for them on the host, and does not
-check that the arguments of an operator are on one device (2.6 to 3.3; PaddlePaddle/Paddle#51706, #71667).  Its Python
+check that the arguments of an operator are on one device (3.0 to 3.3; PaddlePaddle/Paddle#51706, #71667).  Its Python
 layer calls C++ through functions in its modules and through methods of its tensors.  `install` replaces each of these
 by a wrapper, which does three things:
 
@@ -137,7 +137,7 @@ def _report_failures(function: Function) -> Function:
         if removed_gpus.CHECK is not None:
             removed_gpus.refuse_removed((*args, *kwargs.values()))
         try:
-            # Paddle 2.6 takes an empty dictionary for unknown keyword arguments.
+            # Paddle 3.0 takes an empty dictionary for unknown keyword arguments.
             result = function(*args, **kwargs) if kwargs else function(*args)
         except Exception as error:
             failure = take_failure()

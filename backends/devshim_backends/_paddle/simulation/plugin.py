@@ -11,7 +11,7 @@ Requirements that this module meets:
 * `loaded_during_import` is the way that Paddle documents: the environment variable ``CUSTOM_DEVICE_ROOT`` is set during
   its import.
 * `load_after_import` is for a Paddle that devshim itself imported, for example to count devices, and that has computed
-  nothing: it is made to look for plug-ins again (2.6 to 3.3).  After the first tensor it accepts no new device.
+  nothing: it is made to look for plug-ins again (3.0 to 3.3).  After the first tensor it accepts no new device.
 
 This module does not import Paddle: half of it runs before Paddle is imported.
 """
@@ -176,8 +176,7 @@ def _compile(include: Path, target: Path) -> None:
     handle, name = tempfile.mkstemp(prefix=".building-", dir=target.parent)
     os.close(handle)
     try:
-        # Paddle 2.6's header uses the types of <cstdint> without including it.
-        options = ("-O2", "-shared", "-fPIC", "-std=c++17", "-include", "cstdint", "-I", str(include))
+        options = ("-O2", "-shared", "-fPIC", "-std=c++17", "-I", str(include))
         command = [*_compiler(), *options, str(SOURCE), "-o", name, "-ldl"]
         process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if process.returncode:

@@ -254,7 +254,7 @@ EXPORTED int devshim_take_failure(Failure* found) {
 }
 
 // ---------------------------------------------------------------- loading late
-// These functions call into Paddle by the mangled names of its C++ functions, which 2.6 to 3.3 export.  If a name is
+// These functions call into Paddle by the mangled names of its C++ functions, which 3.0 to 3.3 export.  If a name is
 // missing, or something fails, nothing has changed, and the caller reports that it is too late.
 namespace {
 

@@ -10,7 +10,7 @@ results back.  Each section below is about one fault of that:
   embedding, what a gradient scaler has unscaled, and results without elements (3.3).
 * *Operators that need host tensors.*  Some host kernels do not accept arguments that were copied from elsewhere.
 * *Tensors without memory.*  ``Layer.to`` fails for an LSTM that has not been called yet: a tensor without memory is
-  copied as zeros (2.6, 3.3).
+  copied as zeros (3.0, 3.3).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import paddle
 from paddle.autograd import PyLayer
 
 from devshim.devices.device import CPU, Device
-from devshim.errors import TracingError
 from devshim_backends._paddle import scopes
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.models import optimizer_step
@@ -51,7 +50,7 @@ def _is_on_gpu(x: Any) -> bool:
 def wrap_methods() -> Iterator[tuple[type, str, Function]]:
     """Yield Paddle classes, the names of their methods, and the replacements."""
     layer = paddle.nn.Layer
-    # 2.6 puts the values on the default device.
+    # 3.0 puts the values on the default device.
     yield Tensor, "set_value", use_argument_device(vars(Tensor)["set_value"])
     yield layer, "__call__", use_argument_device(vars(layer)["__call__"])
     static_function = import_module("paddle.jit.dy2static.program_translator").ASTStaticFunction
@@ -153,8 +152,7 @@ def _copy_tensors(values: Any, place: Any, *, from_host: bool) -> Any:
 def run_on_host(operator: Function) -> Function:
     """Return an operator that runs on host copies, and copies its results, with their gradients, back to the GPU.
 
-    The gradient of an embedding stays on the host (2.6, 3.3); einsum also returns tensors without memory, which
-    Paddle cannot copy back (2.6).
+    Without this, the gradient of an embedding stays on the host (3.0, 3.3).
     """
 
     @wraps(operator)
@@ -182,7 +180,7 @@ def run_embedding(operator: Function) -> Function:
 def run_in_place_on_host(operator: Function) -> Function:
     """Return an in-place operator that runs on host copies, which are then written to its arguments.
 
-    The host kernel of RMSProp checks that its output is its input (2.6, 3.3).  That of SGD rounds once in place, with
+    The host kernel of RMSProp checks that its output is its input (3.0, 3.3).  That of SGD rounds once in place, with
     MKL's axpy, and twice otherwise, if the processor has fused multiply-add (3.3).
     """
 
@@ -253,23 +251,6 @@ def run_program_on_host(operator: Function) -> Function:
     return call
 
 
-def refuse_gpus(operator: Function) -> Function:
-    """Return a whole compiled program of Paddle 2, which ends the process on plug-in tensors: it refuses them."""
-
-    @wraps(operator)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if _first_gpu(args) is not None:
-            msg = (
-                "PaddlePaddle 2 cannot run a function that it compiled as one program (full_graph=True) on a simulated "
-                "GPU"
-            )
-            raise TracingError(msg, "compile it with to_static(full_graph=False), or install PaddlePaddle 3")
-        with scopes.host_program_scope():
-            return operator(*args, **kwargs)
-
-    return call
-
-
 # ---------------------------------------------------------------- tensors without memory
 def copy_without_memory(method: Function) -> Function:
     """Return a ``_copy_to`` that copies a tensor without memory as zeros: an LSTM's dropout state before its use."""
@@ -284,10 +265,9 @@ def copy_without_memory(method: Function) -> Function:
 
 
 OPERATORS = {
-    "einsum": run_on_host,
     "embedding": run_embedding,
     "rmsprop_": run_in_place_on_host,
-    "run_program": refuse_gpus if paddle.__version__.startswith("2.") else run_program_on_host,
+    "run_program": run_program_on_host,
     "sgd_": run_in_place_on_host,
     "view_dtype": views.view_dtype,
     "view_shape": views.view_shape,
