@@ -186,14 +186,15 @@ def of_argument(spec: Any, x: object = None, framework: str | None = None) -> De
 
 
 def _platform_name(spec: Any) -> str | None:
-    """Return the platform that a name of a GPU contains: in text, in a DLPack pair, or in a ``torch.device``."""
+    """Return the platform that a name of a GPU contains: in text, in a DLPack pair, or in a device's ``type``."""
     if type(spec) is tuple:
         return _DLPACK_KINDS.get(as_int(spec[0]))
-    if not issubclass(type(spec), str) and type(spec).__module__ != "torch":
+    name = spec if issubclass(type(spec), str) else getattr(spec, "type", None)  # as of a `torch.device`
+    if not issubclass(type(name), str):
         return None
     from devshim.devices import platforms
 
-    return platforms.name_in(str(spec))
+    return platforms.name_in(str(name))
 
 
 def forget_platforms() -> None:

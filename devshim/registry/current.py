@@ -204,14 +204,12 @@ def _only_one() -> str:
     if only is None:
         environment.look()
         have = discovery.installed()
-        frameworks = [name for name in have if name != "numpy"] or have
+        frameworks = [name for name in have if name not in discovery.REQUIRED_BY_OTHERS] or have
         if len(frameworks) != 1:
             what = f"installed are {', '.join(frameworks)}" if frameworks else "none is installed"
             msg = f"no backend is chosen, and {what}"
-            raise BackendNotFoundError(
-                msg,
-                f"call ds.use({(frameworks or ['numpy'])[0]!r}) once, or set DEVSHIM_BACKEND in the environment",
-            )
+            first = (frameworks or list(discovery.REQUIRED_BY_OTHERS))[0]
+            raise BackendNotFoundError(msg, f"call ds.use({first!r}) once, or set DEVSHIM_BACKEND in the environment")
         from devshim.registry import import_hooks
 
         import_hooks.install(frameworks[0])

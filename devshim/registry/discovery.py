@@ -78,6 +78,15 @@ NICKNAMES = {
     "np": "numpy",
 }
 
+LIBRARIES = {"jaxlib": "jax", "flax": "jax"}
+"""Another root package -> the framework to which its types belong."""
+
+WITH_CONTAINERS = ("torch", "tensorflow", "jax")
+"""The frameworks that have a registry of containers: their adapters define `Backend.tree_flatten_one_level`."""
+
+REQUIRED_BY_OTHERS = ("numpy",)
+"""The frameworks that others install: each is the only framework only if no other is installed."""
+
 _entry_points: dict[str, list[EntryPoint]] | None = None
 
 

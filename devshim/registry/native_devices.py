@@ -39,8 +39,6 @@ def from_native(spec: Any) -> Device | None:
     The framework is imported already, or the object could not exist.
     """
     maker = registry.maker(type(spec))
-    if maker == "cupy":
-        return Device("gpu", spec.id)
     return None if maker is None else registry.load(maker).from_native(spec)
 
 

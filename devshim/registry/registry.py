@@ -18,7 +18,7 @@ from _thread import RLock  # importing threading takes 3 ms, and only its lock i
 from devshim._compiler_marks import constant_under_compile
 from devshim._lazy import Later, load_listeners
 from devshim.errors import BackendBrokenError, BackendConflictError, BackendError, DevshimError, messages
-from devshim.registry import environment, import_hooks
+from devshim.registry import discovery, environment, import_hooks
 from devshim.registry.discovery import (
     BUILTIN,
     canonical,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Backend, Gap
 
-ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax", "flax": "jax"}
+ROOTS = {**{name: name for name in BUILTIN}, **discovery.LIBRARIES}
 """Root package of a type -> the backend for it."""
 
 TENSORS: dict[type, Backend] = {}
@@ -77,13 +77,10 @@ def imported_backends() -> list[Backend]:
 _CONTAINERS: list[Backend] = []
 """The loaded backends that have containers of their own."""
 
-_WITH_CONTAINERS = ("torch", "tensorflow", "jax")
-"""The frameworks that have a registry of containers."""
-
 
 def with_containers() -> list[Backend]:
     """Return the backends that define `Backend.tree_flatten_one_level`, for the imported frameworks."""
-    for name in _WITH_CONTAINERS:
+    for name in discovery.WITH_CONTAINERS:
         if name in sys.modules and name not in LOADED and is_imported(name):
             try:
                 load(name)
@@ -210,7 +207,7 @@ def _of_keras() -> str | None:
     """Return the imported framework on which Keras 3 runs in this process; None for one that has no models."""
     config: Any = sys.modules.get("keras.src.backend.config")
     name = getattr(config, "_BACKEND", None)
-    return name if name in ("tensorflow", "torch", "jax") and is_imported(name) else None
+    return name if name in BUILTIN and is_imported(name) and "models" not in gaps(name) else None
 
 
 def _root(cls: type) -> str:
@@ -257,9 +254,7 @@ def _tensor_framework(cls: type) -> str | None:
 
 @constant_under_compile
 def maker(cls: type) -> str | None:
-    """Load the backend that defines a type, and return its name; ``"cupy"`` is not loaded; None for other types."""
-    if _root(cls) == "cupy":
-        return "cupy"
+    """Load the backend whose framework defines a type, and return its name; None for other types."""
     backend = backend_of_type(cls)
     return None if backend is None else backend.name
 

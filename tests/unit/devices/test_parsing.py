@@ -6,7 +6,6 @@ import enum
 import pickle
 import sys
 from fractions import Fraction
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -354,14 +353,6 @@ def test_a_frameworks_own_objects(fake: Any, device_object: type) -> None:
     assert ds.device(device_object(-1)) is ds.cpu()
     refused(device_object("x"))
     refused(fake)
-
-
-def test_cupys_devices_are_read_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This also works without the adapter; tests/stub_cupy has the other tests."""
-    cupy_device = type("Device", (), {"__module__": "cupy.cuda.device", "id": 1})
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "cupy", ModuleType("cupy"))
-        assert ds.device(cupy_device()) is ds.gpu(1)
 
 
 @pytest.mark.parametrize(("count", "is_told"), [(1, True), (19, True), (20, False), (500, False)])
