@@ -27,7 +27,7 @@ def timed(module: str) -> float:
     return time.thread_time() - begun
 
 
-def anew() -> float:
+def start() -> float:
     """Return the seconds of an import of devshim as if it had not been imported here."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "devshim"]:
         del sys.modules[name]
@@ -57,8 +57,8 @@ def main() -> None:
     for module in [module for module in modules if module not in sys.modules]:  # TensorFlow imports Keras itself
         slow = forked(module) > SLOW  # this also writes the bytecode files
         pairs[module] = [(forked("devshim"), forked(module)) for _ in range(3 if slow else int(turns))]
-    anew()
-    print(json.dumps({"devshim": [anew() for _ in range(int(turns))], "pairs": pairs}))
+    start()
+    print(json.dumps({"devshim": [start() for _ in range(int(turns))], "pairs": pairs}))
 
 
 if __name__ == "__main__":

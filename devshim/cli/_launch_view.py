@@ -62,7 +62,7 @@ class JobView:
         self._attempt = 0
         self._live: Live | None = None
 
-    def hear(self, kind: str, *rest: Any) -> None:
+    def receive(self, kind: str, *rest: Any) -> None:
         """Take one event, as `devshim.world.launcher.launch_job` describes them."""
         if kind == "started":
             hosts, self._attempt, devices = rest

@@ -44,7 +44,7 @@ def main(program: Sequence[str], **options: Any) -> int:
     view = JobView()
     try:
         with _signals(), view.shown() as is_live:
-            launcher.launch_job(replace(job, progress=_PROGRESS if is_live else None), view.hear)
+            launcher.launch_job(replace(job, progress=_PROGRESS if is_live else None), view.receive)
     except WorldError as error:
         view.fail(error.problem, error.hint)
         return 1

@@ -97,7 +97,7 @@ class RanksBackend:
 
         Raises:
             AlreadyStartedError: It cannot start in some rank, which says why; every rank raises this then.
-            AbsentError: A rank did not come in time (`devshim.contract.rank_meeting`).
+            AbsentError: A rank did not come in time (`devshim.contract.rank_rendezvous`).
         """
         return None
 

@@ -92,10 +92,10 @@ class explain:
         state = "open" if any(self is each for each in _LISTENING.get()) else "closed"
         return f"<explain: {state}, {'1 line' if len(self._lines) == 1 else f'{len(self._lines)} lines'}>"
 
-    def _hear_call(self, snippet: Snippet) -> None:
-        self._hear(snippet.text)
+    def _record_call(self, snippet: Snippet) -> None:
+        self._record_line(snippet.text)
 
-    def _hear(self, line: str) -> None:
+    def _record_line(self, line: str) -> None:
         self._lines.append(line)
         if self._file is not None:
             print(line, file=sys.stdout if self._file is ... else self._file)
@@ -196,11 +196,11 @@ class _Listeners(Explainer):
         if listening:
             snippet = Snippet(*call, names=names)
             for listener in listening:
-                listener._hear_call(snippet)
+                listener._record_call(snippet)
 
     def line(self, text: str) -> None:
         for listener in _LISTENING.get():
-            listener._hear(text)
+            listener._record_line(text)
 
     def keep(self) -> list[str]:
         listener = explain(file=None)

@@ -83,7 +83,7 @@ class TransferLog:
     def __init__(self) -> None:
         self.records: list[Transfer] = []
 
-    def _hear(
+    def _record(
         self,
         backend: Any,
         source: Any,
@@ -190,7 +190,7 @@ class transfers:
 
     def __enter__(self) -> TransferLog:
         tracing.refuse("transfers", "enter it around the call of the compiled function")
-        observers.push(observers.LISTENING, (self._log._hear, self._synchronize), self._opened)
+        observers.push(observers.LISTENING, (self._log._record, self._synchronize), self._opened)
         self._entered = True
         return self._log
 

@@ -177,7 +177,7 @@ def _made(record: Any, backend: Backend, target: Device, nbytes: int | None, *ho
         return engine.make(backend, target, nbytes, *how)
     with recording:
         x = engine.make(backend, target, nbytes, *how)
-        recording.carried(backend.nbytes(x))
+        recording.set_nbytes(backend.nbytes(x))
     return x
 
 

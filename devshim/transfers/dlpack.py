@@ -36,8 +36,8 @@ __all__ = [
     "address",
     "label",
     "managed",
+    "normalize_strides",
     "read",
-    "settle_strides",
     "structure",
 ]
 
@@ -210,7 +210,7 @@ def label(capsule: Any, dtype: str) -> Any:
     return capsule
 
 
-def settle_strides(capsule: Any) -> None:
+def normalize_strides(capsule: Any) -> None:
     """Remove the strides of contiguous memory from a capsule if they differ from C order, on axes of one element."""
     offered, tensor = read(capsule, versioned=True), managed(capsule, versioned=True).tensor
     if offered.is_contiguous and offered.strides != _c_order(offered.shape):

@@ -189,8 +189,8 @@ def cloned(copies: Sequence[tuple[Backend, Any]], start: float) -> None:
         row[2] += 1
     seconds = time.perf_counter() - start
     for (_, device), (backend, nbytes, tensors) in sums.items():
-        for tell, _ in listening:
-            tell(backend, device, device, nbytes, seconds, tensors, site(), start)
+        for record, _ in listening:
+            record(backend, device, device, nbytes, seconds, tensors, site(), start)
 
 
 def exchanged(tensors: Sequence[tuple[Backend, Any]], nbytes: int, start: float, call: str, ranks: int) -> None:
@@ -199,8 +199,8 @@ def exchanged(tensors: Sequence[tuple[Backend, Any]], nbytes: int, start: float,
     if listening and tensors:
         backend, x = tensors[0]
         device, seconds = backend.device_of(x), time.perf_counter() - start
-        for tell, _ in listening:
-            tell(backend, device, device, nbytes, seconds, len(tensors), site(), start, call, ranks)
+        for record, _ in listening:
+            record(backend, device, device, nbytes, seconds, len(tensors), site(), start, call, ranks)
 
 
 class Recording:
@@ -219,7 +219,7 @@ class Recording:
         _INSIDE.copying = True
         self._start = time.perf_counter()
 
-    def carried(self, nbytes: int) -> None:
+    def set_nbytes(self, nbytes: int) -> None:
         """Set how many bytes were copied, if only the result shows it."""
         self._about = (*self._about[:2], nbytes, self._about[3])
 
@@ -235,8 +235,8 @@ class Recording:
             self._wait()
         seconds = time.perf_counter() - self._start
         source, target, nbytes, tensors = self._about
-        for tell, _ in self._listening:
-            tell(self._backend, source, target, nbytes, seconds, tensors, self._site, self._start)
+        for record, _ in self._listening:
+            record(self._backend, source, target, nbytes, seconds, tensors, self._site, self._start)
 
     def _wait(self) -> None:
         for device in set(self._about[:2]):

@@ -74,7 +74,7 @@ class _Listener(explain):
         """The calls, each place and line once, in the order of their first occurrence."""
         return list(self._calls.values())
 
-    def _hear_call(self, snippet: Snippet) -> None:
+    def _record_call(self, snippet: Snippet) -> None:
         device = snippet.device
         self._note(
             call=snippet.call,
@@ -86,7 +86,7 @@ class _Listener(explain):
             names={**snippet.names, **{str(i): text for i, text in enumerate(snippet.sources)}},
         )
 
-    def _hear(self, line: str) -> None:
+    def _record_line(self, line: str) -> None:
         self._note(call="", text=line)
 
     def _note(self, **call: Any) -> None:

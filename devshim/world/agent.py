@@ -48,14 +48,14 @@ class _Rank:
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self.process, self.folder = process, folder
         self.tail, self.pulse = "", {}  # type: str, dict[str, Any]
-        self.heard = time.monotonic()
+        self.last_pulse = time.monotonic()
         self.reported_late = False
         self.reported: tuple[Any, ...] = ()
 
     @property
     def silent(self) -> float:
         """The seconds since its last pulse."""
-        return time.monotonic() - self.heard
+        return time.monotonic() - self.last_pulse
 
     @property
     def state(self) -> str:
@@ -150,7 +150,7 @@ class Agent:
         os.close(writing)
         self._watch("+", process)
         each = self._ranks[rank] = _Rank(process, home)
-        readers = [threading.Thread(target=self._hear, args=(each, reading), daemon=True)]
+        readers = [threading.Thread(target=self._read_pulses, args=(each, reading), daemon=True)]
         for name in ("stdout", "stderr"):
             stream = os.dup(getattr(process, name).fileno())
             getattr(process, name).close()
@@ -170,7 +170,7 @@ class Agent:
         _signal(process, signal.SIGKILL)
         self._watch("-", process)
         at, step = str(each.pulse.get("at", "")), int(each.pulse.get("step", 0))
-        self._tell("end", rank, status, each.tail, at, self._result(each, status), step)
+        self._send("end", rank, status, each.tail, at, self._result(each, status), step)
 
     def _watch(self, sign: str, process: subprocess.Popen[bytes]) -> None:
         """Name a process group that must end if this process is killed, or one that has ended."""
@@ -182,12 +182,12 @@ class Agent:
         path = rank.folder / "out"
         return path.read_bytes() if status == 0 and path.exists() else None
 
-    def _hear(self, rank: _Rank, descriptor: int) -> None:
+    def _read_pulses(self, rank: _Rank, descriptor: int) -> None:
         with os.fdopen(descriptor) as lines:
             for line in lines:
                 with suppress(ValueError):
                     rank.pulse = {**rank.pulse, **json.loads(line)}  # the last one has no line of the program
-                    rank.heard = time.monotonic()
+                    rank.last_pulse = time.monotonic()
 
     def _read(self, rank: int, name: str, stream: int) -> None:
         each = self._ranks[rank]
@@ -201,13 +201,13 @@ class Agent:
                 if last[:3] == ("output", rank, name):
                     last[3].append(line)
                     continue
-            self._tell("output", rank, name, [line])
+            self._send("output", rank, name, [line])
 
     @property
     def _is_full(self) -> bool:
         return self._waiting > _WAITING
 
-    def _tell(self, *news: Any) -> None:
+    def _send(self, *news: Any) -> None:
         with self._changed:
             self._news.append(news)
             self._changed.notify_all()
@@ -220,20 +220,20 @@ class Agent:
             is_due = self._progress is not None and time.monotonic() - shown >= self._progress
             shown = time.monotonic() if is_due else shown
             for rank, each in list(self._ranks.items()):
-                self._tell_state(rank, each, is_due)
-                waits = each.pulse.get("seconds", 0.0) + (time.monotonic() - each.heard)
+                self._send_state(rank, each, is_due)
+                waits = each.pulse.get("seconds", 0.0) + (time.monotonic() - each.last_pulse)
                 if each.process.poll() is not None or each.pulse.get("what") is None:
                     each.reported_late = False
                 elif waits > self._timeout and not each.reported_late and not self._is_full:
                     each.reported_late = True
-                    self._tell("late", rank)
+                    self._send("late", rank)
 
-    def _tell_state(self, rank: int, each: _Rank, is_due: bool) -> None:
+    def _send_state(self, rank: int, each: _Rank, is_due: bool) -> None:
         """Report a rank whose state has changed, or, if that is due, its step."""
         now = each.state, each.pulse.get("step", 0), each.pulse.get("what"), each.pulse.get("at", "")
         if each.process.poll() is None and (now[:1] != each.reported[:1] or (is_due and now != each.reported)):
             each.reported = now
-            self._tell("state", rank, *now)
+            self._send("state", rank, *now)
 
     def news(self, patience: float) -> list[tuple[Any, ...]]:
         """Return what happened since the last call; wait until something has, but not longer than that."""

@@ -36,7 +36,7 @@ def main(descriptor: int, folder: Path) -> None:
     caller = os.getppid()
     ended, gone = threading.Event(), threading.Event()
 
-    def tell(*event: Any) -> None:
+    def notify(*event: Any) -> None:
         with lock:
             try:
                 pickle.dump(event, events)
@@ -61,20 +61,20 @@ def main(descriptor: int, folder: Path) -> None:
         else:
             cluster.connect(job.cluster)
         signal.signal(signal.SIGTERM, lambda *_: gone.set())  # Ray has set a handler that prints
-        results = watching.run(job, tell)
+        results = watching.run(job, notify)
         ended.set()
-        tell("done", results)
+        notify("done", results)
     except KeyboardInterrupt:
         ended.set()
     except DevshimError as error:
         ended.set()
-        tell("error", type(error).__name__, error.problem, error.hint, _facts(error))
+        notify("error", type(error).__name__, error.problem, error.hint, _facts(error))
     except Exception as error:
         import traceback
 
         ended.set()
         traceback.print_exc()
-        tell("error", WorldError.__name__, f"the launcher failed: {type(error).__name__}: {error}", None, {})
+        notify("error", WorldError.__name__, f"the launcher failed: {type(error).__name__}: {error}", None, {})
     finally:
         ended.set()
         _shut_down()

@@ -143,12 +143,12 @@ def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def launch_job(wanted: Job, tell: Listener) -> list[bytes | None]:
+def launch_job(wanted: Job, notify: Listener) -> list[bytes | None]:
     """Run a job in a launcher process, and return the pickled result of each rank.
 
     Args:
         wanted: The job.
-        tell: Called with each event: ``("started", hosts, attempt, devices)``,
+        notify: Called with each event: ``("started", hosts, attempt, devices)``,
             ``("output", rank, host, stream, lines)``, ``("state", rank, state, step, collective, line)``,
             ``("end", rank, status, step)`` and ``("again", attempt, problem)``.
     """
@@ -157,7 +157,7 @@ def launch_job(wanted: Job, tell: Listener) -> list[bytes | None]:
         token = _token(wanted, folder)
         local = wanted.cluster is None or wanted.cluster.startswith("127.")
         environment = {**os.environ, **cluster.settings(token, folder, local)}
-        return _run(wanted, folder, environment, tell)
+        return _run(wanted, folder, environment, notify)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -173,7 +173,7 @@ def _token(wanted: Job, folder: Path) -> Path:
     return cluster.found_token(wanted.cluster)
 
 
-def _run(wanted: Job, folder: Path, environment: dict[str, str], tell: Listener) -> list[bytes | None]:
+def _run(wanted: Job, folder: Path, environment: dict[str, str], notify: Listener) -> list[bytes | None]:
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "devshim.world.driver", str(writing), str(folder)]
     driver = subprocess.Popen(
@@ -190,14 +190,14 @@ def _run(wanted: Job, folder: Path, environment: dict[str, str], tell: Listener)
             with suppress(BrokenPipeError):  # it has ended already, which `_listen` reports
                 pickle.dump(wanted, driver.stdin)
                 driver.stdin.flush()
-            return _listen(events, tell)
+            return _listen(events, notify)
     finally:
         with suppress(OSError):
             driver.stdin.close()  # the launcher ends its ranks and itself
         sessions.finish(driver, _ENDING)
 
 
-def _listen(events: Any, tell: Listener) -> list[bytes | None]:
+def _listen(events: Any, notify: Listener) -> list[bytes | None]:
     while True:
         try:
             kind, *rest = pickle.load(events)
@@ -208,7 +208,7 @@ def _listen(events: Any, tell: Listener) -> list[bytes | None]:
             return list(rest[0])
         if kind == "error":
             raise _error(*rest)
-        tell(kind, *rest)
+        notify(kind, *rest)
 
 
 def _error(name: str, problem: str, hint: str | None, facts: dict[str, Any]) -> Exception:

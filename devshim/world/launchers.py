@@ -53,7 +53,7 @@ _FOREIGN = (
     *("SLURM_STEP_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_LOCAL", "PALS_"),
     *("TORCHELASTIC_", "PADDLE_TRAINER", "JAX_COORDINATOR"),
 )
-"""The beginnings of variables by which launchers tell a process its place."""
+"""The beginnings of variables by which launchers give a process its place."""
 _FOREIGN_NAMES = (
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "TF_CONFIG", "LOCAL_WORLD_SIZE"),
     *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from devshim.contract.rank_engines import patience
-from devshim.contract.rank_meeting import AbsentError
+from devshim.contract.rank_rendezvous import AbsentError
 from devshim.devices.device import CPU
 from devshim.errors import AlreadyStartedError, ArgumentError, DevshimError, RankFailedError, UnsupportedError
 from devshim.transfers import engine, observers

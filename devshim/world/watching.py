@@ -26,7 +26,7 @@ REPORTS = 50.0
 Listener = Callable[..., None]
 
 
-def run(job: Job, tell: Listener) -> list[bytes | None]:
+def run(job: Job, notify: Listener) -> list[bytes | None]:
     """Run a job, again after a failure if it asks for it, and return the pickled result of each rank.
 
     Raises:
@@ -46,13 +46,13 @@ def run(job: Job, tell: Listener) -> list[bytes | None]:
             msg = f"{size} ranks are left, and at least {least} are needed"
             raise WorldError(msg, f"allow fewer: min_ranks={size}" if size else "look at the hosts")
         try:
-            return Attempt(job, hosts, counts, attempt, tell).run()
+            return Attempt(job, hosts, counts, attempt, notify).run()
         except WorldError as error:
             if isinstance(error, HostLostError):
                 lost.append(error.host)
             if attempt == job.retries:
                 raise
-            tell("again", attempt + 1, error.problem)
+            notify("again", attempt + 1, error.problem)
     raise AssertionError
 
 
@@ -79,12 +79,12 @@ def _ranks(job: Job, hosts: Sequence[Host]) -> list[int]:
 class Attempt:
     """One start of a job, from the placing of its agents to their end."""
 
-    def __init__(self, job: Job, hosts: list[Host], counts: list[int], attempt: int, tell: Listener) -> None:
+    def __init__(self, job: Job, hosts: list[Host], counts: list[int], attempt: int, notify: Listener) -> None:
         self.job: Job = job
         self.hosts: list[Host] = hosts
         self.counts: list[int] = counts
         self.attempt: int = attempt
-        self.tell: Listener = tell
+        self.notify: Listener = notify
         self.names: list[str] = [host.name for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
         self.name: str = f"devshim-{uuid.uuid4().hex[:12]}"
         self.agents: list[Any] = []
@@ -98,7 +98,7 @@ class Attempt:
         try:
             self._place()
             self._start()
-            self.tell("started", self.names, self.attempt, self.devices)
+            self.notify("started", self.names, self.attempt, self.devices)
             self.watch()
         finally:
             stopped = [agent.stop.remote() for agent in self.agents]
@@ -206,7 +206,7 @@ class Attempt:
                 except RayError:
                     self._lost(index)
                     continue
-                self._hear(news)
+                self._receive(news)
                 waiting[self.agents[index].news.remote(_PATIENCE)] = index
             if self.failed:
                 began = began or time.monotonic()
@@ -222,13 +222,13 @@ class Attempt:
             if rank not in self.results:
                 self.failed[rank] = blame.Ended(rank, None)
 
-    def _hear(self, news: list[tuple[Any, ...]]) -> None:
+    def _receive(self, news: list[tuple[Any, ...]]) -> None:
         late = False
         for kind, rank, *rest in news:
             if kind == "output":
-                self.tell("output", rank, self.names[rank], *rest)
+                self.notify("output", rank, self.names[rank], *rest)
             elif kind == "state":
-                self.tell("state", rank, *rest)
+                self.notify("state", rank, *rest)
             elif kind == "late":
                 late = True
             else:
@@ -237,7 +237,7 @@ class Attempt:
                     self.results[rank] = result
                 else:
                     self.failed[rank] = blame.Ended(rank, status, tail, at)
-                self.tell("end", rank, status, step)
+                self.notify("end", rank, status, step)
         if late and not self.failed:
             raise blame.late(self._reports(), list(self.results), self.names, self.job.timeout)
 

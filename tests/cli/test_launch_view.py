@@ -12,20 +12,20 @@ DEVICES = ["GPU 0", "GPU 1", "2 simulated GPUs"]
 
 def started() -> JobView:
     view = JobView()
-    view.hear("started", HOSTS, 0, DEVICES)
+    view.receive("started", HOSTS, 0, DEVICES)
     return view
 
 
 def test_each_change_is_a_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     view = started()
     for step in range(1, 4):  # a step is not a change
-        view.hear("state", 0, "runs", step, "barrier", "train.py:3 in job")
-    view.hear("output", 2, "b", "stdout", ["one", "two"])
-    view.hear("output", 1, "a", "stderr", ["bad"])
-    view.hear("state", 2, "silent", 3, None, "")
-    view.hear("state", 2, "runs", 3, None, "")
-    view.hear("end", 0, 0, 12)
-    view.hear("end", 2, -9, 1)
+        view.receive("state", 0, "runs", step, "barrier", "train.py:3 in job")
+    view.receive("output", 2, "b", "stdout", ["one", "two"])
+    view.receive("output", 1, "a", "stderr", ["bad"])
+    view.receive("state", 2, "silent", 3, None, "")
+    view.receive("state", 2, "runs", 3, None, "")
+    view.receive("end", 0, 0, 12)
+    view.receive("end", 2, -9, 1)
     said = capsys.readouterr()
     assert said.out.splitlines() == [
         "devshim: 3 ranks started: 2 on a, 1 on b",
@@ -41,9 +41,9 @@ def test_each_change_is_a_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_the_table_has_a_row_for_each_rank() -> None:
     view = started()
-    view.hear("state", 0, "runs", 7, "all_reduce, sum of float32 (10,)", "train.py:3 in job")
-    view.hear("state", 1, "silent", 6, None, "train.py:9 in step")
-    view.hear("end", 2, 3, 5)
+    view.receive("state", 0, "runs", 7, "all_reduce, sum of float32 (10,)", "train.py:3 in job")
+    view.receive("state", 1, "silent", 6, None, "train.py:9 in step")
+    view.receive("end", 2, 3, 5)
     grid = view.grid()
     assert [column.name for column in grid.columns] == ["rank", "host", "device", "step", "state", "where"]
     assert grid.rows == [
@@ -56,12 +56,12 @@ def test_the_table_has_a_row_for_each_rank() -> None:
 
 def test_a_small_terminal_shows_the_ranks_that_need_attention() -> None:
     view = JobView()
-    view.hear("started", ["a"] * 100, 0, ["cpu"] * 100)
+    view.receive("started", ["a"] * 100, 0, ["cpu"] * 100)
     for rank in range(100):
-        view.hear("state", rank, "runs", 50, None, "")
-    view.hear("state", 70, "silent", 50, None, "")
-    view.hear("state", 90, "runs", 40, None, "")
-    view.hear("end", 10, 0, 60)
+        view.receive("state", rank, "runs", 50, None, "")
+    view.receive("state", 70, "silent", 50, None, "")
+    view.receive("state", 90, "runs", 40, None, "")
+    view.receive("end", 10, 0, 60)
     grid = view.grid(3)
     assert [row[0] for row in grid.rows if row is not None] == ["0", "70", "90"]
     assert grid.title.endswith("97 ranks are not shown")
@@ -74,13 +74,13 @@ def last(capsys: pytest.CaptureFixture[str]) -> str:
 def test_the_last_paragraph_says_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
     view = started()
     for rank in range(3):
-        view.hear("end", rank, 0, 12)
+        view.receive("end", rank, 0, 12)
     view.finish()
     said = last(capsys)
     assert said.startswith("devshim: the job is done: 3 ranks ended with exit status 0 after ")
     assert said.endswith(" s and 12 steps.")
-    view.hear("started", HOSTS, 1, DEVICES)
-    view.hear("end", 1, 3, 2)
+    view.receive("started", HOSTS, 1, DEVICES)
+    view.receive("end", 1, 3, 2)
     view.fail("rank 1 on a ended with exit status 3", "look")
     said = last(capsys)
     assert ", at start 2: rank 1 on a ended with exit status 3. The ranks had come to 0 to 2 steps." in said
@@ -98,9 +98,9 @@ def test_a_terminal_shows_a_table_and_what_the_ranks_print(
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     view = JobView()
     with view.shown() as is_live:
-        view.hear("started", HOSTS, 0, DEVICES)
-        view.hear("output", 2, "b", "stdout", ["\x1b[31mred\x1b[0m and \x1b[5A\x07\x08a bell"])
-        view.hear("state", 1, "silent", 6, None, "train.py:9 in step")
+        view.receive("started", HOSTS, 0, DEVICES)
+        view.receive("output", 2, "b", "stdout", ["\x1b[31mred\x1b[0m and \x1b[5A\x07\x08a bell"])
+        view.receive("state", 1, "silent", 6, None, "train.py:9 in step")
     said = capsys.readouterr().out
     assert is_live
     assert "\x1b[31mred\x1b[0m and a bell" in said

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from conftest import Run
 
 SAID = "devshim: 2 simulated GPUs: real data, computed on the CPU; real GPUs are hidden\n"
-TOLD = """
+PRINTS = """
 import os, sys
 main = sys.modules["__main__"]
 print(sys.argv, sys.path, sys.flags, sys.orig_argv[0], os.getcwd(), __name__, sorted(vars(main)))
@@ -36,7 +36,7 @@ def program(tmp_path: Path) -> Path:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").touch()
     for name in ("script.py", "folder/__main__.py", "package/__main__.py", "package/module.py"):
-        (tmp_path / name).write_text(TOLD, encoding="utf-8")
+        (tmp_path / name).write_text(PRINTS, encoding="utf-8")
     return tmp_path
 
 
@@ -52,9 +52,9 @@ def python(cwd: Path, *words: str, **options: Any) -> subprocess.CompletedProces
         ["-m", "package", "--memory=1"],
         ["-m", "package.module", "-h"],
         ["-mpackage", "-b"],
-        ["-c", TOLD, "--version", ""],
+        ["-c", PRINTS, "--version", ""],
     ],
-    ids=lambda words: " ".join(words[:2]) if words[1] != TOLD else "-c",
+    ids=lambda words: " ".join(words[:2]) if words[1] != PRINTS else "-c",
 )
 def test_the_program_finds_what_it_finds_under_python(run: Run, program: Path, words: list[str]) -> None:
     plain, done = python(program, *words), run("run", "--gpus", "2", *words)
@@ -79,7 +79,7 @@ def test_it_ends_as_under_python(run: Run, tmp_path: Path, code: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (plain.returncode, plain.stdout, SAID + plain.stderr)
 
 
-def test_a_program_that_is_not_there_is_pythons_to_tell(run: Run) -> None:
+def test_a_program_that_is_not_there_is_pythons_error(run: Run) -> None:
     done = run("run", "nothing.py")
     assert done.returncode == 2
     assert "can't open file" in done.stderr

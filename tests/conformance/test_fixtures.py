@@ -136,7 +136,7 @@ def test_other_tests_stay_where_they_are(project: Any, pytester: Any) -> None:
     assert sorted((pytester.path / "log.txt").read_text().splitlines()) == ["test_it here", "test_it there"]
 
 
-def test_a_teardown_that_fails_behind_an_isolated_test_is_told(project: Any) -> None:
+def test_a_teardown_that_fails_behind_an_isolated_test_is_reported(project: Any) -> None:
     done = project(
         """
         @pytest.fixture(scope="module")

@@ -157,7 +157,7 @@ def test_a_project_that_does_not_use_it_loads_next_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("option", ["--markers", "--fixtures", "--help"])
-def test_pytest_tells_of_it(project: Any, option: str) -> None:
+def test_pytest_reports_it(project: Any, option: str) -> None:
     reported = project("", option).stdout.str()
     expected = {
         "--markers": "@pytest.mark.simulated_gpus(gpus=2",

@@ -32,7 +32,7 @@ ALL_SORTS = """
 """
 
 
-def test_every_outcome_is_told_as_ever(project: Any) -> None:
+def test_every_outcome_is_reported_as_always(project: Any) -> None:
     done = project(ALL_SORTS, BOTH, "-rA", "--durations=0", "-vv")
     done.assert_outcomes(passed=2, failed=2, skipped=2, xfailed=2, errors=2)
     assert done.ret == 1
@@ -148,7 +148,7 @@ def test_a_file_that_cannot_be_imported_there_says_why(project: Any) -> None:
     done.stdout.fnmatch_lines(["The process of numpy does not find this test.", "*ImportError: not in here*"])
 
 
-def test_a_process_that_dies_at_the_end_is_told(project: Any) -> None:
+def test_a_process_that_dies_at_the_end_is_reported(project: Any) -> None:
     done = project(
         """
         import atexit

@@ -68,7 +68,7 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "memory_is_shared_at_any_address": ("test_convert_copies_unaligned_memory",),
     "a_short_cut_gives_another_dtype": ("test_the_fast_path_of_convert_equals_the_slow_path",),
     "a_short_cut_ignores_the_device": ("test_the_fast_path_of_convert_checks_each_tensor",),
-    "conversions_go_untold": ("test_observers_see_every_conversion",),
+    "conversions_are_not_reported": ("test_observers_see_every_conversion",),
     "place_is_ignored_while_compiling": ("test_place",),
 }
 """Defect -> the tests of the kit that must fail on it."""

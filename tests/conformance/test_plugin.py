@@ -37,7 +37,7 @@ def test_a_framework_that_is_named_and_missing_is_a_failure(mine: Any, run_kit: 
     assert "ghostframe is not installed" in done.stdout
 
 
-def test_a_framework_that_is_neither_named_nor_there_is_told(mine: Any, run_kit: Any) -> None:
+def test_a_framework_that_is_neither_named_nor_there_is_reported(mine: Any, run_kit: Any) -> None:
     done = run_kit(mine("", "ghostframe").parent)
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout
     assert "not installed and not named, so not tested: ghostframe" in done.stdout

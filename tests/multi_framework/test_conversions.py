@@ -170,7 +170,7 @@ def test_a_sweep_goes_on_after_a_process_has_ended(tmp_path: Path) -> None:
     assert "ended the process, with status -6" in found[3][2]
 
 
-def test_outcomes_that_do_not_fit_together_are_told() -> None:
+def test_outcomes_that_do_not_fit_together_are_reported() -> None:
     cells = [
         (Cell("contiguous", "float32", copy), outcome, "")
         for copy, outcome in ((None, "copied"), (False, "shared"), (True, "copied"))

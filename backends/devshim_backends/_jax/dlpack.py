@@ -139,7 +139,7 @@ def _import(source: Any) -> Tensor:
     capsule = source.__dlpack__()
     offered = dlpack.read(capsule)
     _require_c_order(offered)
-    dlpack.settle_strides(capsule)
+    dlpack.normalize_strides(capsule)
     with enable_x64(True):  # JAX does not accept a bare capsule, so it gets an exporter
         x = jax.dlpack.from_dlpack(dlpack.Exporter((dlpack.CPU, 0), lambda stream: capsule))
     if x.size and address_of(x) != offered.address:

@@ -7,7 +7,7 @@ Requirements this module answers:
 * JAX ends a rank by SIGABRT if another one never comes to the start. So the ranks meet first, and start only if all
   are there, and if none has arrays already.
 * JAX ends the ranks that are left by SIGABRT if the coordinator in rank 0 ends first. So rank 0 waits until all others
-  have shut down or ended: each holds a socket of the meeting open until then. Its heartbeat is off.
+  have shut down or ended: each holds a socket of the rendezvous open until then. Its heartbeat is off.
 * The coordinator has no authentication, and listens on the address of rank 0 alone.
 """
 
@@ -24,7 +24,7 @@ from jax._src import distributed
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
-from devshim.contract.rank_meeting import Meeting
+from devshim.contract.rank_rendezvous import Rendezvous
 from devshim.errors import AlreadyStartedError
 from devshim_backends._jax import clients, devices
 
@@ -48,7 +48,7 @@ class JaxRankEngine(RankEngine):
 
     Args:
         place: The place of the rank.
-        meeting: The sockets by which rank 0 knows that the others have shut down, or have ended.
+        rendezvous: The sockets by which rank 0 knows that the others have shut down, or have ended.
     """
 
     name: ClassVar[str] = "gloo"
@@ -59,13 +59,13 @@ class JaxRankEngine(RankEngine):
         **dict.fromkeys(("complex64", "complex128"), ("sum",)),
     }
 
-    def __init__(self, place: Place, meeting: Meeting) -> None:
+    def __init__(self, place: Place, rendezvous: Rendezvous) -> None:
         first = [next(d for d in jax.devices("cpu") if d.process_index == rank) for rank in range(place.size)]
         mesh = Mesh(np.array(first), ("rank",))
         self._place, self._mine = place, first[place.rank]
         self._cut = NamedSharding(mesh, PartitionSpec("rank"))
         self._functions = {op: _reduction(mesh, op) for op in _ALL}
-        self._meeting: Meeting | None = meeting
+        self._rendezvous: Rendezvous | None = rendezvous
         atexit.register(self.close)
 
     def reduce_flat(self, x: Any, op: Literal["sum", "max", "min"]) -> Any:
@@ -85,13 +85,13 @@ class JaxRankEngine(RankEngine):
 
     def close(self) -> None:
         atexit.unregister(self.close)
-        meeting, self._meeting = self._meeting, None
-        if meeting is not None:
+        rendezvous, self._rendezvous = self._rendezvous, None
+        if rendezvous is not None:
             if self._place.rank == 0:
-                meeting.wait()
+                rendezvous.wait()
             with suppress(Exception):  # a rank that was lost makes this fail, which is known by then
                 jax.distributed.shutdown()
-            meeting.close()
+            rendezvous.close()
 
 
 class JaxRanks(RanksBackend):
@@ -100,10 +100,10 @@ class JaxRanks(RanksBackend):
     ranks_start_early: ClassVar[bool] = True
 
     def start_ranks(self, place: Place, insists: bool = False) -> RankEngine | None:
-        meeting = Meeting(place, self._why_not(insists))
-        why = next(filter(None, meeting.said), "")
+        rendezvous = Rendezvous(place, self._why_not(insists))
+        why = next(filter(None, rendezvous.said), "")
         if why:
-            meeting.close()
+            rendezvous.close()
             msg = f"JAX cannot start together with the other ranks: {why}"
             raise AlreadyStartedError(msg, "call ds.world() after ds.use and before the first JAX array")
         wanted = len(clients.cpu_devices()) if clients.started() else 0
@@ -126,7 +126,7 @@ class JaxRanks(RanksBackend):
             devices.DEVICES.clear()
             if self.simulated:  # type: ignore[attr-defined]  # the backend's
                 self._count_on_devices()  # type: ignore[attr-defined]  # the backend's
-        return JaxRankEngine(place, meeting)
+        return JaxRankEngine(place, rendezvous)
 
     def _why_not(self, insists: bool) -> str:
         """Return why this rank cannot start its devices together with the others; empty if it can."""

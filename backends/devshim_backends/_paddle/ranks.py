@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import paddle
 
 from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
-from devshim.contract.rank_meeting import Meeting
+from devshim.contract.rank_rendezvous import Rendezvous
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.rank_store import Store
 
@@ -48,11 +48,11 @@ class PaddleRankEngine(RankEngine):
         if own.startswith("127."):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         self._server = Store(address, patience(place)) if place.rank == 0 else None
-        meeting = Meeting(place, self._server and self._server.port)
+        rendezvous = Rendezvous(place, self._server and self._server.port)
         with _quiet():
-            self._store = core.TCPStore(address, meeting.said[0], False, place.size, int(patience(place)))
+            self._store = core.TCPStore(address, rendezvous.said[0], False, place.size, int(patience(place)))
             self._group: Any = core.ProcessGroupGloo.create(self._store, place.rank, place.size, _GROUP)
-        meeting.close()
+        rendezvous.close()
 
     def reduce_flat(self, x: Any, op: Literal["sum", "max", "min"]) -> Any:
         on_host = x if x.place.is_cpu_place() else x.cpu()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import tensorflow as tf
 
 from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
-from devshim.contract.rank_meeting import Meeting
+from devshim.contract.rank_rendezvous import Rendezvous
 from devshim.errors import AlreadyStartedError
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ class TensorflowRanks(RanksBackend):
     def start_ranks(self, place: Place, insists: bool = False) -> RankEngine | None:
         with socket.create_server(("", 0)) as free:
             port = free.getsockname()[1]
-        meeting = Meeting(place, None if self.started() else port)  # type: ignore[attr-defined]  # the backend's
-        meeting.close()
-        if None in meeting.said:
+        rendezvous = Rendezvous(place, None if self.started() else port)  # type: ignore[attr-defined]  # the backend's
+        rendezvous.close()
+        if None in rendezvous.said:
             msg = "TensorFlow has computed already, and its collective operators must start before"
             raise AlreadyStartedError(msg, "call ds.world() after ds.use and before the first TensorFlow operator")
-        return TensorflowRankEngine(place, meeting.said)
+        return TensorflowRankEngine(place, rendezvous.said)

@@ -105,7 +105,7 @@ def test_intel_gpus_are_gpus(backend, monkeypatch, plugin, name):
         ([], "cuda"),
     ],
 )
-def test_the_plugin_tells_the_platform(monkeypatch, plugins, platform):
+def test_the_plugin_reports_the_platform(monkeypatch, plugins, platform):
     monkeypatch.setattr(visible_gpus, "_plugins", lambda: plugins)
     monkeypatch.setattr(visible_gpus, "_exists", lambda name: name in plugins)
     visible_gpus.gpu_plugin.cache_clear()

@@ -201,7 +201,7 @@ def test_a_result_that_cannot_fit_is_refused_before_it_uses_host_memory():
     assert used() == KIB
 
 
-def test_a_donated_argument_makes_room_for_the_result():
+def test_a_donated_argument_frees_memory_for_the_result():
     with ds.simulate(2, memory=4 * KIB):
         x = on_gpu(1024)
         step = jax.jit(lambda a: a + 1, donate_argnums=0)

@@ -388,15 +388,15 @@ def a_short_cut_ignores_the_device(patch: Patch, adapter: Any) -> None:
 
 
 @defect
-def conversions_go_untold(patch: Patch, adapter: Any) -> None:
+def conversions_are_not_reported(patch: Patch, adapter: Any) -> None:
     convert = ds.convert
 
-    def untold(*args: Any, **options: Any) -> Any:
+    def unreported(*args: Any, **options: Any) -> Any:
         with Patch.context() as inside:
             inside.setattr(observing, "ACTIVE", None)
             return convert(*args, **options)
 
-    patch.setattr(ds, "convert", untold)
+    patch.setattr(ds, "convert", unreported)
 
 
 @defect

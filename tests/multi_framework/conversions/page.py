@@ -112,10 +112,10 @@ class _Notes:
 
 def _cell(kept: Record, source: str, target: str, layout: str, notes: _Notes) -> str:
     found = [row for row in kept["pairs"][f"{source} {target}"] if layout in row[0] and not row[1]]
-    return _told(found, notes)
+    return _page(found, notes)
 
 
-def _told(rows: list[list[Any]], notes: _Notes) -> str:
+def _page(rows: list[list[Any]], notes: _Notes) -> str:
     """Return the outcome of most dtypes, then of the others by name."""
     parts = []
     for _, _, outcome, reason, dtypes in sorted(rows, key=lambda row: -len(row[4].split())):

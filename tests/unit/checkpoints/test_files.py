@@ -276,7 +276,7 @@ def test_a_lie_about_a_weights_layout_is_one_clear_error(name: str, path: Path) 
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"version": NaN}', '{"a": 1, "a": 2}'], ids=range(5))
-def test_what_is_told_is_strict_json(text: str, path: Path) -> None:
+def test_the_metadata_is_strict_json(text: str, path: Path) -> None:
     ds.save(TREE, path)
     rewrite(path, lambda _: text)
     with pytest.raises(ds.CheckpointError):
@@ -549,16 +549,16 @@ def test_file_and_folder_are_flushed_in_the_right_order(path: Path, monkeypatch:
     order: list[str] = []
     fsync, replace = os.fsync, os.replace
 
-    def told_fsync(handle: int) -> None:
+    def recorded_fsync(handle: int) -> None:
         order.append("folder" if os.path.isdir(f"/proc/self/fd/{handle}") else "file")
         fsync(handle)
 
-    def told_replace(source: Any, target: Any) -> None:
+    def recorded_replace(source: Any, target: Any) -> None:
         order.append("replace")
         replace(source, target)
 
-    monkeypatch.setattr(os, "fsync", told_fsync)
-    monkeypatch.setattr(os, "replace", told_replace)
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "replace", recorded_replace)
     ds.save(TREE, path)
     assert order == ["file", "replace", "folder"]
 

@@ -130,7 +130,7 @@ def test_a_model_is_filled_in_place_where_it_is(first: Any, path: Path) -> None:
     assert model.rewired == 0, "nothing is elsewhere than it was"
 
 
-def test_a_model_is_filled_where_it_shall_be_gradients_included(first: Any, path: Path) -> None:
+def test_a_model_is_filled_on_its_target_gradients_included(first: Any, path: Path) -> None:
     saved, model = net(first), net(first, G1, 0)
     model.parameters["0.weight"].gradient = first.backend.to_device(np.ones((4, 3), "f4"), G1)
     ds.save(saved, path)

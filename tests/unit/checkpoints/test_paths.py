@@ -190,7 +190,7 @@ def test_a_folder_that_is_not_there(here: Path) -> None:
     assert "expanduser" in str(caught.value.hint)  # type: ignore[attr-defined]
 
 
-def test_folders_are_told_from_files(here: Path) -> None:
+def test_folders_are_distinguished_from_files(here: Path) -> None:
     with pytest.raises(ds.CheckpointError) as caught:
         ds.load("full")
     assert caught.value.problem == "'full' is a folder, not a checkpoint file"

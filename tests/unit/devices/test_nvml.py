@@ -125,7 +125,7 @@ def test_cards(driver: Driver, text: Any) -> None:
     assert nvml.why_none() == "the driver shows 2"
 
 
-def test_a_card_that_does_not_tell_its_memory_is_there_all_the_same(driver: Driver) -> None:
+def test_a_card_that_does_not_report_its_memory_is_listed(driver: Driver) -> None:
     driver.no_memory = {0}
     assert [card.total_memory for card in nvml.cards()] == [None, 80 * 2**30]
 

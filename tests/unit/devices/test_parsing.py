@@ -355,9 +355,9 @@ def test_a_frameworks_own_objects(fake: Any, device_object: type) -> None:
     refused(fake)
 
 
-@pytest.mark.parametrize(("count", "is_told"), [(1, True), (19, True), (20, False), (500, False)])
-def test_only_of_short_text_the_index_is_named(count: int, is_told: bool) -> None:
+@pytest.mark.parametrize(("count", "is_named"), [(1, True), (19, True), (20, False), (500, False)])
+def test_only_of_short_text_the_index_is_named(count: int, is_named: bool) -> None:
     """Longer text would be cut off in the middle."""
     with pytest.raises(ds.DeviceSpecError) as caught:
         ds.device("cuda:" + "a" * count)
-    assert ("is not an index" in str(caught.value)) == is_told
+    assert ("is not an index" in str(caught.value)) == is_named

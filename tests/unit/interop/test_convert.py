@@ -28,7 +28,7 @@ def test_shares_where_it_can(fake: Any) -> None:
     assert ds.convert(y) is not y  # the current backend is NumPy
 
 
-def test_copies_when_told(fake: Any) -> None:
+def test_copies_when_asked(fake: Any) -> None:
     x = np.arange(4)
     y = ds.convert(x, "fakeframe", copy=True)
     x[0] = 9

@@ -43,7 +43,7 @@ def test_nothing_is_left_on() -> None:
     assert explain._open == 0
 
 
-def test_threads_hear_themselves_alone() -> None:
+def test_threads_record_their_own_calls_alone() -> None:
     barrier = threading.Barrier(4)
     heard: dict[int, list[str]] = {}
 

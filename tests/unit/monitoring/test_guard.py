@@ -131,7 +131,7 @@ CARRIED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", CARRIED)
-def test_what_is_carried_to_a_card_is_refused(x: Any, name: str) -> None:
+def test_what_is_copied_to_a_card_is_refused(x: Any, name: str) -> None:
     y = ds.ones((2, 3), device="gpu:1")
     with ds.guard("allow", host_to_device="error"), pytest.raises(ds.TransferError) as caught:
         CARRIED[name](y)
@@ -143,7 +143,7 @@ def test_what_is_carried_to_a_card_is_refused(x: Any, name: str) -> None:
         CARRIED[name](ds.ones((2, 3)))
 
 
-def test_numbers_slices_and_what_is_there_are_carried_nowhere(x: Any) -> None:
+def test_numbers_slices_and_what_is_there_are_not_copied(x: Any) -> None:
     y, at = ds.ones((2, 3), device="gpu:1"), ds.asarray([0, 1], device="gpu:1")
     with ds.guard("error"):
         for index in (0, slice(1), (0, 1), (slice(None), 2), None, ..., at):
@@ -327,7 +327,7 @@ def test_a_refusal_that_a_logger_prints_is_raised_where_the_block_ends(
         float(x)  # a caught one is not raised again
 
 
-def test_what_parallel_has_told_of_is_not_raised_again(x: Any) -> None:
+def test_what_parallel_has_reported_is_not_raised_again(x: Any) -> None:
     """Of two refusals, `parallel` raises the first, and notes the other."""
     with ds.guard("error"):
         with pytest.raises(ds.TransferError, match="callable 0 of"):

@@ -218,7 +218,7 @@ def test_the_operator_does_what_it_did(operands: None, reported: list[Any]) -> N
     assert len(reported) == 3
 
 
-def test_an_index_that_the_framework_refuses_is_not_carried(report: Any, reported: list[Any]) -> None:
+def test_an_index_that_the_framework_refuses_is_not_copied(report: Any, reported: list[Any]) -> None:
     with instrumentation.instrument_operands(Tensor, where, report, names=["__getitem__"], indices=False):
         x = Tensor(G1)
         x[Tensor(CPU, [0, 1], "int64")]

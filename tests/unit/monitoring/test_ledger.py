@@ -121,7 +121,7 @@ def test_a_failed_copy_is_none() -> None:
     assert log.total_bytes == 24
 
 
-def test_nested_logs_hear_what_is_inside_them() -> None:
+def test_nested_logs_record_what_is_inside_them() -> None:
     with ds.transfers() as outer:
         x = there()
         with ds.transfers() as inner:
@@ -184,7 +184,7 @@ def test_one_block_entered_again() -> None:
     assert log.count == 3
 
 
-def test_what_is_over_hears_nothing() -> None:
+def test_what_is_over_records_nothing() -> None:
     """This includes a task started inside it, and a generator closed in another thread."""
 
     async def outlive() -> tuple[int, int]:

@@ -168,7 +168,7 @@ def test_numpy_alone_is_taken(python: Any) -> None:
     """)
 
 
-def test_backends_tells_versions_without_importing(python: Any, package: Any, distribution: Any) -> None:
+def test_backends_returns_versions_without_importing(python: Any, package: Any, distribution: Any) -> None:
     package("torch", "raise RuntimeError('imported too early')")
     folder = distribution("torch", "")
     python(

@@ -141,7 +141,7 @@ def test_a_claimant_of_a_name_of_ours_is_refused(python: Any, distribution: Any)
         ("from devshim.contract.backend import Backend", "abstract"),
     ],
 )
-def test_a_third_partys_defect_is_told_as_such(
+def test_a_third_partys_defect_is_reported_as_such(
     source: str, reported: str, python: Any, package: Any, distribution: Any
 ) -> None:
     package("toyframe.py", "")

@@ -232,7 +232,7 @@ def test_a_card_runs_full_in_numpys_own_operators_too() -> None:
         assert ds.memory(0) == type(ds.memory(0))(total=10_000, used=8192, free=1536, peak=8192)
 
 
-def test_the_peak_begins_anew_with_the_simulation() -> None:
+def test_the_peak_starts_again_with_the_simulation() -> None:
     ds.zeros(1000, device=1)
     with ds.simulate(2):
         assert ds.memory(1).peak == ds.memory(1).used == 0

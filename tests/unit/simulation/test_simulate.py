@@ -47,7 +47,7 @@ def test_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
     assert {record.levelname for record in caplog.records} == {"INFO"}
 
 
-def test_the_log_is_told_where_the_environment_asks_too(python: Any) -> None:
+def test_the_log_is_written_where_the_environment_asks_too(python: Any) -> None:
     reported = python(
         """
         import logging, sys
@@ -250,7 +250,7 @@ def test_when_the_second_refuses_the_first_is_rolled_back(fake: Any, caplog: pyt
     fake.refuses_simulation = None
 
 
-def test_a_declared_gap_is_told_as_such(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_declared_gap_is_reported_as_such(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gap = type(next(iter(fake.gaps.values())))("planned", "the next issue brings it")
     monkeypatch.setattr(type(fake), "gaps", {"simulate": gap})
     ds.simulate(2)  # NumPy is current

@@ -74,7 +74,7 @@ def test_both_ways_give_the_same(way: str, kind: str, taken: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_ledger_hears_of_it(way: str, taken: list[Any]) -> None:
+def test_a_ledger_records_it(way: str, taken: list[Any]) -> None:
     with ds.transfers() as log:
         WAYS[way](BASE, ds.cpu())
     assert [(each.source, each.target, each.bytes, each.tensors) for each in log.records] == [
@@ -121,7 +121,7 @@ def test_a_device_that_does_not_exist_is_refused(way: str, taken: list[Any]) -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_full_host_is_told_as_ever(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_host_is_reported_as_always(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(x: Any) -> Any:
         raise MemoryError("no room")
 

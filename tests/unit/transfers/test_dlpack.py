@@ -140,7 +140,7 @@ def test_bfloat16_which_numpy_lacks() -> None:
 
 
 @pytest.mark.parametrize("form", [(3, 64, 1), (2, 32, 4), (1, 1, 1), (0, 4, 1), (10, 8, 1)])
-def test_a_dtype_without_a_name_is_told_by_its_numbers(form: tuple[int, int, int]) -> None:
+def test_a_dtype_without_a_name_is_described_by_its_numbers(form: tuple[int, int, int]) -> None:
     """An opaque handle, vectors of four, MXNet's bool, a nibble and an 8-bit float are not mistaken for others."""
     told = Made(np.ones(2, "uint8"), False, form).read().dtype
     assert told not in dlpack.FORMS
@@ -172,7 +172,7 @@ def test_the_address_counts_the_byte_offset() -> None:
     assert made.read().address == made.array.ctypes.data
 
 
-def test_the_device_is_told_as_it_stands() -> None:
+def test_the_device_is_reported_unchanged() -> None:
     made = Made(np.ones(1), True)
     made.tensor.device_type, made.tensor.device_id = dlpack.CUDA_HOST, 3
     assert made.read().device == (3, 3)
@@ -295,7 +295,7 @@ def test_only_strides_that_nobody_steps_along_are_left_out(versioned: bool) -> N
         made = Made(given, versioned)
         before = made.read()
         capsule = made.capsule()
-        dlpack.settle_strides(capsule)
+        dlpack.normalize_strides(capsule)
         assert bool(made.tensor.strides) is kept
         assert dlpack.read(capsule, versioned=True) == (before if kept else before._replace(strides=(2, 2, 1)))
 

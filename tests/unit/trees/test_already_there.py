@@ -103,7 +103,7 @@ def test_a_hosted_tensor_still_moves_away(fake: Any, asked: list[Any]) -> None:
             ds.place(tree, GPU, copy=False)
 
 
-def test_who_watches_is_told_as_before(fake: Any, asked: list[Any]) -> None:
+def test_observers_are_notified_as_before(fake: Any, asked: list[Any]) -> None:
     x = tensor(fake)
     with ds.explain(file=None) as lines, ds.guard("error"), ds.transfers() as log:
         assert ds.place(x, "cpu") is x
@@ -135,7 +135,7 @@ def test_a_cycle_is_refused_though_every_tensor_is_there() -> None:
     assert ds.place(twice, "cpu") is twice
 
 
-def test_what_may_be_a_model_or_a_container_is_never_settled_at_a_glance() -> None:
+def test_what_may_be_a_model_or_a_container_never_takes_the_fast_path() -> None:
     class Model:
         pass
 

@@ -169,7 +169,7 @@ def test_registered_nodes(x: np.ndarray) -> None:
     assert on(moved.parts[1][0])
 
 
-def test_children_made_anew_at_every_look_are_moved() -> None:
+def test_children_created_at_each_access_are_moved() -> None:
     """A node may return views: what was found is moved, not what a second look finds."""
 
     class Lazy:

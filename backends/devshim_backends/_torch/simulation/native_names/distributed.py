@@ -30,7 +30,7 @@ _OPERATORS = (
 )
 _LOCK = RLock()
 _LIBRARIES: list[Any] = []
-_CARRIED: set[str] = set()
+_NCCL_GROUPS: set[str] = set()
 """The names of the groups for which the program asked for nccl."""
 
 
@@ -65,7 +65,7 @@ def _map(value: Any, function: Callable[[Any], Any]) -> Any:
     return value
 
 
-def _carried(real: Callable[..., Any], position: int) -> Callable[..., Any]:
+def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any]:
     """Return a wrapper that passes gloo on for nccl, the argument ``backend``, which is also at a position."""
 
     @functools.wraps(real)
@@ -82,7 +82,7 @@ def _carried(real: Callable[..., Any], position: int) -> Callable[..., Any]:
             kwargs = {name: value for name, value in kwargs.items() if name not in ("device_id", "pg_options")}
         group = real(*args, **kwargs)
         if is_nccl:
-            _CARRIED.add((group or distributed.group.WORLD).group_name)
+            _NCCL_GROUPS.add((group or distributed.group.WORLD).group_name)
         return group
 
     return wrapper
@@ -93,7 +93,7 @@ def _backend_of(real: Callable[..., Any]) -> Callable[..., Any]:
 
     def get_backend(group: Any = None) -> Any:
         found = real(group)
-        return "nccl" if getattr(group or distributed.group.WORLD, "group_name", None) in _CARRIED else found
+        return "nccl" if getattr(group or distributed.group.WORLD, "group_name", None) in _NCCL_GROUPS else found
 
     return get_backend
 
@@ -120,8 +120,8 @@ def install(patches: Patches) -> None:
         return
     c10d = distributed.distributed_c10d
     for name, new in (
-        ("init_process_group", _carried(c10d.init_process_group, 0)),
-        ("new_group", _carried(c10d.new_group, 2)),
+        ("init_process_group", _gloo_for_nccl(c10d.init_process_group, 0)),
+        ("new_group", _gloo_for_nccl(c10d.new_group, 2)),
         ("get_backend", _backend_of(c10d.get_backend)),
         ("is_nccl_available", lambda: True),
     ):
@@ -131,6 +131,6 @@ def install(patches: Patches) -> None:
 
 def uninstall() -> None:
     """Remove the kernels."""
-    _CARRIED.clear()
+    _NCCL_GROUPS.clear()
     while _LIBRARIES:
         _LIBRARIES.pop()._destroy()

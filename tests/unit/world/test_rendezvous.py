@@ -1,4 +1,4 @@
-"""Tests of the meeting of ranks before an engine starts: what it answers, strangers, and ranks that do not come."""
+"""Tests of the rendezvous of ranks before an engine starts: what it answers, strangers, and ranks that do not come."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from listening import free_port
 
-from devshim.contract import rank_meeting
-from devshim.contract.rank_meeting import AbsentError, Meeting
+from devshim.contract import rank_rendezvous
+from devshim.contract.rank_rendezvous import AbsentError, Rendezvous
 from devshim.contract.ranks import Place
 
 
-def met(size: int, ranks: list[int], port: int, job: Callable[[Meeting], Any] = lambda meeting: meeting.said) -> Any:
+def met(size: int, ranks: list[int], port: int, job: Callable[[Rendezvous], Any] = lambda each: each.said) -> Any:
     """Let ranks that are threads meet, and return what each has got, or its error."""
     found: dict[int, Any] = {}
 
     def run(rank: int) -> None:
         try:
-            meeting = Meeting(Place(rank=rank, size=size, engine_address=f"127.0.0.1:{port}"), f"I am {rank}")
-            found[rank] = job(meeting)
-            meeting.close()
+            rendezvous = Rendezvous(Place(rank=rank, size=size, engine_address=f"127.0.0.1:{port}"), f"I am {rank}")
+            found[rank] = job(rendezvous)
+            rendezvous.close()
         except Exception as error:
             found[rank] = error
 
@@ -43,7 +43,7 @@ def test_all_ranks_know_what_each_has_said(order: list[int]) -> None:
 
 
 def test_ranks_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_meeting, "patience", lambda place: 0.5)
+    monkeypatch.setattr(rank_rendezvous, "patience", lambda place: 0.5)
     for ranks, absent in (([0, 2], [1, 3]), ([1, 2], [0])):
         for error in met(4, ranks, free_port()).values():
             assert isinstance(error, AbsentError)
@@ -54,11 +54,11 @@ def test_ranks_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> No
     "word", [b"", b"GET / HTTP/1.1\r\n\r\n", b'{"rank": 7}\n', b'{"rank": 0, "says": 1}\n', b"[]\n"]
 )
 def test_strangers_are_not_ranks(word: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_meeting, "_HELLO", 0.2)
+    monkeypatch.setattr(rank_rendezvous, "_HELLO", 0.2)
     port = free_port()
     found: list[Any] = []
-    meeting = threading.Thread(target=lambda: found.append(met(2, [0], port)))
-    meeting.start()
+    rendezvous = threading.Thread(target=lambda: found.append(met(2, [0], port)))
+    rendezvous.start()
     while True:
         try:
             stranger = socket.create_connection(("127.0.0.1", port))
@@ -68,19 +68,19 @@ def test_strangers_are_not_ranks(word: bytes, monkeypatch: pytest.MonkeyPatch) -
     with stranger:
         stranger.sendall(word)
         assert met(2, [1], port) == {1: ["I am 0", "I am 1"]}
-    meeting.join(30)
+    rendezvous.join(30)
     assert found == [{0: ["I am 0", "I am 1"]}]
 
 
 def test_rank_0_waits_until_the_others_have_left() -> None:
     left: list[int] = []
 
-    def job(meeting: Meeting) -> list[int]:
-        if meeting._place.rank == 0:
-            meeting.wait()
+    def job(rendezvous: Rendezvous) -> list[int]:
+        if rendezvous._place.rank == 0:
+            rendezvous.wait()
             return list(left)
-        time.sleep(0.1 * meeting._place.rank)
-        left.append(meeting._place.rank)
+        time.sleep(0.1 * rendezvous._place.rank)
+        left.append(rendezvous._place.rank)
         return []
 
     assert met(3, [0, 1, 2], free_port(), job)[0] == [1, 2]

@@ -1,4 +1,4 @@
-"""The meeting of the ranks of a job before an engine starts, for engines that cannot be made to give up.
+"""The rendezvous of the ranks of a job before an engine starts, for engines that cannot be made to give up.
 
 A framework's own start waits for minutes if a rank never comes (TensorFlow, PaddlePaddle), or ends the process (JAX).
 So all ranks first meet by plain sockets at the address of the job: then all are there, and know what each has said,
@@ -18,7 +18,7 @@ from devshim.contract.rank_engines import engine_address, patience
 if TYPE_CHECKING:
     from devshim.contract.ranks import Place
 
-__all__ = ["AbsentError", "Meeting"]
+__all__ = ["AbsentError", "Rendezvous"]
 
 _MOST = 4096  # bytes of what a rank says
 _AGAIN = 0.02  # seconds until the next attempt to reach rank 0
@@ -27,14 +27,14 @@ _HELLO = 2.0  # seconds for a connection to say its rank: strangers may connect,
 
 
 class AbsentError(Exception):
-    """Ranks that did not come to the meeting in time, with their numbers."""
+    """Ranks that did not come to the rendezvous in time, with their numbers."""
 
     def __init__(self, ranks: list[int]) -> None:
         super().__init__(f"ranks {ranks} have not come")
         self.ranks = ranks
 
 
-class Meeting:
+class Rendezvous:
     """Sockets between rank 0, which listens at the address of the job alone, and each other rank.
 
     Args:
