@@ -1,4 +1,4 @@
-"""Claims about JAX: its own device count, 64-bit values, donation, memory kinds, compilation."""
+"""Claims that `devshim certify` checks on JAX: its device count, 64-bit values, donation, memory kinds, compilation."""
 
 from __future__ import annotations
 

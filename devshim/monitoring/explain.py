@@ -1,8 +1,8 @@
 """`explain`: record and print the native line of the framework that each devshim call stands for.
 
-While no `explain` is open, a call costs only one look at `devshim.transfers.observing.ACTIVE`. While one is open,
-`ACTIVE.explain` is an `Explainer`, which the calls hand what they are about to do: below this layer, no module imports
-this one.
+While no `explain` is open, a call only reads `devshim.transfers.observing.ACTIVE`. While one is open,
+`ACTIVE.explain` is an `Explainer`, and each call passes to it what it is about to do. So the modules of the layers
+below do not import this one.
 
 A tensor in a tree is named by its keys, ``x['weight']``. For a large tree, the first tensors get a line each, and one
 more line says how many others there are.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LINES = 8
 """The number of tensors of one tree that get a line each."""
-_HELD = ("parameter", "buffer")
+_MODEL_LEAVES = ("parameter", "buffer")
 """The kinds of leaves that a model has and an optimizer does not have."""
 
 _open = 0
@@ -134,7 +134,7 @@ class Explainer:
         for _, cell, x, backend in flat.leaves[:LINES]:
             device = where(key_paths.path_text(cell), "", not backend.shape(x))
             self.call(backend, call, device, x=_named("x", cell))
-        self._rest(len(flat.tensors), "tensors")
+        self._count_others(len(flat.tensors), "tensors")
         for _, cell, obj, backend in flat.models:
             self._place_object(call, key_paths.path_text(cell), cell, obj, backend, where)
 
@@ -147,7 +147,7 @@ class Explainer:
         flat = flatten(tree)
         for _, cell, _, backend in flat.leaves[:LINES]:
             self.call(backend, call, device, **{"x": _named("x", cell), **names})
-        self._rest(len(flat.tensors), "tensors")
+        self._count_others(len(flat.tensors), "tensors")
         for _, cell, obj, backend in flat.models:
             kind = _kind(backend.leaves(obj))
             name = f"{call}_{kind}" if f"{call}_{kind}" in backend.snippets else call
@@ -170,19 +170,19 @@ class Explainer:
     def _place_object(self, call: str, prefix: str, cell: Any, obj: Any, backend: Backend, where: Where) -> None:
         """Show the placement of a model or optimizer; for a model over several devices, show each parameter."""
         leaves = [leaf for leaf in backend.leaves(obj) if leaf.kind != "gradient"]
-        held = [leaf for leaf in leaves if leaf.kind in _HELD]
+        own = [leaf for leaf in leaves if leaf.kind in _MODEL_LEAVES]
         kind = _kind(leaves)
         name = _named(kind, cell)
-        targets = {leaf.path: _target(where, prefix, leaf, backend) for leaf in held or leaves}
+        targets = {leaf.path: _target(where, prefix, leaf, backend) for leaf in own or leaves}
         if len(set(targets.values())) > 1 and kind == "model":
             for path, device in list(targets.items())[:LINES]:
                 self.call(backend, "place_parameter", device, x=name, path=repr(path))
-            self._rest(len(targets), "parameters")
+            self._count_others(len(targets), "parameters")
             return
         device = next(iter(targets.values())) if targets else where(prefix, "")
         self.call(backend, f"{call}_{kind}", device, x=name)
 
-    def _rest(self, count: int, what: str) -> None:
+    def _count_others(self, count: int, what: str) -> None:
         """Show how many there are besides those that got a line."""
         if count > LINES:
             self.line(f"# and {count - LINES} more {what}")
@@ -221,7 +221,7 @@ def _target(where: Where, prefix: str, leaf: Leaf, backend: Backend) -> Device:
 
 def _kind(leaves: list[Leaf]) -> str:
     """Return ``"model"`` or ``"optimizer"``, whichever has such leaves; an object that is not built yet is a model."""
-    return "model" if not leaves or any(leaf.kind in _HELD for leaf in leaves) else "optimizer"
+    return "model" if not leaves or any(leaf.kind in _MODEL_LEAVES for leaf in leaves) else "optimizer"
 
 
 def _named(name: str, cell: Any) -> str:

@@ -7,7 +7,7 @@ Requirements this module answers:
 * The program sees what a plain loop would show: the batches in order, then the loader's end or its error, once, with
   the loader's own traceback.
 * Whatever ends the loop, the thread ends and the batches are released: the end, an error, ``break``, Ctrl-C, ``close``,
-  garbage collection. The thread knows the shared `_Line` alone, so an iterator that nothing refers to is freed.
+  garbage collection. The thread knows the shared `_Queue` alone, so an iterator that nothing refers to is freed.
 * The loader runs as it would in the consumer's thread: the same framework, default device, observers and modes. What it
   does when ``iter`` is called, such as drawing a seed, it does in the consumer's thread.
 """
@@ -130,26 +130,26 @@ def _checked(iterable: Iterable[T]) -> Iterable[T]:
 
 
 class _Batches(Generic[T]):
-    """One iteration: the consumer's side of a line."""
+    """One iteration: the consumer's side of a queue."""
 
     def __init__(self, source: Iterator[T], device: Device, depth: int) -> None:
         backend = current.current()
         observing.show_call(backend, "place", device)
-        line = _Line(depth)
+        queue = _Queue(depth)
         context = contextvars.copy_context()
         context.run(observers.CALLER.set, _caller())
-        modes = [each.capture_thread_state() for each in registry.imported_backends()]
-        work = _Work(line, source, device, backend, modes)
-        thread = threading.Thread(target=context.run, args=(work,), name="devshim-prefetch", daemon=True)
-        self._line = line
-        self._end = weakref.finalize(self, _end, line, thread)
+        thread_states = [each.capture_thread_state() for each in registry.imported_backends()]
+        worker = _Worker(queue, source, device, backend, thread_states)
+        thread = threading.Thread(target=context.run, args=(worker,), name="devshim-prefetch", daemon=True)
+        self._queue = queue
+        self._end = weakref.finalize(self, _end, queue, thread)
         thread.start()
 
     def __iter__(self) -> _Batches[T]:
         return self
 
     def __next__(self) -> T:
-        kind, value = self._line.take()
+        kind, value = self._queue.take()
         if kind == "batch":
             batch, arrived = value
             for use, xs in arrived:
@@ -174,8 +174,8 @@ def _caller() -> Any:
     return SimpleNamespace(f_code=frame.f_code, f_lineno=frame.f_lineno, f_globals=frame.f_globals, f_back=None)
 
 
-class _Line:
-    """The batches between the thread and the consumer."""
+class _Queue:
+    """The batches between the thread and the consumer, at most ``depth`` of them."""
 
     def __init__(self, depth: int) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -217,9 +217,9 @@ class _Line:
         released.clear()
 
 
-def _end(line: _Line, thread: threading.Thread) -> None:
+def _end(queue: _Queue, thread: threading.Thread) -> None:
     """Stop the thread, and wait for it."""
-    line.stop()
+    queue.stop()
     if thread is threading.current_thread() or thread.ident is None:
         return
     end = time.monotonic() + PATIENCE
@@ -227,39 +227,45 @@ def _end(line: _Line, thread: threading.Thread) -> None:
         thread.join(0.1)
 
 
-class _Work:
+class _Worker:
     """The thread's side: takes batches from the loader, and copies them to the device."""
 
     def __init__(
-        self, line: _Line, source: Iterator[Any], device: Device, backend: Backend, modes: list[Callable[[], Any]]
+        self,
+        queue: _Queue,
+        source: Iterator[Any],
+        device: Device,
+        backend: Backend,
+        thread_states: list[Callable[[], Any]],
     ) -> None:
-        self._line, self._source, self._device, self._backend, self._modes = line, source, device, backend, modes
+        self._queue, self._source, self._device = queue, source, device
+        self._backend, self._thread_states = backend, thread_states
 
     def __call__(self) -> None:
-        line, source = self._line, self._source
+        queue, source = self._queue, self._source
         try:
             with ExitStack() as entered:
-                for mode in self._modes:
-                    entered.enter_context(mode())
+                for restore in self._thread_states:
+                    entered.enter_context(restore())
                 default = current.DEVICE.get()
                 if default is not None:
                     entered.enter_context(scopes.on(default))
-                self._serve(line, source)
+                self._serve(queue, source)
         except BaseException as error:
-            line.put("error", error)
+            queue.put("error", error)
         finally:
-            line.put("end", None)
+            queue.put("end", None)
             for backend in registry.loaded():
                 backend.close_loader(source)
             del self._source, source
 
-    def _serve(self, line: _Line, source: Iterator[Any]) -> None:
-        while line.reserve():
+    def _serve(self, queue: _Queue, source: Iterator[Any]) -> None:
+        while queue.reserve():
             try:
                 batch = next(source)
             except StopIteration:
                 return
-            if line.stopped:
+            if queue.stopped:
                 return
-            line.put("batch", ahead.send(batch, self._backend, self._device))
+            queue.put("batch", ahead.send(batch, self._backend, self._device))
             del batch

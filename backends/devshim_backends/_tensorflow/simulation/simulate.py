@@ -97,6 +97,7 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
             device_rules.set_policy(chosen._device_policy)
 
     def _reserve(self, gpus: int) -> None:
+        """Make logical CPUs for at least this many GPUs; raise an error if TensorFlow has started with fewer."""
         (cpu,) = tf.config.list_physical_devices("CPU")
         most = len(tf.config.get_logical_device_configuration(cpu) or (None,)) - 1
         if most >= gpus:

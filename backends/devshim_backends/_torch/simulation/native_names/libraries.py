@@ -74,7 +74,7 @@ def _no_plans(device: Any) -> int:
 
 
 def _can_use(dtypes: tuple[Any, ...]) -> Callable[..., bool]:
-    """Return a replacement for a question whether a kernel of attention can be used for arguments."""
+    """Return a replacement for a function that says if an attention kernel supports its arguments."""
 
     def can_use(params: Any, debug: bool = False) -> bool:
         return bool(params.query.is_cuda and params.query.dtype in dtypes)
