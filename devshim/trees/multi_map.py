@@ -177,6 +177,8 @@ def require_same_form(
     call: str, noun: str, cell: Cell, nodes: Sequence[Any], backend: Backend, axis: int | None = None
 ) -> None:
     """Raise `ArgumentError` for tensors of different framework, dtype, or shape (except along an axis); name each."""
+    if len(nodes) == 1:
+        return
     for which, node in enumerate(nodes):
         other = registry.backend_for(node)
         if other is None:

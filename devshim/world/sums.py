@@ -48,8 +48,9 @@ class Sums:
     def reduce(self, groups: list[Group], op: Op, count: int) -> None:
         """Replace the results of groups by those of all ranks."""
         start = time.perf_counter()
-        groups = sorted(groups, key=lambda group: brackets(group.cell))  # dicts of two ranks may differ in their order
-        sources = [Source(group.backend, group.results[0], brackets(group.cell)) for group in groups]
+        found = [(Source(group.backend, group.results[0], brackets(group.cell)), group) for group in groups]
+        found.sort(key=lambda each: each[0].where)  # dicts of two ranks may differ in their order
+        sources, groups = [source for source, _ in found], [group for _, group in found]
         kinds = sorted({source.kind for source in sources})
         is_native = self._native.start(groups[0].backend)
         with self._steps.step(_described(op, sources)) as step:
@@ -65,6 +66,9 @@ class Sums:
                 totals.update(zip(left, self._portable().reduce(step, list(left.values()), op), strict=True))
             if op == "mean" and not is_native:
                 devices = sum(self._portable().swap(step, count, "devices"))
+        if op == "mean":
+            for total in totals.values():
+                np.divide(total, devices, out=total)
         tensors = [(source.backend, source.x) for source in sources]
         size = self._place.size
         record(tensors, 2 * (size - 1) / size, start, f"all_reduce, {op}", size)
@@ -77,8 +81,6 @@ class Sums:
                 group.results[:] = [total for _ in group.xs]
                 continue
             total = total[first : first + source.size].reshape(source.shape)
-            if op == "mean":
-                total = np.asarray(total / devices, total.dtype)  # also without axes, where NumPy returns a scalar
             group.results[:] = [_result(group.backend, total, x) for x in group.xs]
 
     def _by_engine(self, step: Step, sources: list[Source], op: Op, count: int) -> Any:
