@@ -84,6 +84,10 @@ TESTED = {"torch": ("opinfo", "native-torch"), "jax": ("keras", "flax"), "tensor
 """Session name -> groups of the libraries whose tests and programs for GPUs `native` runs."""
 OTHERS = [name for name in FRAMEWORKS if name not in ("numpy", "torch")]
 """The frameworks on which only some failures of a rank are tested."""
+STAGES = ("start or between", "sum or save")
+"""Parts of the failure matrix, which run side by side: most of a cell is waiting."""
+LAUNCHED = ("test_cluster_command.py", "test_failures.py", "test_output.py")
+"""Files of tests of the launcher, in which no rank uses a framework."""
 IN_TUTORIALS = [name for name in FRAMEWORKS if name != "mxnet1"]
 PORTED = ["numpy", "torch", "jax", "tensorflow", "paddle"]
 """Frameworks that POT or TensorLy supports."""
@@ -121,8 +125,8 @@ def install_framework(session: nox.Session, name: str, *more: str) -> None:
     install(session, *group(*FRAMEWORKS[name], *more), ".")
 
 
-def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]]) -> None:
-    """Run pytest once for each of these lists of arguments, two at a time, each in its own process.
+def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]], at_once: int = 2) -> None:
+    """Run pytest once for each of these lists of arguments, some at a time, each in its own process.
 
     The output of a run appears when it ends, under its arguments. Every run ends before the first failure is raised.
     Leading arguments such as ``NAME=value`` are environment variables of that run. OpenMP has one thread in each: its
@@ -135,7 +139,7 @@ def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]]) -> None:
         printed = session.run("pytest", "-q", *arguments[len(named) :], *session.posargs, silent=True, env=env)
         print(f"pytest {' '.join(arguments)}\n{printed}", flush=True)
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         started = [pool.submit(run, [str(each) for each in arguments]) for arguments in runs]
     for each in started:
         each.result()
@@ -438,10 +442,12 @@ def world(session: nox.Session) -> None:
     """Start several ranks with Ray on NumPy and PyTorch, make them fail in every way, and look for what is left."""
     install_framework(session, "torch", "test", "ray")
     matrix, runs = f"{RANKS}/test_failure_matrix.py", []
-    for name in ("numpy", "torch"):
+    for name in ("torch", "numpy"):
         current = f"DEVSHIM_BACKEND={name}"
-        runs += [[current, matrix], [current, RANKS, f"--ignore={matrix}"]]
-    pytests(session, runs)
+        once = LAUNCHED if name == "torch" else ()
+        runs += [[current, matrix, "-k", stages] for stages in STAGES]
+        runs.append([current, RANKS, *(f"--ignore={file}" for file in (matrix, *(f"{RANKS}/{each}" for each in once)))])
+    pytests(session, runs, at_once=3)
 
 
 @nox.session(name="world-others", python=DEFAULT, default=False)

@@ -96,6 +96,8 @@ def _start(hosts: int, cards: int) -> tuple[Any, list[Any]]:
             resources={"sim_gpu": cards} if cards else {},
             labels={"devshim.host": f"host{index}"},
             include_dashboard=False,
+            include_log_monitor=False,
+            no_monitor=True,
             object_store_memory=cluster.STORE,
         )
         for index in range(hosts)
