@@ -25,7 +25,7 @@ _PROGRESS = 0.5
 """Seconds between two reports of how far a rank is, for the table."""
 _ENDING = {name: number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))}
 _OUTPUT = (errno.EPIPE, errno.EIO, errno.ENOSPC)
-"""What writing fails with: a pipe has no reader, as in `devshim launch ... | head`, a terminal is closed, a disk is
+"""The errors of writing: a pipe has no reader, as in `devshim launch ... | head`, a terminal is closed, a disk is
 full."""
 _NAMES = {"SIGINT": "Ctrl-C", "SIGHUP": "a closed terminal"}
 

@@ -40,7 +40,7 @@ OTHER_RESOURCES = (
     r"(?:Received|Sent) message larger than max",  # gRPC
     r"Shared memory size limit exceeded",  # XLA: the memory of one block of a kernel
 )
-"""What else TensorFlow, XLA and gRPC report under the status ``RESOURCE_EXHAUSTED``; a smaller batch does not help."""
+"""Other causes that TensorFlow, XLA and gRPC report under ``RESOURCE_EXHAUSTED``; a smaller batch does not help."""
 
 _ANY = re.compile("|".join(TEXTS))
 _OTHER = re.compile("|".join(OTHER_RESOURCES))

@@ -100,7 +100,7 @@ def _of_eager_tensors(args: tuple[Any, ...]) -> tuple[Backend, Device] | None:
     for x in args:
         if type(x) is not kind:
             return None
-        if flag and getattr(x, flag) is True:  # so it is no tracer either
+        if flag and getattr(x, flag) is True:  # so it is not a tracer either
             here = CPU
         elif backend.is_tracer(x):
             return None

@@ -1,4 +1,4 @@
-"""Who failed first: the error for a job, from how its ranks ended and what they were doing.
+"""Find the first cause of a failure: the error for a job, from how its ranks ended and what they were doing.
 
 A rank that dies makes its peers fail, too, each with an error of its own. The first cause is a lost host or process,
 then an error of a program, and last what the peers of such a rank report.

@@ -92,7 +92,7 @@ def _read_to_the_end(gone: threading.Event) -> None:
 
 
 def _leave_with_caller(ended: threading.Event, gone: threading.Event) -> None:
-    """Interrupt the main thread when the caller has gone, until that is heard: Python ignores it in a destructor."""
+    """Interrupt the main thread when the caller has gone, until that works: Python ignores it in a destructor."""
     gone.wait()
     until = time.monotonic() + _ENDING
     while not ended.is_set() and time.monotonic() < until:

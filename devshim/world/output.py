@@ -1,4 +1,4 @@
-"""The output of a rank as lines, whatever the program prints: binary, a progress bar, or no end of a line at all."""
+"""The output of a rank as lines, whatever the program prints: binary, a progress bar, or no end of a line."""
 
 from __future__ import annotations
 

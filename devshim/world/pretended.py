@@ -115,7 +115,7 @@ def main(hosts: int, cards: int) -> None:
     signal.signal(signal.SIGTERM, leave)  # the process that started this one has gone
     try:
         started, nodes = _start(hosts, cards)
-        signal.signal(signal.SIGTERM, leave)  # Ray has set a handler that waits for ever if it interrupts the end below
+        signal.signal(signal.SIGTERM, leave)  # Ray has set a handler that waits forever if it interrupts the end below
         try:
             print(f"devshim: {started.address}", flush=True)
             for line in sys.stdin:

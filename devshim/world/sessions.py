@@ -1,6 +1,6 @@
 """The processes of a session, which outlive their parents: Ray leaves helpers behind that end a minute later.
 
-A process that starts a session gives it its number. Whoever ends such a process ends the rest of its session, too.
+A process that starts a session gives it its number. To end such a process is to end the rest of its session, too.
 """
 
 from __future__ import annotations

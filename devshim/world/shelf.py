@@ -1,4 +1,4 @@
-"""What a rank puts out for the others to take, step by step; no part of this knows how the ranks are connected."""
+"""The values that a rank publishes for the others, step by step; this module does not know how ranks are connected."""
 
 from __future__ import annotations
 

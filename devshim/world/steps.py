@@ -1,4 +1,4 @@
-"""The collectives that a rank has begun, numbered: what the ranks compare, and what a watcher hears."""
+"""The collectives that a rank has begun, numbered: ranks compare them, and the agent reports them."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class Attempt:
         return own
 
     def watch(self) -> None:
-        """Hear the agents until all ranks have returned.
+        """Receive the reports of the agents until all ranks have returned.
 
         Raises:
             WorldError: A rank or a host failed, or is late.

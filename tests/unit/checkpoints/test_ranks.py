@@ -466,7 +466,7 @@ def test_a_rank_is_killed_at_200_random_times(path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process")
 def test_a_rank_is_killed_in_the_first_save(path: Path) -> None:
-    """Until the first save is complete, there is no folder, so that a program that looks for it starts anew."""
+    """Until the first save is complete, there is no folder, so that a program that looks for it starts again."""
     for i in range(6):
         run_and_kill(path, 3, 1, i % 3, 0.004 * i)
         if path.exists():

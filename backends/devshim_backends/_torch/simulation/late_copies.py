@@ -67,7 +67,7 @@ class _Copy:
         with torch.no_grad(), torch._C.DisableTorchFunction():
             target = self._target if self.gpu < 0 else self._target_on_gpu()
             if target is not None:
-                _copy(target.data, self._values)  # `data` has its own version counter: arriving is no operator
+                _copy(target.data, self._values)  # `data` has its own version counter: arriving is not an operator
 
     def _target_on_gpu(self) -> Any:
         storage = self._target()
