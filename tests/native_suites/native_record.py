@@ -92,8 +92,9 @@ def causes(outcomes: Iterable[dict[str, str]]) -> list[dict[str, Any]]:
 
 
 def general(cause: str) -> str:
-    """Return the first line of a cause without what differs between two runs."""
-    line = (cause.strip().splitlines() or [""])[0]
+    """Return the first line of a cause, and the next one after a colon, without what differs between two runs."""
+    lines = [each.strip() for each in cause.splitlines() if each.strip()]
+    line = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
     return re.sub(r"0x[0-9a-f]+", "0x...", line)[:LONGEST]
 
 
