@@ -33,10 +33,16 @@ def test_files(benchmark: Any, session: Session, tmp_path: Path) -> None:
             results.append(json.loads(subprocess.check_output(command, cwd=root, text=True)))
 
     benchmark.pedantic(turn, rounds=min(ROUNDS, session.rounds))
-    for call, native in (("save", "save_file(tree, file)"), ("load", "load_file(file), each tensor cloned")):
-        ours, theirs = ([each[call]["seconds"] for each in found[library]] for library in found)
-        row = Row("files", f"{call} {MIB} MiB", f"ds.{call}", f"safetensors.torch.{native}", target=TARGET)
+    for call, other, native in (
+        ("save", "save", "save_file(tree, file)"),
+        ("save", "save and flush", "save_file(tree, new), os.fsync, os.replace"),
+        ("load", "load", "load_file(file), each tensor cloned"),
+    ):
+        ours = [each[call]["seconds"] for each in found["devshim"]]
+        theirs = [each[other]["seconds"] for each in found["safetensors"]]
+        row = Row("files", f"{other} {MIB} MiB", f"ds.{call}", f"safetensors.torch.{native}", target=TARGET)
         session.add(row, ratios(ours, theirs), rounds=len(ours))
+    for call in ("save", "load"):
         grown = [each[call]["growth"] / (MIB << 20) for each in found["devshim"]]
         row = Row("files", f"{call} {MIB} MiB, peak memory", f"ds.{call}", target=PEAK, unit="of the file")
         session.add(row, spread(grown), rounds=len(grown))

@@ -16,12 +16,14 @@ import json
 import os
 import stat
 import zlib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from devshim.checkpoints import foreign, paths
+from devshim.checkpoints.values import Values
 from devshim.devices.dtypes import DTYPES, numpy_dtype
 from devshim.errors import CheckpointError
 from devshim.errors.formatting import show
@@ -103,11 +105,11 @@ class Opened:
 
     is_folder = False
 
-    def __init__(self, path: str, handle: Any, header: Mapping[str, Any], metadata: Any) -> None:
+    def __init__(self, path: str, file: FileIO, header: Mapping[str, Any], metadata: Any) -> None:
         self.path: str = path
-        self.size: int = os.stat(path).st_size
+        self.size: int = os.fstat(file.fileno()).st_size
         self.metadata: Any = metadata
-        self._handle = handle
+        self._values = Values(file, header)
         self.forms: dict[str, tuple[str, tuple[int, ...]]] = {
             name: (entry["dtype"], tuple(entry["shape"])) for name, entry in header.items() if name != "__metadata__"
         }
@@ -115,7 +117,7 @@ class Opened:
     def read(
         self, name: str, dtype: str, shape: tuple[int, ...], crc32: int | None, rows: tuple[int, int] | None = None
     ) -> np.ndarray:
-        """Return a tensor's values, with the dtype and shape that were saved; never the file's own memory.
+        """Return a tensor's values in new memory, with the dtype and shape that were saved.
 
         Args:
             name: Its name.
@@ -134,9 +136,8 @@ class Opened:
         form, full = stored_form(dtype, shape)
         if self.metadata is not None and self.forms.get(name) != (CODES[form], full):
             raise damaged(self.path, f"the tensor {show(name)} is not the {dtype} of shape {shape} that was saved")
-        numpy_dtype(form)  # imports ml_dtypes, which the library needs
         try:
-            array: np.ndarray = self._handle.get_tensor(name)
+            array = self._values.read(name, numpy_dtype(form), full)
         except Exception as error:
             raise damaged(self.path, f"the tensor {show(name)} cannot be read: {error}") from error
         if crc32 is not None and checksum(array) != crc32:
@@ -157,35 +158,42 @@ def opened(path: str) -> Iterator[Opened]:
     from safetensors import SafetensorError, safe_open
 
     for _ in range(100):
-        try:
-            header = _header(path)
-        except FileNotFoundError as error:
-            raise paths.not_found(path, error) from error
-        except OSError as error:
-            hint = "check its permissions with `ls -l`"
-            raise paths.system_error(path, error, "cannot be read", hint) from error
-        metadata = header.get("__metadata__", {})
-        try:
-            handle: Any = safe_open(path, framework="np")
-        except (SafetensorError, OverflowError) as error:
-            raise damaged(path, str(error)) from error
-        with handle:
-            if (handle.metadata() or {}) == metadata:
-                yield Opened(path, handle, header, _parse_metadata(path, metadata))
+        with ExitStack() as closing:
+            try:
+                handle = closing.enter_context(_open(path))
+                header = _header(path, handle)
+            except FileNotFoundError as error:
+                raise paths.not_found(path, error) from error
+            except OSError as error:
+                hint = "check its permissions with `ls -l`"
+                raise paths.system_error(path, error, "cannot be read", hint) from error
+            try:
+                with safe_open(path, framework="np"):  # checks the header
+                    pass
+                same = os.path.samestat(os.stat(path), os.fstat(handle.fileno()))
+            except (SafetensorError, OverflowError) as error:
+                raise damaged(path, str(error)) from error
+            if same:
+                yield Opened(path, handle, header, _parse_metadata(path, header.get("__metadata__", {})))
                 return
         # Another file replaced it between the two reads: try again.
     raise damaged(path, "other programs replace it continually")
 
 
-def _header(path: str) -> dict[str, Any]:
-    """Return the header of a file, after checking that its names are unique."""
+def _open(path: str) -> FileIO:
+    """Open a regular file for reading, without a buffer."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         msg = f"{path!r} is a folder, not a checkpoint file"
         raise CheckpointError(msg, foreign.folder_hint(path))
     if not stat.S_ISREG(mode):
         raise damaged(path, "it is not a regular file", "pass the path of a file that ds.save wrote")
-    text = header_of(path)
+    return FileIO(path)
+
+
+def _header(path: str, file: FileIO) -> dict[str, Any]:
+    """Return the header of a file, after checking that its names are unique."""
+    text = header_of(file)
     if text is None:
         raise _not_safetensors_error(path)
     header = parse_json(path, text)
@@ -194,12 +202,11 @@ def _header(path: str) -> dict[str, Any]:
     return header
 
 
-def header_of(path: str) -> bytes | None:
+def header_of(file: FileIO) -> bytes | None:
     """Return the text of a file's header; None if the file does not begin as a safetensors file does."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(8), "little")
-        return None if size < 8 or length > size - 8 or length > _LONGEST else file.read(length)
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    return None if size < 8 or length > size - 8 or length > _LONGEST else file.read(length)
 
 
 def _not_safetensors_error(path: str) -> CheckpointError:

@@ -10,9 +10,11 @@ Requirements of this module:
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
 from contextlib import ExitStack, contextmanager
+from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +22,7 @@ import numpy as np
 from devshim.checkpoints import file, paths, ranks_index
 from devshim.checkpoints.file import CODES, damaged, parse_json, stored_form
 from devshim.checkpoints.ranks_parts import PART, block_checksums, rows_of_block
+from devshim.checkpoints.values import Values
 from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import CheckpointError
 from devshim.errors.formatting import show
@@ -42,8 +45,8 @@ def is_folder(path: str) -> bool:
 class _Part:
     """An open part whose header has been checked."""
 
-    def __init__(self, handle: Any, header: dict[str, Any], crc32: dict[str, list[int]]) -> None:
-        self.handle = handle
+    def __init__(self, values: Values, header: dict[str, Any], crc32: dict[str, list[int]]) -> None:
+        self.values = values
         self.crc32 = crc32
         self.forms = {
             name: (each["dtype"], tuple(each["shape"])) for name, each in header.items() if name != "__metadata__"
@@ -90,7 +93,6 @@ class Folder:
         if kind.hasobject or kind.name != dtype:
             raise damaged(self.path, f"{show(dtype)} is not a dtype")
         form, full = stored_form(dtype, shape)
-        numpy_dtype(form)  # imports ml_dtypes, which the library needs
         entry = self._entries[name]
         if "cut" not in entry:
             pieces = [(entry["part"], 0, full[0] if full else 1)]
@@ -120,13 +122,12 @@ class Folder:
             raise damaged(self.path, f"part {rank} does not have the rows of {show(name)} that the index describes")
         count = shape[0] if shape else 1
         start, stop = max(0, start), min(count, stop)
-        step = rows_of_block(shape, numpy_dtype(form).itemsize)
+        kind = numpy_dtype(form)
+        step = rows_of_block(shape, kind.itemsize)
         first, last = start // step * step, min(count, -(-stop // step) * step)
+        wanted = (last - first, *shape[1:]) if shape else ()
         try:
-            if (first, last) == (0, count):
-                array: np.ndarray = part.handle.get_tensor(name)
-            else:
-                array = part.handle.get_slice(name)[first:last]
+            array = part.values.read(name, kind, wanted, first * math.prod(shape[1:]) * kind.itemsize)
         except Exception as error:
             raise damaged(self.path, f"the tensor {show(name)} cannot be read: {error}") from error
         expected = part.crc32[name][first // step : -(-last // step)] if array.size else []
@@ -146,8 +147,9 @@ class Folder:
         size, crc32 = self.metadata["parts"][rank]
         path = os.path.join(self.path, ranks_index.part_name(self.metadata["save"], rank, len(self.metadata["parts"])))
         try:
-            handle: Any = self._opened.enter_context(safe_open(path, framework="np"))
-            text = file.header_of(path) if os.stat(path).st_size == size else None
+            handle = self._opened.enter_context(FileIO(path))
+            with safe_open(path, framework="np"):  # checks the header
+                text = file.header_of(handle) if os.fstat(handle.fileno()).st_size == size else None
         except FileNotFoundError as error:
             raise paths.system_error(path, error, "is missing", "load it again, or another copy of it") from error
         except Exception as error:  # the library's own error, which has no other base
@@ -157,7 +159,7 @@ class Folder:
         header = parse_json(path, text)
         if set(header) - {"__metadata__"} != self._expected(rank):
             raise damaged(path, "its tensors are not those of the index")
-        return _Part(handle, header, _checksums(path, header, self.metadata, rank))
+        return _Part(Values(handle, header), header, _checksums(path, header, self.metadata, rank))
 
     def _expected(self, rank: int) -> set[str]:
         """Return the names of a part's tensors."""

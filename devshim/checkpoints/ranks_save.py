@@ -15,6 +15,7 @@ import os
 import shutil
 import zlib
 from contextlib import ExitStack, suppress
+from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 from devshim.checkpoints import file, paths, ranks_index, write
@@ -112,8 +113,8 @@ class _Save:
             write.flush(beside)
             os.replace(beside, path)
             write.flush(self._folder)
-            header = file.header_of(path)
-            return [os.stat(path).st_size, zlib.crc32(header or b"")]
+            with FileIO(path) as written:
+                return [os.fstat(written.fileno()).st_size, zlib.crc32(file.header_of(written) or b"")]
         except CheckpointError:
             raise
         except OSError as error:

@@ -1,0 +1,67 @@
+"""The values in a safetensors file, read into memory of their own.
+
+Requirements of this module:
+
+* A file is read, and not mapped: mapped pages would count as memory of the process beside the tensors, and a file that
+  another program shortens meanwhile would end the process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from io import FileIO
+
+__all__ = ["Values"]
+
+
+class Values:
+    """The values in an open file whose header the library has checked.
+
+    Args:
+        file: The file, open for reading without a buffer.
+        header: Its header.
+    """
+
+    def __init__(self, file: FileIO, header: Mapping[str, Any]) -> None:
+        self._file = file
+        file.seek(0)
+        start = 8 + int.from_bytes(file.read(8), "little")
+        self._places: dict[str, tuple[int, int]] = {
+            name: (start + entry["data_offsets"][0], start + entry["data_offsets"][1])
+            for name, entry in header.items()
+            if name != "__metadata__"
+        }
+
+    def read(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], skip: int = 0) -> np.ndarray:
+        """Return a tensor, or some of its rows, in new memory.
+
+        Args:
+            name: Its name in the file.
+            dtype: The dtype of its values in the file.
+            shape: The shape of the result.
+            skip: How many bytes of the tensor come before the result.
+
+        Raises:
+            ValueError: The file does not have as many bytes.
+            OSError: The system cannot read them.
+        """
+        begin, end = self._places[name]
+        array = np.empty(shape, dtype)
+        if not 0 <= skip <= skip + array.nbytes <= end - begin:
+            msg = f"{array.nbytes} bytes are wanted, and the file has {end - begin - skip}"
+            raise ValueError(msg)
+        view = array.reshape(-1).view(np.uint8).data
+        self._file.seek(begin + skip)
+        done = 0
+        while done < array.nbytes:  # Linux reads at most 2 GiB in one call
+            got = self._file.readinto(view[done:])
+            if not got:
+                msg = "the file has become shorter"
+                raise ValueError(msg)
+            done += got
+        return array
