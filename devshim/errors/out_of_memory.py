@@ -42,8 +42,8 @@ OTHER_RESOURCES = (
 )
 """Other causes that TensorFlow, XLA and gRPC report under ``RESOURCE_EXHAUSTED``; a smaller batch does not help."""
 
-_ANY = re.compile("|".join(TEXTS))
-_OTHER = re.compile("|".join(OTHER_RESOURCES))
+_ANY = "|".join(TEXTS)
+_OTHER = "|".join(OTHER_RESOURCES)  # `re` compiles both at the first error, and keeps them
 
 _NEVER = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError)
 """Python's own errors for faults of a program. Their texts may quote anything, so they are not read."""
@@ -56,7 +56,7 @@ def reports_full_device(error: BaseException) -> bool:
     if isinstance(error, _NEVER) and type(error).__module__ == "builtins":
         return False
     text = _text(error)
-    return _ANY.search(text) is not None and _OTHER.search(text) is None
+    return re.search(_ANY, text) is not None and re.search(_OTHER, text) is None
 
 
 def lacks_another_resource(error: BaseException) -> bool:

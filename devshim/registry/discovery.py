@@ -1,8 +1,8 @@
 """The known frameworks, and which of them are installed or imported, found without importing any.
 
-A static table answers without `importlib.metadata`, which alone takes 33 ms to import. Entry points of third parties
-are read only for a name that the table lacks. An entry point's name is the framework's root import name, so looking it
-up loads nothing.
+A static table answers without `importlib.metadata`, which alone takes 12 to 33 ms to import. It is imported only if a
+distribution of others has entry points for backends (`devshim.registry.installed_metadata`). An entry point's name is
+the framework's root import name, so looking it up loads nothing.
 """
 
 from __future__ import annotations
@@ -125,11 +125,14 @@ def third_party() -> Mapping[str, list[EntryPoint]]:
     global _entry_points
     points = _entry_points
     if points is None:
-        from importlib.metadata import entry_points
+        from devshim.registry.installed_metadata import may_have_entry_points
 
         found: dict[str, list[EntryPoint]] = {}
-        for point in entry_points(group=GROUP):
-            found.setdefault(point.name, []).append(point)
+        if may_have_entry_points(GROUP):
+            from importlib.metadata import entry_points
+
+            for point in entry_points(group=GROUP):
+                found.setdefault(point.name, []).append(point)
         _entry_points = points = found
     return points
 
