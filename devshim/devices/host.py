@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from functools import lru_cache
 
 from devshim.devices.device import CPU, Device
 from devshim.devices.info import DeviceInfo, MemoryInfo
@@ -27,6 +28,7 @@ def describe_simulated(backend: str, device: Device, memory: int | None) -> Devi
     )
 
 
+@lru_cache(maxsize=1)
 def processor_name() -> str:
     """Return the CPU's model name, or the machine's architecture if the system does not report a model."""
     try:

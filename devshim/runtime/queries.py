@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from devshim.devices.info import DeviceInfo
     from devshim.devices.parsing import DeviceLike
 
+_DTYPES: dict[Backend, tuple[str, ...]] = {}
+"""The names of the dtypes of each framework that was asked; a framework has one adapter in a process."""
+
 __all__ = ["describe", "device_count", "devices", "require", "try_all_gpus", "try_gpu"]
 
 
@@ -111,10 +114,13 @@ def _platform(backend: Backend, device: Device) -> str:
 
 def _dtypes(backend: Backend, device: Device) -> tuple[str, ...]:
     """Return the names of the framework's dtypes that a device can hold."""
-    from devshim.devices.dtypes import DTYPES
-
     lacking = frozenset() if device is CPU else backend.dtypes_lacking
-    return tuple(name for name in DTYPES if name not in lacking and _has_dtype(backend, name))
+    found = _DTYPES.get(backend)
+    if found is None:  # they are the same for all devices: a thousand are described in some milliseconds
+        from devshim.devices.dtypes import DTYPES
+
+        found = _DTYPES[backend] = tuple(name for name in DTYPES if _has_dtype(backend, name))
+    return tuple(name for name in found if name not in lacking) if lacking else found
 
 
 def _has_dtype(backend: Backend, name: str) -> bool:
