@@ -1,6 +1,6 @@
 """Whether any installed distribution has entry points of a group, found without `importlib.metadata`.
 
-Importing `importlib.metadata` takes half as long as the rest of devshim's first call, and in most installations no other
+Importing `importlib.metadata` takes as long as the rest of devshim's first call, and in most installations no other
 distribution registers a backend.
 """
 

@@ -87,7 +87,10 @@ def pop(contexts: ContextVar[tuple[Scope, ...]], opened: list[Scope]) -> None:
 
 def _listening() -> tuple[tuple[Listener, bool], ...]:
     """Return the listeners of this context, each once, however often it is entered."""
-    return tuple(dict.fromkeys(block.what for block in LISTENING.get() if block.open))
+    blocks = LISTENING.get()
+    if len(blocks) == 1:  # nearly always
+        return (blocks[0].what,) if blocks[0].open else ()
+    return tuple(dict.fromkeys(block.what for block in blocks if block.open))
 
 
 def _watch(step: int) -> None:
@@ -119,7 +122,7 @@ def site_of(frame: FrameType) -> str:
 def user_frame() -> FrameType:
     """Return the frame of that nearest line; without one, as in a framework's thread, the caller's or the outermost."""
     frame = sys._getframe(1)
-    while _is_on_the_way(frame):
+    while frame.f_code.co_filename in _OWN_FILES or _is_on_the_way(frame):
         if frame.f_back is None:
             return CALLER.get() or frame
         frame = frame.f_back
@@ -149,16 +152,27 @@ def _is_on_the_way(frame: FrameType) -> bool:
     """Return True if a frame is not the user's; the conformance kit counts as a user."""
     module = frame.f_globals.get("__name__") or ""
     file = frame.f_code.co_filename
-    if (module, file) in _KNOWN:
-        return True
-    known = _is_library(module, file)
-    if known and not file.startswith(_MADE):  # of functions that a framework generates there are ever more
-        _KNOWN.add((module, file))
-    return known
+    found = _KNOWN.get((module, file))
+    if found is None:
+        found = _is_library(module, file)
+        if len(_KNOWN) >= _MOST_KNOWN:  # cells of a notebook and generated functions: there are ever more
+            _KNOWN.clear()
+        _KNOWN[module, file] = found
+        if found and _is_own_file(module, file):
+            _OWN_FILES.add(file)
+    return found
 
 
-_KNOWN: set[tuple[str, str]] = set()
-"""Modules and files of devshim, the frameworks and the standard library that were on the way to a user's line."""
+_KNOWN: dict[tuple[str, str], bool] = {}
+"""Whether the lines of a module and file are on the way to a user's line."""
+_MOST_KNOWN = 4096
+_OWN_FILES: set[str] = set()
+"""Files of devshim and the adapters. Most of what is on the way is in them, and their names suffice."""
+
+
+def _is_own_file(module: str, file: str) -> bool:
+    root = module.partition(".")[0]
+    return root in _OURS and root in sys.modules and file.startswith(tuple(sys.modules[root].__path__))
 
 
 def _is_library(module: str, file: str) -> bool:
@@ -210,7 +224,9 @@ class Recording:
 
     def __init__(self, listening: Any, backend: Backend, *about: Any) -> None:
         self._listening, self._backend, self._about = listening, backend, about
-        self._sync = any(wait for _, wait in listening)
+        self._sync = False
+        for _, wait in listening:
+            self._sync = self._sync or wait
 
     def __enter__(self) -> None:
         self._site = site() if self._listening else ""

@@ -18,7 +18,7 @@ import pytest
 import devshim as ds
 from devshim.collectives import all_reduce
 from devshim.registry import registry
-from devshim.transfers import observing
+from devshim.transfers import observers, observing
 
 HOST = np.arange(6, dtype="float32").reshape(2, 3)
 
@@ -87,6 +87,27 @@ def test_the_site_is_the_users_line() -> None:
         before = line()
         ds.place({"a": [HOST]}, 1)
     assert log.records[0].site == f"{__file__}:{before + 1}"
+
+
+def test_a_file_of_another_module_with_the_name_of_one_of_ours_is_the_users() -> None:
+    """A user's program may execute code under any file name; only devshim's own files are skipped by their names."""
+    program = "import devshim as ds\ndef copies(x):\n    return ds.copy(x, 'cpu')\n"
+    for file in ("engine.py", "devshim/engine.py", "/elsewhere/devshim/engine.py"):
+        names: dict[str, Any] = {"__name__": "devshim_of_mine"}
+        exec(compile(program, file, "exec"), names)
+        with ds.transfers() as log:
+            names["copies"](ds.ones(3))
+            names["copies"](ds.ones(3))
+        assert [record.site for record in log.records] == [f"{file}:3"] * 2
+
+
+def test_sites_stay_right_however_many_files_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observers, "_MOST_KNOWN", 8)
+    with ds.transfers() as log:
+        for number in range(40):
+            exec(compile("ds.copy(x, 'cpu')", f"cell {number}", "exec"), {"ds": ds, "x": ds.ones(3)})
+    assert [record.site for record in log.records] == [f"cell {number}:1" for number in range(40)]
+    assert len(observers._KNOWN) <= 8
 
 
 def test_the_site_of_a_compiled_function_is_the_line_that_calls_it() -> None:
