@@ -61,7 +61,7 @@ def reports_full_device(error: BaseException) -> bool:
 
 def lacks_another_resource(error: BaseException) -> bool:
     """Return True if an error says that something else than memory is used up, such as the disk."""
-    return _OTHER.search(_text(error)) is not None
+    return re.search(_OTHER, _text(error)) is not None
 
 
 def _text(error: BaseException) -> str:
