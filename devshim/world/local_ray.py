@@ -11,6 +11,7 @@ import atexit
 import json
 import os
 import secrets
+import shutil
 import tempfile
 import time
 import zlib
@@ -43,6 +44,10 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
         file.unlink(missing_ok=True)
         token = secrets.token_hex(32)
         _set_token(token)
+        folder = cluster.new_folder()
+        atexit.register(
+            shutil.rmtree, folder, ignore_errors=True
+        )  # before Ray is imported: it then runs after Ray's end
         ray = imported()
         found = ray.init(
             address="local",
@@ -50,6 +55,7 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
             num_gpus=0,
             include_dashboard=False,
             _node_ip_address="127.0.0.1",
+            _temp_dir=str(folder),
             object_store_memory=_store(),
             namespace=namespace,
             **options,

@@ -70,7 +70,8 @@ def test_what_a_rank_has_started_ends_with_it(agent: Agent, how: str, tmp_path: 
 
 def test_what_a_rank_has_started_ends_if_the_agent_is_killed(tmp_path: Path) -> None:
     rank = [sys.executable, "-c", RANK.format(end="time.sleep(1000)"), str(tmp_path / "child")]
-    with subprocess.Popen([sys.executable, "-c", AGENT, *rank]) as process:
+    environment = {**os.environ, "RAY_TMPDIR": str(tmp_path)}  # its folder goes with that of Ray
+    with subprocess.Popen([sys.executable, "-c", AGENT, *rank], env=environment) as process:
         while not (tmp_path / "child").exists():
             assert process.poll() is None
             time.sleep(0.02)
