@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from leftovers import MARK, marked
 
 import devshim as ds
 
@@ -91,3 +94,24 @@ def test_a_job_continues_from_its_checkpoint(devshim_cluster: Callable[..., Any]
     assert results == [(1, 2 if how == "kill" else 1, 3, float(sum(range(STEPS))))] * (2 if how == "kill" else 1)
     if how == "lose":
         losing.join()
+
+
+HOSTS = """
+import os, sys
+from devshim.world.pretended import Pretended
+hosts = Pretended(2, 0)
+os.kill(os.getpid(), int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_pretended_hosts_end_with_their_process(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MARK, str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", HOSTS, str(int(number))], timeout=120, check=False)
+    assert done.returncode == -number
+    until = time.monotonic() + 60
+    while (left := marked()) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert left == {}
