@@ -99,7 +99,7 @@ class Attempt:
             self._place()
             self._start()
             self.notify("started", self.names, self.attempt, self.devices)
-            self.watch()
+            self.follow()
         finally:
             stopped = [agent.stop.remote() for agent in self.agents]
             if stopped:
@@ -183,7 +183,7 @@ class Attempt:
         self.devices.append(devices)
         return own
 
-    def watch(self) -> None:
+    def follow(self) -> None:
         """Receive the reports of the agents until all ranks have returned.
 
         Raises:

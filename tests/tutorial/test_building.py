@@ -11,8 +11,8 @@ import recorded_page
 from devshim.cli import building
 from devshim.errors import DevshimError
 from devshim.tutorial.building import files, html, myst, notebooks
-from devshim.tutorial.building.outputs import Part, parts_of
-from devshim.tutorial.building.slots import Block, Shown
+from devshim.tutorial.building.outputs import Output, parts_of
+from devshim.tutorial.building.slots import Shown, TabGroup
 from devshim.tutorial.record import load_all
 
 
@@ -22,22 +22,22 @@ def shown(tmp_path: Path) -> Shown:
     return Shown(page, load_all(page))
 
 
-def block(shown: Shown, start: str) -> Block:
+def block(shown: Shown, start: str) -> TabGroup:
     """Return the block whose code starts so."""
-    found = [each for each in shown.blocks() if isinstance(each, Block) and (each.source or "").startswith(start)]
+    found = [each for each in shown.blocks() if isinstance(each, TabGroup) and (each.source or "").startswith(start)]
     return found[0]
 
 
 def test_an_output_that_all_share_is_shown_once(shown: Shown) -> None:
-    assert block(shown, "ds.device_count").common == (Part("text", "2"),)
+    assert block(shown, "ds.device_count").common == (Output("text", "2"),)
     assert myst.page(shown, myst.embedded).count("devshim-output\n\n2\n") == 1
 
 
 def test_outputs_that_differ_are_in_tabs(shown: Shown) -> None:
     found = block(shown, "X = ")
     assert found.common is None
-    assert found.tabs[0].parts == (Part("text", "ones of torch"),)
-    assert found.tabs[1].parts == (Part("text", "ones of tensorflow"),)
+    assert found.tabs[0].parts == (Output("text", "ones of torch"),)
+    assert found.tabs[1].parts == (Output("text", "ones of tensorflow"),)
 
 
 def test_native_lines_have_the_names_of_the_author(shown: Shown) -> None:
@@ -54,7 +54,7 @@ def test_a_function_is_defined_where_it_is_used_first(shown: Shown) -> None:
 
 
 def test_a_cell_of_one_framework_has_its_code_in_a_tab(shown: Shown) -> None:
-    (own,) = [each for each in shown.blocks() if isinstance(each, Block) and each.source is None]
+    (own,) = [each for each in shown.blocks() if isinstance(each, TabGroup) and each.source is None]
     assert own.tabs[0].source == "import torch"
     assert [tab.framework for tab in own.tabs] == ["torch", "jax", "numpy"]
 
@@ -83,7 +83,7 @@ def test_pictures_tables_and_errors_survive(shown: Shown, tmp_path: Path) -> Non
 
 def test_colors_and_standard_error_are_not_shown() -> None:
     stream = {"output_type": "stream", "name": "stderr", "text": "warning"}
-    assert parts_of([stream, recorded_page.text("\x1b[31mred\x1b[0m")]) == (Part("text", "red"),)
+    assert parts_of([stream, recorded_page.text("\x1b[31mred\x1b[0m")]) == (Output("text", "red"),)
 
 
 def test_the_html_page_is_one_file(shown: Shown) -> None:
@@ -180,7 +180,7 @@ def test_formats_are_checked() -> None:
 
 def test_a_page_shows_no_control_codes() -> None:
     text = "\x1b[31mred\x1b[0m \x1b]8;;https://a.b\x1b\\link\x1b]8;;\x1b\\ \x00\ud800."
-    assert parts_of([{"output_type": "stream", "name": "stdout", "text": text}]) == (Part("text", "red link ."),)
+    assert parts_of([{"output_type": "stream", "name": "stdout", "text": text}]) == (Output("text", "red link ."),)
 
 
 def test_pages_of_the_same_name_are_refused(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class NamedVariable(NamedTuple):
     kind: Kind
 
 
-class Part(NamedTuple):
+class NamedLayer(NamedTuple):
     """A layer or module of a model, and its key path, which is empty for the model."""
 
     path: str
@@ -114,19 +114,21 @@ class Contents:
         return []
 
     # ------------------------------------------------------------------ parts
-    def parts(self, obj: Any) -> Iterator[Part]:
+    def parts(self, obj: Any) -> Iterator[NamedLayer]:
         """Yield a model and every layer and module in it, each under every name that it has."""
         yield from self._parts("", obj, ())
 
-    def _parts(self, path: str, obj: Any, above: tuple[int, ...]) -> Iterator[Part]:
-        yield Part(path, obj)
+    def _parts(self, path: str, obj: Any, above: tuple[int, ...]) -> Iterator[NamedLayer]:
+        yield NamedLayer(path, obj)
         for name, child in self.children(obj):
             if id(child) not in above and child is not obj:
                 yield from self._parts(f"{path}.{name}" if path else name, child, (*above, id(obj)))
 
-    def compiled_parts(self, obj: Any) -> list[Part]:
+    def compiled_parts(self, obj: Any) -> list[NamedLayer]:
         """Return the model and sublayers on which ``compile`` was called, once each: for example, a GAN's halves."""
-        found = {id(part): Part(path, part) for path, part in reversed(list(self.parts(obj))) if _is_compiled(part)}
+        found = {
+            id(part): NamedLayer(path, part) for path, part in reversed(list(self.parts(obj))) if _is_compiled(part)
+        }
         return list(reversed(found.values()))
 
     def compiled_metrics(self, model: Any) -> list[Any]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from devshim.registry.discovery import title_of
-from devshim.tutorial.building.outputs import Part
-from devshim.tutorial.building.slots import Block, Shown, Tab
+from devshim.tutorial.building.outputs import Output
+from devshim.tutorial.building.slots import Shown, Tab, TabGroup
 from devshim.tutorial.front_matter import library
 from devshim.tutorial.page import Text
 
@@ -68,15 +68,15 @@ class _Writer:
         self._markdown = _parser()
         self._pygments = library("pygments"), library("pygments.lexers"), library("pygments.formatters")
 
-    def part(self, part: Text | Block, shown: Shown) -> str:
-        if isinstance(part, Block):
+    def part(self, part: Text | TabGroup, shown: Shown) -> str:
+        if isinstance(part, TabGroup):
             return self._block(part)
         if part.frameworks is None:
             return self._text(part.source)
         names = [name for name in shown.frameworks if name in part.frameworks]
         return _tabs([(name, self._text(part.source)) for name in names])
 
-    def _block(self, block: Block) -> str:
+    def _block(self, block: TabGroup) -> str:
         found = [] if block.source is None else [self._code(block.source, "code")]
         common = block.common
         if common is not None:
@@ -101,10 +101,10 @@ class _Writer:
         note = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
         return f'<figure class="{name}">{note}<pre tabindex="0">{colored.rstrip()}</pre></figure>'
 
-    def _outputs(self, parts: Iterable[Part]) -> str:
+    def _outputs(self, parts: Iterable[Output]) -> str:
         return "\n".join(self._output(part) for part in parts)
 
-    def _output(self, part: Part) -> str:
+    def _output(self, part: Output) -> str:
         if part.kind in ("text", "error"):
             name = "output" if part.kind == "text" else "error"
             return f'<figure class="{name}"><pre tabindex="0">{escape(part.text)}</pre></figure>'

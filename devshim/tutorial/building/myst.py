@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from devshim.registry.discovery import title_of
-from devshim.tutorial.building.outputs import Part
-from devshim.tutorial.building.slots import Block, Shown, Tab
+from devshim.tutorial.building.outputs import Output
+from devshim.tutorial.building.slots import Shown, Tab, TabGroup
 from devshim.tutorial.page import Text
 
 __all__ = ["embedded", "files_in", "page"]
 
-Picture = Callable[[Part], str]
+Picture = Callable[[Output], str]
 """Returns the MyST of a picture."""
 GROUP = "framework"
 """The name of the group of tabs, and of the parameter in the page's address."""
@@ -39,7 +39,7 @@ def page(shown: Shown, picture: Picture) -> str:
     return "\n\n".join(each.strip("\n") for each in found if each.strip()) + "\n"
 
 
-def embedded(part: Part) -> str:
+def embedded(part: Output) -> str:
     """Return a picture as HTML that contains it."""
     return _fenced("{raw} html", f'<img class="devshim-output" alt="output of the code above" src="{part.uri}">')
 
@@ -47,7 +47,7 @@ def embedded(part: Part) -> str:
 def files_in(folder: Path, stem: str) -> Picture:
     """Return a function that writes pictures to files of a folder, named by their content."""
 
-    def write(part: Part) -> str:
+    def write(part: Output) -> str:
         suffix = {"image/svg+xml": "svg", "image/jpeg": "jpg"}.get(part.kind, part.kind.partition("/")[2])
         name = f"{stem}-{hashlib.sha256(part.data).hexdigest()[:10]}.{suffix}"
         folder.joinpath(name).write_bytes(part.data)
@@ -56,7 +56,7 @@ def files_in(folder: Path, stem: str) -> Picture:
     return write
 
 
-def _block(block: Block, picture: Picture) -> str:
+def _block(block: TabGroup, picture: Picture) -> str:
     found = [] if block.source is None else [_code(block.source, "python", "devshim-code")]
     common = block.common
     if common is not None:
@@ -93,11 +93,11 @@ def _tabs(items: list[tuple[str, str]]) -> str:
     return _fenced("{tab-set}", options + "\n\n".join(found), inner + 2)
 
 
-def _outputs(parts: Iterable[Part], picture: Picture) -> str:
+def _outputs(parts: Iterable[Output], picture: Picture) -> str:
     return "\n\n".join(_output(part, picture) for part in parts)
 
 
-def _output(part: Part, picture: Picture) -> str:
+def _output(part: Output, picture: Picture) -> str:
     if part.kind in ("text", "error"):
         return _code(part.text, "text", "devshim-error" if part.kind == "error" else "devshim-output")
     if part.kind == "html":

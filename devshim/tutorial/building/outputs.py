@@ -12,7 +12,7 @@ from devshim.tutorial.outputs import ANSI
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Part", "parts_of"]
+__all__ = ["Output", "parts_of"]
 
 _PICTURES = ("image/svg+xml", "image/png", "image/jpeg", "image/gif", "image/webp")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
@@ -21,7 +21,7 @@ _DATES = re.compile(r"<dc:date>[^<]*</dc:date>|<!--.*?-->", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Part:
+class Output:
     """A part of what a cell shows.
 
     Attributes:
@@ -43,46 +43,46 @@ class Part:
         return f"data:{self.kind};base64,{base64.b64encode(self.data).decode()}"
 
 
-def parts_of(outputs: Iterable[Mapping[str, Any]]) -> tuple[Part, ...]:
+def parts_of(outputs: Iterable[Mapping[str, Any]]) -> tuple[Output, ...]:
     """Return what outputs in the format of nbformat 4 show; text that follows text becomes one part.
 
     What a program writes to standard error is left out: it names files and times of the machine.
     """
-    found: list[Part] = []
+    found: list[Output] = []
     for output in outputs:
         for part in _parts(output):
             if found and part.kind == found[-1].kind == "text":
-                found[-1] = Part("text", f"{found[-1].text}\n{part.text}")
+                found[-1] = Output("text", f"{found[-1].text}\n{part.text}")
             else:
                 found.append(part)
     return tuple(found)
 
 
-def _parts(output: Mapping[str, Any]) -> Iterable[Part]:
+def _parts(output: Mapping[str, Any]) -> Iterable[Output]:
     kind = output["output_type"]
     if kind == "stream":
         text = _plain(output["text"])
         if output["name"] == "stdout" and text:
-            yield Part("text", text)
+            yield Output("text", text)
     elif kind == "error":
-        yield Part("error", _plain(f"{output['ename']}: {output['evalue']}"))
+        yield Output("error", _plain(f"{output['ename']}: {output['evalue']}"))
     else:
         part = _shown(output.get("data", {}))
         if part is not None:
             yield part
 
 
-def _shown(data: Mapping[str, Any]) -> Part | None:
+def _shown(data: Mapping[str, Any]) -> Output | None:
     """Return the richest form of a result that a page can show."""
     for kind in _PICTURES:
         if kind in data:
             text = _joined(data[kind])
-            return Part(kind, _DATES.sub("", text) if kind == "image/svg+xml" else "".join(text.split()))
+            return Output(kind, _DATES.sub("", text) if kind == "image/svg+xml" else "".join(text.split()))
     for kind, name in (("text/html", "html"), ("text/markdown", "markdown"), ("text/latex", "markdown")):
         if kind in data:
-            return Part(name, _joined(data[kind]).strip())
+            return Output(name, _joined(data[kind]).strip())
     text = _plain(_joined(data.get("text/plain", "")))
-    return Part("text", text) if text else None
+    return Output("text", text) if text else None
 
 
 def _joined(text: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from devshim.tutorial.building.outputs import Part, parts_of
+from devshim.tutorial.building.outputs import Output, parts_of
 from devshim.tutorial.own_words.calls import of_record
 from devshim.tutorial.own_words.cells import Cell as SourceCell
 from devshim.tutorial.own_words.cells import Translated, changed_lines, translate_cells
@@ -14,7 +14,7 @@ from devshim.tutorial.own_words.templates import native_code
 from devshim.tutorial.page import Cell, Page, Slot, Text
 from devshim.tutorial.record import Call, CellRecord, Record
 
-__all__ = ["Block", "Shown", "Tab"]
+__all__ = ["Shown", "Tab", "TabGroup"]
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Tab:
     framework: str
     source: str | None
     native: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[Output, ...]
 
 
 @dataclass(frozen=True)
-class Block:
+class TabGroup:
     """A place of the page with code.
 
     Attributes:
@@ -47,7 +47,7 @@ class Block:
     tabs: tuple[Tab, ...]
 
     @property
-    def common(self) -> tuple[Part, ...] | None:
+    def common(self) -> tuple[Output, ...] | None:
         """The outputs, if all frameworks show the same; None if they differ."""
         shown = {tab.parts for tab in self.tabs}
         return self.tabs[0].parts if len(shown) == 1 and self.source is not None else None
@@ -84,7 +84,7 @@ class Shown:
         cells = self.page.cells_of(framework)
         return None if translated is None else translated.sources[cells.index(cell)]
 
-    def blocks(self) -> Iterator[Text | Block]:
+    def blocks(self) -> Iterator[Text | TabGroup]:
         """Yield the texts of the page and what its code shows, in order."""
         self._defined = {name: set() for name in self.frameworks}
         for part in self.page.slots():
@@ -95,10 +95,10 @@ class Shown:
                 if block.tabs or block.source is not None:
                     yield block
 
-    def _block(self, slot: Slot) -> Block:
+    def _block(self, slot: Slot) -> TabGroup:
         cells = {name: cell for name in self.frameworks if (cell := slot.cell_for(name)) is not None}
         tabs = [self._tab(cell, name, slot.is_neutral) for name, cell in cells.items()]
-        return Block(slot.cells[0].source if slot.is_neutral else None, tuple(tabs))
+        return TabGroup(slot.cells[0].source if slot.is_neutral else None, tuple(tabs))
 
     def _tab(self, cell: Cell, framework: str, is_neutral: bool) -> Tab:
         record = self.record_of(cell, framework)
