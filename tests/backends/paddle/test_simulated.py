@@ -268,6 +268,10 @@ def test_views_are_copies(paddle: Any) -> None:
 def test_whole_programs_train_as_on_the_host(paddle: Any) -> None:
     """Paddle computes them on the host: gradients, running means and several results come back to the GPU."""
     data = np.arange(12, dtype=np.float32).reshape(4, 3)
+    if paddle.__version__.startswith("3.0"):
+        with pytest.raises(ds.TracingError, match="full_graph=True"):
+            _train_whole(paddle, ds.from_numpy(data, GPU), GPU)
+        return
     found = {device: _train_whole(paddle, ds.from_numpy(data, device), device) for device in ("cpu", GPU)}
     for expected, got in zip(found["cpu"], found[GPU], strict=True):
         assert ds.device_of(got) is ds.device(GPU)

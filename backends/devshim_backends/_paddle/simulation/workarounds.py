@@ -24,6 +24,7 @@ import paddle
 from paddle.autograd import PyLayer
 
 from devshim.devices.device import CPU, Device
+from devshim.errors import TracingError
 from devshim_backends._paddle import scopes
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.models import optimizer_step
@@ -251,6 +252,19 @@ def run_program_on_host(operator: Function) -> Function:
     return call
 
 
+def refuse_gpus(operator: Function) -> Function:
+    """Return a whole compiled program of Paddle 3.0 that refuses GPUs, whose results it would leave on the host."""
+
+    @wraps(operator)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if _first_gpu(args) is not None:
+            msg = "PaddlePaddle 3.0 cannot run a program that it compiled as one (full_graph=True) on a simulated GPU"
+            raise TracingError(msg, "compile it with to_static(full_graph=False), or install PaddlePaddle 3.3")
+        return operator(*args, **kwargs)
+
+    return call
+
+
 # ---------------------------------------------------------------- tensors without memory
 def copy_without_memory(method: Function) -> Function:
     """Return a ``_copy_to`` that copies a tensor without memory as zeros: an LSTM's dropout state before its use."""
@@ -273,3 +287,5 @@ OPERATORS = {
     "view_shape": views.view_shape,
 }
 """Operator -> its workaround."""
+LEGACY_OPERATORS = {"pir_run_program": refuse_gpus}
+"""The same for operators of the old kind."""
