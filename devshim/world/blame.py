@@ -198,6 +198,8 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
             guilty, where = odd, reports[odd[0]].at
             reason = f"{named(odd, hosts)} has begun it, and is at {where}"
     text = f"step {step} ({what}) has waited {timeout:g} s on {named(waiting, hosts)}: {reason}"
-    error = RankLateError(text, "look at that line; or allow more time: timeout=...")
+    look = "look at that line" if where else "see what the ranks printed last"
+    has_returned = bool(gone) and not silent
+    error = RankLateError(text, ONE_ORDER if has_returned else f"{look}; or allow more time: timeout=...")
     error.waiting, error.late, error.where = tuple(waiting), tuple(guilty), where
     return error

@@ -116,11 +116,14 @@ def test_a_rank_that_does_not_answer_is_named() -> None:
     for reports in (WAITING, {**WAITING, 2: Report(6, 3, SUM, 0.1)}):
         error = late(dict(reports))
         assert error.problem.endswith("rank 2 on b does not answer")
+        assert error.hint == "see what the ranks printed last; or allow more time: timeout=..."
         assert error.late == (2,)
 
 
 def test_a_rank_that_has_returned_is_named() -> None:
-    assert late(WAITING, (2,)).problem.endswith("rank 2 on b has returned")
+    error = late(WAITING, (2,))
+    assert error.problem.endswith("rank 2 on b has returned")
+    assert error.hint == blame.ONE_ORDER
 
 
 def test_two_different_calls_are_named() -> None:
