@@ -191,11 +191,13 @@ def test_a_failing_rank_is_named_in_time(hosts: Pretended, how: str, when: str, 
 WHEN = ("start", "between", "sum", "save")
 
 
-def wait_for(folder: Path, name: str) -> None:
-    """Wait until a rank has touched a file."""
+def wait_for(folder: Path, name: str, caller: subprocess.Popen[str] | None = None) -> None:
+    """Wait until a rank has touched a file, while its caller runs."""
     until = time.monotonic() + LONG
     while not (folder / name).exists():
-        assert time.monotonic() < until
+        if caller is not None and caller.poll() is not None:
+            pytest.fail(f"the caller has ended: {caller.communicate()[1]}")
+        assert time.monotonic() < until, sorted(path.name for path in folder.iterdir())
         time.sleep(0.05)
 
 
@@ -233,7 +235,7 @@ def test_no_rank_is_left_if_its_launcher_is_killed(hosts: Pretended, who: str, w
     folders = os.pathsep.join(str(Path(file).parent) for file in (__file__, leftovers.__file__))
     words = [folders, framework(), "wait", when, str(tmp_path)]
     with subprocess.Popen([sys.executable, "-c", LAUNCH, *words], stderr=subprocess.PIPE, text=True) as caller:
-        wait_for(tmp_path, "failed")
+        wait_for(tmp_path, "failed", caller)
         assert len(left(tmp_path)) == RANKS
         children = Path(f"/proc/{caller.pid}/task/{caller.pid}/children").read_text().split()
         os.kill(caller.pid if who == "caller" else int(children[0]), signal.SIGKILL)
