@@ -84,6 +84,9 @@ TESTED = {"torch": ("opinfo", "native-torch"), "jax": ("keras", "flax"), "tensor
 """Session name -> groups of the libraries whose tests and programs for GPUs `native` runs."""
 OTHERS = [name for name in FRAMEWORKS if name not in ("numpy", "torch")]
 """The frameworks on which only some failures of a rank are tested."""
+SOME = "kill-sum or exception-between or stop-sum or sleep-save or disagree-sum or (lost_host and sum) or caller-save"
+"""These failures: a killed rank, an exception, a stopped rank, one that sleeps, one that makes another call, a lost
+host, and a killed caller."""
 STAGES = ("start or between", "sum or save")
 """Parts of the failure matrix, which run side by side: most of a cell is waiting."""
 LAUNCHED = ("test_cluster_command.py", "test_failures.py", "test_output.py")
@@ -453,10 +456,10 @@ def world(session: nox.Session) -> None:
 @nox.session(name="world-others", python=DEFAULT, default=False)
 @nox.parametrize("name", OTHERS, ids=OTHERS)
 def world_others(session: nox.Session, name: str) -> None:
-    """Train with several ranks on another framework, and let one of them fail in three ways."""
+    """Train with several ranks on another framework, and let a rank, a host and the caller fail in seven ways."""
     install_framework(session, name, "test", "ray")
-    current, failures = f"DEVSHIM_BACKEND={backend_of(name)}", "kill-sum or exception-between or sleep-save"
-    matrix = [f"{RANKS}/test_failure_matrix.py", "-k", failures]
+    current = f"DEVSHIM_BACKEND={backend_of(name)}"
+    matrix = [f"{RANKS}/test_failure_matrix.py", "-k", SOME]
     pytests(session, [[current, *matrix], [current, f"{RANKS}/test_example.py"]])
 
 
