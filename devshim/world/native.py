@@ -61,7 +61,7 @@ class Native:
 
     Args:
         place: The place of the rank.
-        steps: The collectives of the rank; the start of the engine is one of them.
+        steps: The collectives of the rank; the start of the engine belongs to the first sum.
 
     Attributes:
         backend: The backend whose engine runs, or None.
@@ -100,7 +100,7 @@ class Native:
         mode = requested()
         self.why_not = self._why_not(mode, backend)
         if not self.why_not:
-            with self._steps.step(f"start of the ranks of {backend.name}") as step:
+            with self._steps.start(f"start of the ranks of {backend.name}") as step:
                 try:
                     self._engine = self._called(step, backend.start_ranks, self._place, mode == "native")
                 except AlreadyStartedError as error:

@@ -42,7 +42,7 @@ def begin(steps: Any = None) -> None:
     """Start the thread in a process that an agent started; with steps, report their collectives from now on.
 
     Args:
-        steps: An object with the attributes ``number``, and ``doing`` with ``number``, ``what`` and ``began``.
+        steps: An object with the attributes ``number``, and ``doing``: None, or with ``number``, ``what`` and ``began``.
     """
     global _steps, _running
     _steps = steps if steps is not None else _steps
@@ -82,7 +82,7 @@ def _report() -> dict[str, Any]:
     doing = getattr(_steps, "doing", None)
     seconds = 0.0 if doing is None else time.monotonic() - doing.began
     what = None if doing is None else doing.what
-    step = getattr(_steps, "number", 0)
+    step = getattr(_steps, "number", 0) if doing is None else doing.number
     return {"step": step, "what": what, "seconds": seconds}
 
 

@@ -70,8 +70,25 @@ class Steps:
         """
         with self.alone(what):
             self.number += 1
-            self.doing = step = Step(self.number, what, time.monotonic())
-            try:
+            with self._reported(self.number, what) as step:
                 yield step
-            finally:
-                self.doing = None
+
+    @contextmanager
+    def start(self, what: str) -> Iterator[Step]:
+        """Report the start of an engine, which runs in the block, as a part of the collective that comes next.
+
+        It is not counted: not every rank and framework has an engine, and numbers must be the same on all.
+
+        Raises:
+            UnsupportedError: As for `alone`.
+        """
+        with self.alone(what), self._reported(self.number + 1, what) as step:
+            yield step
+
+    @contextmanager
+    def _reported(self, number: int, what: str) -> Iterator[Step]:
+        self.doing = step = Step(number, what, time.monotonic())
+        try:
+            yield step
+        finally:
+            self.doing = None

@@ -6,6 +6,7 @@ test, because gloo would end the process.
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -179,13 +180,40 @@ def test_ranks_compare_before_the_engine_sums(case: str, table: Table) -> None:
 
 def test_a_rank_that_is_a_step_ahead_is_named(table: Table) -> None:
     def job(world: World) -> Any:
-        world.native.start(registry.load("numpy"))
         world.steps.number += world.rank
         return world.all_reduce_([np.ones(2, "float32")])
 
     first, second = in_ranks(job)
-    assert "step 2: rank 0 on host0: all_reduce, sum of float32 (2,); rank 1 on host1: step 3, all_reduce" in str(first)
+    assert "step 1: rank 0 on host0: all_reduce, sum of float32 (2,); rank 1 on host1: step 2, all_reduce" in str(first)
     assert isinstance(second, ds.RanksDisagreeError)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", ""])
+def test_the_first_sum_is_step_1_with_and_without_an_engine(table: Table, address: str) -> None:
+    """The start of an engine is not counted, because some frameworks have none, and errors name the same step."""
+
+    def job(world: World) -> Any:
+        world.all_reduce_([np.ones(2 + world.rank, "float32")])
+
+    errors = on_ranks(2, job, timeout=20, engine_address=address)
+    assert [type(error) for error in errors] == [ds.RanksDisagreeError] * 2
+    assert {str(error).partition(": rank 0 on host0")[0] for error in errors} == {"the ranks do not agree on step 1"}
+
+
+def test_an_engine_that_does_not_start_names_the_step_of_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The error is raised in a library, as that of an engine is.
+    monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: json.loads(""))
+
+    def job(world: World) -> tuple[str, int]:
+        world.barrier()
+        with pytest.raises(ds.RankFailedError) as error:
+            world.all_reduce_([np.ones(2, "float32")])
+        return error.value.problem, world.steps.number
+
+    for rank, (problem, number) in enumerate(in_ranks(job)):
+        expected = f"step 2 (start of the ranks of numpy) failed on rank {rank} on host{rank}"
+        assert problem.startswith(expected)
+        assert number == 1
 
 
 def test_an_error_of_the_engine_changes_nothing(table: Table) -> None:

@@ -46,6 +46,10 @@ def work():
     with steps.step("barrier"):
         time.sleep(1.2)
 work()
+def engine():
+    with steps.start("start"):
+        time.sleep(1.2)
+engine()
 for _ in range(7):
     with steps.step("barrier"):
         pass
@@ -62,6 +66,7 @@ def test_a_change_is_written_at_once_and_the_last_step_at_the_end() -> None:
     assert ended.returncode == 0
     inside = [each for each in reports if each["what"] == "barrier" and each["at"].startswith("<string>:")]
     assert {each["step"] for each in inside} == {1}
+    assert {each["step"] for each in reports if each["what"] == "start"} == {2}  # that of the call it is a part of
     assert inside[0]["at"].endswith(" in work")
     assert max(each["seconds"] for each in inside) > 0.4
     assert reports[-1] == {"step": 8, "what": None, "seconds": 0.0}
