@@ -73,6 +73,8 @@ def _build(path: Path, output: Path, formats: Sequence[str], own_words: bool, op
             done = record.cells.get(cell.id)
             if done is not None and done.status == "failed":
                 say(f"{page.where(cell)}: on {record.title}: {done.error}", "red")
+    for sentence in outcome.large_outputs():
+        say(sentence, "dim")
     shown = Shown(page, outcome.records)
     written = files.write(shown, output, formats)
     good = outcome.ok

@@ -42,6 +42,7 @@ def options(
 
 def run(pages: Sequence[Path], chosen: Options) -> int:
     """Run pages, and print a table for each; return the exit code."""
+    session.refuse_same_records(pages, chosen.records)
     return _each(pages, lambda path: _one(path, chosen).outcome.ok)
 
 
@@ -50,6 +51,7 @@ def check(pages: Sequence[Path], chosen: Options, json: Path | None = None) -> i
 
     With ``json``, write the result there too; the file ``-`` means to print that alone.
     """
+    session.refuse_same_records(pages, chosen.records)
     found: list[dict[str, Any]] = []
     alone = str(json) == "-"
 
@@ -102,6 +104,8 @@ def _one(path: Path, chosen: Options) -> _Done:
         complain(error)
     view.show_failures(outcome)
     view.show_differences(page, report)
+    for sentence in outcome.large_outputs():
+        say(sentence, "dim")
     return _Done(outcome, report)
 
 

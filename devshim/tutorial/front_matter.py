@@ -67,6 +67,8 @@ def parse(path: Path, text: str, notebook: Any) -> Settings:
     """Return the checked front matter of a page, which jupytext has read as a notebook."""
     found = {**_raw_header(path, notebook), **notebook.metadata}
     if "devshim" not in found:
+        if not text.strip():
+            raise page_error(path, None, "the page is empty", f"remove it, and write one: devshim tutorial new {path}")
         raise page_error(path, 1, "the front matter has no devshim entry", f"add: devshim: {{{_EXAMPLE}, gpus: 2}}")
     ours = found["devshim"]
     if not isinstance(ours, dict):

@@ -15,7 +15,7 @@ from devshim._version import __version__
 from devshim.errors import DevshimError
 from devshim.registry import discovery
 from devshim.tutorial.environments import Environment, inspect, python_of
-from devshim.tutorial.support import cache_folder
+from devshim.tutorial.support import cache_folder, new_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +47,8 @@ def create(
         advance: Is called with the bytes of a download that have arrived, and its size.
 
     Raises:
-        DevshimError: The Python does not run, or pip cannot install the packages; nothing is left behind.
+        DevshimError: The Python does not run, pip cannot install the packages, or the cache cannot be written; nothing
+            is left behind.
     """
     if framework not in discovery.BUILTIN:
         msg = f"devshim has no extra for {framework}"
@@ -84,8 +85,8 @@ def _make(
 ) -> None:
     """Create the folder; remove it if anything fails."""
     shutil.rmtree(folder, ignore_errors=True)
+    new_folder(folder.parent).rmdir()  # an error that names the cache, if it cannot be written
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
         notify("creating the folder")
         _call([str(base), "-m", "venv", str(folder)])
         python = str(python_of(folder))

@@ -16,8 +16,6 @@ __all__ = ["ANSI", "cell_record", "message_of", "record_of"]
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 """The codes with which programs colour their text, and make links of it."""
-_REPLACED = re.compile(r"[^\n]*\r(?=[^\r\n])")
-"""The part of a line that a terminal overwrites: a progress bar prints its line again and again."""
 _FILE = re.compile(r"\((?:\d+\.py|<unknown>|<ipython-input[^>]*>), line (\d+)\)$")
 """The file that IPython makes of a cell, as a syntax error names it."""
 
@@ -98,8 +96,13 @@ def _joined(outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     found += printed.values()
     for output in found:
         if output["output_type"] == "stream":
-            output["text"] = _REPLACED.sub("", output["text"].replace("\r\n", "\n"))
+            output["text"] = "\n".join(map(_at_the_end, output["text"].replace("\r\n", "\n").split("\n")))
     return found
+
+
+def _at_the_end(line: str) -> str:
+    """Return a line without what a terminal overwrites: a progress bar prints its line again and again."""
+    return line[line.rstrip("\r").rfind("\r") + 1 :]
 
 
 def _plain(value: Any) -> Any:

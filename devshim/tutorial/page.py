@@ -175,10 +175,12 @@ def read(path: Path) -> Page:
             file and the line.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise page_error(path, None, f"the page cannot be read: {reason}") from error
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows begin a file with a byte order mark
+    except UnicodeDecodeError as error:
+        raise page_error(path, None, "the page is not UTF-8 text", "save the file with the encoding UTF-8") from error
+    except OSError as error:
+        hint = f"devshim tutorial new {path}" if isinstance(error, FileNotFoundError) else None
+        raise page_error(path, None, f"the page cannot be read: {error.strerror}", hint) from error
     known = (
         cache_folder() / "pages" / f"{hashlib.sha256(f'{__version__} {path.suffix} {text}'.encode()).hexdigest()}.json"
     )

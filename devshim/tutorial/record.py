@@ -82,6 +82,12 @@ class CellRecord:
         return "".join(each["text"] for each in found)
 
     @property
+    def size(self) -> int:
+        """The number of characters of its outputs; those of pictures are in base 64."""
+        texts = [text for each in self.outputs for text in (each.get("text"), *each.get("data", {}).values())]
+        return sum(len(text) for text in texts if isinstance(text, str))
+
+    @property
     def error(self) -> str | None:
         """The error that it raised, as ``type: text``; None without one."""
         found = [each for each in self.outputs if each["output_type"] == "error"]

@@ -187,7 +187,7 @@ class _Run:
             if setup is not None:
                 raise _EndedError("StartError", f"{error.evalue}") from error
         except errors.CellTimeoutError as error:
-            raise _EndedError("TimeoutError", f"not done after {seconds:g} s (--timeout)") from error
+            raise _EndedError("TimeoutError", f"not done after {seconds:g} s; --timeout sets the limit") from error
         except (errors.DeadKernelError, RuntimeError, OSError) as error:
             if _is_cancelled():  # nbclient takes the cancellation of its task for a dead kernel
                 raise asyncio.CancelledError from error
@@ -196,6 +196,8 @@ class _Run:
     async def _how_it_died(self, client: Any, error: Exception) -> str:
         code = await client.km.provisioner.poll() if client.km.has_kernel else None
         how = str(error) if code is None else f"the kernel {launching.end_of(code)}"
+        if code == -signal.SIGKILL:
+            how += ", which Linux does if memory runs out"
         return "\n".join([how, *launching.last_lines(self._log)])
 
 

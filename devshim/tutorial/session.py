@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from devshim.tutorial.record import Record
     from devshim.tutorial.running import Watcher
 
-__all__ = ["Options", "Outcome", "outcome_of", "read_page"]
+__all__ = ["Options", "Outcome", "outcome_of", "read_page", "refuse_same_records"]
+
+_LARGE = 1_000_000
+"""The size of outputs, in characters, above which a note says so."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,32 @@ class Outcome:
     def ok(self) -> bool:
         """True if every framework has a complete record."""
         return not self.problems and all(each.ok for each in self.records.values())
+
+    def large_outputs(self) -> list[str]:
+        """Return a sentence for each cell with more than a megabyte of output: where, on which framework, how much."""
+        found = []
+        for cell in self.page.cells:
+            sizes = {each.title: each.cells[cell.id].size for each in self.records.values() if cell.id in each.cells}
+            title = max(sizes, key=sizes.__getitem__, default="")
+            if title and sizes[title] > _LARGE:
+                size = f"{sizes[title] / 1e6:.1f} MB of output on {title}"
+                found.append(f"{self.page.where(cell)}: {size}; its record and the built pages contain all of it")
+        return found
+
+
+def refuse_same_records(pages: Sequence[Path], folder: Path | None) -> None:
+    """Raise an error for pages whose records would be the same files: ``gpus.md`` and ``gpus.py`` in one folder.
+
+    Raises:
+        DevshimError: Two of the pages have the same records.
+    """
+    known: dict[Path, Path] = {}
+    for path in pages:
+        records = record.path_of(path, "", folder).parent.absolute()
+        other = known.setdefault(records, path)
+        if other.absolute() != path.absolute():
+            msg = f"{other} and {path} would have the same records, {records}"
+            raise DevshimError(msg, "rename one of them, or name a folder for the records of each: --records FOLDER")
 
 
 def read_page(path: Path, options: Options) -> Page:

@@ -22,7 +22,7 @@ from devshim.errors import DevshimError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["cache_folder", "closure", "kernel_command", "support_folder"]
+__all__ = ["cache_folder", "closure", "kernel_command", "new_folder", "support_folder"]
 
 _PACKAGE = "ipykernel"
 _START = (
@@ -38,6 +38,20 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "devshim" / "tutorial"
 
 
+def new_folder(parent: Path) -> Path:
+    """Make a new folder in a folder of the cache, and return it.
+
+    Raises:
+        DevshimError: The cache cannot be written.
+    """
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(dir=parent))
+    except OSError as error:
+        msg = f"the cache {cache_folder()} cannot be written: {error.strerror}"
+        raise DevshimError(msg, "name another folder with the variable DEVSHIM_TUTORIAL_CACHE") from error
+
+
 def kernel_command(python: Path, folder: Path) -> list[str]:
     """Return the command that starts a kernel in an environment; ``{connection_file}`` is filled in by Jupyter."""
     return [str(python), "-c", _START.format(folder=str(folder)), "-f", "{connection_file}"]
@@ -51,7 +65,7 @@ def support_folder(tag: str, python: str) -> Path:
         python: Its version, such as ``3.11``.
 
     Raises:
-        DevshimError: The packages cannot be installed.
+        DevshimError: The packages cannot be installed, or the cache cannot be written.
     """
     try:
         packages = closure(_PACKAGE)
@@ -62,8 +76,7 @@ def support_folder(tag: str, python: str) -> Path:
     text = " ".join([tag, *sorted(f"{each.name}={each.version}" for each in packages), *([sys.prefix] if here else [])])
     folder = cache_folder() / "kernels" / f"{tag}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(dir=folder.parent))
+        new = new_folder(folder.parent)
         try:
             if not (here and _link(packages, new)):
                 _install(python, new, distribution(_PACKAGE).version)

@@ -49,13 +49,18 @@ def describe(value: object, depth: int = 0) -> dict[str, Any]:
     if isinstance(value, (int, float)) and not hasattr(value, "shape"):
         return {"kind": "number", "value": _number(value)}
     if isinstance(value, str):
-        return {"kind": "text", "value": value.encode(errors="backslashreplace").decode()}
+        return {"kind": "text", "value": _encodable(value)}
     if isinstance(value, Device):
         return {"kind": "device", "value": str(value)}
     if isinstance(value, (list, tuple, dict)) and depth < _DEEPEST:
         with suppress(Exception):  # a class of the user's, derived from dict, may do anything
             return _container(value, depth)
     return _of_framework(value) or {"kind": "object", "type": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+
+def _encodable(text: str) -> str:
+    """Return text that UTF-8 can encode: half of a surrogate pair is written as an escape."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def describe_tensors(value: object) -> dict[str, Any] | None:
@@ -73,7 +78,7 @@ def _has_tensor(found: dict[str, Any]) -> bool:
 def _container(value: Any, depth: int) -> dict[str, Any]:
     if isinstance(value, dict):
         pairs = list(value.items())[:_MOST_ITEMS]
-        return {"kind": "dict", "items": {str(key): describe(each, depth + 1) for key, each in pairs}}
+        return {"kind": "dict", "items": {_encodable(str(key)): describe(each, depth + 1) for key, each in pairs}}
     kind = "list" if isinstance(value, list) else "tuple"
     return {"kind": kind, "items": [describe(each, depth + 1) for each in value[:_MOST_ITEMS]]}
 

@@ -208,11 +208,37 @@ def test_an_error_names_the_line_and_what_to_do(text: str, problem: str, hint: s
 
 
 def test_a_missing_file_and_an_unknown_format_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(DevshimError, match="cannot be read: No such file"):
+    with pytest.raises(DevshimError, match="cannot be read: No such file") as caught:
         read(tmp_path / "none.md")
+    assert caught.value.hint == f"devshim tutorial new {tmp_path / 'none.md'}"
     (tmp_path / "page.rst").write_text("x", encoding="utf-8")
     with pytest.raises(DevshimError, match=r"page.rst: .rst is not a format of pages"):
         read(tmp_path / "page.rst")
+
+
+def test_an_empty_page_says_how_to_write_one() -> None:
+    with pytest.raises(DevshimError, match=r"page.md: the page is empty") as caught:
+        page_of(" \n")
+    assert "devshim tutorial new page.md" in str(caught.value.hint)
+
+
+def test_a_page_of_a_windows_editor_is_read(tmp_path: Path) -> None:
+    """It has a byte order mark, and Windows newlines."""
+    path = tmp_path / "page.md"
+    path.write_bytes(b"\xef\xbb\xbf" + MYST.replace("\n", "\r\n").encode())
+    found = read(path)
+    assert found.frameworks == ("torch", "jax", "numpy")
+    assert [(cell.source, cell.line) for cell in found.cells] == [
+        (each.source, each.line) for each in page_of(MYST).cells
+    ]
+
+
+def test_another_encoding_is_an_error_that_names_the_right_one(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_bytes(MYST.encode("utf-16"))
+    with pytest.raises(DevshimError, match=r"page.md: the page is not UTF-8 text") as caught:
+        read(path)
+    assert caught.value.hint == "save the file with the encoding UTF-8"
 
 
 def test_a_page_without_frameworks_in_cells_has_only_neutral_slots() -> None:

@@ -8,15 +8,17 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from devshim.cli import tutorial
-from devshim.tutorial import record, running, starting
+from devshim.errors import DevshimError
+from devshim.tutorial import making, record, running, starting
 from devshim.tutorial.page import Page, read
 from devshim.tutorial.record import Record
-from devshim.tutorial.session import Options, Outcome, outcome_of, read_page
+from devshim.tutorial.session import Options, Outcome, outcome_of, read_page, refuse_same_records
 
 FRONT = "---\ndevshim: {frameworks: [numpy], gpus: 2}\n---\n\n# Title\n\n"
 CELLS = (
@@ -160,9 +162,10 @@ def test_a_cell_that_never_ends_and_a_dead_kernel_leave_no_process(tmp_path: Pat
     endless = write(tmp_path / "endless.md", f"{note}\nwhile True: pass")
     dead = write(tmp_path / "dead.md", f"{note}\nos.kill(os.getpid(), 9)")
     (cell,) = outcome(endless, timeout=1).records["numpy"].cells.values()
-    assert (cell.status, cell.error) == ("failed", "TimeoutError: not done after 1 s (--timeout)")
+    assert (cell.status, cell.error) == ("failed", "TimeoutError: not done after 1 s; --timeout sets the limit")
     (cell,) = outcome(dead).records["numpy"].cells.values()
-    assert (cell.status, cell.error) == ("failed", "KernelError: the kernel ended by SIGKILL")
+    killed = "KernelError: the kernel ended by SIGKILL, which Linux does if memory runs out"
+    assert (cell.status, cell.error) == ("failed", killed)
     assert_ended(pids, 2)
 
 
@@ -215,6 +218,43 @@ def test_a_cache_that_cannot_be_written_loses_no_run(tmp_path: Path, monkeypatch
     assert record.path_of(tmp_path / "page.md", "numpy").is_file()
 
 
+@pytest.mark.parametrize(
+    "command", [lambda page: outcome(page), lambda page: making.create("numpy")], ids=["run", "env"]
+)
+def test_a_cache_that_cannot_be_created_is_an_error_that_names_it(
+    command: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "file" / "cache"
+    (tmp_path / "file").write_text("a file where the cache would be a folder", encoding="utf-8")
+    monkeypatch.setenv("DEVSHIM_TUTORIAL_CACHE", str(folder))
+    page = write(tmp_path / "page.md", "x = 1")
+    with pytest.raises(DevshimError) as caught:
+        command(page)
+    assert caught.value.problem == f"the cache {folder} cannot be written: Not a directory"
+    assert "DEVSHIM_TUTORIAL_CACHE" in str(caught.value.hint)
+
+
+def test_pages_that_would_share_their_records_are_refused(tmp_path: Path) -> None:
+    paths = [write(tmp_path / name, "x = 1") for name in ("page.md", "page.py")]
+    for function in (tutorial.run, tutorial.check):
+        with pytest.raises(DevshimError, match=r"page.md and .*page.py would have the same records"):
+            function(paths, Options())
+    (tmp_path / "other").mkdir()
+    other = write(tmp_path / "other" / "page.md", "x = 1")
+    refuse_same_records([paths[0], other, paths[0]], None)
+    with pytest.raises(DevshimError, match="the same records"):
+        refuse_same_records([paths[0], other], tmp_path / "records")
+
+
+def test_a_cell_that_prints_megabytes_is_recorded_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "page.md", "print('x' * 3_000_000)", "print('x')")
+    assert tutorial.check([path], Options()) == 0
+    assert f"{path}:8: 3.0 MB of output on NumPy; its record and the built pages contain all of it" in (
+        out := capsys.readouterr().out
+    )
+    assert out.count("MB of output") == 1
+
+
 def test_a_framework_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
     path = write(tmp_path / "page.md", "x = 1")
     found = outcome(path, real=True)
@@ -241,12 +281,14 @@ def test_printed_text_is_one_output_however_the_kernel_sends_it(folder: Path, ca
         "time.sleep(0.5)\nprint('b\\n')\ntime.sleep(0.5)\nprint('c')",
         "for i in range(4):\n    print(f'\\r{i} of 3', end='', flush=True)\n    time.sleep(0.2)\nprint('\\r\\nend')",
         "'\\ud800'",
+        "{'\\ud800': 1}",
     )
     (made,) = outcome(write(folder / "printed.md", *code)).records.values()
-    one, two, text = made.cells.values()
+    one, two, text, key = made.cells.values()
     assert (one.stdout, two.stdout) == ("ab\n\nc\n", "3 of 3\nend\n")
     assert [each["name"] for each in one.outputs] == ["stdout"]
     assert text.value == {"kind": "text", "value": "\\ud800"}
+    assert key.value == {"kind": "dict", "items": {"\\ud800": {"kind": "number", "value": 1}}}
 
 
 def test_commands_of_a_cell_are_those_of_its_environment(folder: Path, cache_folder: Path) -> None:

@@ -36,6 +36,23 @@ def test_the_message_of_the_kernel_is_not_an_output() -> None:
     assert message_of([shown]) == {}
 
 
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("a\rb\n", "b\n"),
+        ("1 of 2\r2 of 2\r\ndone", "2 of 2\ndone"),
+        ("abc\r", "abc\r"),
+        ("a\r\rb\rc\r\r", "c\r\r"),
+        ("\r\ra", "a"),
+        ("x" * 10_000_000, "x" * 10_000_000),  # in a time that grows with the length, not with its square
+    ],
+    ids=range(6),
+)
+def test_printed_lines_are_as_a_terminal_shows_them_in_the_end(printed: str, shown: str) -> None:
+    output = {"output_type": "stream", "name": "stdout", "text": printed}
+    assert cell_record(CELLS[0], [output], CELLS).stdout == shown
+
+
 @pytest.mark.parametrize(("cell", "status", "lines"), [(CELLS[0], "failed", 2), (CELLS[1], "raised", 1)])
 def test_an_error_has_no_colours_and_a_traceback_only_if_it_is_a_failure(cell: Cell, status: str, lines: int) -> None:
     record = cell_record(cell, [ERROR], CELLS)
