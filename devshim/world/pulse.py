@@ -42,7 +42,7 @@ def begin(steps: Any = None) -> None:
     """Start the thread in a process that an agent started; with steps, report their collectives from now on.
 
     Args:
-        steps: An object with the attributes ``number``, and ``doing``: None, or with ``number``, ``what`` and ``began``.
+        steps: An object with the attributes ``number``, and ``doing``: None, or ``number``, ``what``, ``began``.
     """
     global _steps, _running
     _steps = steps if steps is not None else _steps

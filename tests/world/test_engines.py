@@ -54,6 +54,20 @@ def test_without_a_wish_only_engines_on_loopback_start() -> None:
         assert all(map(is_loopback, addresses)), addresses
 
 
+def prints(framework: str) -> None:
+    ds.use(framework)
+    world = ds.world()
+    world.all_reduce_([ds.ones(3, dtype="float32")])
+    print(f"rank {world.rank} is done", flush=True)
+
+
+def test_a_rank_prints_only_what_its_program_prints(capfd: pytest.CaptureFixture[str]) -> None:
+    """The engine's own lines, such as those of gloo when it connects, are not in standard output."""
+    ds.launch(prints, name(), ranks_per_host=2, simulate=1, timeout=60)
+    lines = capfd.readouterr().out.splitlines()
+    assert sorted(line.partition("] ")[2] for line in lines) == ["rank 0 is done", "rank 1 is done"], lines
+
+
 DTYPES = ("bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64", "float16", "bool", "complex64")
 
 

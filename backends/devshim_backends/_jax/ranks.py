@@ -8,13 +8,17 @@ Requirements this module answers:
   are there, and if none has arrays already.
 * JAX ends the ranks that are left by SIGABRT if the coordinator in rank 0 ends first. So rank 0 waits until all others
   have shut down or ended: each holds a socket of the rendezvous open until then. Its heartbeat is off.
+* gloo prints a line to standard output when it connects. It connects at the start, while standard output is standard
+  error: what a rank prints is its program's.
 * The coordinator has no authentication, and listens on the address of rank 0 alone.
 """
 
 from __future__ import annotations
 
 import atexit
-from contextlib import suppress
+import os
+import sys
+from contextlib import contextmanager, suppress
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -29,7 +33,7 @@ from devshim.errors import AlreadyStartedError
 from devshim_backends._jax import clients, devices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from devshim.contract.ranks import Place
 
@@ -67,6 +71,8 @@ class JaxRankEngine(RankEngine):
         self._functions = {op: _reduction(mesh, op) for op in _ALL}
         self._rendezvous: Rendezvous | None = rendezvous
         atexit.register(self.close)
+        with _printing_to_stderr():
+            self.max_ints([0])
 
     def reduce_flat(self, x: Any, op: Literal["sum", "max", "min"]) -> Any:
         (device,) = x.devices()
@@ -92,6 +98,25 @@ class JaxRankEngine(RankEngine):
             with suppress(Exception):  # a rank that was lost makes this fail, which is known by then
                 jax.distributed.shutdown()
             rendezvous.close()
+
+
+@contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """Send what this process prints in the block to standard error, that of C++ code included."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    try:
+        own = os.dup(1)
+    except OSError:  # it is closed
+        yield
+        return
+    try:
+        with suppress(OSError):
+            os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(own, 1)
+        os.close(own)
 
 
 class JaxRanks(RanksBackend):
