@@ -72,7 +72,7 @@ class Placement:
                     f"write a leaf's path, such as {{{str(key) if type(key) is int else '0.weight'!r}: 'gpu:0'}}; "
                     "ds.placement_of(model) shows the paths",
                 )
-        self._places = {key: parsing.device(place) for key, place in given.items()}
+        self._places = {key: place if type(place) is Device else parsing.device(place) for key, place in given.items()}
         self._globs = [key for key in self._places if "*" in key or "?" in key or "[" in key]
         self._default = None if default is None else parsing.device(default)
         self._sizes: Mapping[str, int] = {}

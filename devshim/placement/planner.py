@@ -76,17 +76,19 @@ class Part:
 class TensorPart(Part):
     """A part that is one tensor; it has no dictionary, which for a million would be work for the garbage collector."""
 
-    __slots__ = ("_nbytes", "_owner")
+    __slots__ = ("_nbytes", "owner")
 
     def __init__(self, path: str, owner: int, nbytes: int) -> None:
         self.path: str = path
         self.children: Sequence[Part] | None = ()
-        self._owner, self._nbytes = owner, nbytes
+        self.owner: int = owner
+        """The id of the object that owns the data."""
+        self._nbytes = nbytes
 
     @property
     def leaves(self) -> dict[str, tuple[int, int]]:
         """Its only leaf, in a new dictionary."""
-        return {self.path: (self._owner, self._nbytes)}
+        return {self.path: (self.owner, self._nbytes)}
 
     @property
     def nbytes(self) -> int:
@@ -105,17 +107,47 @@ def plan(
         raise ArgumentError(msg, f"name each device once: ds.Placement.balanced(obj, {once})")
     parts, backends = parts_of(obj)
     caps = _read_budgets(chosen, budgets, backends)
-    total = sum(dict(pair for part in parts for pair in part.leaves.values()).values())
+    sizes, owners, count = _sizes_of(parts)
+    total, tied = sum(owners.values()), len(owners) < count
     if not _fits_together(total, caps):
         raise _too_large(parts, chosen, caps, total)
+    whole = parts
     while True:
-        runs = _divide(_merge_ties(parts), caps, limited=budgets is not None)
+        runs = _divide(_merge_ties(parts) if tied else parts, caps, limited=budgets is not None)
         if runs is not None:
             break
         parts = _opened(parts, chosen, caps, total)
-    places = {path: device for device, run in zip(chosen, runs, strict=True) for part in run for path in part.leaves}
-    sizes = {path: nbytes for part in parts for path, (_, nbytes) in part.leaves.items()}
-    return {path: places[path] for path in sizes}, sizes
+    places: dict[str, Device] = {}
+    for device, run in zip(chosen, runs, strict=True):
+        for part in run:
+            if type(part) is TensorPart:
+                places[part.path] = device
+            else:
+                places.update(dict.fromkeys(part.leaves, device))
+    if tied or parts is not whole:  # in the order of the parts, as they are otherwise
+        sizes = {path: sizes[path] for part in parts for path in part.leaves}
+        places = {path: places[path] for path in sizes}
+    return places, sizes
+
+
+def _sizes_of(parts: list[Part]) -> tuple[dict[str, int], dict[int, int], int]:
+    """Return the bytes of each leaf by its path, and by the id of its owner, and how many leaves there are.
+
+    There may be a million, so parts of one tensor are read without the dictionary that `Part.leaves` would make.
+    """
+    sizes: dict[str, int] = {}
+    owners: dict[int, int] = {}
+    count = 0
+    for part in parts:
+        if type(part) is TensorPart:
+            sizes[part.path] = owners[part.owner] = part.nbytes
+            count += 1
+            continue
+        leaves = part.leaves
+        count += len(leaves)
+        for path, (owner, nbytes) in leaves.items():
+            sizes[path] = owners[owner] = nbytes
+    return sizes, owners, count
 
 
 # ---------------------------------------------------------------------- parts
@@ -173,9 +205,6 @@ def _of_object(prefix: str, model: object, backend: Backend) -> list[Part]:
 
 def _merge_ties(parts: list[Part]) -> list[Part]:
     """Merge parts that share a leaf's data, at the position of the first."""
-    owners = {owner for part in parts for owner, _ in part.leaves.values()}
-    if len(owners) == sum(len(part.leaves) for part in parts):
-        return parts  # nothing is tied
     merged: dict[int, Part] = {}  # by position
     of_owner: dict[int, int] = {}
     for at, part in enumerate(parts):
