@@ -58,6 +58,10 @@ SECTIONS = {
         "A slow loader",
         "A loop over `ds.prefetch(loader, d)`, whose loader takes as long for a batch as the loop's own work.",
     ),
+    "steps": (
+        "What a program repeats at each step",
+        "A program that asks for the devices, or places a batch of 300 tensors that is there already, at each step.",
+    ),
     "simulation": (
         "Simulated GPUs",
         "The same work on a simulated GPU and on the CPU: small operators of PyTorch in microseconds, training steps "
@@ -67,7 +71,8 @@ SECTIONS = {
         "Training",
         "The loop of `examples/lenet.py` on one device, beside the same loop in the framework's own functions. The "
         "neutral loop uses `value_and_grad`, `namespace`, `run`, `prefetch` and `MetricLog`. Both find the same "
-        "losses.",
+        "losses. Then an MLP with a layer on each of two simulated GPUs, beside the same program on the framework's "
+        "own names of these devices.",
     ),
     "cards": ("Real cards", ""),
 }
