@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import devshim as ds
 from devshim.placement import planner
-from devshim.placement.planner import Part
+from devshim.placement.parts import Part
 
 KIB = 1024
 

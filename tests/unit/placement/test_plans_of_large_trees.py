@@ -10,7 +10,7 @@ import pytest
 
 import devshim as ds
 from devshim.placement import planner
-from devshim.placement.planner import Part
+from devshim.placement.parts import Part
 from devshim.trees import key_paths
 
 
