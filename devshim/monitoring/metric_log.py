@@ -229,13 +229,7 @@ def _array(read: list[Any], dtype: np.dtype) -> np.ndarray:
 def _number(value: Any) -> float:
     """Return a Python number that float64 can hold; an int stays an int, which an integer array stores exactly."""
     found = arguments.real("value", value)
-    try:
-        rounded = float(found)
-    except OverflowError as error:
-        raise bad_argument(
-            "value", value, "a number that float64 can hold", "append a smaller number, such as its logarithm"
-        ) from error
-    return found if isinstance(found, int) else rounded
+    return found if isinstance(found, int) else float(found)
 
 
 def _holding(dtype: np.dtype, numbers: list[float]) -> np.dtype:

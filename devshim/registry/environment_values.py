@@ -15,7 +15,7 @@ def problem_of(name: str, value: str) -> str | None:
         if name == "DEVSHIM_BACKEND":
             current.using(value)
         elif name == "DEVSHIM_DEVICE":
-            parsing.device(value)
+            parsing.device(value.strip())
         elif name == "DEVSHIM_SIMULATE_GPUS":
             amounts.read_count(value, name)
         elif name == "DEVSHIM_SIMULATE_LIKE":

@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from devshim.tensors import arguments, from_values
 from devshim.transfers import batch as batches
 from devshim.transfers import engine
-from devshim.trees import not_moved
+from devshim.trees import not_moved, plain
 from devshim.trees.flatten import flatten
 from devshim.trees.key_paths import brackets
 
@@ -35,6 +37,23 @@ def send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
         backend: The current backend.
         device: The target.
     """
+    arrays: list[Any] = []
+    if not backend.has_plain_arrays and plain.collect(batch, arrays) and arrays and _are_different_arrays(arrays):
+        with backend.copy_ahead([], device) as use:
+            made = _from_arrays(backend, dict(enumerate(arrays)), device)
+        return plain.rebuilt(batch, iter(made.values())), [(use, list(made.values()))]
+    return _send(batch, backend, device)
+
+
+def _are_different_arrays(found: list[Any]) -> bool:
+    """Return True if these are arrays of NumPy with numbers, and no array is in two places."""
+    for x in found:
+        if type(x) is not np.ndarray or x.dtype.kind in _NO_NUMBERS:
+            return False
+    return len(set(map(id, found))) == len(found)
+
+
+def _send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
     flat = flatten(batch)
     found = {number: (x, owner, cell) for number, cell, x, owner in flat.leaves}
     not_moved.warn("prefetch", flat.others)

@@ -18,8 +18,8 @@ import contextvars
 import threading
 import time
 import weakref
-from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from queue import Empty, SimpleQueue
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -175,46 +175,53 @@ def _caller() -> Any:
 
 
 class _Queue:
-    """The batches between the thread and the consumer, at most ``depth`` of them."""
+    """The batches between the thread and the consumer, and the ``depth`` slots for them.
+
+    Both are queues that CPython implements in C, so that a signal's handler or a finalizer can end the iteration while
+    the same thread is inside any of these methods. With a lock of Python, it would wait for that thread for ever.
+    """
 
     def __init__(self, depth: int) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._waiting: deque[tuple[str, Any]] = deque()
-        self._slots = depth
+        self._slots: SimpleQueue[None] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self.stopped = False
+        for _ in range(depth):
+            self._slots.put(None)
 
     def reserve(self) -> bool:
         """Wait for a free slot; return False if the iteration has ended."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._slots > 0 or self.stopped)
-            self._slots -= 1
-            return not self.stopped
+        self._slots.get()
+        return not self.stopped
 
     def put(self, kind: str, value: Any) -> None:
         """Hand a batch, or the end, to the consumer."""
-        with self._changed:
-            if not self.stopped:
-                self._waiting.append((kind, value))
-                self._changed.notify_all()
+        self._waiting.put((kind, value))
+        if self.stopped:  # the consumer may have released the others before this one came
+            self._release()
 
     def take(self) -> tuple[str, Any]:
         """Wait for the next batch or the end; once the iteration has ended, return its end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self.stopped)
-            if not self._waiting:
-                return "end", None
-            self._slots += 1
-            self._changed.notify_all()
-            return self._waiting.popleft()
+        found = self._waiting.get()
+        if self.stopped:
+            self._waiting.put(_ENDED)  # for the next call, and for another thread that waits
+            return _ENDED
+        self._slots.put(None)
+        return found
 
     def stop(self) -> None:
         """End the iteration, and release the batches that wait."""
-        with self._changed:
-            self.stopped = True
-            released = list(self._waiting)
-            self._waiting.clear()
-            self._changed.notify_all()
-        released.clear()
+        self.stopped = True
+        self._slots.put(None)
+        self._release()
+
+    def _release(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._waiting.get_nowait()
+        self._waiting.put(_ENDED)
+
+
+_ENDED = ("end", None)
 
 
 def _end(queue: _Queue, thread: threading.Thread) -> None:

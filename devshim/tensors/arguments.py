@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite, prod
+from sys import float_info
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,6 +102,7 @@ def _native_name(backend: str, value: Any) -> str:
     return name if name in DTYPES else owner.dtype_name(owner.zeros((1,), value, CPU))
 
 
+_LARGEST = int(float_info.max)
 _MOST = 2**59
 """Elements: as many elements of 16 bytes as 63 bits can count."""
 _FEW, _SHORT = 4, 2**14
@@ -201,9 +203,11 @@ def _refuse_kind(array: np.ndarray) -> None:
 
 
 def number(name: str, value: Any) -> Any:
-    """Return a Python or NumPy number as a Python number."""
-    if type(value) is float or type(value) is int:
+    """Return a Python or NumPy number as a Python number; refuse an int that is too large for float64."""
+    if type(value) is float:
         return value
+    if isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
+        raise bad_argument(name, value, "a number that float64 can hold", "write a number below 1e308")
     if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biufc":
         return value.item()  # first: some NumPy numbers are also Python numbers
     if isinstance(value, (bool, int, float, complex)):
@@ -213,8 +217,6 @@ def number(name: str, value: Any) -> Any:
 
 def real(name: str, value: Any) -> Any:
     """Return a Python or NumPy number as a Python number that is not complex."""
-    if type(value) is float or type(value) is int:
-        return value
     found = number(name, value)
     if isinstance(found, complex):
         raise bad_argument(name, value, "a real number", f"pass its real part: {name}={found.real}")

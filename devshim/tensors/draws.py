@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "bernoulli", "normal", "permutation", "randint", "uniform"]
 
+_NARROW, _LARGEST_BFLOAT16 = 65504.0, 3.3895e38
+"""The largest number of float16, which all other floating dtypes can represent, and that of bfloat16."""
 MOST = 2**53
 """The most values that `randint` chooses from: as many as a fraction with 53 bits can tell apart."""
 _OUTSIDE = "draw outside and pass the tensor in: a compiled function would repeat the same numbers"
@@ -70,6 +72,9 @@ class Result:
             raise messages.not_a_float_dtype(wanted) if kind == "float" else _not_an_integer_dtype(wanted)
         if kind == "int":
             _check_range(name, args)
+        elif call == "uniform":
+            portable = source is not None and source.portable
+            _check_width(backend, name or (_PORTABLE_DTYPES[kind] if portable else None), *args[:2])
         if source is None:
             return arguments.planned(backend, call, target, args, wanted)
         if source.portable:
@@ -102,6 +107,18 @@ def _check_range(name: str | None, args: tuple[Any, ...]) -> None:
     if low < bounds.min or high - 1 > bounds.max:
         hint = f"write dtype='int64', or numbers from {bounds.min} to {bounds.max}"
         raise bad_argument("dtype", name, f"able to represent the numbers from {low} to {high - 1}", hint)
+
+
+def _check_width(backend: Backend, name: str | None, low: float, high: float) -> None:
+    """Refuse bounds whose difference overflows in the dtype: the frameworks compute ``low + (high - low) * x``."""
+    if high - low <= _NARROW:
+        return
+    if name is None:
+        name = backend.dtype_name(backend.zeros((0,), None, CPU))
+    largest = _LARGEST_BFLOAT16 if name == "bfloat16" else float(np.finfo(numpy_dtype(name)).max)
+    if not high - low <= largest:
+        accepted = f"at most {largest:.4g} apart, which is the largest number of {name}"
+        raise bad_argument("(low, high)", (low, high), accepted, "write bounds that are closer, or a wider dtype")
 
 
 def _portable(

@@ -22,8 +22,9 @@ _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 """The dtypes of random floats for which a draw takes the fast path."""
 _REALS = frozenset({float, int})
 """The types of the numbers that need no conversion."""
-_LARGEST, _SMALL = 1e300, 2**31
-"""Numbers up to the first are finite; integers below the second fit the default integer dtype of every framework."""
+_LARGEST, _SMALL = 3e4, 2**31
+"""Every floating dtype can represent twice the first number. Integers below the second fit the default integer dtype of
+every framework."""
 
 
 def uniform(
@@ -99,7 +100,7 @@ def normal(
         raise value_hints.too_many("random.normal", 3, (loc, scale, size, *_more))
     source = generators.SOURCE
     plain = like is source is None and (dtype is None or (type(dtype) is str and dtype in _FLOATS))
-    if plain and type(loc) in _REALS and type(scale) in _REALS and scale >= 0:
+    if plain and type(loc) in _REALS and type(scale) in _REALS and -_LARGEST <= loc <= _LARGEST >= scale >= 0:
         x = on_host.make(DRAW, "normal", size if type(size) is tuple else _shape(size), dtype, device, loc, scale)
         if x is not None:
             return x

@@ -66,3 +66,9 @@ class LoaderCases:
         batches = iter(ds.prefetch(self.loader(), "cpu"))
         next(batches)
         del batches
+
+    @pytest.mark.parametrize("failure", [KeyError, KeyboardInterrupt])
+    def test_an_error_in_the_loop_ends_the_workers(self, failure: type[BaseException]) -> None:
+        with pytest.raises(failure):  # noqa: PT012, the loop is what fails
+            for _ in ds.prefetch(self.loader(), "cpu"):
+                raise failure

@@ -49,6 +49,8 @@ NONSENSE: dict[str, Callable[[], object]] = {
     "a negative probability": lambda: ds.random.bernoulli(-0.5),
     "NaN as a probability": lambda: ds.random.bernoulli(float("nan")),
     "a shape as a probability": lambda: ds.random.bernoulli((2, 3)),  # type: ignore[arg-type]
+    "a mean too large for a float": lambda: ds.random.Generator(0, portable=True).normal(10**400, 1),
+    "bounds too far apart": lambda: ds.random.Generator(0, portable=True).uniform(-3e38, 3e38),
     "floats in an integer dtype": lambda: ds.random.Generator(0, portable=True).normal(dtype="int32"),
     "a state without its other keys": lambda: ds.random.Generator(0, portable=True).set_state({"seed": 1}),
     "a negative state": lambda: ds.random.Generator(0, portable=True).set_state(

@@ -22,6 +22,11 @@ NONSENSE: dict[str, Callable[[], object]] = {
     "a negative length": lambda: ds.random.uniform(size=-1),
     "a bound of text": lambda: ds.random.uniform("0"),  # type: ignore[arg-type]
     "NaN as a bound": lambda: ds.random.uniform(0, float("nan")),
+    "a mean too large for a float": lambda: ds.random.normal(10**400, 1),
+    "a deviation too large for a float": lambda: ds.random.normal(0, 10**400),
+    "a bound too large for a float": lambda: ds.random.uniform(0, 10**400),
+    "bounds too far apart": lambda: ds.random.uniform(-1e308, 1e308),
+    "bounds too far apart for their dtype": lambda: ds.random.uniform(-3e38, 3e38, dtype="float32"),
     "a negative seed": lambda: ds.random.seed(-1),
     "a seed too large": lambda: ds.random.seed(2**32),
     "a float as a seed": lambda: ds.random.seed(1.5),  # type: ignore[arg-type]

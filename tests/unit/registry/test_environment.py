@@ -248,8 +248,9 @@ def test_the_environment_chooses_the_default_device(monkeypatch: pytest.MonkeyPa
     thread.start()
     thread.join()
     assert found == [ds.gpu(1), ds.cpu()]
-    monkeypatch.setenv("DEVSHIM_DEVICE", "")
-    assert default() is ds.cpu()
+    for text, device in (("", "cpu"), (" ", "cpu"), (" gpu:1\t", "gpu:1")):
+        monkeypatch.setenv("DEVSHIM_DEVICE", text)
+        assert default() is ds.device(device)
 
 
 def test_a_default_device_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +259,8 @@ def test_a_default_device_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ds.zeros(1)
     assert ds.device_of(ds.zeros(1, device="cpu")) is ds.cpu(), "it is read when it is needed"
     assert environment_values.problem_of("DEVSHIM_DEVICE", "gup:1")
-    assert environment_values.problem_of("DEVSHIM_DEVICE", "gpu:1") is None
+    for text in ("gpu:1", " gpu:1 "):
+        assert environment_values.problem_of("DEVSHIM_DEVICE", text) is None
 
 
 def test_a_default_device_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,38 @@ def test_ctrl_c_while_the_loop_waits(python: Callable[..., str]) -> None:
     """).split("\n")[:2] == ["interrupted True", "[]"]
 
 
+def test_a_signals_handler_may_close_the_iterator_anywhere(python: Callable[..., str]) -> None:
+    """Like such a handler, a trace function runs in the same thread, between two lines."""
+    assert (
+        python("""
+        import faulthandler, sys
+        import devshim as ds
+        from devshim.runtime import prefetching
+        ds.use("numpy")
+        faulthandler.dump_traceback_later(60, exit=True)
+        ended = 0
+        for at in range(1, 31):
+            running = iter(ds.prefetch([ds.zeros(1)] * 3, "cpu"))
+            lines = 0
+            def trace(frame, event, arg):
+                global lines, ended
+                if frame.f_code.co_filename != prefetching.__file__:
+                    return None
+                lines += event == "line"
+                if lines == at and event == "line":
+                    running.close()
+                    ended += 1
+                return trace
+            sys.settrace(trace)
+            for _ in range(4):
+                next(running, None)
+            sys.settrace(None)
+        print(ended > 10, end="")
+    """)
+        == "True"
+    )
+
+
 def test_the_process_ends_in_the_middle_of_a_loop(python: Callable[..., str]) -> None:
     assert (
         python("""

@@ -80,6 +80,7 @@ def test_linspace_and_eye() -> None:
     assert ds.eye(2, dtype="int32").dtype == np.int32
     for call in (
         *(lambda: ds.linspace(0, 1, -1), lambda: ds.linspace(0, 1, 2.0), lambda: ds.linspace("a", 1, 2)),
+        *(lambda: ds.linspace(0, 10**400, 2), lambda: ds.arange(10**400, 10**400 + 2)),
         *(lambda: ds.eye(-1), lambda: ds.eye(2, 1.5), lambda: ds.eye(2, k=1.0), lambda: ds.eye(True)),
     ):
         with pytest.raises(ds.ArgumentError):
