@@ -53,6 +53,20 @@ def test_numpy_memory_is_not_aliased(make, offset, device):
     assert np.array_equal(ds.to_numpy(x), np.arange(1000, dtype=np.float32))
 
 
+def test_gradients_that_depend_on_nothing_stay_on_the_device_of_their_argument():
+    """Trap: jit drops arguments on which no result depends, and then runs on the default device."""
+    x = ds.ones(3, dtype="float32", device=GPU1)
+
+    def slopes(x):
+        return ds.value_and_grad(jnp.sum)(x)[1]
+
+    assert ds.device_of(slopes(x)) is GPU1
+    assert ds.device_of(jax.jit(ds.value_and_grad(jnp.sum))(x)[1]) is GPU1, "the value depends on the argument"
+    assert ds.device_of(ds.run(jax.jit(slopes), x)) is GPU1
+    if ds.device_of(jax.jit(slopes)(x)) is not CPU:
+        pytest.fail("the limit of trace_gradient in capabilities.py no longer applies")
+
+
 def test_copy_false_shares_or_raises():
     """Trap: device_put silently copies unaligned memory, so copy=False has to check the address."""
     aligned = at_offset(np.arange(4).astype("float32"), 0)
