@@ -32,7 +32,7 @@ class JaxBackend(
     JaxKeys,
     JaxNamespace,
 ):
-    """The adapter for JAX 0.6.1 and newer."""
+    """The adapter for JAX 0.7.2 and newer."""
 
     name = "jax"
     title = "JAX"

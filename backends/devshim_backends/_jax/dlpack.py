@@ -45,7 +45,7 @@ _DTYPES = {name: dtype for dtype, name in _PLAIN.items()}
 _export_buffer: Any = _jax.buffer_to_dlpack_managed_tensor
 """The function that ``x.__dlpack__()`` calls in the end; calling it directly takes a fifth of the time."""
 _import_capsule: Any = _jax.dlpack_managed_tensor_to_buffer
-"""The function that `jax.dlpack.from_dlpack` calls (JAX 0.6.1 to 0.10).
+"""The function that `jax.dlpack.from_dlpack` calls (JAX 0.7.2 to 0.10).
 
 `from_dlpack` then calls ``jnp.asarray``, which takes nine tenths of its time and truncates 64-bit values with x64 off.
 Later versions have more parameters than capsule, device and stream (``copy``, in 0.10.2 ``dl_device_type``), all with
