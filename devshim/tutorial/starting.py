@@ -113,7 +113,8 @@ def write(path: Path, frameworks: Sequence[str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise page_error(path, None, f"the file cannot be written: {error.strerror}") from error
+        hint = "name a file in another folder"
+        raise page_error(path, None, f"the file cannot be written: {error.strerror}", hint) from error
 
 
 def _converted(text: str, suffix: str) -> str:

@@ -59,6 +59,11 @@ def test_keywords_in_any_order_and_columns_after_other_letters() -> None:
     assert code(source) == 'Z = "äß", X.to("cuda:1")'
 
 
+def test_place_with_copy_is_a_copy() -> None:
+    assert code('Z = ds.place(X, "gpu:1", copy=True)') == code('Z = ds.copy(X, "gpu:1")')
+    assert "copy=True" in code('Z = ds.copy(X, "gpu:1")')
+
+
 def test_an_expression_gets_parentheses_before_a_dot() -> None:
     assert code('ds.place(X + 1, "gpu:1")') == '(X + 1).to("cuda:1")'
 

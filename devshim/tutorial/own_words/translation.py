@@ -101,7 +101,7 @@ def translate(
     if template is None:
         msg = "has no single native line"
         raise Unfilled(msg)
-    unused = [name for name in given if name not in _DROPPED and f"{{{name}" not in template]
+    unused = [name for name in bound if name not in _DROPPED and f"{{{name}" not in template]
     if unused and call not in ("devices", "run"):
         msg = f"its argument {unused[0]} has no native counterpart"
         raise Unfilled(msg)
