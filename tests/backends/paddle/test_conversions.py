@@ -23,7 +23,7 @@ def _fast_paths_are_known(current):
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "paddle"), "numpy")
     ds.convert(paddle.create_parameter([1], "float32"), "numpy")
-    assert ((np.ndarray, "paddle") in convert._FAST_PATHS) is interop._SHARES_MEMORY
+    assert (np.ndarray, "paddle") in convert._FAST_PATHS
     assert ((type(paddle.ones([1])), "numpy") in convert._FAST_PATHS) is interop._HAS_VERSIONED_CAPSULES
 
 
@@ -33,10 +33,6 @@ def no_slow_path_where_there_is_a_fast_one(request):
         request.getfixturevalue("no_long_way")
 
 
-SHARING = pytest.mark.skipif(not interop._SHARES_MEMORY, reason="hardware: this PaddlePaddle copies what it takes in")
-
-
-@SHARING
 def test_writes_go_through(no_slow_path_where_there_is_a_fast_one):
     a = PLAIN.copy()
     x = ds.convert(a, "paddle", copy=False)
@@ -48,7 +44,6 @@ def test_writes_go_through(no_slow_path_where_there_is_a_fast_one):
     assert x.stop_gradient
 
 
-@SHARING
 def test_a_parameter_is_shared_and_stays_one(no_slow_path_where_there_is_a_fast_one):
     x = paddle.nn.Linear(2, 3).weight
     a = ds.convert(x, "numpy", copy=False)
@@ -113,7 +108,6 @@ def test_sparse_tensors_are_refused():
         ds.convert(x, "numpy", copy=False)
 
 
-@SHARING
 def test_a_wrong_import_takes_the_slow_path(monkeypatch):
     """If dtype, shape or memory differ from what was exported, the slow path has the right answer."""
     true = interop.EagerTensor
@@ -158,13 +152,10 @@ def test_more_axes_than_paddle_has_are_refused(copy):
     ) as caught:
         ds.convert(np.ones((1,) * 10), "paddle", copy=copy)
     assert caught.value.hint
-    if copy is not False or interop._SHARES_MEMORY:
-        assert ds.convert(np.ones((1,) * 9), "paddle", copy=copy).shape == [1] * 9
+    assert ds.convert(np.ones((1,) * 9), "paddle", copy=copy).shape == [1] * 9
 
 
 def test_a_parameter_without_memory_is_refused():
-    if not hasattr(paddle, "LazyGuard"):
-        pytest.skip("hardware: this PaddlePaddle makes every parameter at once")
     with paddle.LazyGuard():
         layer = paddle.nn.Linear(2, 3)
     with pytest.raises(ds.UnsupportedError, match="no memory yet") as caught:

@@ -33,10 +33,6 @@ Function = Any
 _LOW = (paddle.float16, paddle.bfloat16)
 _FLOAT32 = paddle.float32
 _FLOAT16, _BFLOAT16 = _LOW
-_SHARES_DTYPES = (
-    core.eager.Tensor(core.VarDesc.VarType.FP16, [0], "", core.VarDesc.VarType.DENSE_TENSOR, False).dtype is _FLOAT16
-)
-"""True if all tensors of a dtype have the same object for it; Paddle 3.0 makes a new object at each look."""
 _cast = paddle._C_ops.cast  # the original: this module is imported before the wrappers are installed
 
 _NATIVE = frozenset(
@@ -122,9 +118,12 @@ def auto_cast_scope(native_scope: Any, dtype: Any) -> Iterator[None]:
 
 # ---------------------------------------------------------------- copies in float32
 def _is_low(x: Any) -> bool:
-    """Return True for a tensor of low precision; `is` takes a tenth of the time of ``==`` between Paddle's dtypes."""
+    """Return True for a tensor of low precision.
+
+    `is` takes a tenth of the time of ``==`` between Paddle's dtypes, but Paddle 3.0 makes a new one at each look.
+    """
     dtype = x.dtype
-    return dtype is _FLOAT16 or dtype is _BFLOAT16 or (not _SHARES_DTYPES and dtype in _LOW)
+    return dtype is _FLOAT16 or dtype is _BFLOAT16 or (dtype is not x.dtype and dtype in _LOW)
 
 
 class _Wide(NamedTuple):
