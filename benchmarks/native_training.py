@@ -11,6 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.session import Rival, Session
+
+ROUNDS = 21
+
 Loss = Callable[[Sequence[Any], Any, Any], Any]
 
 
@@ -41,6 +45,24 @@ class Words:
     constant: Callable[[Any], Any]
     value_and_grad: Callable[[Loss], Callable[[Sequence[Any], Any, Any], tuple[Any, Sequence[Any]]]]
     read: Callable[[list[Any]], np.ndarray]
+
+
+def compare(benchmark: Any, session: Session, case: str, neutral: Any, native: Any, data: Any, target: float) -> None:
+    """Measure the methods ``train`` of a neutral and a native program on the same data; both must find the same losses.
+
+    Args:
+        benchmark: The fixture of pytest-benchmark.
+        session: The session that records the result.
+        case: The name of the row.
+        neutral: The program with devshim.
+        native: The program in the framework's own words.
+        data: The argument of both.
+        target: The largest ratio of the two times that meets the aim.
+    """
+    np.testing.assert_allclose(neutral.train(data), native.train(data), rtol=1e-5)
+    ours = ("the neutral loop", lambda: neutral.train(data))
+    rivals = [Rival("the native loop", lambda: native.train(data), target=target)]
+    session.versus(benchmark, "training", case, ours, rivals, {}, rounds=min(ROUNDS, session.rounds))
 
 
 class Loop:

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from benchmarks.native_training import WORDS, Words
-from benchmarks.session import Rival, Session
+from benchmarks.native_training import WORDS, Words, compare
+from benchmarks.session import Session
 
 ROWS, INPUTS, HIDDEN, CLASSES, BATCHES = 64, 784, 256, 10, 4
 RATE = 0.03
-ROUNDS = 21
 TARGET = 1.02
 NO_GRADIENT = {"tensorflow": "tf.identity(x)", "paddle": "x.to(n)"}
 """Native moves through which no gradient comes back to the first of two simulated GPUs."""
@@ -98,13 +97,5 @@ def test_model_parallel(benchmark: Any, session: Session) -> None:
     if move := NO_GRADIENT.get(session.backend):
         pytest.skip(f"{move} of {session.backend} has no gradient between simulated GPUs")
     data, neutral, native = batches(), Neutral(), Natively(session)
-    np.testing.assert_allclose(neutral.train(data), native.train(data), rtol=1e-5)
-    session.versus(
-        benchmark,
-        "training",
-        f"MLP on two simulated GPUs, {BATCHES} batches of {ROWS}",
-        ("the neutral loop", lambda: neutral.train(data)),
-        [Rival("the native loop", lambda: native.train(data), target=TARGET)],
-        {},
-        rounds=min(ROUNDS, session.rounds),
-    )
+    case = f"MLP on two simulated GPUs, {BATCHES} batches of {ROWS}"
+    compare(benchmark, session, case, neutral, native, data, TARGET)

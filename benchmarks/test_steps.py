@@ -1,4 +1,4 @@
-"""What a program repeats at each step: it asks for the devices, and places a batch that is a tree of 300 tensors."""
+"""Work that a program repeats at each step: asking for the devices, and placing a batch of 300 tensors."""
 
 from __future__ import annotations
 

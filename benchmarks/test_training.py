@@ -13,12 +13,11 @@ import pytest
 from example_programs import load_example
 
 import devshim as ds
-from benchmarks.native_training import WORDS, Loop
-from benchmarks.session import Rival, Session
+from benchmarks.native_training import WORDS, Loop, compare
+from benchmarks.session import Session
 
 ROWS, BATCHES = 64, 7
 RATE, MOMENTUM = 0.03, 0.9
-ROUNDS = 21
 TARGET = 1.05
 
 
@@ -55,13 +54,4 @@ def test_training(benchmark: Any, session: Session) -> None:
     weights = [ds.to_numpy(x) for _, x in sorted(ds.leaves(neutral.weights).items())]
     weights = [x for pair in zip(weights[1::2], weights[::2], strict=True) for x in pair]  # each bias after its matrix
     native = Loop(WORDS[session.backend](), weights, RATE, MOMENTUM)
-    np.testing.assert_allclose(neutral.train(batches), native.train(batches), rtol=1e-5)
-    session.versus(
-        benchmark,
-        "training",
-        f"LeNet, {BATCHES} batches of {ROWS} images",
-        ("the neutral loop", lambda: neutral.train(batches)),
-        [Rival("the native loop", lambda: native.train(batches), target=TARGET)],
-        {},
-        rounds=min(ROUNDS, session.rounds),
-    )
+    compare(benchmark, session, f"LeNet, {BATCHES} batches of {ROWS} images", neutral, native, batches, TARGET)

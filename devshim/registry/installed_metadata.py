@@ -1,4 +1,4 @@
-"""Whether any installed distribution has entry points of a group, found without `importlib.metadata`.
+"""Find out whether an installed distribution has entry points of a group, without `importlib.metadata`.
 
 Importing `importlib.metadata` takes as long as the rest of devshim's first call, and in most installations no other
 distribution registers a backend.

@@ -178,7 +178,7 @@ class _Queue:
     """The batches between the thread and the consumer, and the ``depth`` slots for them.
 
     Both are queues that CPython implements in C, so that a signal's handler or a finalizer can end the iteration while
-    the same thread is inside any of these methods. With a lock of Python, it would wait for that thread for ever.
+    the same thread is inside any of these methods. With a lock of Python, it would wait for that thread forever.
     """
 
     def __init__(self, depth: int) -> None:

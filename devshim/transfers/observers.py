@@ -164,7 +164,7 @@ def _is_on_the_way(frame: FrameType) -> bool:
 
 
 _KNOWN: dict[tuple[str, str], bool] = {}
-"""Whether the lines of a module and file are on the way to a user's line."""
+"""Module and file -> True if their lines are not a user's, as `_is_on_the_way` found."""
 _MOST_KNOWN = 4096
 _OWN_FILES: set[str] = set()
 """Files of devshim and the adapters. Most of what is on the way is in them, and their names suffice."""

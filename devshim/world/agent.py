@@ -2,9 +2,9 @@
 
 It is a Ray actor, one for each host; the ranks are its child processes, each a plain ``python`` with the program in its
 main thread. So the exit status of a rank is known, and a rank that is stuck in C++ cannot block its agent. Each leads a
-process group, which ends with it, so that what it has started does not outlive it. An agent
-speaks to the launcher only when there is news: a rank is late, does not answer or has ended, or printed something. If
-the launcher shows a table, the agent also reports how far its ranks are, every few seconds.
+process group, which ends with it, so that what it has started does not outlive it. An agent speaks to the launcher only
+when there is news: a rank is late, does not answer or has ended, or printed something. If the launcher shows a table,
+the agent also reports how far its ranks are, every few seconds.
 """
 
 from __future__ import annotations

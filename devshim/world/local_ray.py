@@ -45,9 +45,8 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
         token = secrets.token_hex(32)
         _set_token(token)
         folder = cluster.new_folder()
-        atexit.register(
-            shutil.rmtree, folder, ignore_errors=True
-        )  # before Ray is imported: it then runs after Ray's end
+        # Registered before Ray is imported, so that it runs after Ray's end.
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         ray = imported()
         found = ray.init(
             address="local",

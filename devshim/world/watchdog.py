@@ -12,8 +12,8 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING: bool = False  # importing `typing` would delay the agent, which waits for this process
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What a run of the tests has on this machine now: processes, ports, shared memory and temporary folders.
+"""The processes, ports, shared memory and temporary folders that a test run has on this machine now.
 
 A process belongs to the run if its environment contains the mark, which its children inherit, wherever the system
 moves them when their parent ends.

@@ -72,3 +72,16 @@ class LoaderCases:
         with pytest.raises(failure):  # noqa: PT012, the loop is what fails
             for _ in ds.prefetch(self.loader(), "cpu"):
                 raise failure
+
+
+class OrderedLoaderCases(LoaderCases):
+    """The tests for a loader that raises a worker's error itself, at its place among the batches."""
+
+    def test_an_error_in_a_worker_comes_in_order_and_once(self) -> None:
+        batches = iter(ds.prefetch(self.loader(bad=6), "cpu"))
+        for i in range(3):
+            assert np.array_equal(ds.to_numpy(next(batches)), VALUES[2 * i : 2 * i + 2])
+        with pytest.raises(OSError, match="the disk is gone"):
+            next(batches)
+        with pytest.raises(StopIteration):
+            next(batches)
