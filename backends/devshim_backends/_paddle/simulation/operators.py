@@ -182,8 +182,6 @@ def _wrap_operator(name: str, operator: Function) -> Function:
 
 
 def _wrap_legacy_operator(name: str, operator: Function) -> Function:
-    workaround = workarounds.LEGACY_OPERATORS.get(name)
-    operator = operator if workaround is None else workaround(operator)
     return _check_devices(name, low_precision.compute_in_float32(name, workarounds.return_to_gpu(name, operator)))
 
 

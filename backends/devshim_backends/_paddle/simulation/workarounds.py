@@ -280,6 +280,7 @@ def copy_without_memory(method: Function) -> Function:
 
 OPERATORS = {
     "embedding": run_embedding,
+    "pir_run_program": refuse_gpus,
     "rmsprop_": run_in_place_on_host,
     "run_program": run_program_on_host,
     "sgd_": run_in_place_on_host,
@@ -287,5 +288,3 @@ OPERATORS = {
     "view_shape": views.view_shape,
 }
 """Operator -> its workaround."""
-LEGACY_OPERATORS = {"pir_run_program": refuse_gpus}
-"""The same for operators of the old kind."""
