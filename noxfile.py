@@ -552,7 +552,7 @@ def tour_compare(session: nox.Session) -> None:
     """Show the tours side by side, and record their native lines for readers without a framework."""
     install(session, ".")
     recorded = [str(TOURS / f"{name}.json") for name in FRAMEWORKS if name != "mxnet1"]
-    session.run("python", "devshim/cli/records.py", *recorded)
+    session.run("python", "-m", "devshim.cli.records", "examples/tour/records.json", *recorded)
     session.run("devshim", "tour", "--compare", *(str(TOURS / f"{name}.json") for name in FRAMEWORKS))
 
 

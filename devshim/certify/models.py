@@ -10,7 +10,7 @@ import numpy as np
 
 import devshim as ds
 from devshim.certify.claims import Claims, Setting, differences, expect
-from devshim.cli._nets import network_api
+from devshim.cli.chapters.networks import network_api
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

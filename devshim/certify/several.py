@@ -9,7 +9,7 @@ import numpy as np
 import devshim as ds
 from devshim.certify import driver
 from devshim.certify.claims import Claims, Setting, differences, expect, refused
-from devshim.cli._nets import network_api
+from devshim.cli.chapters.networks import network_api
 
 __all__ = ["CLAIMS"]
 

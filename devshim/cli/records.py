@@ -1,6 +1,6 @@
 """The recorded tour of each framework for this release, shown for frameworks that are not installed.
 
-The records are in ``devshim/cli/records.json``; ``nox -s tour`` writes them.  Each framework's tests compare them
+The records are in ``examples/tour/records.json``; ``nox -s tour`` writes them.  Each framework's tests compare them
 with the current tour.
 """
 
@@ -10,21 +10,20 @@ import json
 import re
 import sys
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
+
+from devshim.cli.chapters import FOLDER
 
 __all__ = ["SHOWN", "frameworks", "lines", "title", "without_folder", "write"]
 
 SHOWN = "torch"
 """The framework whose lines are shown beside those of NumPy, which has one device and few lines."""
 
-_FILE = "records.json"
-
 
 @cache
 def _records() -> dict[str, Any]:
-    text = resources.files("devshim.cli").joinpath(_FILE).read_text(encoding="utf-8")
+    text = (FOLDER / "records.json").read_text(encoding="utf-8")
     read: dict[str, Any] = json.loads(text)
     return read
 
@@ -50,17 +49,17 @@ def without_folder(line: str) -> str:
     return re.sub(r"(['\"])/[^'\"]*/", r"\1", line)
 
 
-def write(tours: list[Path]) -> None:
-    """Write the records of tours that ``devshim tour --json`` recorded into this package's source."""
+def write(path: Path, tours: list[Path]) -> None:
+    """Write the records of tours that ``devshim tour --json`` recorded."""
     found = {}
-    for path in tours:
-        record = json.loads(path.read_text(encoding="utf-8"))
+    for each in tours:
+        record = json.loads(each.read_text(encoding="utf-8"))
         if record["backend"] != "numpy":
             steps = {step["name"]: [without_folder(line) for line in step["native"]] for step in record["steps"]}
             found[record["backend"]] = {"title": record["title"], "version": record["version"], "steps": steps}
     text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
-    Path(__file__).with_name(_FILE).write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write([Path(each) for each in sys.argv[1:]])
+    write(Path(sys.argv[1]), [Path(each) for each in sys.argv[2:]])

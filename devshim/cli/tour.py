@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from devshim.cli._steps import Step
+    from devshim.cli.steps import Step
 
 __all__ = ["StepResult", "Tour", "chapter", "main", "run_step"]
 
@@ -129,11 +129,11 @@ def main(backend: str | None, gpus: int | None, record: Path | None) -> int:
 
 
 def chapter() -> Sequence[Step]:
-    """Return the steps, in order."""
-    from devshim.cli import chapter as cards
-    from devshim.cli import chapter_nets as nets
+    """Return the steps of both chapters, in order."""
+    from devshim.cli.chapters.devices import CHAPTER as DEVICES
+    from devshim.cli.chapters.models import CHAPTER as MODELS
 
-    return [*cards.CHAPTER, *nets.CHAPTER]
+    return [*DEVICES, *MODELS]
 
 
 def _choose(requested: str | None) -> str:
@@ -165,13 +165,14 @@ def _start_tour(name: str, gpus: int | None) -> Tour:
 
 def run_step(step: Step, tour: Tour) -> StepResult:
     """Run one step, record the native lines, and check its condition."""
-    from devshim.cli import chapter, chapter_nets
+    from devshim.cli.chapters.devices import ARGUMENTS as DEVICES
+    from devshim.cli.chapters.models import ARGUMENTS as MODELS
 
     native: list[str] = []
     if step.cards > tour.cards:
         return _step_result(step, native, _needs(step.cards, tour), None)
     try:
-        given = {name: {**chapter.ARGUMENTS, **chapter_nets.ARGUMENTS}[name]() for name in step.needs}
+        given = {name: {**DEVICES, **MODELS}[name]() for name in step.needs}
         with ds.explain(file=None) as native:
             value, question = step.code(**given)
         return _step_result(step, native, _as_text(value, tour.simulated), question())

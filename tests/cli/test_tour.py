@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import devshim as ds
-from devshim.cli import chapter, chapter_nets
+from devshim.cli.chapters import devices, models
 from devshim.registry import current
 from devshim.registry import discovery as frameworks
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Invoke, Run
-    from devshim.cli._steps import Outcome
+    from devshim.cli.steps import Outcome
 
-STEPS = [*chapter.CHAPTER, *chapter_nets.CHAPTER]
+STEPS = [*devices.CHAPTER, *models.CHAPTER]
 NAMES = [step.name for step in STEPS]
 
 
@@ -145,8 +145,8 @@ def test_a_step_that_does_not_hold_is_shown_and_the_tour_goes_on(
         """Fail."""
         raise ValueError("the framework said no")
 
-    wrong = replace(chapter.CHAPTER[0], code=broken)
-    monkeypatch.setattr(chapter, "CHAPTER", [wrong, *chapter.CHAPTER[1:]])
+    wrong = replace(devices.CHAPTER[0], code=broken)
+    monkeypatch.setattr(devices, "CHAPTER", [wrong, *devices.CHAPTER[1:]])
     result = invoke("tour", "--backend", "numpy")
     assert result.exit_code == 1
     assert "ValueError: the framework said no" in result.stdout
@@ -193,11 +193,11 @@ def test_a_framework_that_cannot_simulate_runs_on_what_is_there(
 
 
 def test_what_a_framework_lacks_is_said(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("devshim.cli._nets._NETWORKS", {})
+    monkeypatch.setattr("devshim.cli.chapters.networks._NETWORKS", {})
     code, reported = recorded(invoke)
     assert code == 0
     left = {step["name"]: step["result"] for step in reported["steps"] if step["holds"] is None}
-    assert sorted(left) == sorted(step.name for step in chapter_nets.CHAPTER)
+    assert sorted(left) == sorted(step.name for step in models.CHAPTER)
     assert set(left.values()) == {"left out: the tour has no network for numpy"}
     assert "14 of 19 steps passed" in (text := invoke("tour", "--backend", "numpy").stdout)
     assert ", 5 left out" in text

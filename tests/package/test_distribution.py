@@ -11,7 +11,11 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {"devshim": ROOT / "devshim", "devshim_backends": ROOT / "backends" / "devshim_backends"}
+PACKAGES = {
+    "devshim": ROOT / "devshim",
+    "devshim_backends": ROOT / "backends" / "devshim_backends",
+    "devshim/cli/chapters": ROOT / "examples" / "tour",
+}
 
 
 EXTRAS = {"numpy", "torch", "tensorflow", "paddle", "jax", "cupy", "mxnet", "plot", "ray", "tutorial"}
@@ -31,7 +35,7 @@ def sdist(dist: Path) -> set[str]:
 
 
 def sources() -> set[str]:
-    """Return every file of the two packages in this checkout, by its installed path."""
+    """Return every file of the two packages and of the tour in this checkout, by its installed path."""
     found = set()
     for name, folder in PACKAGES.items():
         for path in folder.rglob("*"):

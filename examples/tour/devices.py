@@ -11,12 +11,12 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 import devshim as ds
-from devshim.cli._steps import Step, expect_error, step
+from devshim.cli.steps import Step, expect_error, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim.cli._steps import Outcome
+    from devshim.cli.steps import Outcome
 
 __all__ = ["ARGUMENTS", "CHAPTER"]
 

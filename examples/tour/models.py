@@ -1,7 +1,7 @@
 """The tour's second chapter: move a whole model, train it on several devices, split it, and save it to a file.
 
-Written like the first chapter (`devshim.cli.chapter`): read the functions from top to bottom.  ``forward``, ``learn``
-and ``optimizer_of`` run and train a network with the framework's own API (`devshim.cli._nets`).
+Written like the first chapter, ``devices.py``: read the functions from top to bottom.  ``forward``, ``learn`` and
+``optimizer_of`` run and train a network with the framework's own API, in ``networks.py``.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import devshim as ds
-from devshim.cli._nets import network_api
-from devshim.cli._steps import Step, step
+from devshim.cli.chapters.networks import network_api
+from devshim.cli.steps import Step, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim.cli._steps import Outcome
+    from devshim.cli.steps import Outcome
 
 __all__ = ["ARGUMENTS", "CHAPTER"]
 

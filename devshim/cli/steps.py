@@ -34,7 +34,7 @@ class Step:
         title: A few words.
         condition: The condition that must be true, as a clause.
         cards: The number of GPUs that it needs; with fewer, it is left out, and the tour says so.
-        code: The function; its parameters name its arguments (`devshim.cli.chapter.ARGUMENTS`).
+        code: The function; its parameters name its arguments (``ARGUMENTS`` of its chapter).
     """
 
     title: str
