@@ -1,6 +1,7 @@
-"""Copy the tensors of a checkpoint to their devices; small ones are collected, and copied in one call.
+"""Bring the tensors of a checkpoint to their devices; small ones are collected, and copied in one call.
 
-The host needs memory for the collected ones, `MOST` bytes, and twice for the largest tensor.
+A tensor that stays on the host keeps the memory into which it was read. Otherwise the host needs memory for the
+collected ones, `MOST` bytes, or for one larger tensor.
 """
 
 from __future__ import annotations
@@ -74,7 +75,10 @@ class Arriving:
             array = source.values(
                 lambda each: self._file.read(each.name, each.dtype, each.shape, each.crc32, source.rows)
             )
-            if target is CPU or array.nbytes > SMALL:
+            if target is CPU:
+                later.tensor = _keyed(backend, _on_host(backend, array), source)
+                return later
+            if array.nbytes > SMALL:
                 later.tensor = _keyed(
                     backend, engine.make(*engine.from_host(backend, array, target, copy=True)), source
                 )

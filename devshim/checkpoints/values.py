@@ -4,17 +4,21 @@ Requirements of this module:
 
 * A file is read, and not mapped: mapped pages would count as memory of the process beside the tensors, and a file that
   another program shortens meanwhile would end the process.
+* The memory is aligned for each framework, whose tensors can therefore use it without a copy.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from devshim.transfers import alignment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from io import FileIO
+
+    import numpy as np
 
 __all__ = ["Values"]
 
@@ -51,17 +55,17 @@ class Values:
             OSError: The system cannot read them.
         """
         begin, end = self._places[name]
-        array = np.empty(shape, dtype)
-        if not 0 <= skip <= skip + array.nbytes <= end - begin:
-            msg = f"{array.nbytes} bytes are wanted, and the file has {end - begin - skip}"
+        nbytes = prod(shape) * dtype.itemsize
+        if not 0 <= skip <= skip + nbytes <= end - begin:
+            msg = f"{nbytes} bytes are wanted, and the file has {end - begin - skip}"
             raise ValueError(msg)
-        view = array.reshape(-1).view(np.uint8).data
+        memory = alignment.aligned_bytes(nbytes)
         self._file.seek(begin + skip)
         done = 0
-        while done < array.nbytes:  # Linux reads at most 2 GiB in one call
-            got = self._file.readinto(view[done:])
+        while done < nbytes:  # Linux reads at most 2 GiB in one call
+            got = self._file.readinto(memory.data[done:])
             if not got:
                 msg = "the file has become shorter"
                 raise ValueError(msg)
             done += got
-        return array
+        return memory.view(dtype).reshape(shape)

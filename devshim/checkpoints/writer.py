@@ -179,7 +179,8 @@ class Writer:
         self, backend: Backend, x: Tensor, name: str, dtype: str, shape: Sequence[int], device: Device
     ) -> dict[str, Any]:
         """Describe one more tensor, and return its description."""
-        self._frameworks.setdefault(backend.name, version_of(backend.name))
+        if backend.name not in self._frameworks:
+            self._frameworks[backend.name] = version_of(backend.name)
         entry = {
             "name": name,
             "dtype": dtype,

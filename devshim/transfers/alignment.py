@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.transfers.dlpack import TensorInfo
 
-__all__ = ["checked", "is_aligned", "problem", "require"]
+__all__ = ["aligned_bytes", "checked", "is_aligned", "problem", "require"]
+
+_LARGEST = 64
+"""The largest alignment that a framework needs (`Backend.alignment`), which is also that of a cache line."""
+
+
+def aligned_bytes(nbytes: int) -> np.ndarray[Any, Any]:
+    """Return new bytes in host memory, on which the operators of each framework can work."""
+    import numpy as np
+
+    raw = np.empty(nbytes + _LARGEST, "uint8")
+    start = -raw.__array_interface__["data"][0] % _LARGEST
+    return raw[start : start + nbytes]
 
 
 def problem(backend: Backend, dtype: str, itemsize: int, address: int) -> str | None:

@@ -14,7 +14,7 @@ import numpy as np
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import ConversionError, CopyNeededError
-from devshim.transfers import engine
+from devshim.transfers import alignment, engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +25,6 @@ __all__ = ["Buckets", "Source"]
 
 _KEPT = 256 * 2**20
 """Bytes of a bucket that the next sum uses again; larger ones are freed after the sum."""
-_ALIGNED = 64
 
 
 class Source:
@@ -90,7 +89,7 @@ class Buckets:
         nbytes = size * dtype.itemsize
         memory = self._memory.get(kind)
         if memory is None or memory.nbytes < nbytes:
-            memory = _aligned(nbytes)
+            memory = alignment.aligned_bytes(nbytes)
             if nbytes <= _KEPT:
                 self._memory[kind] = memory
         return memory[:nbytes].view(dtype)
@@ -109,10 +108,3 @@ def _filling(found: np.ndarray[Any, Any], sources: Sequence[Source], length: int
                 given += length
     if given < filled:
         yield found[given:filled]
-
-
-def _aligned(nbytes: int) -> np.ndarray[Any, Any]:
-    """Return new bytes whose address each framework's operators take."""
-    raw = np.empty(nbytes + _ALIGNED, "uint8")
-    start = -raw.ctypes.data % _ALIGNED
-    return raw[start : start + nbytes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,21 @@ class CheckpointTests(ModelKit):
             assert self.adapter.dtype_name(back["x"]) == dtype
             assert bits(ds.to_numpy(back["x"])) == bits(a)
             assert self.adapter.shape(back["none"]) == a[:0].shape
+
+    @feature("checkpoints")
+    def test_loaded_tensors_own_their_memory(self, device: Device, tmp_path: Path) -> None:
+        """A tensor that is overwritten changes neither its neighbours, nor what the next load returns."""
+        path = tmp_path / "t.safetensors"
+        ds.save({str(i): ds.from_numpy(numbers() + i) for i in range(3)}, path)
+        first = ds.load(path, device)
+        if self.can_scribble(device):
+            self.scribble(first["1"])
+            assert not self.same_numbers(first["1"], numbers() + 1)
+        second = ds.load(path, device)
+        del first["1"]
+        gc.collect()  # the memory of one tensor is freed without the others
+        for i, found in ((0, first), (2, first), (0, second), (1, second), (2, second)):
+            assert self.same_numbers(found[str(i)], numbers() + i)
 
     @feature("checkpoints")
     def test_load_restores_the_structure_of_a_tree(self, other_device: Device, tmp_path: Path) -> None:
