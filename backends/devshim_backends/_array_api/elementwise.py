@@ -39,71 +39,98 @@ def _as(dtypes: Dtypes, scalar: Any, cast: Any, x: Any, name: str, like: Any) ->
     return x if dtypes.name_of(x) == name else cast(x, dtypes.own[name])
 
 
-def functions(xp: Any) -> dict[str, Callable[..., Any]]:
-    """Return the functions; ``xp`` has the others."""
-    dtypes = xp.dtypes
+def reciprocal(xp: Any, x: Any, /) -> Any:
+    return xp.divide(1, x)
 
-    def reciprocal(x: Any, /) -> Any:
-        return xp.divide(1, x)
 
-    def square(x: Any, /) -> Any:
-        return xp.multiply(x, x)
+def square(xp: Any, x: Any, /) -> Any:
+    return xp.multiply(x, x)
 
-    def positive(x: Any, /) -> Any:
-        return xp.astype(x, dtypes.get(x))
 
-    def hypot(x1: Any, x2: Any, /) -> Any:
-        x1, x2 = xp.abs(x1), xp.abs(x2)
-        large, small = xp.maximum(x1, x2), xp.minimum(x1, x2)
-        ratio = xp.divide(small, xp.where(xp.equal(large, 0), xp.number(1, large), large))
-        ratio = xp.where(xp.isinf(large), xp.number(0, large), ratio)
-        return xp.multiply(large, xp.sqrt(xp.add(xp.multiply(ratio, ratio), 1)))
+def positive(xp: Any, x: Any, /) -> Any:
+    return xp.astype(x, xp.dtypes.get(x))
 
-    def logaddexp(x1: Any, x2: Any, /) -> Any:
-        large, small = xp.maximum(x1, x2), xp.minimum(x1, x2)
-        gap = xp.where(xp.equal(large, small), xp.number(0, large), xp.subtract(small, large))
-        return xp.add(large, xp.log1p(xp.exp(gap)))
 
-    def signbit(x: Any, /) -> Any:
-        below = xp.less(x, 0)
-        return xp.where(xp.equal(x, 0), xp.less(xp.divide(1, x), 0), below)
+def hypot(xp: Any, x1: Any, x2: Any, /) -> Any:
+    x1, x2 = xp.abs(x1), xp.abs(x2)
+    large, small = xp.maximum(x1, x2), xp.minimum(x1, x2)
+    ratio = xp.divide(small, xp.where(xp.equal(large, 0), xp.number(1, large), large))
+    ratio = xp.where(xp.isinf(large), xp.number(0, large), ratio)
+    return xp.multiply(large, xp.sqrt(xp.add(xp.multiply(ratio, ratio), 1)))
 
-    def copysign(x1: Any, x2: Any, /) -> Any:
-        size = xp.abs(xp.astype(x1, dtypes.result_name(x1, x2), copy=False))
-        return xp.where(xp.signbit(x2), xp.negative(size), size)
 
-    def trunc(x: Any, /) -> Any:
-        if dtypes.is_kind(x, "integral"):
-            return x
-        return xp.where(xp.less(x, 0), xp.ceil(x), xp.floor(x))
+def logaddexp(xp: Any, x1: Any, x2: Any, /) -> Any:
+    large, small = xp.maximum(x1, x2), xp.minimum(x1, x2)
+    gap = xp.where(xp.equal(large, small), xp.number(0, large), xp.subtract(small, large))
+    return xp.add(large, xp.log1p(xp.exp(gap)))
 
-    def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
-        found, kept = x, dtypes.get(x)
-        if min is not None:
-            found = xp.maximum(found, min)
-        if max is not None:
-            found = xp.minimum(found, max)
-        return xp.positive(x) if found is x else xp.astype(found, kept, copy=False)
 
-    def isfinite(x: Any, /) -> Any:
-        return xp.logical_not(xp.logical_or(xp.isinf(x), xp.isnan(x)))
+def signbit(xp: Any, x: Any, /) -> Any:
+    below = xp.less(x, 0)
+    return xp.where(xp.equal(x, 0), xp.less(xp.divide(1, x), 0), below)
 
-    def log2(x: Any, /) -> Any:
-        return xp.divide(xp.log(x), math.log(2))
 
-    def log10(x: Any, /) -> Any:
-        return xp.divide(xp.log(x), math.log(10))
+def copysign(xp: Any, x1: Any, x2: Any, /) -> Any:
+    size = xp.abs(xp.astype(x1, xp.dtypes.result_name(x1, x2), copy=False))
+    return xp.where(xp.signbit(x2), xp.negative(size), size)
 
-    def real(x: Any, /) -> Any:
+
+def trunc(xp: Any, x: Any, /) -> Any:
+    if xp.dtypes.is_kind(x, "integral"):
         return x
+    return xp.where(xp.less(x, 0), xp.ceil(x), xp.floor(x))
 
-    def imag(x: Any, /) -> Any:
-        return xp.multiply(x, 0)
 
-    def atan2(x1: Any, x2: Any, /) -> Any:
-        half = xp.atan(xp.divide(x1, x2))
-        shift = xp.where(xp.signbit(x1), xp.number(-math.pi, half), xp.number(math.pi, half))
-        return xp.where(xp.signbit(x2), xp.add(half, shift), half)
+def clip(xp: Any, x: Any, /, min: Any = None, max: Any = None) -> Any:
+    found, kept = x, xp.dtypes.get(x)
+    if min is not None:
+        found = xp.maximum(found, min)
+    if max is not None:
+        found = xp.minimum(found, max)
+    return xp.positive(x) if found is x else xp.astype(found, kept, copy=False)
 
-    found = dict(locals())
-    return {name: made for name, made in found.items() if callable(made) and name not in ("xp", "dtypes")}
+
+def isfinite(xp: Any, x: Any, /) -> Any:
+    return xp.logical_not(xp.logical_or(xp.isinf(x), xp.isnan(x)))
+
+
+def log2(xp: Any, x: Any, /) -> Any:
+    return xp.divide(xp.log(x), math.log(2))
+
+
+def log10(xp: Any, x: Any, /) -> Any:
+    return xp.divide(xp.log(x), math.log(10))
+
+
+def real(xp: Any, x: Any, /) -> Any:
+    return x
+
+
+def imag(xp: Any, x: Any, /) -> Any:
+    return xp.multiply(x, 0)
+
+
+def atan2(xp: Any, x1: Any, x2: Any, /) -> Any:
+    half = xp.atan(xp.divide(x1, x2))
+    shift = xp.where(xp.signbit(x1), xp.number(-math.pi, half), xp.number(math.pi, half))
+    return xp.where(xp.signbit(x2), xp.add(half, shift), half)
+
+
+FUNCTIONS = (
+    reciprocal,
+    square,
+    positive,
+    hypot,
+    logaddexp,
+    signbit,
+    copysign,
+    trunc,
+    clip,
+    isfinite,
+    log2,
+    log10,
+    real,
+    imag,
+    atan2,
+)
+"""The functions; the table that they are given has the others."""

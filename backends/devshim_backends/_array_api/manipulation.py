@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from devshim.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def axis_of(axis: int, count: int, call: str) -> int:
@@ -35,143 +32,174 @@ def axes_of(axis: Any, count: int, call: str) -> tuple[int, ...]:
     return found
 
 
-def functions(xp: Any) -> dict[str, Callable[..., Any]]:
-    """Return the functions; ``xp`` has the others."""
-    dtypes = xp.dtypes
+def astype(xp: Any, x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    if device is not None:
+        msg = "xp.astype was given a device, and it casts a tensor where that is"
+        raise ArgumentError(msg, "move the result: ds.place(xp.astype(x, dtype), device)")
+    wanted = xp.dtypes.get(dtype)
+    return x if not copy and xp.dtypes.get(x) == wanted else xp.cast(x, wanted)
 
-    def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
-        if device is not None:
-            msg = "xp.astype was given a device, and it casts a tensor where that is"
-            raise ArgumentError(msg, "move the result: ds.place(xp.astype(x, dtype), device)")
-        wanted = dtypes.get(dtype)
-        return x if not copy and dtypes.get(x) == wanted else xp.cast(x, wanted)
 
-    def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(np.broadcast_shapes(*shapes))
+def broadcast_shapes(xp: Any, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(np.broadcast_shapes(*shapes))
 
-    def broadcast_arrays(*arrays: Any) -> list[Any]:
-        shape = broadcast_shapes(*(xp.shape(x) for x in arrays))
-        return [xp.broadcast_to(x, shape) for x in arrays]
 
-    def matrix_transpose(x: Any, /) -> Any:
-        count = len(xp.shape(x))
-        if count < 2:
-            msg = f"matrix_transpose was given a tensor of {count} dimensions"
-            raise ArgumentError(msg, "it takes a matrix, or a stack of matrices")
-        return xp.permute_dims(x, (*range(count - 2), count - 1, count - 2))
+def broadcast_arrays(xp: Any, *arrays: Any) -> list[Any]:
+    shape = broadcast_shapes(xp, *(xp.shape(x) for x in arrays))
+    return [xp.broadcast_to(x, shape) for x in arrays]
 
-    def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
-        count = len(xp.shape(x))
-        old, new = axes_of(source, count, "moveaxis"), axes_of(destination, count, "moveaxis")
-        order = [axis for axis in range(count) if axis not in old]
-        for target, axis in sorted(zip(new, old, strict=True)):
-            order.insert(target, axis)
-        return xp.permute_dims(x, tuple(order))
 
-    def expand_dims(x: Any, /, axis: Any = 0) -> Any:
-        shape = xp.shape(x)
-        given = axis if isinstance(axis, tuple) else (axis,)
-        new = axes_of(given, len(shape) + len(given), "expand_dims")
-        rest = iter(shape)
-        return xp.reshape(x, tuple(1 if i in new else next(rest) for i in range(len(shape) + len(new))))
+def matrix_transpose(xp: Any, x: Any, /) -> Any:
+    count = len(xp.shape(x))
+    if count < 2:
+        msg = f"matrix_transpose was given a tensor of {count} dimensions"
+        raise ArgumentError(msg, "it takes a matrix, or a stack of matrices")
+    return xp.permute_dims(x, (*range(count - 2), count - 1, count - 2))
 
-    def squeeze(x: Any, /, axis: Any) -> Any:
-        shape = xp.shape(x)
-        gone = axes_of(axis, len(shape), "squeeze")
-        if any(shape[i] != 1 for i in gone):
-            msg = f"squeeze was given axis {axis} for a tensor of shape {shape}"
-            raise ArgumentError(msg, "only axes of length 1 can be removed")
-        return xp.reshape(x, tuple(size for i, size in enumerate(shape) if i not in gone))
 
-    def flip(x: Any, /, *, axis: Any = None) -> Any:
-        count = len(xp.shape(x))
-        turned = axes_of(axis, count, "flip")
-        return x[tuple(slice(None, None, -1 if i in turned else None) for i in range(count))]
+def moveaxis(xp: Any, x: Any, source: Any, destination: Any, /) -> Any:
+    count = len(xp.shape(x))
+    old, new = axes_of(source, count, "moveaxis"), axes_of(destination, count, "moveaxis")
+    order = [axis for axis in range(count) if axis not in old]
+    for target, axis in sorted(zip(new, old, strict=True)):
+        order.insert(target, axis)
+    return xp.permute_dims(x, tuple(order))
 
-    def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Any:
-        shape = xp.shape(x)
-        if axis is None:
-            return xp.reshape(xp.roll(xp.reshape(x, (-1,)), shift, axis=0), shape)
-        axes = axis if isinstance(axis, tuple) else (axis,)
-        shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
-        for by, each in zip(shifts, axes, strict=True):
-            where = axis_of(each, len(shape), "roll")
-            cut = -by % shape[where] if shape[where] else 0
-            before = (slice(None),) * where
-            x = xp.concat([x[(*before, slice(cut, None))], x[(*before, slice(None, cut))]], axis=where)
-        return x
 
-    def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
-        shape = xp.shape(x)
-        before = (slice(None),) * axis_of(axis, len(shape), "unstack")
-        return tuple(x[(*before, i)] for i in range(shape[axis]))
+def expand_dims(xp: Any, x: Any, /, axis: Any = 0) -> Any:
+    shape = xp.shape(x)
+    given = axis if isinstance(axis, tuple) else (axis,)
+    new = axes_of(given, len(shape) + len(given), "expand_dims")
+    rest = iter(shape)
+    return xp.reshape(x, tuple(1 if i in new else next(rest) for i in range(len(shape) + len(new))))
 
-    def tile(x: Any, repetitions: tuple[int, ...], /) -> Any:
-        shape = xp.shape(x)
-        count = max(len(shape), len(repetitions))
-        shape = (1,) * (count - len(shape)) + shape
-        times = (1,) * (count - len(repetitions)) + tuple(repetitions)
-        pairs = tuple(size for pair in zip((1,) * count, shape, strict=True) for size in pair)
-        wide = tuple(size for pair in zip(times, shape, strict=True) for size in pair)
-        whole = tuple(a * b for a, b in zip(times, shape, strict=True))
-        return xp.reshape(xp.broadcast_to(xp.reshape(x, pairs), wide), whole)
 
-    def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
-        if axis is None:
-            x, axis = xp.reshape(x, (-1,)), 0
-        shape = xp.shape(x)
-        where = axis_of(axis, len(shape), "repeat")
-        if isinstance(repeats, int):
-            wide = (*shape[: where + 1], repeats, *shape[where + 1 :])
-            out = (*shape[:where], shape[where] * repeats, *shape[where + 1 :])
-            return xp.reshape(xp.broadcast_to(xp.expand_dims(x, axis=where + 1), wide), out)
-        ends = xp.cumulative_sum(xp.broadcast_to(repeats, (shape[where],)))
-        places = xp.iota(int(ends[-1]) if shape[where] else 0, x)
-        return xp.take(x, xp.searchsorted(ends, xp.astype(places, dtypes.get(ends)), side="right"), axis=where)
+def squeeze(xp: Any, x: Any, /, axis: Any) -> Any:
+    shape = xp.shape(x)
+    gone = axes_of(axis, len(shape), "squeeze")
+    if any(shape[i] != 1 for i in gone):
+        msg = f"squeeze was given axis {axis} for a tensor of shape {shape}"
+        raise ArgumentError(msg, "only axes of length 1 can be removed")
+    return xp.reshape(x, tuple(size for i, size in enumerate(shape) if i not in gone))
 
-    def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
-        shape, chosen = list(xp.shape(x)), list(xp.shape(indices))
-        where = axis_of(axis, len(shape), "take_along_axis")
-        if shape[:where] + shape[where + 1 :] != chosen[:where] + chosen[where + 1 :]:
-            outer = [max(a, b) if a and b else 0 for a, b in zip(shape, chosen, strict=True)]
-            x = xp.broadcast_to(x, tuple(shape[i] if i == where else outer[i] for i in range(len(shape))))
-            indices = xp.broadcast_to(indices, tuple(chosen[i] if i == where else outer[i] for i in range(len(shape))))
-        if where == len(shape) - 1:
-            return _along_last(x, indices)
-        return xp.moveaxis(_along_last(xp.moveaxis(x, where, -1), xp.moveaxis(indices, where, -1)), -1, where)
 
-    def _along_last(x: Any, indices: Any) -> Any:
-        """Return the elements at indices into the last axis; the other axes of both are equal."""
-        length, chosen = xp.shape(x)[-1], xp.shape(indices)
-        native = xp.functions.get("_along_last")
-        found = None if native is None else native(x, indices)
-        if found is not None:
-            return found
-        count, rows = chosen[-1], prod(chosen[:-1])
-        indices = xp.where(xp.less(indices, 0), xp.add(indices, length), indices)
-        start = xp.multiply(xp.reshape(xp.iota(rows, x), (rows, 1)), length)
-        flat = xp.add(xp.astype(xp.reshape(indices, (rows, count)), dtypes.get(start)), start)
-        return xp.reshape(xp.take(xp.reshape(x, (-1,)), xp.reshape(flat, (-1,)), axis=0), chosen)
+def flip(xp: Any, x: Any, /, *, axis: Any = None) -> Any:
+    count = len(xp.shape(x))
+    turned = axes_of(axis, count, "flip")
+    return x[tuple(slice(None, None, -1 if i in turned else None) for i in range(count))]
 
-    def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
-        count = len(arrays)
-        swapped = indexing == "xy" and count > 1
-        order = [1, 0, *range(2, count)] if swapped else list(range(count))
-        shaped = [xp.reshape(x, tuple(-1 if i == order[k] else 1 for i in range(count))) for k, x in enumerate(arrays)]
-        return xp.broadcast_arrays(*shaped) if count > 1 else [xp.positive(x) for x in arrays]
 
-    def tril(x: Any, /, *, k: int = 0) -> Any:
-        return xp.where(_band(x, k), x, xp.number(0, x))
+def roll(xp: Any, x: Any, /, shift: Any, *, axis: Any = None) -> Any:
+    shape = xp.shape(x)
+    if axis is None:
+        return xp.reshape(xp.roll(xp.reshape(x, (-1,)), shift, axis=0), shape)
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
+    for by, each in zip(shifts, axes, strict=True):
+        where = axis_of(each, len(shape), "roll")
+        cut = -by % shape[where] if shape[where] else 0
+        before = (slice(None),) * where
+        x = xp.concat([x[(*before, slice(cut, None))], x[(*before, slice(None, cut))]], axis=where)
+    return x
 
-    def triu(x: Any, /, *, k: int = 0) -> Any:
-        return xp.where(xp.logical_not(_band(x, k - 1)), x, xp.number(0, x))
 
-    def _band(x: Any, k: int) -> Any:
-        """Return a mask of the elements on the k-th diagonal and below it."""
-        rows, columns = xp.shape(x)[-2:]
-        return xp.less_equal(
-            xp.reshape(xp.iota(columns, x), (1, columns)), xp.add(xp.reshape(xp.iota(rows, x), (rows, 1)), k)
-        )
+def unstack(xp: Any, x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+    shape = xp.shape(x)
+    before = (slice(None),) * axis_of(axis, len(shape), "unstack")
+    return tuple(x[(*before, i)] for i in range(shape[axis]))
 
-    found = dict(locals())
-    return {name: made for name, made in found.items() if callable(made) and name[0] != "_" and name != "xp"}
+
+def tile(xp: Any, x: Any, repetitions: tuple[int, ...], /) -> Any:
+    shape = xp.shape(x)
+    count = max(len(shape), len(repetitions))
+    shape = (1,) * (count - len(shape)) + shape
+    times = (1,) * (count - len(repetitions)) + tuple(repetitions)
+    pairs = tuple(size for pair in zip((1,) * count, shape, strict=True) for size in pair)
+    wide = tuple(size for pair in zip(times, shape, strict=True) for size in pair)
+    whole = tuple(a * b for a, b in zip(times, shape, strict=True))
+    return xp.reshape(xp.broadcast_to(xp.reshape(x, pairs), wide), whole)
+
+
+def repeat(xp: Any, x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
+    if axis is None:
+        x, axis = xp.reshape(x, (-1,)), 0
+    shape = xp.shape(x)
+    where = axis_of(axis, len(shape), "repeat")
+    if isinstance(repeats, int):
+        wide = (*shape[: where + 1], repeats, *shape[where + 1 :])
+        out = (*shape[:where], shape[where] * repeats, *shape[where + 1 :])
+        return xp.reshape(xp.broadcast_to(xp.expand_dims(x, axis=where + 1), wide), out)
+    ends = xp.cumulative_sum(xp.broadcast_to(repeats, (shape[where],)))
+    places = xp.iota(int(ends[-1]) if shape[where] else 0, x)
+    return xp.take(x, xp.searchsorted(ends, xp.astype(places, xp.dtypes.get(ends)), side="right"), axis=where)
+
+
+def take_along_axis(xp: Any, x: Any, indices: Any, /, *, axis: int = -1) -> Any:
+    shape, chosen = list(xp.shape(x)), list(xp.shape(indices))
+    where = axis_of(axis, len(shape), "take_along_axis")
+    if shape[:where] + shape[where + 1 :] != chosen[:where] + chosen[where + 1 :]:
+        outer = [max(a, b) if a and b else 0 for a, b in zip(shape, chosen, strict=True)]
+        x = xp.broadcast_to(x, tuple(shape[i] if i == where else outer[i] for i in range(len(shape))))
+        indices = xp.broadcast_to(indices, tuple(chosen[i] if i == where else outer[i] for i in range(len(shape))))
+    if where == len(shape) - 1:
+        return _along_last(xp, x, indices)
+    return xp.moveaxis(_along_last(xp, xp.moveaxis(x, where, -1), xp.moveaxis(indices, where, -1)), -1, where)
+
+
+def _along_last(xp: Any, x: Any, indices: Any) -> Any:
+    """Return the elements at indices into the last axis; the other axes of both are equal."""
+    length, chosen = xp.shape(x)[-1], xp.shape(indices)
+    native = xp.functions.get("_along_last")
+    found = None if native is None else native(x, indices)
+    if found is not None:
+        return found
+    count, rows = chosen[-1], prod(chosen[:-1])
+    indices = xp.where(xp.less(indices, 0), xp.add(indices, length), indices)
+    start = xp.multiply(xp.reshape(xp.iota(rows, x), (rows, 1)), length)
+    flat = xp.add(xp.astype(xp.reshape(indices, (rows, count)), xp.dtypes.get(start)), start)
+    return xp.reshape(xp.take(xp.reshape(x, (-1,)), xp.reshape(flat, (-1,)), axis=0), chosen)
+
+
+def meshgrid(xp: Any, *arrays: Any, indexing: str = "xy") -> list[Any]:
+    count = len(arrays)
+    swapped = indexing == "xy" and count > 1
+    order = [1, 0, *range(2, count)] if swapped else list(range(count))
+    shaped = [xp.reshape(x, tuple(-1 if i == order[k] else 1 for i in range(count))) for k, x in enumerate(arrays)]
+    return xp.broadcast_arrays(*shaped) if count > 1 else [xp.positive(x) for x in arrays]
+
+
+def tril(xp: Any, x: Any, /, *, k: int = 0) -> Any:
+    return xp.where(_band(xp, x, k), x, xp.number(0, x))
+
+
+def triu(xp: Any, x: Any, /, *, k: int = 0) -> Any:
+    return xp.where(xp.logical_not(_band(xp, x, k - 1)), x, xp.number(0, x))
+
+
+def _band(xp: Any, x: Any, k: int) -> Any:
+    """Return a mask of the elements on the k-th diagonal and below it."""
+    rows, columns = xp.shape(x)[-2:]
+    return xp.less_equal(
+        xp.reshape(xp.iota(columns, x), (1, columns)), xp.add(xp.reshape(xp.iota(rows, x), (rows, 1)), k)
+    )
+
+
+FUNCTIONS = (
+    astype,
+    broadcast_shapes,
+    broadcast_arrays,
+    matrix_transpose,
+    moveaxis,
+    expand_dims,
+    squeeze,
+    flip,
+    roll,
+    unstack,
+    tile,
+    repeat,
+    take_along_axis,
+    meshgrid,
+    tril,
+    triu,
+)
+"""The functions; the table that they are given has the others."""

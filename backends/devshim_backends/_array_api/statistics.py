@@ -3,61 +3,65 @@
 from __future__ import annotations
 
 from math import prod as product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from devshim.errors import ArgumentError
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+
+def var(xp: Any, x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    shape = xp.shape(x)
+    axes = axes_of(axis, len(shape), "var")
+    count = product(shape[i] for i in axes)
+    centred = xp.subtract(x, xp.mean(x, axis=axis, keepdims=True))
+    total = xp.sum(xp.multiply(centred, centred), axis=axis, keepdims=keepdims)
+    return xp.divide(total, float(max(count - correction, 0)))
 
 
-def functions(xp: Any) -> dict[str, Callable[..., Any]]:
-    """Return the functions; ``xp`` has the others."""
-    dtypes = xp.dtypes
+def std(xp: Any, x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    return xp.sqrt(xp.var(x, axis=axis, correction=correction, keepdims=keepdims))
 
-    def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-        shape = xp.shape(x)
-        axes = axes_of(axis, len(shape), "var")
-        count = product(shape[i] for i in axes)
-        centred = xp.subtract(x, xp.mean(x, axis=axis, keepdims=True))
-        total = xp.sum(xp.multiply(centred, centred), axis=axis, keepdims=keepdims)
-        return xp.divide(total, float(max(count - correction, 0)))
 
-    def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-        return xp.sqrt(xp.var(x, axis=axis, correction=correction, keepdims=keepdims))
+def count_nonzero(xp: Any, x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+    found = x if xp.dtypes.is_kind(x, "bool") else xp.not_equal(x, 0)
+    return xp.sum(xp.astype(found, xp.dtypes.own[xp.dtypes.default_int]), axis=axis, keepdims=keepdims)
 
-    def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        found = x if dtypes.is_kind(x, "bool") else xp.not_equal(x, 0)
-        return xp.sum(xp.astype(found, dtypes.own[dtypes.default_int]), axis=axis, keepdims=keepdims)
 
-    def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
-        return _cumulative(xp._cumsum, 0, x, axis, dtype, include_initial)
+def cumulative_sum(
+    xp: Any, x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Any:
+    return _cumulative(xp, xp._cumsum, 0, x, axis, dtype, include_initial)
 
-    def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
-        return _cumulative(xp._cumprod, 1, x, axis, dtype, include_initial)
 
-    def _cumulative(fn: Any, first: int, x: Any, axis: Any, dtype: Any, include_initial: bool) -> Any:
-        shape = xp.shape(x)
-        if axis is None and len(shape) != 1:
-            msg = f"a cumulative function was given no axis for a tensor of {len(shape)} dimensions"
-            raise ArgumentError(msg, "name the axis: axis=0")
-        where = axis_of(0 if axis is None else axis, len(shape), "a cumulative function")
-        found = fn(xp.astype(x, dtypes.sum_dtype(x, dtype), copy=False), where)
-        if include_initial:
-            start = xp.broadcast_to(xp.number(first, found), (*shape[:where], 1, *shape[where + 1 :]))
-            found = xp.concat([start, found], axis=where)
-        return found
+def cumulative_prod(
+    xp: Any, x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Any:
+    return _cumulative(xp, xp._cumprod, 1, x, axis, dtype, include_initial)
 
-    def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Any:
-        where = axis_of(axis, len(xp.shape(x)), "diff")
-        parts = [part for part in (prepend, x, append) if part is not None]
-        x = xp.concat(parts, axis=where) if len(parts) > 1 else x
-        before = (slice(None),) * where
-        minus = xp.logical_xor if dtypes.is_kind(x, "bool") else xp.subtract
-        for _ in range(n):
-            x = minus(x[(*before, slice(1, None))], x[(*before, slice(None, -1))])
-        return x
 
-    found = dict(locals())
-    return {name: made for name, made in found.items() if callable(made) and name[0] != "_" and name != "xp"}
+def _cumulative(xp: Any, fn: Any, first: int, x: Any, axis: Any, dtype: Any, include_initial: bool) -> Any:
+    shape = xp.shape(x)
+    if axis is None and len(shape) != 1:
+        msg = f"a cumulative function was given no axis for a tensor of {len(shape)} dimensions"
+        raise ArgumentError(msg, "name the axis: axis=0")
+    where = axis_of(0 if axis is None else axis, len(shape), "a cumulative function")
+    found = fn(xp.astype(x, xp.dtypes.sum_dtype(x, dtype), copy=False), where)
+    if include_initial:
+        start = xp.broadcast_to(xp.number(first, found), (*shape[:where], 1, *shape[where + 1 :]))
+        found = xp.concat([start, found], axis=where)
+    return found
+
+
+def diff(xp: Any, x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Any:
+    where = axis_of(axis, len(xp.shape(x)), "diff")
+    parts = [part for part in (prepend, x, append) if part is not None]
+    x = xp.concat(parts, axis=where) if len(parts) > 1 else x
+    before = (slice(None),) * where
+    minus = xp.logical_xor if xp.dtypes.is_kind(x, "bool") else xp.subtract
+    for _ in range(n):
+        x = minus(x[(*before, slice(1, None))], x[(*before, slice(None, -1))])
+    return x
+
+
+FUNCTIONS = (var, std, count_nonzero, cumulative_sum, cumulative_prod, diff)
+"""The functions; the table that they are given has the others."""

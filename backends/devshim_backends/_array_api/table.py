@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from devshim_backends._array_api import elementwise, linear, manipulation, searching, statistics
@@ -50,8 +51,9 @@ def complete(dtypes: Dtypes, native: Functions, missing: frozenset[str] = frozen
     """
     table = Table(dtypes, native)
     made: dict[str, Any] = dtypes.functions()
-    for part in (elementwise, manipulation, statistics, searching, linear):
-        made |= part.functions(table)
+    for module in (elementwise, manipulation, statistics, searching, linear):
+        made |= {fn.__name__: MethodType(fn, table) for fn in module.FUNCTIONS}
+    made |= {f"linalg.{fn.__name__}": MethodType(fn, table) for fn in linear.LINALG}
     table.functions = {**made, **native}
     table.functions |= {f"linalg.{name}": table.functions[name] for name in linear.IN_BOTH}
     helpers = {"cast", "shape", "scalar", "iota"}
