@@ -20,7 +20,7 @@ from devshim.devices.device import CPU
 from devshim.devices.parsing import device as as_device
 from devshim.errors import ArgumentError, OutOfMemoryError
 from devshim.models.moving import joined
-from devshim.placement.parts import Part, TensorPart, sizes_of
+from devshim.placement.parts import Part, as_part, nbytes_of, sizes_of
 from devshim.registry import unstarted
 from devshim.transfers import device_lists, engine
 from devshim.trees import key_paths
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from devshim.contract.models import Block
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
+    from devshim.placement.parts import Single
     from devshim.trees.flatten import Flattened
 
 UNLIMITED = 2**62
@@ -62,18 +63,18 @@ def plan(
     places: dict[str, Device] = {}
     for device, run in zip(chosen, runs, strict=True):
         for part in run:
-            if type(part) is TensorPart:
-                places[part.path] = device
+            if type(part) is tuple:
+                places[part[0]] = device
             else:
-                places.update(dict.fromkeys(part.leaves, device))
+                places.update(dict.fromkeys(as_part(part).leaves, device))
     if tied or parts is not whole:  # in the order of the parts, as they are otherwise
-        sizes = {path: sizes[path] for part in parts for path in part.leaves}
+        sizes = {path: sizes[path] for part in parts for path in as_part(part).leaves}
         places = {path: places[path] for path in sizes}
     return places, sizes
 
 
 # ---------------------------------------------------------------------- parts
-def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
+def parts_of(obj: object) -> tuple[list[Part | Single], list[Backend]]:
     """Return the parts of a tree, in order, and the backends of its tensors and models."""
     flat = flatten(obj)
     parts, backends = _of_tensors(flat), list(flat.backends)
@@ -86,17 +87,17 @@ def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
     return parts, backends
 
 
-def _of_tensors(flat: Flattened) -> list[Part]:
+def _of_tensors(flat: Flattened) -> list[Part | Single]:
     """Return the tensors of a tree as parts; those of one container below the top are a block.
 
     A computation that uses a weight also uses the bias beside it. A tree may have a million tensors, so each costs a
     few steps: the path of a container is written once, and a block's tensors become parts only when it is split.
     """
-    parts: list[Part] = []
+    parts: list[Part | Single] = []
     blocks: dict[int, Part] = {}
     for container, key, x, backend in zip(flat.parents, flat.keys, flat.tensors, flat.backends, strict=True):
         if container is None or container[0] is None:  # the tensor is the tree, or directly in it
-            parts.append(TensorPart("" if container is None else str(key), id(x), backend.nbytes(x)))
+            parts.append(("" if container is None else str(key), id(x), backend.nbytes(x)))
             continue
         block = blocks.get(id(container))
         if block is None:
@@ -125,11 +126,11 @@ def _of_object(prefix: str, model: object, backend: Backend) -> list[Part]:
     return [*parts, *([Part(prefix, missing, [])] if missing else [])]
 
 
-def _merge_ties(parts: list[Part]) -> list[Part]:
+def _merge_ties(parts: list[Part | Single]) -> list[Part | Single]:
     """Merge parts that share a leaf's data, at the position of the first."""
     merged: dict[int, Part] = {}  # by position
     of_owner: dict[int, int] = {}
-    for at, part in enumerate(parts):
+    for at, part in enumerate(map(as_part, parts)):
         owners = {owner for owner, _ in part.leaves.values()}
         shared = sorted({of_owner[owner] for owner in owners if owner in of_owner})
         home = shared[0] if shared else at
@@ -143,9 +144,10 @@ def _merge_ties(parts: list[Part]) -> list[Part]:
     return list(merged.values())
 
 
-def _opened(parts: list[Part], devices: list[Device], caps: list[int], total: int) -> list[Part]:
+def _opened(parts: list[Part | Single], devices: list[Device], caps: list[int], total: int) -> list[Part | Single]:
     """Return the parts with the largest splittable one replaced by the parts inside it."""
-    opened = max((part for part in parts if part.divisible), key=lambda part: part.nbytes, default=None)
+    divisible = (part for part in parts if isinstance(part, Part) and part.divisible)
+    opened = max(divisible, key=lambda part: part.nbytes, default=None)
     if opened is None:
         raise _too_large(parts, devices, caps, total)
     at = parts.index(opened)
@@ -157,12 +159,12 @@ def _fits_together(total: int, caps: list[int]) -> bool:
     return total <= sum(caps)
 
 
-def _too_large(parts: list[Part], devices: list[Device], caps: list[int], total: int) -> OutOfMemoryError:
+def _too_large(parts: list[Part | Single], devices: list[Device], caps: list[int], total: int) -> OutOfMemoryError:
     """Return the error for parts that do not fit; it names the largest part that cannot be split."""
     indivisible: list[Part] = []
     stack = parts[::-1]
     while stack:
-        part = stack.pop()
+        part = as_part(stack.pop())
         if part.divisible:
             stack.extend(reversed(part.split()))
         else:
@@ -205,9 +207,9 @@ def _free(device: Device, backends: list[Backend]) -> int:
     return UNLIMITED if free is None else free
 
 
-def _divide(parts: list[Part], caps: list[int], limited: bool) -> list[list[Part]] | None:
+def _divide(parts: list[Part | Single], caps: list[int], limited: bool) -> list[list[Part | Single]] | None:
     """Return runs of parts, one per device, so that the fullest is as empty as possible; None if they do not fit."""
-    sizes = [0, *accumulate(part.nbytes for part in parts)]
+    sizes = [0, *accumulate(map(nbytes_of, parts))]
     best = _filled(sizes, caps)
     if best is None:
         return None
@@ -229,7 +231,7 @@ def _divide(parts: list[Part], caps: list[int], limited: bool) -> list[list[Part
     return _cut(parts, best)
 
 
-def _cut(parts: list[Part], ends: list[int]) -> list[list[Part]]:
+def _cut(parts: list[Part | Single], ends: list[int]) -> list[list[Part | Single]]:
     return [parts[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
 
 
