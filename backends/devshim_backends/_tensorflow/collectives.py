@@ -3,12 +3,15 @@
 An operator computes on its thread's default device, not on the device of its tensors (2.21), so each runs in a scope of
 the tensors' device. On a GPU some operators leave int32 results in host memory (2.21: ConcatV2, Pack, AddV2, Maximum,
 Minimum); devshim moves these to the GPU.
+
+TensorFlow offers sums by NCCL only through a ``MirroredStrategy``, one for each set of devices, and they are fast only
+inside a ``tf.function``. devshim caches both objects, because TensorFlow keeps its communicators as well.
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,7 +19,6 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_array_ops
 
 from devshim.devices.dtypes import widest
-from devshim_backends._tensorflow.collective_ops import REDUCED_DTYPES, all_reduce_on_gpus
 from devshim_backends._tensorflow.locations import EAGER, ON_HOST
 from devshim_backends._tensorflow.tensors import TensorflowTensors, mark_placed
 
@@ -31,6 +33,9 @@ _OPS: dict[str, Any] = {"sum": tf.add, "mean": tf.add, "max": tf.maximum, "min":
 
 _NOT_STACKED = {"int8", "uint8", "uint16"}
 """The dtypes for which a GPU has the operator Concat but not Pack (2.21)."""
+
+REDUCED_DTYPES = frozenset({tf.float16, tf.float32, tf.float64, tf.int64})
+"""The dtypes that TensorFlow's NCCL operator accepts, without int32, which a function passes to it in host memory."""
 
 
 class TensorflowCollectives(TensorflowTensors):
@@ -133,3 +138,30 @@ class TensorflowCollectives(TensorflowTensors):
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         return nullcontext  # a tape records only the operators of its own thread
+
+
+def all_reduce_on_gpus(names: Sequence[str], xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
+    """Return the sum or mean of tensors on several TensorFlow devices, once on each of the devices.
+
+    Args:
+        names: TensorFlow's names of the devices, each once.
+        xs: One tensor for each device.
+        op: ``"sum"`` or ``"mean"``.
+    """
+    strategy, reduced = _build_reducer(tuple(names), op)
+    values = [tf.stop_gradient(tf.convert_to_tensor(x)) for x in xs]
+    spread = strategy.experimental_distribute_values_from_function(
+        lambda context: values[context.replica_id_in_sync_group]
+    )
+    found: Sequence[Tensor] = strategy.experimental_local_results(reduced(spread))
+    return found
+
+
+@lru_cache(maxsize=8)
+def _build_reducer(names: tuple[str, ...], op: str) -> tuple[Any, Callable[[Any], Any]]:
+    strategy = tf.distribute.MirroredStrategy(list(names))
+
+    def reduce_one(x: Tensor) -> Tensor:
+        return tf.distribute.get_replica_context().all_reduce(op, x)
+
+    return strategy, tf.function(lambda spread: strategy.run(reduce_one, (spread,)), reduce_retracing=True)

@@ -24,7 +24,7 @@ from devshim.contract.backend import Backend
 from devshim.devices import cuda, host, nvml, startup
 from devshim.devices.device import ALIASES, CPU, KINDS, Device
 from devshim.devices.info import DeviceInfo
-from devshim_backends._tensorflow.simulation.devices import SIMULATED
+from devshim_backends._tensorflow.simulation.storage import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,8 +18,8 @@ from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim.errors.out_of_memory import lacks_another_resource, reports_full_device
 from devshim_backends._tensorflow.devices import TensorflowDevices, gpu_type, metal_works
-from devshim_backends._tensorflow.simulation.devices import SIMULATED
 from devshim_backends._tensorflow.simulation.memory import update_variables
+from devshim_backends._tensorflow.simulation.storage import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

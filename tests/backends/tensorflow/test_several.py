@@ -32,7 +32,7 @@ def tensors(dtype: str) -> list[Any]:
 def test_sums_by_tf_distribute_equal_the_portable_ones(op: str, dtype: str) -> None:
     if op == "mean" and dtype.startswith("int"):
         return  # refused before any engine is used
-    from devshim_backends._tensorflow.collective_ops import REDUCED_DTYPES, all_reduce_on_gpus
+    from devshim_backends._tensorflow.collectives import REDUCED_DTYPES, all_reduce_on_gpus
 
     xs = tensors(dtype)
     assert xs[0].dtype in REDUCED_DTYPES

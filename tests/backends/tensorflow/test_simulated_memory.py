@@ -190,9 +190,9 @@ class Witness:
 
     def uncounted(self):
         """Return live tensors of numbers on a GPU that are not counted."""
-        from devshim_backends._tensorflow.simulation import devices, memory
+        from devshim_backends._tensorflow.simulation import memory, storage
 
-        counted = {id(held()) for held in list(devices.TENSOR_REFS.values())}
+        counted = {id(held()) for held in list(storage.TENSOR_REFS.values())}
         alive = [tensor for seen in self.seen if (tensor := seen()) is not None]
         return [
             tensor

@@ -10,10 +10,10 @@ these functions are wrapped:
   Python's operators make of arrays and lists, without choosing a device, are marked.
 * ``backprop._fast_fill`` and ``imperative_grad.imperative_grad``: the ones with which a tape begins are created on the
   target's device, and the zeros that it fills in, without choosing a device, are marked.
-* ``TFE_ContextOptionsSetRunEagerOpAsFunction``: operators are run directly (`direct_operators`).
+* ``TFE_ContextOptionsSetRunEagerOpAsFunction``: operators are run directly (`workarounds`).
 * ``Context._handle``, which C code reads and expects to succeed: it is a Python function, in which Ctrl-C ends the
   process or causes a `SystemError` (seen in 2.21). The replacement reads it in C.
-* ``Context.device`` and ``Graph.device``: TensorFlow's own names of GPUs are refused (`gpu_names`).
+* ``Context.device`` and ``Graph.device``: TensorFlow's own names of GPUs are refused (`native_names.refused`).
 
 TensorFlow's hook for such purposes, ``TFE_Py_SetEagerTensorProfiler``, cannot be used, because an error in it, such as
 Ctrl-C, ends the process (2.16 to 2.21). The tests use it to show that the hooks miss nothing.
@@ -33,11 +33,11 @@ from tensorflow.python.framework import constant_op, ops
 from devshim.devices.device import CPU
 from devshim_backends._tensorflow.failures import FAILURES
 from devshim_backends._tensorflow.locations import EAGER, RAW_BACKING_DEVICE
-from devshim_backends._tensorflow.simulation import direct_operators
+from devshim_backends._tensorflow.simulation import workarounds
 from devshim_backends._tensorflow.simulation.device_rules import run_refused_operator, set_policy
-from devshim_backends._tensorflow.simulation.devices import SIMULATED
-from devshim_backends._tensorflow.simulation.gpu_names import NAME_CHECKS
 from devshim_backends._tensorflow.simulation.memory import LOCAL, UNCOUNTED, VARIABLES, Variable, count_tensor
+from devshim_backends._tensorflow.simulation.native_names.refused import NAME_CHECKS
+from devshim_backends._tensorflow.simulation.storage import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from devshim.devices.device import Device
     from devshim_backends._tensorflow.locations import TensorflowLocations
-    from devshim_backends._tensorflow.simulation.devices import TensorflowSimulatedDevice
+    from devshim_backends._tensorflow.simulation.storage import TensorflowSimulatedDevice
 
 __all__ = ["begin_epoch", "count_results", "start", "stop"]
 
@@ -81,7 +81,7 @@ def start(backend: TensorflowLocations) -> None:
     begin_epoch()
     for (owner, name), wrapper in zip(_ENTRIES, _WRAPPERS, strict=True):
         setattr(owner, name, wrapper)
-    direct_operators.run_operators_directly(backend, True)
+    workarounds.run_operators_directly(backend, True)
     _SIMULATED_BY_NAME.clear()
 
 
@@ -97,7 +97,7 @@ def stop() -> None:
     for (owner, name), wrapper, original in zip(_ENTRIES, _WRAPPERS, _ORIGINALS, strict=True):
         if getattr(owner, name) is wrapper:
             setattr(owner, name, original)
-    direct_operators.run_operators_directly(_backend, False)
+    workarounds.run_operators_directly(_backend, False)
     _SIMULATED_BY_NAME.clear()
 
 
@@ -153,7 +153,7 @@ def _run_identity(args: tuple[Any, ...]) -> Any:
 
 _SPECIAL: dict[str, Any] = {
     "Identity": _run_identity,
-    **dict.fromkeys(direct_operators.ON_VARIABLES, direct_operators.on_variable),
+    **dict.fromkeys(workarounds.ON_VARIABLES, workarounds.on_variable),
 }
 
 
@@ -251,7 +251,7 @@ _WRAPPERS = (
         _copy_tensor,
         _fill_ones,
         _compute_gradient,
-        direct_operators.option,
+        workarounds.option,
         _HANDLE,
     ),
     *(wrapper for *_, wrapper in NAME_CHECKS),

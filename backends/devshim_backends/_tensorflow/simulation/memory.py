@@ -2,7 +2,7 @@
 
 Requirements this module answers:
 
-* A tensor counts from its creation until it is gone, by the memory block that it uses (see `devices`).
+* A tensor counts from its creation until it is gone, by the memory block that it uses (see `storage`).
 * A variable's value counts as well, even if no tensor uses it. An operator that writes to a variable writes in place,
   or to new memory if a tensor uses the old memory, or makes the variable use a tensor's memory. devshim looks up which:
   at once if a tensor is involved, otherwise when the memory is asked for (`Variable.stale`).
@@ -32,7 +32,7 @@ from devshim.devices.dtypes import DTYPES
 from devshim.errors import DevshimError
 from devshim_backends._tensorflow.failures import FAILURES
 from devshim_backends._tensorflow.locations import RAW_DEVICE
-from devshim_backends._tensorflow.simulation.devices import (
+from devshim_backends._tensorflow.simulation.storage import (
     GONE,
     LOCK,
     NO_ADDRESS,

@@ -21,7 +21,7 @@ from devshim_backends._tensorflow.failures import FullDeviceError
 from devshim_backends._tensorflow.locations import TensorflowLocations
 from devshim_backends._tensorflow.runtime import TensorflowRuntime
 from devshim_backends._tensorflow.simulation import device_rules, hooks
-from devshim_backends._tensorflow.simulation.devices import SIMULATED
+from devshim_backends._tensorflow.simulation.storage import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,12 +68,12 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
         return bool(self.simulated) and not self.native_names
 
     def set_native_names(self, named: bool) -> None:
-        from devshim_backends._tensorflow.simulation import native_names
+        from devshim_backends._tensorflow.simulation.native_names import switch
 
         if named:
-            native_names.install(self)
+            switch.install(self)
         else:
-            native_names.uninstall()
+            switch.uninstall()
 
     def divide(self, limits: Sequence[int | None]) -> None:
         """Simulate a GPU for each of these limits in bytes, of the same physical GPUs, before TensorFlow computes."""

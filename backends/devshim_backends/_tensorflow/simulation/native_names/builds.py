@@ -46,7 +46,7 @@ def _wrap_list(original: Callable[..., list[Any]], backend: TensorflowSimulation
 
 
 def _attributes(backend: TensorflowSimulation, index: int) -> Any:
-    from devshim_backends._tensorflow.simulation.native_names.lists import COMPUTE_CAPABILITY
+    from devshim_backends._tensorflow.simulation.native_names.devices import COMPUTE_CAPABILITY
 
     about = backend.describe(Device("gpu", index))
     model = about.name.replace(",", " ")  # TensorFlow's readers separate the fields at commas

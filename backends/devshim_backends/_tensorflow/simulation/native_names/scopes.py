@@ -1,6 +1,6 @@
 """The places in which Python code writes or reads a device's name: scopes, tensors, graphs, and what is copied.
 
-* ``Context.device`` and ``Graph.device`` open all scopes; `gpu_names` wraps them while GPUs are simulated.
+* ``Context.device`` and ``Graph.device`` open all scopes; `refused` wraps them while GPUs are simulated.
 * A scope that the program opened by TensorFlow's name has TensorFlow's own rule: inputs are copied to its device. In
   the scopes of devshim (`ds.on`), which pass a `StrictDeviceSpec`, mixed devices are still refused.
 * An operator in a graph can also get its device from a function, or from an imported graph. Each of them sets it
@@ -19,8 +19,8 @@ from tensorflow.python.framework import importer, ops
 
 from devshim_backends._tensorflow.devices import StrictDeviceSpec
 from devshim_backends._tensorflow.locations import EAGER, RAW_BACKING_DEVICE, RAW_DEVICE
-from devshim_backends._tensorflow.simulation import gpu_names
 from devshim_backends._tensorflow.simulation.device_rules import set_policy
+from devshim_backends._tensorflow.simulation.native_names import refused
 from devshim_backends._tensorflow.simulation.native_names.names import (
     logical_name,
     native_text,
@@ -92,7 +92,7 @@ def _set_strict(strict: bool) -> None:
 
 
 def _open_scope(original: Callable[..., Any], owner: Any, name: Any) -> Any:
-    """Open a scope; replaces `gpu_names.open_scope`, which refuses the names of GPUs."""
+    """Open a scope; replaces `refused.open_scope`, which refuses the names of GPUs."""
     text = native_text(name)
     if text is None:
         return original(owner, name) if isinstance(owner, ops.Graph) else _Scope(original(owner, name), strict=False)
@@ -107,7 +107,7 @@ def _open_scope(original: Callable[..., Any], owner: Any, name: Any) -> Any:
 def _through_tf_device() -> bool:
     """Return True if a scope is opened by `tf.device`, which programs call."""
     frame: FrameType | None = sys._getframe(2)
-    for _ in range(4):  # gpu_names, context.device, and in graphs a context manager
+    for _ in range(4):  # refused, context.device, and in graphs a context manager
         frame = frame.f_back if frame is not None else None
         if frame is not None and frame.f_code.co_name in ("device", "combined") and frame.f_code.co_filename == _OPS:
             return True
@@ -118,7 +118,7 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
     """Translate the names of devices in Python code."""
     global _backend
     _backend = backend
-    patches.replace(gpu_names, "open_scope", _open_scope)
+    patches.replace(refused, "open_scope", _open_scope)
     for name, read in (("device", RAW_DEVICE), ("backing_device", RAW_BACKING_DEVICE)):
         patches.replace(EAGER, name, property(_shown_by(read)))
     copy = EAGER._copy_to_device

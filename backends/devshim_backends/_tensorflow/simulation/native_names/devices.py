@@ -15,9 +15,9 @@ from tensorflow.python.eager import context
 
 from devshim.devices.device import Device
 from devshim.errors import UnsupportedError
-from devshim_backends._tensorflow.simulation.devices import SIMULATED
 from devshim_backends._tensorflow.simulation.memory import update_variables
 from devshim_backends._tensorflow.simulation.native_names.names import logical_name
+from devshim_backends._tensorflow.simulation.storage import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,42 @@
+"""Switching TensorFlow's own names of GPUs on and off: every module beside this one replaces attributes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devshim.simulation.patching import Patches
+from devshim_backends._tensorflow.simulation.native_names import (
+    builds,
+    datasets,
+    devices,
+    distributed,
+    libraries,
+    names,
+    operators,
+    policies,
+    scopes,
+)
+
+if TYPE_CHECKING:
+    from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
+
+__all__ = ["install", "uninstall"]
+
+_patches = Patches()
+
+
+def install(backend: TensorflowSimulation) -> None:
+    """Let TensorFlow's names of GPUs mean the simulated GPUs."""
+    try:
+        for module in (names, scopes, operators, policies, datasets, builds, libraries, distributed, devices):
+            module.install(_patches, backend)
+    except BaseException:
+        uninstall()
+        raise
+
+
+def uninstall() -> None:
+    """Restore every attribute of TensorFlow, and the lists of its context."""
+    devices.uninstall()
+    _patches.undo()
+    policies.uninstall()
