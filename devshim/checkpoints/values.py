@@ -27,14 +27,13 @@ class Values:
     """The values in an open file whose header the library has checked.
 
     Args:
-        file: The file, open for reading without a buffer.
+        file: The file, open for reading without a buffer, at the end of its header.
         header: Its header.
     """
 
     def __init__(self, file: FileIO, header: Mapping[str, Any]) -> None:
         self._file = file
-        file.seek(0)
-        start = 8 + int.from_bytes(file.read(8), "little")
+        start = file.tell()
         self._places: dict[str, tuple[int, int]] = {
             name: (start + entry["data_offsets"][0], start + entry["data_offsets"][1])
             for name, entry in header.items()
