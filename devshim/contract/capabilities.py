@@ -69,10 +69,13 @@ class Gap:
         kind: ``"planned"``: devshim will add it; ``"upstream"``: the framework lacks it today; ``"never"``: the
             framework makes it impossible.
         reason: A sentence fragment that can follow a colon, with the issue or version where one is known.
+        instead: What a program can do in its place, as an imperative clause, which becomes the error's hint. Empty if
+            the framework has no other way.
     """
 
     kind: Literal["planned", "upstream", "never"]
     reason: str
+    instead: str = ""
 
 
 Gap.__module__ = "devshim.contract.backend"
@@ -130,4 +133,5 @@ def unsupported(backend: Backend, feature: str) -> UnsupportedError:
         "upstream": f"do this step outside devshim, or use another backend; {backend.title} must support it first",
         "never": "do this step outside devshim, or use another backend: ds.backends() lists them",
     }
-    return UnsupportedError(f"{backend.title} does not support {FEATURES[feature]}: {gap.reason}", hints[gap.kind])
+    problem = f"{backend.title} does not support {FEATURES[feature]}: {gap.reason}"
+    return UnsupportedError(problem, gap.instead or hints[gap.kind])

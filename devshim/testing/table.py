@@ -81,7 +81,8 @@ def _cell(feature: str, column: tuple[str, str], record: Record, notes: list[str
     if failed:
         return f"**fails** ({failed})"
     if gap is not None:
-        return f"{gap.kind} [^{_note(column[0], gap.reason, notes)}]"
+        reason = f"{gap.reason}; {gap.instead}" if gap.instead else gap.reason
+        return f"{gap.kind} [^{_note(column[0], reason, notes)}]"
     places = [run["devices"] for run, count in zip(runs, counts, strict=True) if count.get("passed")]
     if not places:
         return "not tested"

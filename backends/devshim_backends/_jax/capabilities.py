@@ -33,8 +33,8 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         ),
         "empty_cache": Gap(
             "upstream",
-            "JAX's allocator has no call that releases its pool; XLA_PYTHON_CLIENT_ALLOCATOR=platform, set before JAX "
-            "starts, turns the pool off",
+            "JAX's allocator has no call that releases its pool",
+            "set XLA_PYTHON_CLIENT_ALLOCATOR=platform before JAX starts, which turns the pool off",
         ),
     }
 )

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _NO_TRACED_GRADIENTS = Gap(
     "upstream",
-    "a hybridized block is a graph of its outputs; differentiate the function that calls it",
+    "a hybridized block is a graph of its outputs",
+    "differentiate the function that calls it",
 )
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
@@ -27,7 +28,8 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         "generator": Gap(
             "upstream",
             "MXNet has one generator for each device, whose state cannot be read or replaced, and operators take no "
-            "other; ds.random.Generator(seed, portable=True) works",
+            "other",
+            "call ds.random.Generator(seed, portable=True), which works on every framework",
         ),
         "higher_order": Gap(
             "upstream",

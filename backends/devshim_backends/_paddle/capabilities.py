@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _NO_TRACED_GRADIENTS = Gap(
     "upstream",
-    "paddle.grad works on eager tensors; compile the function, and differentiate the compiled one",
+    "paddle.grad works on eager tensors",
+    "compile the function, and differentiate the compiled one",
 )
 
 GAPS: Mapping[str, Gap] = MappingProxyType(

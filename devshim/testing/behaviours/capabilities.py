@@ -60,6 +60,7 @@ class CapabilityTests(Kit):
             assert gap.kind in ("planned", "upstream", "never")
             assert len(gap.reason.split()) >= 3
             assert not gap.reason.endswith(".")
+            assert not gap.instead.endswith(".")
 
     def test_a_backend_of_devshim_declares_all_its_gaps(self) -> None:
         """An adapter that ships with devshim defines each optional method, or declares the gap itself."""
@@ -75,6 +76,7 @@ class CapabilityTests(Kit):
         with pytest.raises((ds.UnsupportedError, ds.ConversionError)) as caught:
             REFUSALS[name]()
         assert caught.value.hint
+        assert gap.instead in caught.value.hint
         if isinstance(caught.value, ds.UnsupportedError):
             larger = self.adapter.gaps.get("simulate", gap) if name == "simulate_memory" else gap
             assert gap.reason in caught.value.problem or larger.reason in caught.value.problem
