@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import final
 
 from devshim.devices.device import CPU, Device
-from devshim_backends._jax import visible_gpus
+from devshim_backends._jax import real_gpus
 from devshim_backends._jax.collectives import JaxCollectives
 from devshim_backends._jax.containers import JaxContainers
 from devshim_backends._jax.gradients import JaxGradients
-from devshim_backends._jax.keys import JaxKeys
 from devshim_backends._jax.models.models import JaxModels
 from devshim_backends._jax.namespace import JaxNamespace
 from devshim_backends._jax.ranks import JaxRanks
@@ -29,7 +28,6 @@ class JaxBackend(
     JaxSimulation,
     JaxCollectives,
     JaxContainers,
-    JaxKeys,
     JaxNamespace,
 ):
     """The adapter for JAX 0.7.2 and newer."""
@@ -51,4 +49,4 @@ class JaxBackend(
 
     def _gpu_name(self) -> str:
         """Return the name by which JAX knows its GPUs, or those that the simulated GPUs imitate."""
-        return visible_gpus.jax_name(self.simulated_like if self.simulated else visible_gpus.platform())
+        return real_gpus.jax_name(self.simulated_like if self.simulated else real_gpus.platform())

@@ -2,7 +2,7 @@
 
 Workarounds:
 
-* A question to JAX starts it, and then it takes 75 % of a GPU's memory. So devshim counts GPUs with `visible_gpus`
+* A question to JAX starts it, and then it takes 75 % of a GPU's memory. So devshim counts GPUs with `real_gpus`
   until the program has started JAX. ``jax.devices("gpu")`` raises if there is no GPU; here the count is 0.
 * ``Device.id`` is global in a job of several processes, so an index is a position among the local devices.
 * JAX can have several CPU "devices". Only devshim's simulation uses them; without it, all of them are the host.
@@ -28,7 +28,7 @@ from devshim.devices.device import ALIASES, CPU, Device
 from devshim.devices.info import DeviceInfo
 from devshim.errors import DeviceNotFoundError, UnsupportedError, messages
 from devshim.registry import missing_devices
-from devshim_backends._jax import visible_gpus
+from devshim_backends._jax import real_gpus
 from devshim_backends._jax.capabilities import GAPS, LIMITS
 from devshim_backends._jax.clients import computes_on_cpu, cpu_devices, local_devices, started, true_id
 from devshim_backends._keras.traversal import is_variable
@@ -85,7 +85,7 @@ class JaxDevices(Backend):
 
     # ------------------------------------------------------------------ devices
     def kinds(self) -> Sequence[str]:
-        return ("gpu", "tpu") if visible_gpus.has_tpu_library() else ("gpu",)
+        return ("gpu", "tpu") if real_gpus.has_tpu_library() else ("gpu",)
 
     def count(self, kind: str) -> int:
         if kind == "cpu":
@@ -93,30 +93,26 @@ class JaxDevices(Backend):
         if kind == "gpu":
             if self.simulated:
                 return self.simulated
-            if (
-                visible_gpus.gpu_plugin() is None
-                or not visible_gpus.is_allowed("gpu")
-                or startup.reason(self.name, kind)
-            ):
+            if real_gpus.gpu_plugin() is None or not real_gpus.is_allowed("gpu") or startup.reason(self.name, kind):
                 return 0
-            if visible_gpus.counts_by_starting():
+            if real_gpus.counts_by_starting():
                 return _count_working()
-            return len(local_devices("gpu")) if started() else visible_gpus.count()
-        if kind == "tpu" and visible_gpus.has_tpu_library() and visible_gpus.is_allowed("tpu"):
+            return len(local_devices("gpu")) if started() else real_gpus.count()
+        if kind == "tpu" and real_gpus.has_tpu_library() and real_gpus.is_allowed("tpu"):
             return len(local_devices("tpu"))
         return 0
 
     def why_unavailable(self, kind: str) -> str:
-        return visible_gpus.why_unavailable(kind, self.count(kind))
+        return real_gpus.why_unavailable(kind, self.count(kind))
 
     def platform(self, kind: str) -> str:
-        return visible_gpus.platform() if kind == "gpu" else kind
+        return real_gpus.platform() if kind == "gpu" else kind
 
     def to_native(self, device: Device) -> Any:
         if device is CPU:
             return host_device()
         simulated = self.simulated and device.kind == "gpu"
-        name = visible_gpus.jax_name(visible_gpus.platform()) if device.kind == "gpu" else device.kind
+        name = real_gpus.jax_name(real_gpus.platform()) if device.kind == "gpu" else device.kind
         natives = cpu_devices()[1 : self.simulated + 1] if simulated else local_devices(name)
         if device.index >= len(natives):
             raise missing_devices.not_found(self, device)
@@ -139,7 +135,7 @@ class JaxDevices(Backend):
         if self.simulated:
             limit = None if self.simulated_devices is None else self.simulated_devices[device.index].limit
             return host_module.describe_simulated(self.name, device, limit)
-        card = visible_gpus.nvml_card(device.index) if device.kind == "gpu" else None
+        card = real_gpus.nvml_card(device.index) if device.kind == "gpu" else None
         if card is None or started():
             return self._describe_native(device, card)
         return DeviceInfo(device, card.name, self.name, card.total_memory, card.capability, uuid=card.uuid)
@@ -221,7 +217,7 @@ def memory_stats(native: Any) -> Mapping[str, int]:
 
 def _count_working() -> int:
     """Return the number of GPUs of a platform that only JAX can count; 0 if the first one does not work."""
-    natives = local_devices(visible_gpus.jax_name(visible_gpus.platform()))
+    natives = local_devices(real_gpus.jax_name(real_gpus.platform()))
     return len(natives) if natives and _works(natives[0]) else 0
 
 
@@ -245,7 +241,7 @@ def host_device() -> Any:
     """Return the JAX device for the host."""
     natives = cpu_devices()
     failures = startup.reasons("jax")
-    if not natives and visible_gpus.is_allowed("cpu") and failures:
+    if not natives and real_gpus.is_allowed("cpu") and failures:
         msg = f"JAX does not start: {failures[-1]}"
         raise DeviceNotFoundError(msg, "set JAX_PLATFORMS=cpu to use only the CPU; `devshim doctor` shows the details")
     if not natives:

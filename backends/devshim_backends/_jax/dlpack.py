@@ -28,11 +28,11 @@ from devshim.contract.fast_paths import FastPaths
 from devshim.devices.device import CPU
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
+from devshim_backends._jax.buffers import address_of
 from devshim_backends._jax.creation import NAMES
 from devshim_backends._jax.devices import DEVICES, host_device, in_gpu_host_memory
 from devshim_backends._jax.runtime import JaxRuntime
 from devshim_backends._jax.tensors import ALIGNMENT, is_compiling, primal
-from devshim_backends._jax.transfers.addresses import address_of
 from devshim_backends._jax.widths import enable_x64
 
 if TYPE_CHECKING:

@@ -3,6 +3,9 @@
 The key of a draw is computed from the seed, the device and the number of earlier draws on that device. So equal
 programs draw equal values whatever runs on other devices at the same time, and two devices do not draw the same values.
 Keys are computed on the host with NumPy, so no JAX array is kept between draws.
+
+A program's own keys are arrays whose dtype no other library has. Checkpoints store their data and the name of the
+generator.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from jax._src.core import trace_state_clean
 from devshim.contract.backend import Backend
 from devshim.devices.device import KINDS
 from devshim.devices.ranges import require_fit
-from devshim.errors import messages
+from devshim.errors import ConversionError, messages
+from devshim.errors.formatting import show
 from devshim_backends._jax.creation import JaxCreation
 from devshim_backends._jax.widths import default_dtype
 
@@ -133,6 +137,18 @@ class JaxRandom(JaxCreation, Backend):
             return _bernoulli(self._next_key(device, seed), np.float64(p), shape, wanted)
 
         return self.create_on(device, draw, np.dtype(np.float64))
+
+    def random_key(self, x: Tensor) -> tuple[str, Tensor] | None:
+        if not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return None
+        return str(jax.random.key_impl(x)), jax.random.key_data(x)
+
+    def from_random_key(self, data: Tensor, generator: str) -> Tensor:
+        try:
+            return jax.random.wrap_key_data(data, impl=generator)
+        except (ValueError, TypeError) as error:
+            msg = f"JAX cannot make a key of the generator {show(generator)} from {data.dtype} of shape {data.shape}"
+            raise ConversionError(msg, "load the file with the version of JAX that wrote it") from error
 
     def _refuse_compiled(self) -> None:
         """Raise inside a compiled function, which would repeat the same random numbers."""

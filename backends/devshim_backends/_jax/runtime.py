@@ -17,7 +17,7 @@ from devshim.devices import host
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim.errors.out_of_memory import reports_full_device
-from devshim_backends._jax import clients, visible_gpus
+from devshim_backends._jax import clients, real_gpus
 from devshim_backends._jax.devices import memory_stats
 from devshim_backends._jax.scopes import JaxScopes
 from devshim_backends._jax.simulation import memory as memory_module
@@ -40,7 +40,7 @@ class JaxRuntime(JaxScopes, Backend):
         return clients.started()
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
-        if visible_gpus.is_rocm():  # CUDA_VISIBLE_DEVICES is for NVIDIA GPUs only
+        if real_gpus.is_rocm():  # CUDA_VISIBLE_DEVICES is for NVIDIA GPUs only
             jax.config.update("jax_rocm_visible_devices", "all" if indices is None else ",".join(map(str, indices)))
 
     def memory(self, device: Device) -> MemoryInfo:
@@ -51,7 +51,7 @@ class JaxRuntime(JaxScopes, Backend):
             memory_module.update_counts()
             return self.simulated_devices[device.index].info()
         stats = memory_stats(native)
-        card = visible_gpus.nvml_card(device.index) if device.kind == "gpu" else None
+        card = real_gpus.nvml_card(device.index) if device.kind == "gpu" else None
         limit = stats.get("bytes_limit")
         return MemoryInfo(
             total=limit if card is None or card.total_memory is None else card.total_memory,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import jax
 import pytest
 from devshim_backends._jax import devices as devices_module
-from devshim_backends._jax import visible_gpus
+from devshim_backends._jax import real_gpus
 
 import devshim as ds
 from devshim.devices import parsing, startup
@@ -31,7 +31,7 @@ def machine(monkeypatch, plugin, name, count, works=True):
     natives = [Native(name) for _ in range(count)]
     own = devices_module.local_devices
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(visible_gpus, "gpu_plugin", lambda: plugin)
+    monkeypatch.setattr(real_gpus, "gpu_plugin", lambda: plugin)
     monkeypatch.setattr(devices_module, "local_devices", lambda asked: natives if asked == name else own(asked))
     if works:
         monkeypatch.setattr(devices_module, "_works", lambda native: True)
@@ -106,10 +106,10 @@ def test_intel_gpus_are_gpus(backend, monkeypatch, plugin, name):
     ],
 )
 def test_the_plugin_reports_the_platform(monkeypatch, plugins, platform):
-    monkeypatch.setattr(visible_gpus, "_plugins", lambda: plugins)
-    monkeypatch.setattr(visible_gpus, "_exists", lambda name: name in plugins)
-    visible_gpus.gpu_plugin.cache_clear()
+    monkeypatch.setattr(real_gpus, "_plugins", lambda: plugins)
+    monkeypatch.setattr(real_gpus, "_exists", lambda name: name in plugins)
+    real_gpus.gpu_plugin.cache_clear()
     try:
-        assert visible_gpus.platform() == platform
+        assert real_gpus.platform() == platform
     finally:
-        visible_gpus.gpu_plugin.cache_clear()
+        real_gpus.gpu_plugin.cache_clear()

@@ -561,16 +561,16 @@ def test_dtypes_that_numpy_lacks_keep_their_bits(name):
 
 # ---------------------------------------------------------------------- real GPUs, as devshim would see them
 @pytest.fixture
-def real_gpus(monkeypatch):
+def nvidia_machine(monkeypatch):
     """Return a machine with two NVIDIA GPUs, before JAX has started."""
-    from devshim_backends._jax import clients, devices, visible_gpus
+    from devshim_backends._jax import clients, devices, real_gpus
 
     from devshim.devices import nvml
 
     found = [nvml.Card(i, "H200", f"GPU-{i}{i}aa", 2**37, 2**36, (9, 0)) for i in range(2)]
     monkeypatch.setattr(nvml, "cards", lambda: found)
-    monkeypatch.setattr(visible_gpus, "gpu_plugin", lambda: "jax_plugins.xla_cuda12")
-    monkeypatch.setattr(visible_gpus, "sees_driver", lambda: True)
+    monkeypatch.setattr(real_gpus, "gpu_plugin", lambda: "jax_plugins.xla_cuda12")
+    monkeypatch.setattr(real_gpus, "sees_driver", lambda: True)
     for module in (clients, devices):
         monkeypatch.setattr(module, "started", lambda: False)
     backend = registry.load("jax")
@@ -582,34 +582,34 @@ def real_gpus(monkeypatch):
     ("visible", "count"),
     [(None, 2), ("0,1", 2), ("1", 1), ("", 0), ("-1", 0), ("0,7,1", 1), ("GPU-11", 1), ("GPU-", 0), ("0,0", 0)],
 )
-def test_gpus_are_counted_without_starting_jax(real_gpus, monkeypatch, visible, count):
+def test_gpus_are_counted_without_starting_jax(nvidia_machine, monkeypatch, visible, count):
     """Trap: JAX counts GPUs by starting on all of them; CUDA ignores entries after one that it does not know."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert real_gpus.count("gpu") == count
+    assert nvidia_machine.count("gpu") == count
     if count < 2:
-        assert "CUDA_VISIBLE_DEVICES" in real_gpus.why_unavailable("gpu")
+        assert "CUDA_VISIBLE_DEVICES" in nvidia_machine.why_unavailable("gpu")
 
 
-def test_mig_slices_are_counted_without_starting_jax(real_gpus, monkeypatch):
+def test_mig_slices_are_counted_without_starting_jax(nvidia_machine, monkeypatch):
     """Trap: NVML lists only whole GPUs, so a slice (MIG) was not counted, and `try_gpu` was silently the CPU."""
     from devshim.devices import cuda
 
     monkeypatch.setattr(cuda, "_ask", lambda value, order: None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-GPU-00aa/1/0")
-    assert real_gpus.count("gpu") == 1
+    assert nvidia_machine.count("gpu") == 1
     assert ds.try_gpu() is ds.gpu(0)
 
 
-def test_gpus_are_counted_without_nvml(real_gpus, monkeypatch):
+def test_gpus_are_counted_without_nvml(nvidia_machine, monkeypatch):
     """In containers without NVML, under WSL and on Jetson, CUDA is queried in a separate process."""
     from devshim.devices import cuda, nvml
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(nvml, "cards", list)
     monkeypatch.setattr(cuda, "_ask", lambda value, order: 3)
-    assert real_gpus.count("gpu") == 3
+    assert nvidia_machine.count("gpu") == 3
 
 
 @pytest.mark.parametrize(
@@ -622,7 +622,7 @@ def test_gpus_are_counted_without_nvml(real_gpus, monkeypatch):
         ({}, 70, None),
     ],
 )
-def test_memory_is_that_of_the_gpu_and_not_the_share_of_jax(real_gpus, monkeypatch, stats, left, free):
+def test_memory_is_that_of_the_gpu_and_not_the_share_of_jax(nvidia_machine, monkeypatch, stats, left, free):
     """Trap: JAX's limit is its own share, 75 % of a GPU by default, and ignores what others have taken."""
     from types import SimpleNamespace
 
@@ -631,25 +631,25 @@ def test_memory_is_that_of_the_gpu_and_not_the_share_of_jax(real_gpus, monkeypat
     card = nvml.Card(0, "H200", "GPU-0", 100, left)
     monkeypatch.setattr(nvml, "cards", lambda: [card])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(real_gpus, "to_native", lambda device: SimpleNamespace(memory_stats=lambda: stats))
-    found = real_gpus.memory(ds.gpu(0))
+    monkeypatch.setattr(nvidia_machine, "to_native", lambda device: SimpleNamespace(memory_stats=lambda: stats))
+    found = nvidia_machine.memory(ds.gpu(0))
     assert (found.total, found.used, found.free) == (100, stats.get("bytes_in_use"), free)
 
 
-def test_without_the_drivers_files_jax_has_no_gpu(real_gpus, monkeypatch):
+def test_without_the_drivers_files_jax_has_no_gpu(nvidia_machine, monkeypatch):
     """Trap: JAX looks for /dev/nvidia0 before it queries the driver, and a container may have only NVML."""
-    from devshim_backends._jax import visible_gpus
+    from devshim_backends._jax import real_gpus
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(visible_gpus, "sees_driver", lambda: False)
-    assert real_gpus.count("gpu") == 0
+    monkeypatch.setattr(real_gpus, "sees_driver", lambda: False)
+    assert nvidia_machine.count("gpu") == 0
     assert ds.try_gpu() is ds.cpu()
     with pytest.raises(ds.DeviceNotFoundError, match="there is no /dev/nvidia0"):
         ds.zeros(3, device="gpu:0")
 
 
 @pytest.mark.parametrize("at", ["the host", "a card"])
-def test_the_host_works_if_a_platform_does_not_start(real_gpus, monkeypatch, at):
+def test_the_host_works_if_a_platform_does_not_start(nvidia_machine, monkeypatch, at):
     """Trap: JAX raises at its first call, whatever it is, and continues without the platform at the next."""
     from devshim_backends._jax import devices
 
@@ -673,11 +673,11 @@ def test_the_host_works_if_a_platform_does_not_start(real_gpus, monkeypatch, at)
     with pytest.raises(
         ds.DeviceNotFoundError, match="JAX has 0 gpu devices: Unable to initialize backend 'cuda': no supp"
     ):
-        real_gpus.to_native(GPU0)
+        nvidia_machine.to_native(GPU0)
     assert ds.device_count() == 0
 
 
-def test_host_memory_of_a_gpu_is_on_the_cpu(real_gpus, monkeypatch):
+def test_host_memory_of_a_gpu_is_on_the_cpu(nvidia_machine, monkeypatch):
     """Trap: the sharding of an array in "pinned_host" memory names the device for which it is pinned."""
     native = jax.local_devices(backend="cpu")[0]
     if "pinned_host" not in {memory.kind for memory in native.addressable_memories()}:
@@ -689,29 +689,29 @@ def test_host_memory_of_a_gpu_is_on_the_cpu(real_gpus, monkeypatch):
     assert (devices.in_gpu_host_memory(plain), devices.in_gpu_host_memory(beside)) == (False, True)
     before = dict(devices.DEVICES)
     devices.DEVICES[native] = GPU0  # as if it were a GPU
-    monkeypatch.setattr(type(real_gpus), "from_native", lambda self, native: GPU0)
+    monkeypatch.setattr(type(nvidia_machine), "from_native", lambda self, native: GPU0)
     try:
-        assert (real_gpus.device_of(plain), real_gpus.device_of(beside)) == (GPU0, ds.cpu())
+        assert (nvidia_machine.device_of(plain), nvidia_machine.device_of(beside)) == (GPU0, ds.cpu())
     finally:
         devices.DEVICES.clear()
         devices.DEVICES.update(before)
 
 
-def test_jax_platforms_hides_gpus(real_gpus):
+def test_jax_platforms_hides_gpus(nvidia_machine):
     """JAX_PLATFORMS=cpu hides the GPUs."""
     before = jax.config.jax_platforms
     jax.config.update("jax_platforms", "cpu")
     try:
-        assert real_gpus.count("gpu") == 0
-        assert "JAX_PLATFORMS" in real_gpus.why_unavailable("gpu")
+        assert nvidia_machine.count("gpu") == 0
+        assert "JAX_PLATFORMS" in nvidia_machine.why_unavailable("gpu")
     finally:
         jax.config.update("jax_platforms", before)
 
 
-def test_a_gpu_is_described_without_starting_jax(real_gpus, monkeypatch):
+def test_a_gpu_is_described_without_starting_jax(nvidia_machine, monkeypatch):
     """The driver knows a GPU's name and memory, if it is certain which GPU is meant."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    info = real_gpus.describe(GPU0)
+    info = nvidia_machine.describe(GPU0)
     assert (info.name, info.uuid, info.total_memory, info.compute_capability) == ("H200", "GPU-11aa", 2**37, (9, 0))
 
 
@@ -783,15 +783,14 @@ def test_waiting_for_values_does_not_wait_for_all_arrays(monkeypatch):
 
 def test_the_fast_path_over_dlpack_works():
     """It ends in a JAX function whose arguments after the stream have defaults (jaxlib 0.10.2: two)."""
-    from devshim_backends._jax import dlpack
-    from devshim_backends._jax.transfers import addresses
+    from devshim_backends._jax import buffers, dlpack
 
     x = ds.asarray([[0, 1, 2], [3, 4, 5]], dtype="float32")
     assert ds.device_of(x) is CPU
     y = dlpack._fast_import(*dlpack._fast_export(x, 64))
     assert y is not None
     assert y is not x
-    assert addresses.address_of(y) == addresses.address_of(x)
+    assert buffers.address_of(y) == buffers.address_of(x)
     assert y.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 

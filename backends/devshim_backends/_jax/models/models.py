@@ -64,9 +64,9 @@ class JaxModels(JaxDlpack):
         return leaves_of(CONTENTS, self._leaves_of, obj)
 
     def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
-        from devshim_backends._jax.models import keras_calls
+        from devshim_backends._jax.models.keras import calls
 
-        keras_calls.install(self)
+        calls.install(self)
         if is_layer(obj):
             self._require_one_device(obj)
         pin(self.leaves(obj))

@@ -23,8 +23,8 @@ from weakref import ref
 import jax
 
 from devshim.simulation.memory import SimulatedDevice, SimulatedDevices
+from devshim_backends._jax.buffers import addresses_of
 from devshim_backends._jax.clients import live_arrays
-from devshim_backends._jax.transfers.addresses import addresses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -19,11 +19,11 @@ from jax._src import distributed, xla_bridge
 from devshim.contract.backend import Backend
 from devshim.errors import OutOfMemoryError, SimulationError, joined, messages
 from devshim_backends._jax import clients, devices
+from devshim_backends._jax.buffers import JaxError
 from devshim_backends._jax.dlpack import JaxDlpack
 from devshim_backends._jax.simulation import hooks
 from devshim_backends._jax.simulation import memory as memory_module
 from devshim_backends._jax.simulation.memory import JaxSimulatedDevices
-from devshim_backends._jax.transfers.addresses import JaxError
 
 _FLAG = "--xla_force_host_platform_device_count"
 """The number of GPUs that devshim provides at once if JAX cannot change the number later."""
@@ -83,9 +83,9 @@ class JaxSimulation(JaxDlpack, Backend):
         return _client()
 
     def _names(self) -> Any:
-        from devshim_backends._jax.simulation import native_names
+        from devshim_backends._jax.simulation.native_names import switch
 
-        return native_names
+        return switch
 
     def _count(self, gpus: int, memory: int | None, faults: Sequence[Fault]) -> None:
         """Make simulated GPUs count their arrays, and raise if these take more than ``memory`` bytes."""

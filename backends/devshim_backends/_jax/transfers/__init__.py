@@ -1,1 +1,1 @@
-"""Copies of JAX arrays: the implicit transfers that JAX makes, and the addresses by which devshim detects copies."""
+"""Copies of JAX arrays: the implicit transfers that JAX makes, and the operators that mix devices."""

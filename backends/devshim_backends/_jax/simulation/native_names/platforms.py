@@ -16,7 +16,7 @@ from jax._src import dispatch
 from jax._src.interpreters import mlir
 from jax._src.lax.control_flow import conditionals
 
-from devshim_backends._jax.simulation.native_devices import is_gpu
+from devshim_backends._jax.simulation.native_names.devices import is_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jax._src.array import ArrayImpl
 
 from devshim.transfers import dlpack
-from devshim_backends._jax.simulation.native_devices import gpu_index
+from devshim_backends._jax.simulation.native_names.devices import gpu_index
 
 if TYPE_CHECKING:
     from devshim.simulation.patching import Patches

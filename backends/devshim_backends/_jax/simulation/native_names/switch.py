@@ -1,18 +1,4 @@
-"""JAX's own names for GPUs, which mean the simulated GPUs while ``ds.simulate(..., native_names=True)`` is in force.
-
-Simulated GPUs are JAX's CPU devices ``cpu:1`` to ``cpu:N``. With native names, a program sees two backends, as it does
-beside a real GPU: ``cpu``, with the one device that is the host, and ``cuda``, with the simulated GPUs. Three things
-make that:
-
-* The attributes ``id``, ``platform``, ``device_kind`` and others of the JAX device class, and ``str`` and ``repr``,
-  say for a simulated GPU what they say for a real one.
-* JAX starts its backends again, at the program's next question, from replaced factories. So JAX itself chooses the
-  default backend and obeys ``JAX_PLATFORMS`` and ``jax.config``, and its errors are those of a machine with GPUs.
-* The CPU client of JAX lists its first device only. The client of ``cuda`` is a `GpuClient`.
-
-XLA still compiles for its CPU: ``device.client`` is that of the CPU, and compiled code names devices by their true
-numbers. JAX's caches know nothing of a change of the default device, so they are cleared at the switch.
-"""
+"""Switching JAX's own names for GPUs on and off: patches of JAX's backends, and of what its CPU client lists."""
 
 from __future__ import annotations
 
@@ -27,9 +13,9 @@ from jax._src.lib import xla_client
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
 from devshim_backends._jax import clients
-from devshim_backends._jax.simulation import native_arrays, native_devices, native_platforms
 from devshim_backends._jax.simulation.hooks import clear_fast_paths
-from devshim_backends._jax.simulation.native_client import GpuClient
+from devshim_backends._jax.simulation.native_names import devices, platforms, tensors
+from devshim_backends._jax.simulation.native_names.client import GpuClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,10 +34,10 @@ def install(backend: JaxBackend) -> None:
     clients.keep_client(client)
     try:
         _show(backend)
-        native_devices.install(_patches, backend)
-        native_arrays.install(_patches)
+        devices.install(_patches, backend)
+        tensors.install(_patches)
         _install_client(client)
-        native_platforms.install(_patches)
+        platforms.install(_patches)
         _replace(compiler, "get_compile_options", _with_true_ids(compiler.get_compile_options))
         _install_factories(client)
     except BaseException:
@@ -64,8 +50,8 @@ def uninstall() -> None:
     """Give JAX's names for GPUs back to JAX."""
     with xla_bridge._backend_lock:
         _patches.undo()
-    native_platforms.uninstall()
-    native_devices.show([], 0)
+    platforms.uninstall()
+    devices.show([], 0)
     clients.keep_client(None)
     _forget()
 
@@ -77,7 +63,7 @@ def refresh(backend: JaxBackend) -> None:
 
 
 def _show(backend: JaxBackend) -> None:
-    native_devices.show(clients.cpu_devices()[1 : backend.simulated_or_removed + 1], backend.simulated)
+    devices.show(clients.cpu_devices()[1 : backend.simulated_or_removed + 1], backend.simulated)
 
 
 def _forget() -> None:
@@ -142,7 +128,7 @@ def _install_client(client: Any) -> None:
 
     def live_arrays(self: Any) -> list[Any]:
         found = live(self)
-        return native_devices.arrays(found, gpus=False) if self is client else list(found)
+        return devices.arrays(found, gpus=False) if self is client else list(found)
 
     _replace(cls, "live_arrays", live_arrays)
 
@@ -152,7 +138,7 @@ def _listing(client: Any, name: str) -> None:
 
     def listed(self: Any) -> list[Any]:
         found = original(self)
-        return [each for each in found if not native_devices.is_gpu(each)] if self is client else list(found)
+        return [each for each in found if not devices.is_gpu(each)] if self is client else list(found)
 
     _replace(xla_client.Client, name, listed)
 

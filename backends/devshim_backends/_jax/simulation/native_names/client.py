@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from devshim_backends._jax.clients import live_arrays
-from devshim_backends._jax.simulation import native_devices
+from devshim_backends._jax.simulation.native_names import devices
 
 __all__ = ["GpuClient"]
 
@@ -32,20 +32,20 @@ class GpuClient:
 
     def devices(self) -> list[Any]:
         """Return the simulated GPUs."""
-        return native_devices.shown()
+        return devices.shown()
 
     local_devices = _get_all_devices = devices
 
     def device_count(self) -> int:
         """Return the number of simulated GPUs."""
-        return len(native_devices.shown())
+        return len(devices.shown())
 
     local_device_count = device_count
 
     def device_from_local_hardware_id(self, index: int) -> Any:
         """Return the simulated GPU with an index."""
-        return native_devices.shown()[index]
+        return devices.shown()[index]
 
     def live_arrays(self) -> list[Any]:
         """Return the arrays that are on simulated GPUs."""
-        return native_devices.arrays(live_arrays(self._client), gpus=True)
+        return devices.arrays(live_arrays(self._client), gpus=True)

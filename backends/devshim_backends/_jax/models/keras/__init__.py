@@ -1,0 +1,1 @@
+"""Keras models of which JAX is the backend."""
