@@ -374,7 +374,7 @@ def mutants(session: nox.Session) -> None:
 @nox.session(python=DEFAULT)
 def notebook(session: nox.Session) -> None:
     """Test the output in a notebook, in a Jupyter kernel, and `devshim tutorial`, which runs pages in such kernels."""
-    install(session, *group("test", "notebook", "tutorial"), ".")
+    install(session, *group("test", "notebook", "tutorial", "ray"), ".")
     session.run("pytest", "-q", "tests/notebook", "tests/tutorial", *session.posargs)
 
 

@@ -8,6 +8,8 @@ they are added to the number of the line.
 
 from __future__ import annotations
 
+import linecache
+import os
 import re
 import sys
 from typing import TYPE_CHECKING
@@ -15,9 +17,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["in_cell", "line_name"]
+__all__ = ["in_cell", "line_name", "with_cells"]
 
 _NUMBER = re.compile(r"In ?\[(\d+)\]$")
+_LINE = re.compile(r"(?P<file>[\w<>.-]+):(?P<line>\d+)(?= in )")
 
 
 def line_name(file: str, line: int) -> str:
@@ -30,6 +33,22 @@ def in_cell(frame: FrameType) -> str:
     """Return ``" at In [8]:3"`` for a frame of a cell, and otherwise nothing: for a warning, which names the file."""
     file = frame.f_code.co_filename
     return "" if _cell(file) is None else f" at {line_name(file, frame.f_lineno)}"
+
+
+def with_cells(text: str) -> str:
+    """Return a text of another process, with ``In [8]:3 in job`` in place of ``2071649295.py:3 in job``.
+
+    The other process has functions of this one's cells, and knows only their temporary files.
+    """
+    if "IPython" not in sys.modules:
+        return text
+    files = {os.path.basename(file): file for file in list(linecache.cache) if _cell(file) is not None}
+
+    def named(found: re.Match[str]) -> str:
+        file = files.get(found["file"])
+        return found[0] if file is None else line_name(file, int(found["line"]))
+
+    return _LINE.sub(named, text)
 
 
 def _cell(file: str) -> str | None:

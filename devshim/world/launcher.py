@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from devshim import errors
-from devshim.errors import ArgumentError, WorldError
+from devshim.errors import ArgumentError, RankLateError, WorldError
 from devshim.errors.formatting import described, show
 from devshim.registry import current
-from devshim.world import cluster, job, sessions
+from devshim.transfers.cells import with_cells
+from devshim.world import cluster, job, pickles, sessions
 from devshim.world.job import Job
 
 __all__ = ["job_of", "launch", "launch_job", "show_event"]
@@ -123,24 +124,27 @@ def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     """Return a function and its arguments as bytes; a module that a rank cannot import is pickled as well."""
     from importlib.util import find_spec
 
-    from ray import cloudpickle
-
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
     by_value = False
     if module is not None and module.__name__ != "__main__":
         with suppress(ImportError, ValueError):
             by_value = find_spec(module.__name__.partition(".")[0]) is None
-    if by_value:
-        cloudpickle.register_pickle_by_value(module)
     try:
-        code: bytes = cloudpickle.dumps((fn, args))
-        return bytes(cloudpickle.dumps((sys.path, code)))
+        return pickle.dumps((sys.path, _by_value(module, fn, args) if by_value else pickles.dumps((fn, args))))
     except Exception as error:
         msg = f"{described(fn)} or its arguments cannot be sent to another process: {error}"
         raise ArgumentError(msg, "give a function and arguments that can be pickled") from error
+
+
+def _by_value(module: Any, fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+    """Return a function of a module that a rank cannot import, with all that it needs of the module."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps((fn, args)))
     finally:
-        if by_value:
-            cloudpickle.unregister_pickle_by_value(module)
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 def launch_job(wanted: Job, notify: Listener) -> list[bytes | None]:
@@ -213,8 +217,10 @@ def _listen(events: Any, notify: Listener) -> list[bytes | None]:
 
 def _error(name: str, problem: str, hint: str | None, facts: dict[str, Any]) -> Exception:
     """Return an error as the launcher raised it."""
-    found: Exception = getattr(errors, name, WorldError)(problem, hint)
+    found: Exception = getattr(errors, name, WorldError)(with_cells(problem), hint)
     vars(found).update(facts)
+    if isinstance(found, RankLateError):
+        found.where = with_cells(found.where)
     return found
 
 
@@ -225,4 +231,4 @@ def show_event(kind: str, *rest: Any) -> None:
         text = "\n".join(f"[{rank} {host}] {line}" for line in lines)
         print(text, file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
     elif kind == "again":
-        print(f"devshim: {rest[1]}; starting again (attempt {rest[0]})", file=sys.stderr, flush=True)
+        print(f"devshim: {with_cells(rest[1])}; starting again (attempt {rest[0]})", file=sys.stderr, flush=True)

@@ -6,11 +6,12 @@ arguments; ``out`` becomes what it returned.
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
 
-from devshim.world import pulse
+from devshim.world import pickles, pulse
 
 __all__ = ["main"]
 
@@ -18,13 +19,11 @@ __all__ = ["main"]
 def main(folder: Path) -> None:
     """Call the function, and write its result."""
     pulse.begin()
-    from ray import cloudpickle
-
-    paths, job = cloudpickle.loads((folder / "in").read_bytes())
+    paths, job = pickle.loads((folder / "in").read_bytes())
     sys.path += [each for each in paths if each not in sys.path]
-    fn, arguments = cloudpickle.loads(job)
+    fn, arguments = pickle.loads(job)
     result: Any = fn(*arguments)
-    (folder / "out").write_bytes(cloudpickle.dumps(result))
+    (folder / "out").write_bytes(pickles.dumps(result))
 
 
 if __name__ == "__main__":

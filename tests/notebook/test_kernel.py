@@ -154,6 +154,20 @@ def test_a_refusal_names_the_cell(cell: Cell) -> None:
     assert f"(an implicit transfer) at In [{number}]:3" in shown[-1][1]
 
 
+def test_an_error_of_a_rank_names_the_cell(cell: Cell) -> None:
+    cell("\ndef convert(text):\n    return int(text)")
+    number = value(cell, "str(len(In) - 2)")
+    shown = cell("def job():\n    import devshim as ds\n    return convert('x')\nds.launch(job, ranks_per_host=2)")
+    (text,) = [text for kind, text in shown if kind == "error"]
+    assert "ended with exit status 1: ValueError: " in text
+    assert f", at In [{number}]:3 in convert" in text
+    late = "def job():\n    import os, time\n    if os.environ['RANK'] == '1':\n        time.sleep(100)"
+    shown = cell(f"{late}\n    ds.world().barrier()\nds.launch(job, ranks_per_host=2, timeout=2)")
+    (text,) = [text for kind, text in shown if kind == "error"]
+    number = value(cell, "str(len(In) - 2)")
+    assert f"has not come to it, and is at In [{number}]:4 in job" in text
+
+
 @pytest.mark.parametrize(
     "expression",
     [
