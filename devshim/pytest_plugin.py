@@ -98,7 +98,8 @@ def devshim_cluster() -> Iterator[Callable[..., Pretended]]:
     """Yield a function that starts pretended hosts with simulated GPUs, on which `devshim.launch` then runs.
 
     ``devshim_cluster(hosts=2, cards=2)`` starts two Ray nodes on this machine, which take a few seconds. They listen on
-    the loopback address alone, and end with the test. The result has their ``names``, and ``lose(name)`` ends one.
+    the loopback address alone, and end with the test. The result has their ``names``, ``lose(name)`` ends one,
+    and ``add()`` starts another.
     """
     from devshim.world.pretended import Pretended
 

@@ -63,8 +63,8 @@ class _Rank:
         return "starts" if not self.pulse else "silent" if self.silent > SILENT else "runs"
 
     def report(self) -> dict[str, Any]:
-        """Return its last pulse, and the seconds since then."""
-        return {**self.pulse, "silent": self.silent}
+        """Return its last pulse, the seconds since then, and, if its program has ended, the end of its output."""
+        return {**self.pulse, "silent": self.silent, "tail": self.tail if self.pulse.get("ends") else ""}
 
 
 class Agent:

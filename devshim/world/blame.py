@@ -20,7 +20,7 @@ from devshim.world.pulse import is_program
 if TYPE_CHECKING:
     from devshim.errors import WorldError
 
-__all__ = ["ONE_ORDER", "Ended", "Report", "failure", "late", "named"]
+__all__ = ["ONE_ORDER", "Ended", "Report", "ending", "failure", "is_of_peers", "late", "named"]
 
 ONE_ORDER = "every rank must make the same calls of ds.world(), in one order"
 """The hint for ranks that do not do the same."""
@@ -35,7 +35,7 @@ _WRAPPED = re.compile(r"^SystemError: .* returned a result with an exception set
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+?)\s*$', re.MULTILINE)
 _PEER = re.compile(
     r"RankFailedError|RankLateError|Connection closed by peer|Connection reset|Timed out waiting|TIMEOUT self_rank"
-    r"|Collective ops is aborted|another task died|Broken pipe|heartbeat"
+    r"|Collective ops is aborted|another task died|Broken pipe|heartbeat|CheckpointError: ds\.\w+ failed on rank \d"
 )
 
 
@@ -59,6 +59,8 @@ class Report:
         what: The collective that it is in, or None.
         seconds: How long it has been in it.
         at: The line of the program.
+        ends: True if the program has ended, and the process has not yet.
+        tail: The end of its output, if it has ended.
     """
 
     silent: float = 0.0
@@ -66,6 +68,8 @@ class Report:
     what: str | None = None
     seconds: float = 0.0
     at: str = ""
+    ends: bool = False
+    tail: str = ""
 
 
 def named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
@@ -111,6 +115,18 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
     failed = RankFailedError(text, "the end of its output is in the error's attribute tail")
     failed.rank, failed.host, failed.status, failed.tail = first.rank, hosts[first.rank], first.status, first.tail
     return failed
+
+
+def ending(reports: Mapping[int, Report]) -> list[Ended]:
+    """Return the ranks whose programs have ended with an error, and whose processes have not yet."""
+    return [
+        Ended(rank, 1, each.tail, each.at) for rank, each in reports.items() if each.ends and _TRACEBACK in each.tail
+    ]
+
+
+def is_of_peers(ended: Sequence[Ended]) -> bool:
+    """Return True if all of these ranks only report that another one failed, whose own end has yet to come."""
+    return all(_order(each) == _OF_PEERS for each in ended)
 
 
 def _order(ended: Ended) -> int:
@@ -180,6 +196,8 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
         reason += f", and was last at {where}" if where else ""
     elif gone:
         guilty, reason = list(gone), f"{named(list(gone), hosts)} has returned"
+    elif outliving := [rank for rank in behind if reports[rank].ends]:
+        guilty, reason = outliving, f"the program of {named(outliving, hosts)} has ended, and its process has not"
     elif behind:
         guilty, where = behind, reports[behind[0]].at
         reason = f"{named(behind, hosts)} has not come to it" + (f", and is at {where}" if where else "")

@@ -64,8 +64,17 @@ class Pretended:
 
     def lose(self, name: str) -> None:
         """End a host, with everything that runs on it."""
+        self._ask(f"{self.names.index(name)}")
+
+    def add(self) -> str:
+        """Start another host, and return its name."""
+        self._ask("+")
+        self.names.append(f"host{len(self.names)}")
+        return self.names[-1]
+
+    def _ask(self, line: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{self.names.index(name)}\n")
+        self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
         self._answer()
 
@@ -89,24 +98,25 @@ def _start(hosts: int, cards: int) -> tuple[Any, list[Any]]:
 
     Path(os.environ["RAY_TMPDIR"], "ray").mkdir(exist_ok=True)
     started = Cluster()
-    nodes = [
-        started.add_node(
-            node_ip_address=cluster.LOOPBACK,
-            num_cpus=1,
-            resources={"sim_gpu": cards} if cards else {},
-            labels={"devshim.host": f"host{index}"},
-            include_dashboard=False,
-            include_log_monitor=False,
-            no_monitor=True,
-            object_store_memory=cluster.STORE,
-        )
-        for index in range(hosts)
-    ]
-    return started, nodes
+    return started, [_add(started, index, cards) for index in range(hosts)]
+
+
+def _add(started: Any, index: int, cards: int) -> Any:
+    """Start one node of a cluster."""
+    return started.add_node(
+        node_ip_address=cluster.LOOPBACK,
+        num_cpus=1,
+        resources={"sim_gpu": cards} if cards else {},
+        labels={"devshim.host": f"host{index}"},
+        include_dashboard=False,
+        include_log_monitor=False,
+        no_monitor=True,
+        object_store_memory=cluster.STORE,
+    )
 
 
 def main(hosts: int, cards: int) -> None:
-    """Hold the hosts until standard input ends; a line with the index of a host ends it."""
+    """Hold the hosts until standard input ends; a line with the index of a host ends it, and ``+`` starts another."""
 
     def leave(*_: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -119,8 +129,11 @@ def main(hosts: int, cards: int) -> None:
         try:
             print(f"devshim: {started.address}", flush=True)
             for line in sys.stdin:
-                started.remove_node(nodes[int(line)], allow_graceful=False)
-                print("devshim: lost", flush=True)
+                if line.strip() == "+":
+                    nodes.append(_add(started, len(nodes), cards))
+                else:
+                    started.remove_node(nodes[int(line)], allow_graceful=False)
+                print("devshim: done", flush=True)
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which may come with the end of standard input, or after it
             started.shutdown()

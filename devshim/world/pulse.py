@@ -75,7 +75,7 @@ def _end_well(descriptor: int, process: int) -> None:
     """Write the last step of a program that ends; the line where it was stays."""
     if process == os.getpid():
         with suppress(OSError):
-            os.write(descriptor, (json.dumps(_report()) + "\n").encode())
+            os.write(descriptor, (json.dumps({**_report(), "ends": True}) + "\n").encode())
 
 
 def _report() -> dict[str, Any]:
@@ -83,7 +83,8 @@ def _report() -> dict[str, Any]:
     seconds = 0.0 if doing is None else time.monotonic() - doing.began
     what = None if doing is None else doing.what
     step = getattr(_steps, "number", 0) if doing is None else doing.number
-    return {"step": step, "what": what, "seconds": seconds}
+    ends = not threading.main_thread().is_alive()  # other threads, and what is registered for the end, may still run
+    return {"step": step, "what": what, "seconds": seconds, "ends": ends}
 
 
 def position(frame: FrameType | None) -> str:

@@ -88,6 +88,10 @@ class RayPeers:
                 try:
                     said, items = self._ray.get(each)
                     found[asked[each]] = said, [self._unpacked(item, timeout) for item in items]
+                except self._ray.exceptions.RaySystemError as error:
+                    if isinstance(error.client_exc, Exception):  # a signal handler of the program raised it in Ray
+                        raise error.client_exc from error
+                    raise
                 except self._ray.exceptions.RayError:
                     gone.add(asked[each])
             if gone:

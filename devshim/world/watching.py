@@ -21,6 +21,8 @@ __all__ = ["run"]
 _GRACE = 1.5
 """Seconds in which further ranks may fail before the first cause is chosen."""
 _PATIENCE = 30.0
+_ENDING = 4.0
+"""Seconds for the end of a process whose program has ended, or of one that its peers have reported."""
 REPORTS = 50.0
 """How many reports of progress may come in a second, from all agents together."""
 Listener = Callable[..., None]
@@ -91,6 +93,7 @@ class Attempt:
         self.devices: list[str] = []
         self.results: dict[int, bytes | None] = {}
         self.failed: dict[int, blame.Ended] = {}
+        self.late_since: float | None = None
 
     def run(self) -> list[bytes | None]:
         import ray
@@ -124,7 +127,17 @@ class Attempt:
             )
             progress = None if self.job.progress is None else max(self.job.progress, len(self.hosts) / REPORTS)
             self.agents.append(options.remote(host.address, self.job.timeout, progress))
-        asked = [agent.prepare.remote() for agent in self.agents]
+        self.addresses: list[Any] = self._answers([agent.prepare.remote() for agent in self.agents])
+
+    def _answers(self, asked: list[Any]) -> list[Any]:
+        """Return the answers of all agents.
+
+        Raises:
+            WorldError: An agent does not answer in time, or its host is lost.
+        """
+        import ray
+        from ray.exceptions import RayError
+
         late = ray.wait(asked, num_returns=len(asked), timeout=self.job.start_timeout)[1]
         if late:
             silent = ", ".join(host.name for host, ref in zip(self.hosts, asked, strict=True) if ref in late)
@@ -135,7 +148,15 @@ class Attempt:
             )
             msg = f"{silent} did not start in {self.job.start_timeout:g} s; free in the cluster: {free}"
             raise WorldError(msg, "wait until another job ends, or ask for fewer GPUs")
-        self.addresses: list[Any] = [ray.get(each) for each in asked]
+        found = []
+        for index, each in enumerate(asked):
+            try:
+                found.append(ray.get(each))
+            except RayError:
+                self._lost(index)
+        if self.failed:
+            raise blame.failure(list(self.failed.values()), self.names)
+        return found
 
     def _start(self) -> None:
         import ray
@@ -148,7 +169,7 @@ class Attempt:
             rank += count
             base = whole if host.address.startswith("127.") else None
             started.append(self.agents[index].start.remote(own, shared, job.command, code, base, job.folder))
-        ray.get(started, timeout=job.start_timeout)
+        self._answers(started)
 
     def _shared(self) -> dict[str, str]:
         import ray
@@ -208,9 +229,12 @@ class Attempt:
                     continue
                 self._receive(news)
                 waiting[self.agents[index].news.remote(_PATIENCE)] = index
+            if self.late_since is not None and not self.failed:
+                self._blame_the_late(time.monotonic() - self.late_since > _ENDING)
             if self.failed:
                 began = began or time.monotonic()
-                if time.monotonic() - began > _GRACE or len(self.failed) + len(self.results) == len(self.names):
+                grace = _ENDING if blame.is_of_peers(list(self.failed.values())) else _GRACE
+                if time.monotonic() - began > grace or len(self.failed) + len(self.results) == len(self.names):
                     raise blame.failure(list(self.failed.values()), self.names, list(self.results))
 
     def _ranks_of(self, index: int) -> range:
@@ -223,14 +247,13 @@ class Attempt:
                 self.failed[rank] = blame.Ended(rank, None)
 
     def _receive(self, news: list[tuple[Any, ...]]) -> None:
-        late = False
         for kind, rank, *rest in news:
             if kind == "output":
                 self.notify("output", rank, self.names[rank], *rest)
             elif kind == "state":
                 self.notify("state", rank, *rest)
             elif kind == "late":
-                late = True
+                self.late_since = self.late_since or time.monotonic()
             else:
                 status, tail, at, result, step = rest
                 if status == 0:
@@ -238,8 +261,21 @@ class Attempt:
                 else:
                     self.failed[rank] = blame.Ended(rank, status, tail, at)
                 self.notify("end", rank, status, step)
-        if late and not self.failed:
-            raise blame.late(self._reports(), list(self.results), self.names, self.job.timeout)
+
+    def _blame_the_late(self, at_once: bool) -> None:
+        """Raise the error of ranks that have waited too long; but let a rank end first whose program has ended.
+
+        Its own error may be the cause, and its process may take seconds to end.
+        """
+        reports = self._reports()
+        if not any(
+            each.what is not None and each.seconds + each.silent > self.job.timeout for each in reports.values()
+        ):
+            self.late_since = None  # the ranks that it waited for have come
+        elif not any(each.ends for each in reports.values()) or (at_once and not blame.ending(reports)):
+            raise blame.late(reports, list(self.results), self.names, self.job.timeout)
+        elif at_once:
+            raise blame.failure(blame.ending(reports), self.names, list(self.results))
 
     def _reports(self) -> dict[int, blame.Report]:
         import ray

@@ -66,7 +66,7 @@ def watch(actor: Any, hosts: int, seconds: float, progress: float | None) -> dic
     ]
     ray.get(actor.begin.remote(seconds, progress))
     began, used = time.monotonic(), time.process_time()
-    attempt.watch()
+    attempt.follow()
     took, cpu = time.monotonic() - began, time.process_time() - used
     assert len(attempt.results) == hosts * RANKS
     return {"seconds": took, "cpu": cpu, "messages": ray.get(actor.counted.remote()), "events": len(events)}

@@ -55,6 +55,18 @@ def test_two_pretended_hosts(devshim_cluster: Callable[..., Any]) -> None:
     same(losses(sys.executable, "-m", "devshim", "launch", "--cards", "2", PROGRAM, name))
 
 
+def test_mpirun() -> None:
+    name, mpirun = framework(), shutil.which("mpirun")
+    if mpirun is None:
+        pytest.skip("mpirun is not installed")
+    options = ["--oversubscribe", "--allow-run-as-root"] if b"Open MPI" in _version(mpirun) else []
+    same(losses(mpirun, *options, "-n", "2", sys.executable, PROGRAM, name))
+
+
+def _version(mpirun: str) -> bytes:
+    return subprocess.run([mpirun, "--version"], capture_output=True, check=True).stdout
+
+
 def test_torchrun() -> None:
     name, torchrun = framework(), shutil.which("torchrun", path=os.path.dirname(sys.executable))
     if torchrun is None:

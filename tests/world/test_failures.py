@@ -11,12 +11,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import devshim as ds
+from devshim.world.pretended import Pretended
 
 TIMEOUT = 3.0
 START = 12.0
@@ -92,19 +94,27 @@ CAUSES = {
 }
 
 
+@pytest.fixture(scope="module")
+def host() -> Iterator[Pretended]:
+    """Start one host for the tests that need no Ray of their own."""
+    cluster = Pretended(hosts=1, cards=0)
+    yield cluster
+    cluster.close()
+
+
 @pytest.mark.parametrize("how", CAUSES)
-def test_the_first_cause_is_named_in_time(how: str, tmp_path: Path) -> None:
+def test_the_first_cause_is_named_in_time(host: Pretended, how: str, tmp_path: Path) -> None:
     kind, words = CAUSES[how]
     began = time.monotonic()
     with pytest.raises(kind) as caught:
         ds.launch(job, how, str(tmp_path), ranks_per_host=3, timeout=TIMEOUT, simulate=1)
     assert time.monotonic() - began < TIMEOUT + START + 7
     assert words in caught.value.problem
-    assert "rank 2 on " in caught.value.problem
+    assert "rank 2 on host0" in caught.value.problem
     error: Any = caught.value
     if kind is ds.RankFailedError:
         assert error.rank == 2
-        assert error.host
+        assert error.host == "host0"
     else:
         assert (error.waiting, error.late) == ((0, 1), (2,))
         assert SUM in error.problem

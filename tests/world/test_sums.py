@@ -77,13 +77,43 @@ print(world.rank, world.size, x.tolist())
 """
 
 
-def test_another_launcher_needs_only_its_variables() -> None:
-    names = ("RANK", "LOCAL_RANK")
-    common = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+LAUNCHERS = {
+    "torchrun": {
+        "RANK": "{rank}",
+        "LOCAL_RANK": "{rank}",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+    },
+    "srun": {
+        "SLURM_PROCID": "{rank}",
+        "SLURM_LOCALID": "{rank}",
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NUM_NODES": "1",
+    },
+    "mpirun of Open MPI": {
+        "OMPI_COMM_WORLD_RANK": "{rank}",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "{rank}",
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    },
+    "mpirun of MPICH": {
+        "PMI_RANK": "{rank}",
+        "MPI_LOCALRANKID": "{rank}",
+        "PMI_SIZE": "2",
+        "MPI_LOCALNRANKS": "2",
+    },
+}
+"""The variables of each rank of two on one host."""
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_another_launcher_needs_only_its_variables(launcher: str) -> None:
     started = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
-            env={**common, **dict.fromkeys(names, str(rank))},
+            env={**os.environ, **{name: value.format(rank=rank) for name, value in LAUNCHERS[launcher].items()}},
             stdout=subprocess.PIPE,
             text=True,
         )

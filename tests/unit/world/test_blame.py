@@ -112,6 +112,23 @@ def test_a_rank_that_has_not_come_is_named_with_its_line() -> None:
     assert isinstance(error, TimeoutError)
 
 
+def test_what_peers_say_of_a_save_is_not_the_cause() -> None:
+    tail = (
+        "Traceback (most recent call last):\n{}\ndevshim.CheckpointError: ds.save failed on rank 2 on b: OSError: full"
+    )
+    peers = [blame.Ended(rank, 1, tail) for rank in (0, 1)]
+    own = blame.Ended(2, 1, "Traceback (most recent call last):\nOSError: full")
+    assert blame.is_of_peers(peers)
+    assert not blame.is_of_peers([*peers, own])
+    assert blame.failure([*peers, own], HOSTS).problem == "rank 2 on b ended with exit status 1: OSError: full"
+
+
+def test_a_rank_whose_process_outlives_its_program_is_named() -> None:
+    error = late({**WAITING, 2: Report(0, 2, None, 0, "", True)})
+    assert error.problem.endswith(": the program of rank 2 on b has ended, and its process has not")
+    assert error.late == (2,)
+
+
 def test_a_rank_that_does_not_answer_is_named() -> None:
     for reports in (WAITING, {**WAITING, 2: Report(6, 3, SUM, 0.1)}):
         error = late(dict(reports))

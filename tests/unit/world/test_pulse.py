@@ -69,4 +69,25 @@ def test_a_change_is_written_at_once_and_the_last_step_at_the_end() -> None:
     assert {each["step"] for each in reports if each["what"] == "start"} == {2}  # that of the call it is a part of
     assert inside[0]["at"].endswith(" in work")
     assert max(each["seconds"] for each in inside) > 0.4
-    assert reports[-1] == {"step": 8, "what": None, "seconds": 0.0}
+    assert reports[-1] == {"step": 8, "what": None, "seconds": 0.0, "ends": True}
+
+
+ENDING = (
+    PROGRAM.partition("def work")[0]
+    + """
+import atexit
+atexit.register(time.sleep, 0.7)
+time.sleep(0.3)
+"""
+)
+
+
+def test_a_program_that_has_ended_says_so_while_its_process_goes_on() -> None:
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    subprocess.run([sys.executable, "-c", ENDING, str(writing)], pass_fds=[writing], check=True)
+    os.close(writing)
+    with os.fdopen(reading) as lines:
+        found = [json.loads(line)["ends"] for line in lines]
+    assert found[0] is False
+    assert found[-2:] == [True, True]

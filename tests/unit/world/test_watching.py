@@ -1,0 +1,53 @@
+"""Tests of the launcher's decision who is late, with made-up reports of the ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+import devshim as ds
+from devshim.world.blame import Report
+from devshim.world.cluster import Host
+from devshim.world.job import Job
+from devshim.world.watching import Attempt
+
+SUM = "all_reduce, sum of float32 (10,)"
+WAITS = Report(0.1, 3, SUM, 5.2)
+
+
+class Reported(Attempt):
+    """A job of two ranks with these reports."""
+
+    def __init__(self, *reports: Report) -> None:
+        host = Host("a", "", "127.0.0.1", 0, False)
+        super().__init__(Job(timeout=5.0), [host], [2], 0, lambda *_: None)
+        self.reports = dict(enumerate(reports))
+        self.late_since = 0.0
+
+    def _reports(self) -> dict[int, Report]:
+        return self.reports
+
+
+def test_a_late_rank_is_an_error() -> None:
+    with pytest.raises(ds.RankLateError, match="rank 1 on a has not come to it"):
+        Reported(WAITS, Report(0, 2))._blame_the_late(at_once=False)
+
+
+def test_a_program_that_has_ended_may_end_its_process_first() -> None:
+    job = Reported(WAITS, Report(3, 2, ends=True))
+    job._blame_the_late(at_once=False)
+    assert job.late_since is not None
+    with pytest.raises(ds.RankLateError, match="rank 1 on a does not answer"):
+        job._blame_the_late(at_once=True)
+
+
+def test_a_program_that_has_ended_with_an_error_is_the_cause_although_its_process_goes_on() -> None:
+    job = Reported(WAITS, Report(3, 2, ends=True, tail="Traceback (most recent call last):\nValueError: a bad batch"))
+    job._blame_the_late(at_once=False)
+    with pytest.raises(ds.RankFailedError, match="rank 1 on a ended with exit status 1: ValueError: a bad batch"):
+        job._blame_the_late(at_once=True)
+
+
+def test_ranks_that_have_come_in_the_meantime_are_no_error() -> None:
+    job = Reported(Report(0.1, 4, SUM, 0.2), Report(0.1, 4, SUM, 0.1))
+    job._blame_the_late(at_once=True)
+    assert job.late_since is None
