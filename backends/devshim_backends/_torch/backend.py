@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from devshim.registry import import_hooks
-from devshim_backends._torch import trace_errors
+from devshim_backends._torch import tracing
 from devshim_backends._torch.capabilities import GAPS, LIMITS
 from devshim_backends._torch.collectives import TorchCollectives
 from devshim_backends._torch.containers import TorchContainers
@@ -13,9 +13,9 @@ from devshim_backends._torch.creation import TorchCreation
 from devshim_backends._torch.devices import TorchDevices
 from devshim_backends._torch.dlpack import TorchDlpack
 from devshim_backends._torch.gradients import TorchGradients
-from devshim_backends._torch.models import keras_dispatch
 from devshim_backends._torch.models.blocks import TorchBlocks
 from devshim_backends._torch.models.extra_state import TorchExtraState
+from devshim_backends._torch.models.keras import dispatch as keras_dispatch
 from devshim_backends._torch.models.models import TorchModels
 from devshim_backends._torch.namespace import TorchNamespace
 from devshim_backends._torch.random import TorchRandom
@@ -61,5 +61,5 @@ class TorchBackend(
     snippets: ClassVar[Mapping[str, str]] = SNIPPETS
 
     def __init__(self) -> None:
-        trace_errors.note_adapter(self)
+        tracing.note_adapter(self)
         import_hooks.behind("keras", lambda: keras_dispatch.install(self))

@@ -24,7 +24,7 @@ from devshim.contract.backend import Backend
 from devshim.devices import cuda, host, nvml, startup
 from devshim.devices.device import CPU, KINDS, Device
 from devshim.registry import missing_devices
-from devshim_backends._torch.gpu_types import describe_mps, describe_properties, mps_works, real_gpu_type
+from devshim_backends._torch.real_gpus import describe_mps, describe_properties, mps_works, real_gpu_type
 from devshim_backends._torch.snippets import snippet_for
 
 if TYPE_CHECKING:

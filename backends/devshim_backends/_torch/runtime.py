@@ -14,7 +14,7 @@ from devshim.devices.info import MemoryInfo
 from devshim.errors.out_of_memory import reports_full_device
 from devshim_backends._torch.devices import TYPES, accelerator_count, device_module, has_context
 from devshim_backends._torch.failures import FullDeviceError
-from devshim_backends._torch.gpu_types import uuid_of
+from devshim_backends._torch.real_gpus import uuid_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,7 +26,7 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.monitoring import instrumentation
 from devshim_backends._torch.devices import device_module, native
-from devshim_backends._torch.trace_errors import as_constant, keep_untraced, raise_traced
+from devshim_backends._torch.tracing import as_constant, keep_untraced, raise_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from devshim_backends._torch import devices as devices_module
-from devshim_backends._torch import gpu_types
+from devshim_backends._torch import real_gpus
 from programs import run_program
 
 import devshim as ds
@@ -26,11 +26,11 @@ def machine(backend, monkeypatch):
     monkeypatch.setattr(startup, "_REASONS", {})
     monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
     parsing.forget_platforms()
-    gpu_types.mps_works.cache_clear()
+    real_gpus.mps_works.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         yield patch
-    devices_module.set_gpu_type(gpu_types.real_gpu_type())
-    gpu_types.mps_works.cache_clear()
+    devices_module.set_gpu_type(real_gpus.real_gpu_type())
+    real_gpus.mps_works.cache_clear()
     parsing.forget_platforms()
 
 

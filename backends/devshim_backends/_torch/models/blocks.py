@@ -25,7 +25,7 @@ from devshim.contract.blocks import BlockRules, join_path
 from devshim.contract.models import Block, Layer, Weight
 from devshim_backends._keras.blocks import blocks_of, layers_of
 from devshim_backends._keras.traversal import is_model_or_optimizer
-from devshim_backends._torch.models.keras_traversal import CONTENTS
+from devshim_backends._torch.models.keras.traversal import CONTENTS
 from devshim_backends._torch.models.traversal import own_tensors
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import torch
 
 from devshim.errors import DevshimError
 from devshim_backends._torch.simulation import sparse
-from devshim_backends._torch.simulation.cuda_dtypes import UNSUPPORTED, compute_as_cuda
+from devshim_backends._torch.simulation.dtypes import UNSUPPORTED, compute_as_cuda
 from devshim_backends._torch.simulation.generators import generator_for
 from devshim_backends._torch.simulation.host_arguments import ArgumentConverter
 from devshim_backends._torch.simulation.memory import adopt

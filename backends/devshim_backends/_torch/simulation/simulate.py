@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.contract.backend import Backend
 from devshim_backends._torch.devices import set_gpu_type
-from devshim_backends._torch.gpu_types import real_gpu_type
+from devshim_backends._torch.real_gpus import real_gpu_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ Requirements this package answers:
 
 | module | concern |
 |---|---|
-| `translate` | ``cuda:1`` to the simulated GPU's device, and back |
+| `names` | ``cuda:1`` to the simulated GPU's device, and back |
 | `operators` | kernels at the dispatcher's key CUDA |
 | `tensors`, `storages` | methods and properties of tensors and storages |
 | `constructors` | functions that create tensors, and the default device |

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.native_names.constructors import WRAPPED
-from devshim_backends._torch.simulation.native_names.translate import SHOWN, to_simulated
+from devshim_backends._torch.simulation.native_names.names import SHOWN, to_simulated
 
 _TEXT = (
     "torch.compile: simulated GPUs run no compiled code, so this function is traced and then runs eagerly "

@@ -15,7 +15,7 @@ from torch.compiler import is_compiling
 from torch.utils._device import DeviceContext, _device_constructors
 
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.native_names.translate import to_simulated, with_index
+from devshim_backends._torch.simulation.native_names.names import to_simulated, with_index
 
 _NAMES = (
     *("tensor", "as_tensor", "asarray", "from_dlpack", "sparse_coo_tensor", "sparse_compressed_tensor"),

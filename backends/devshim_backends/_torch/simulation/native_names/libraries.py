@@ -13,7 +13,7 @@ import torch
 from torch.backends import cuda, cudnn
 
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.native_names.translate import CARDS
+from devshim_backends._torch.simulation.native_names.names import CARDS
 from devshim_backends._torch.simulation.state import index_of
 
 CUDNN_VERSION = 91002

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.native_names.translate import SHOWN
+from devshim_backends._torch.simulation.native_names.names import SHOWN
 from devshim_backends._torch.simulation.state import NAME
 
 _TP_NEW = 65

@@ -15,7 +15,7 @@ import torch
 
 from devshim_backends._torch.simulation.dispatch import run
 from devshim_backends._torch.simulation.kernels import empty, empty_strided, zeros
-from devshim_backends._torch.simulation.native_names.translate import to_simulated
+from devshim_backends._torch.simulation.native_names.names import to_simulated
 from devshim_backends._torch.simulation.schemas import PLANS, plan_of
 from devshim_backends._torch.simulation.state import TYPES
 

@@ -8,7 +8,7 @@ import torch
 
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.native_names.translate import SHOWN, to_simulated
+from devshim_backends._torch.simulation.native_names.names import SHOWN, to_simulated
 
 Storage = torch.UntypedStorage
 _device = torch._C.StorageBase.device.__get__

@@ -15,7 +15,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.native_names import tensor_types
-from devshim_backends._torch.simulation.native_names.translate import SHOWN, SIMULATED, to_simulated
+from devshim_backends._torch.simulation.native_names.names import SHOWN, SIMULATED, to_simulated
 from devshim_backends._torch.simulation.state import NAME, index_of
 
 Tensor, Base = torch.Tensor, torch._C.TensorBase

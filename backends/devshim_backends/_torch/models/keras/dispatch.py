@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from devshim_backends._keras.building import store_planned_devices
 from devshim_backends._keras.traversal import is_layer
-from devshim_backends._torch.models.keras_calls import set_backend
-from devshim_backends._torch.models.keras_patches import patch_keras
-from devshim_backends._torch.models.keras_split_forward import mark_split_layers
-from devshim_backends._torch.models.keras_traversal import CONTENTS
+from devshim_backends._torch.models.keras.calls import set_backend
+from devshim_backends._torch.models.keras.patching import patch_keras
+from devshim_backends._torch.models.keras.split_forward import mark_split_layers
+from devshim_backends._torch.models.keras.traversal import CONTENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,10 +13,10 @@ from torch.utils import _pytree as pytree
 from devshim_backends._keras.building import add_on_device, move_new_variables, move_states_to_weights, planned_device
 from devshim_backends._keras.patching import ORIGINAL
 from devshim_backends._torch.devices import native
-from devshim_backends._torch.models import keras_split_forward
 from devshim_backends._torch.models.align_devices import FORWARD, to_device
-from devshim_backends._torch.models.keras_scopes import CURRENT, ComputeOn, find_device, tensor_of
-from devshim_backends._torch.models.keras_traversal import CONTENTS, device_of, first_device_of
+from devshim_backends._torch.models.keras import split_forward
+from devshim_backends._torch.models.keras.scopes import CURRENT, ComputeOn, find_device, tensor_of
+from devshim_backends._torch.models.keras.traversal import CONTENTS, device_of, first_device_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,8 +63,8 @@ def _call_on(device: torch.device | None, copies: bool, original: Call, obj: Any
 # ---------------------------------------------------------------------- layers
 def call_layer(original: Call, layer: Any, args: Any, kwargs: Any) -> Any:
     """Call a layer on the device of its inputs, or of its weights if the inputs have no device."""
-    if FORWARD.devices is not None or keras_split_forward.is_split(layer):
-        return keras_split_forward.call_part(original, layer, args, kwargs)
+    if FORWARD.devices is not None or split_forward.is_split(layer):
+        return split_forward.call_part(original, layer, args, kwargs)
     if CURRENT.device is not None:
         return original(layer, *args, **kwargs)
     home = planned_device(layer)
@@ -132,7 +132,7 @@ def make_step(name: str, original: Call, model: Any, args: Any, kwargs: Any) -> 
         if device is None:
             return keras_step(data)
         with ComputeOn(device, copies=True):
-            return keras_step(data if keras_split_forward.is_split(model) else copy_tree(data, device))
+            return keras_step(data if split_forward.is_split(model) else copy_tree(data, device))
 
     setattr(step, ORIGINAL, keras_step)
     setattr(model, name, step)

@@ -1,6 +1,6 @@
 """Patches that make Keras compute where its data is, when PyTorch is the backend of Keras.
 
-Keras chooses a device in each operator (`devshim_backends._torch.models.keras_scopes`). This module wraps its
+Keras chooses a device in each operator (`devshim_backends._torch.models.keras.scopes`). This module wraps its
 operators, layers, losses, metrics, optimizers and training steps in a scope of the device of their arguments, once, as
 soon as both Keras and this adapter are loaded. The outermost call chooses the device; inside ``keras.device`` nothing
 is changed.
@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 from torch.compiler import is_compiling
 
 from devshim_backends._keras.patching import ORIGINAL, wrap_method
-from devshim_backends._torch.models import keras_calls, keras_scopes, keras_split_forward
-from devshim_backends._torch.models.keras_scopes import CURRENT, ComputeOn, explicit_device, find_device, tensor_of
+from devshim_backends._torch.models.keras import calls, scopes, split_forward
+from devshim_backends._torch.models.keras.scopes import CURRENT, ComputeOn, explicit_device, find_device, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ def patch_keras() -> None:
     core: Any = sys.modules.get("keras.src.backend.torch.core")
     if config is None or core is None or config.backend() != "torch" or hasattr(core.get_device, ORIGINAL):
         return
-    keras_scopes.set_keras_state(core.global_state.GLOBAL_STATE_TRACKER)
+    scopes.set_keras_state(core.global_state.GLOBAL_STATE_TRACKER)
     replacements = {
         core.get_device: _wrap_get_device(core),
         core.convert_to_tensor: _wrap_convert_to_tensor(core.convert_to_tensor),
@@ -92,7 +92,7 @@ def _wrap_get_device(core: Any) -> Call:
     original = core.get_device
 
     def get_device() -> str:
-        return keras_scopes.current_device(original)
+        return scopes.current_device(original)
 
     setattr(get_device, ORIGINAL, original)
     return get_device
@@ -127,7 +127,7 @@ def _wrap_convert_to_tensor(original: Call) -> Call:
 
 # ---------------------------------------------------------------------- classes
 def _patch_classes() -> None:
-    """Install the functions of `keras_calls` around the methods of Keras classes."""
+    """Install the functions of `calls` around the methods of Keras classes."""
     import keras
     import keras.src.backend.torch.optimizers as optimizers
     from keras.src.backend.torch import trainer
@@ -136,29 +136,29 @@ def _patch_classes() -> None:
         importlib.import_module(f"{optimizers.__name__}.{each.name}")
     optimizer = keras.optimizers.Optimizer
     patches: list[tuple[type, str, Call]] = [
-        (keras.Layer, "__call__", keras_calls.call_layer),
-        (keras.Layer, "_lock_state", keras_calls.build_layer),
-        (keras.Layer, "add_weight", keras_calls.add_item),
-        (keras.Sequential, "add", keras_calls.add_item),
-        (keras.Loss, "__call__", keras_calls.call_loss),
-        *((keras.Metric, name, keras_calls.call_metric) for name in ("__call__", "update_state", "result")),
-        (keras.random.SeedGenerator, "next", keras_calls.next_seed),
-        (keras.Model, "compile", keras_calls.compile_model),
+        (keras.Layer, "__call__", calls.call_layer),
+        (keras.Layer, "_lock_state", calls.build_layer),
+        (keras.Layer, "add_weight", calls.add_item),
+        (keras.Sequential, "add", calls.add_item),
+        (keras.Loss, "__call__", calls.call_loss),
+        *((keras.Metric, name, calls.call_metric) for name in ("__call__", "update_state", "result")),
+        (keras.random.SeedGenerator, "next", calls.next_seed),
+        (keras.Model, "compile", calls.compile_model),
         *((keras.Model, f"make_{name}_function", _step_wrapper(name)) for name in ("train", "test", "predict")),
-        (trainer.TorchEpochIterator, "_get_iterator", keras_calls.get_batches),
-        (optimizer, "build", keras_calls.build_optimizer),
-        (optimizer, "apply", keras_calls.apply_gradients),
-        (optimizer, "_parallel_update_step", keras_split_forward.update_variables),
-        (optimizer, "update_step", keras_split_forward.update_variables),
-        (optimizer, "_apply_weight_decay", keras_split_forward.apply_weight_decay),
-        (optimizer, "_clip_gradients", keras_split_forward.clip_gradients),
+        (trainer.TorchEpochIterator, "_get_iterator", calls.get_batches),
+        (optimizer, "build", calls.build_optimizer),
+        (optimizer, "apply", calls.apply_gradients),
+        (optimizer, "_parallel_update_step", split_forward.update_variables),
+        (optimizer, "update_step", split_forward.update_variables),
+        (optimizer, "_apply_weight_decay", split_forward.apply_weight_decay),
+        (optimizer, "_clip_gradients", split_forward.clip_gradients),
     ]
     for cls, name, wrapper in patches:
         wrap_method(cls, name, wrapper, _is_left_to_keras)
 
 
 def _step_wrapper(name: str) -> Call:
-    return functools.partial(keras_calls.make_step, f"{name}_function")
+    return functools.partial(calls.make_step, f"{name}_function")
 
 
 def _is_left_to_keras() -> bool:

@@ -5,7 +5,7 @@ process, or the host, unless ``keras.device`` names another. It does not support
 function, ``keras.src.backend.torch.core.get_device``. This module replaces it; for each thread it returns:
 
 * inside ``keras.device``: its device, as without devshim;
-* inside a call that follows its data (`devshim_backends._torch.models.keras_patches`): the device of the data;
+* inside a call that follows its data (`devshim_backends._torch.models.keras.patching`): the device of the data;
 * inside ``ds.on`` or ``with torch.device(...)``: its device;
 * otherwise: the device that Keras would choose.
 """
