@@ -18,7 +18,7 @@ from mxnet.gluon import nn, rnn
 from devshim.contract.backend import Backend
 from devshim.contract.blocks import BlockRules, join_path
 from devshim.contract.models import Block, Layer, Weight
-from devshim_backends._mxnet.models.recurrent import cell_layer, recurrent_layers
+from devshim_backends._mxnet.models.layer_specs import cell_layer, recurrent_layers
 from devshim_backends._mxnet.models.traversal import children_of, own_parameters
 
 if TYPE_CHECKING:

@@ -84,10 +84,10 @@ class MxnetSimulation(MxnetTensors):
             SIMULATED.begin(gpus, memory, faults)
 
     def set_native_names(self, named: bool) -> None:
-        from devshim_backends._mxnet.simulation import native_names
+        from devshim_backends._mxnet.simulation.native_names import switch
 
         with _LOCK:
             if named:
-                native_names.install(self)
+                switch.install(self)
             else:
-                native_names.uninstall()
+                switch.uninstall()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import mmap
 import struct
 from ctypes import addressof, byref, c_char
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,73 +113,89 @@ def _gpu_at(data: Any, position: int | None) -> int | None:
     return index if kind == _GPU else None
 
 
-def replacements(to_library: Translate, from_library: Translate) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """Yield each function of MXNet's library that saves or loads, with the function that makes its replacement."""
-
-    def save_bytes(call: Any) -> Any:
-        def save(handle: Any, length: Any, pointer: Any) -> Any:
-            check_call(_LIB.MXNDArrayWaitToRead(handle))  # a sparse array that is not ready is saved with a wrong shape
-            failed = call(handle, length, pointer)
-            if not failed:
-                data = (c_char * length._obj.value).from_address(addressof(pointer._obj.contents))
-                _rewrite(data, _position_of_one(data), from_library)
-            return failed
-
-        return save
-
-    def load_bytes(call: Any) -> Any:
-        def load(pointer: Any, length: Any, handle: Any) -> Any:
-            gpu = _gpu_at(pointer, _position_of_one(pointer))
-            if gpu is not None:
-                to_library(_GPU, gpu)  # raises for a missing GPU, before anything is loaded
-            failed = call(pointer, length, handle)
-            if not failed and gpu is not None:
-                handle._obj.value = _on_gpu(handle._obj.value, gpu)
-            return failed
-
-        return load
-
-    def save_file(call: Any) -> Any:
-        def save(name: Any, *args: Any) -> Any:
-            check_call(_LIB.MXNDArrayWaitAll())
-            failed = call(name, *args)
-            if not failed:
-                with _mapped(name, mmap.ACCESS_WRITE) as data:
-                    for position in _positions(data):
-                        _rewrite(data, position, from_library)
-            return failed
-
-        return save
-
-    def load_file(call: Any) -> Any:
-        def load(name: Any, *args: Any) -> Any:
-            with _mapped(name, mmap.ACCESS_READ) as data:
-                gpus = [_gpu_at(data, position) for position in _positions(data)]
-            return load_all(gpus, lambda: call(name, *args), args[1])
-
-        return load
-
-    def load_buffer(call: Any) -> Any:
-        def load(data: Any, size: Any, count: Any, handles: Any, *args: Any) -> Any:
-            gpus = [_gpu_at(data, position) for position in _positions(data)] if isinstance(data, bytes) else []
-            return load_all(gpus, lambda: call(data, size, count, handles, *args), handles)
-
-        return load
-
-    def load_all(gpus: list[int | None], call: Callable[[], Any], handles: Any) -> Any:
-        for gpu in gpus:
-            if gpu is not None:
-                to_library(_GPU, gpu)
-        failed = call()
+# ---------------------------------------------------------------------- functions of MXNet's library
+def _save_bytes(call: Any, from_library: Translate) -> Any:
+    def save(handle: Any, length: Any, pointer: Any) -> Any:
+        check_call(_LIB.MXNDArrayWaitToRead(handle))  # a sparse array that is not ready is saved with a wrong shape
+        failed = call(handle, length, pointer)
         if not failed:
-            for i, gpu in enumerate(gpus):
-                if gpu is not None:
-                    handles._obj[i] = _on_gpu(handles._obj[i], gpu)
+            data = (c_char * length._obj.value).from_address(addressof(pointer._obj.contents))
+            _rewrite(data, _position_of_one(data), from_library)
         return failed
 
-    yield from (("MXNDArraySaveRawBytes", save_bytes), ("MXNDArrayLoadFromRawBytes", load_bytes))
-    yield from (("MXNDArraySave", save_file), ("MXNDArrayLegacySave", save_file))
-    yield from (("MXNDArrayLoad", load_file), ("MXNDArrayLoadFromBuffer", load_buffer))
+    return save
+
+
+def _load_bytes(call: Any, to_library: Translate) -> Any:
+    def load(pointer: Any, length: Any, handle: Any) -> Any:
+        gpu = _gpu_at(pointer, _position_of_one(pointer))
+        if gpu is not None:
+            to_library(_GPU, gpu)  # raises for a missing GPU, before anything is loaded
+        failed = call(pointer, length, handle)
+        if not failed and gpu is not None:
+            handle._obj.value = _on_gpu(handle._obj.value, gpu)
+        return failed
+
+    return load
+
+
+def _save_file(call: Any, from_library: Translate) -> Any:
+    def save(name: Any, *args: Any) -> Any:
+        check_call(_LIB.MXNDArrayWaitAll())
+        failed = call(name, *args)
+        if not failed:
+            with _mapped(name, mmap.ACCESS_WRITE) as data:
+                for position in _positions(data):
+                    _rewrite(data, position, from_library)
+        return failed
+
+    return save
+
+
+def _load_file(call: Any, to_library: Translate) -> Any:
+    def load(name: Any, *args: Any) -> Any:
+        with _mapped(name, mmap.ACCESS_READ) as data:
+            gpus = [_gpu_at(data, position) for position in _positions(data)]
+        return _load_all(gpus, lambda: call(name, *args), args[1], to_library)
+
+    return load
+
+
+def _load_buffer(call: Any, to_library: Translate) -> Any:
+    def load(data: Any, size: Any, count: Any, handles: Any, *args: Any) -> Any:
+        gpus = [_gpu_at(data, position) for position in _positions(data)] if isinstance(data, bytes) else []
+        return _load_all(gpus, lambda: call(data, size, count, handles, *args), handles, to_library)
+
+    return load
+
+
+def _load_all(gpus: list[int | None], call: Callable[[], Any], handles: Any, to_library: Translate) -> Any:
+    """Load arrays, and copy each that was saved from a GPU to that GPU."""
+    for gpu in gpus:
+        if gpu is not None:
+            to_library(_GPU, gpu)
+    failed = call()
+    if not failed:
+        for i, gpu in enumerate(gpus):
+            if gpu is not None:
+                handles._obj[i] = _on_gpu(handles._obj[i], gpu)
+    return failed
+
+
+_SAVING = {"MXNDArraySaveRawBytes": _save_bytes, "MXNDArraySave": _save_file, "MXNDArrayLegacySave": _save_file}
+_LOADING = {
+    "MXNDArrayLoadFromRawBytes": _load_bytes,
+    "MXNDArrayLoad": _load_file,
+    "MXNDArrayLoadFromBuffer": _load_buffer,
+}
+
+
+def replacements(to_library: Translate, from_library: Translate) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """Yield each function of MXNet's library that saves or loads, with the function that makes its replacement."""
+    for name, save in _SAVING.items():
+        yield name, partial(save, from_library=from_library)
+    for name, load in _LOADING.items():
+        yield name, partial(load, to_library=to_library)
 
 
 class _mapped:

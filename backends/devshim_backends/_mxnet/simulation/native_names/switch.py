@@ -1,24 +1,4 @@
-"""MXNet's own names for GPUs, ``mx.gpu(1)`` and the like, for simulated GPUs (``ds.simulate(2, native_names=True)``).
-
-A simulated GPU is a CPU for MXNet's C++ library: its ``cpu(1)`` is ``gpu(0)`` (see `simulate`).  Everything above the
-library is Python, and every device crosses into it in one of these ways:
-
-* As two numbers, the kind and the index: in the functions of `_PLACED`, and in ``MXNDArrayGetContext``, which returns
-  them.  These attributes of the MXNet library object are replaced.
-* As text, such as ``"gpu(1)"``, among the arguments of an operator: `hooks` translates it with `to_library_text`, and
-  so does the replaced ``MXSymbolCreateAtomicSymbol`` for symbols.
-* In saved bytes, as the device that an array was saved from (see `saved_devices`).
-* As text that the library passes back: the device of a ``CustomOpProp``, in `to_program_text`.
-* As a question: how many GPUs there are, how much memory they have, and what the build supports.
-
-So the Python of MXNet has real ``gpu(1)`` devices in arrays, parameters, trainers and ``with`` blocks, and few of its
-functions are replaced.  Requirements that this module meets:
-
-* Every other CPU of a program, such as ``mx.cpu(1)``, is the host.  The library has them from ``cpu(65)`` on, behind
-  all simulated GPUs, and the program sees the numbers that it wrote.
-* A GPU that is not there is refused where it is first used, with an error that is both MXNet's and devshim's.
-* The number of GPUs may change while native names are on: it is read at each call.
-"""
+"""Switching MXNet's own names for GPUs on and off: replaced functions of its library, and what its build supports."""
 
 from __future__ import annotations
 
@@ -27,15 +7,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
-from mxnet.base import _LIB, check_call, py_str
+from mxnet.base import _LIB, check_call
 
 from devshim.devices import host
 from devshim.devices.device import Device
-from devshim.errors import DeviceNotFoundError, UnsupportedError, joined
-from devshim.registry import missing_devices
+from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
 from devshim_backends._mxnet.native import IS_2
-from devshim_backends._mxnet.simulation import hooks, saved_devices
+from devshim_backends._mxnet.simulation import hooks
+from devshim_backends._mxnet.simulation.native_names import names, saved_devices
+from devshim_backends._mxnet.simulation.native_names.names import (
+    current_backend,
+    from_library,
+    number_of,
+    to_library,
+    to_library_text,
+    to_program_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +31,6 @@ if TYPE_CHECKING:
     from devshim_backends._mxnet.tensors import MxnetTensors
 
 _CPU, _GPU = 1, 2
-_AFTER_GPUS = 64
-"""The library's CPUs up to this index may be simulated GPUs (`most_simulated_gpus`); a program's are behind them."""
 _PLACED = {
     "MXNDArrayCreate": 2,
     "MXNDArrayCreateEx": 2,
@@ -68,18 +54,11 @@ _KIND_ONLY = {"MXOptimizeForBackend": 2, "MXQuantizeSymbol": 2}
 _FEATURE = "CUDA"
 
 _patches = Patches()
-_backend: MxnetTensors | None = None
-
-
-@joined
-class MissingGpuError(DeviceNotFoundError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
-    """The error for a GPU that is not there, which replaces MXNet's."""
 
 
 def install(backend: MxnetTensors) -> None:
     """Let MXNet's names for GPUs mean the simulated GPUs of this backend."""
-    global _backend
-    _backend = backend
+    names.set_backend(backend)
     try:
         _replace_functions()
         _patches.replace(mx.operator, "py_str", to_program_text)  # the device of a CustomOpProp
@@ -92,65 +71,9 @@ def install(backend: MxnetTensors) -> None:
 
 def uninstall() -> None:
     """Let them mean what they mean to MXNet itself."""
-    global _backend
     hooks.TO_LIBRARY = None
     _patches.undo()
-    _backend = None
-
-
-# ---------------------------------------------------------------------- translation
-def to_library(kind: int, index: int) -> tuple[int, int]:
-    """Return the kind and the index of a program's device, as MXNet's library knows it.
-
-    Raises:
-        MissingGpuError: The GPU does not exist.
-    """
-    if kind == _GPU:
-        backend = _backend
-        if backend is None or not 0 <= index < backend.simulated:
-            raise _missing(index)
-        return _CPU, index + 1
-    return (kind, index + _AFTER_GPUS) if kind == _CPU and index > 0 else (kind, index)
-
-
-def from_library(kind: int, index: int) -> tuple[int, int]:
-    """Return the kind and the index of the library's device, as the program knows it."""
-    if kind != _CPU or index <= 0:
-        return kind, index
-    backend = _backend
-    if backend is not None and index <= backend.simulated_or_removed:
-        return _GPU, index - 1
-    return kind, index - _AFTER_GPUS if index > _AFTER_GPUS else index
-
-
-def to_library_text(text: str) -> str:
-    """Return the text of a device, ``"gpu(1)"``, as the library knows it; any other text is returned as it is."""
-    if text[1:4] != "pu(" or text[-1] != ")" or not text[4:-1].isdecimal() or text[0] not in "cg":
-        return text
-    kind, index = to_library(_GPU if text[0] == "g" else _CPU, int(text[4:-1]))
-    return f"{'gpu' if kind == _GPU else 'cpu'}({index})"
-
-
-def to_program_text(text: bytes) -> str:
-    """Return the text of the library, with a simulated GPU's device as the program knows it."""
-    found = str(py_str(text))
-    if found[:4] != "cpu(" or not found[4:-1].isdecimal():
-        return found
-    kind, index = from_library(_CPU, int(found[4:-1]))
-    return f"{'gpu' if kind == _GPU else 'cpu'}({index})"
-
-
-def _missing(index: int) -> MissingGpuError:
-    backend = _backend
-    if backend is None or index < 0:
-        return MissingGpuError(f"MXNet has no gpu({index})", "number GPUs from 0, as in mx.gpu(0)")
-    error = missing_devices.not_found(backend, Device("gpu", index))
-    last = backend.simulated - 1
-    return MissingGpuError(error.problem, f"use mx.gpu({index if index <= last else last}), or simulate more GPUs")
-
-
-def _number(value: Any) -> int:
-    return int(getattr(value, "value", value))
+    names.set_backend(None)
 
 
 # ---------------------------------------------------------------------- the functions of the library
@@ -172,10 +95,10 @@ def _replace(name: str, make: Callable[[Any], Any]) -> None:
 
 def _place(call: Any, *, position: int, grouped: bool) -> Any:
     def placed(*args: Any) -> Any:
-        kind, index = to_library(_number(args[position]), _number(args[position + 1]))
+        kind, index = to_library(number_of(args[position]), number_of(args[position + 1]))
         if grouped:
             count, _, kinds, indices = args[position + 2 : position + 6]
-            for i in range(_number(count)):
+            for i in range(number_of(count)):
                 kinds[i], indices[i] = to_library(kinds[i], indices[i])
         return call(*args[:position], c_int(kind), c_int(index), *args[position + 2 :])
 
@@ -186,7 +109,7 @@ def _place_kind(call: Any, *, position: int) -> Any:
     def placed(*args: Any) -> Any:
         kind = args[position]
         number = kind._obj if hasattr(kind, "_obj") else kind  # a pointer, as `byref` makes it
-        if _number(number) == _GPU:
+        if number_of(number) == _GPU:
             number.value = _CPU
         return call(*args)
 
@@ -204,7 +127,7 @@ def _get_context(call: Any) -> Any:
 
 def _count(call: Any) -> Any:
     def count(number: Any) -> int:
-        backend = _backend
+        backend = current_backend()
         number._obj.value = 0 if backend is None else backend.simulated
         return 0
 
@@ -215,9 +138,9 @@ def _get_memory(call: Any) -> Any:
     """Return the replacement for the memory of a GPU; one without a limit has as much as the host."""
 
     def get_memory(index: Any, free: Any, total: Any) -> int:
-        number = _number(index)
+        number = number_of(index)
         to_library(_GPU, number)
-        backend = _backend
+        backend = current_backend()
         assert backend is not None
         info = backend.memory(Device("gpu", number))
         size = info.total if info.total is not None else host.memory().total or 0
@@ -243,8 +166,8 @@ def _to_dlpack(call: Any) -> Any:
 
 def _empty_cache(call: Any) -> Any:
     def empty_cache(kind: Any, index: Any) -> Any:
-        if _number(kind) == _GPU:
-            to_library(_GPU, _number(index))
+        if number_of(kind) == _GPU:
+            to_library(_GPU, number_of(index))
             return 0  # a simulated GPU has no cache
         return call(kind, index)
 
@@ -253,7 +176,7 @@ def _empty_cache(call: Any) -> Any:
 
 def _create_symbol(call: Any) -> Any:
     def create_symbol(creator: Any, count: Any, keys: Any, values: Any, out: Any) -> Any:
-        number = _number(count)
+        number = number_of(count)
         if any(keys[i] == b"ctx" for i in range(number)):
             texts = [values[i] for i in range(number)]
             values = (c_char_p * number)(
