@@ -23,6 +23,7 @@ from paddle.utils import dlpack
 from devshim.contract.fast_paths import FastPaths
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack as dlpack_module
+from devshim_backends._paddle.buffers import HostMemory
 from devshim_backends._paddle.creation import (
     DTYPE_NAMES,
     FLOAT8,
@@ -32,7 +33,6 @@ from devshim_backends._paddle.creation import (
     EagerTensor,
 )
 from devshim_backends._paddle.devices import HOST, core, is_xpu
-from devshim_backends._paddle.host_memory import HostMemory
 from devshim_backends._paddle.tensors import (
     HOST_PLACE,
     MAX_AXES,

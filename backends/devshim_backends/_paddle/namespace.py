@@ -17,7 +17,7 @@ from devshim_backends._array_api.elementwise import promoting
 from devshim_backends._array_api.following import following
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 from devshim_backends._array_api.table import complete
-from devshim_backends._paddle import extrema, linear
+from devshim_backends._paddle import linear, statistics
 from devshim_backends._paddle.creation import DTYPE_NAMES, PADDLE_DTYPES
 from devshim_backends._paddle.tensors import PaddleTensors
 
@@ -247,7 +247,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
     **linear.FUNCTIONS,
     **{name: promoting(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items() if fn is not None},
-    **{name: _reduction(extrema.over_one_axis(getattr(paddle, name))) for name in ("max", "min")},
+    **{name: _reduction(statistics.over_one_axis(getattr(paddle, name))) for name in ("max", "min")},
     "mean": _reduction(paddle.mean),
     **{name: _accumulation(getattr(paddle, name)) for name in ("sum", "prod")},
     **{name: _question(getattr(paddle, name)) for name in ("all", "any")},

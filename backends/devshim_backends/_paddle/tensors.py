@@ -31,6 +31,7 @@ from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import ConversionError, DevshimError, UnsupportedError, messages
 from devshim.transfers import dlpack
 from devshim_backends._paddle import devices, scopes
+from devshim_backends._paddle.buffers import HostMemory
 from devshim_backends._paddle.creation import (
     DTYPE_NAMES,
     FLOAT8,
@@ -40,7 +41,6 @@ from devshim_backends._paddle.creation import (
     unsupported_name,
 )
 from devshim_backends._paddle.devices import HOST, KINDS_OF_MEMORY, device_at
-from devshim_backends._paddle.host_memory import HostMemory
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor

@@ -8,7 +8,7 @@ Requirements that this module meets:
 * In a model over several devices, each part on one device copies its inputs there, and tensors that meet in the code of
   a layer with such parts are copied to one device; see ``split_forward.py``.
 * A layer that cannot compute over several devices is refused, and the whole move is undone.
-* Parameters made under ``LazyGuard`` get their memory where they were placed (``lazy_parameters.py``).
+* Parameters made under ``LazyGuard`` get their memory where they were placed (``parameters.py``).
 * A recurrent layer's weights, once moved, do not keep alive the block that they were cut from.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import UnsupportedError
 from devshim_backends._paddle.models import optimizer_step
-from devshim_backends._paddle.models.lazy_parameters import place_lazy
+from devshim_backends._paddle.models.parameters import place_lazy
 from devshim_backends._paddle.models.split_forward import (
     METHOD,
     CallHook,

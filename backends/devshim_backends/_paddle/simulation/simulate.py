@@ -20,7 +20,7 @@ from devshim.contract.backend import Backend
 from devshim.errors import messages
 from devshim_backends._paddle import devices, import_hooks
 from devshim_backends._paddle.devices import core
-from devshim_backends._paddle.simulation import operators, plugin, visibility
+from devshim_backends._paddle.simulation import hooks, plugin, visibility
 from devshim_backends._paddle.simulation.memory import SIMULATED, FullDeviceError
 
 if TYPE_CHECKING:
@@ -53,17 +53,17 @@ class PaddleSimulation(Backend):
         self.simulated = gpus
         visibility.show(gpus)
         if self.simulated_or_removed:  # the wrappers also refuse tensors on GPUs that were removed
-            operators.install()
+            hooks.install()
         else:
-            operators.uninstall()
+            hooks.uninstall()
 
     def set_native_names(self, named: bool) -> None:
-        from devshim_backends._paddle.simulation import native_names
+        from devshim_backends._paddle.simulation.native_names import switch
 
         if named:
-            native_names.install(self)
+            switch.install(self)
         else:
-            native_names.uninstall()
+            switch.uninstall()
 
     def _load(self) -> None:
         """Load the plug-in into a Paddle that is already imported, or raise `SimulationError` if it is too late."""

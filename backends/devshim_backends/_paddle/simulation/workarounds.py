@@ -1,4 +1,4 @@
-"""Workarounds for Paddle's faults on plug-in devices, which ``operators.py`` installs while GPUs are simulated.
+"""Workarounds for Paddle's faults on plug-in devices, which ``hooks.py`` installs while GPUs are simulated.
 
 The plug-in has no kernels, so Paddle copies the arguments of an operator to the host, computes there, and copies the
 results back.  Each section below is about one fault of that:

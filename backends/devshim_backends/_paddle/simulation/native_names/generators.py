@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 
 from devshim_backends._paddle.devices import core
-from devshim_backends._paddle.simulation.native_names import places
+from devshim_backends._paddle.simulation.native_names import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,23 +40,23 @@ def _require(device: Any) -> None:
     """Raise if a device is neither the CPU nor a GPU that is there."""
     place = paddle.device.device_to_place(device)
     if not isinstance(place, paddle.CPUPlace):
-        places.index_of(place)
+        names.index_of(place)
 
 
 # ---------------------------------------------------------------------- one state for each GPU
 def _get_states() -> list[Any]:
-    return [core.default_cpu_generator().get_state() for _ in range(places.backend().simulated)]
+    return [core.default_cpu_generator().get_state() for _ in range(names.backend().simulated)]
 
 
 def _set_states(state_list: Any) -> None:
-    if len(state_list) != places.backend().simulated:
+    if len(state_list) != names.backend().simulated:
         msg = "Length of gpu state list should be equal to the gpu device count"  # the words of Paddle
         raise ValueError(msg)
     core.default_cpu_generator().set_state(state_list[0])
 
 
 def _is_on_gpu(device: Any) -> bool:
-    return places.is_simulated(paddle.device.device_to_place(device))
+    return names.is_simulated(paddle.device.device_to_place(device))
 
 
 def functions() -> dict[Any, Any]:

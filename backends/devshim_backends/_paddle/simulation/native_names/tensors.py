@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 
 from devshim_backends._paddle.devices import core
-from devshim_backends._paddle.simulation.native_names import places
+from devshim_backends._paddle.simulation.native_names import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ _Tensor = core.eager.Tensor
 
 def _cuda(x: Any, device_id: Any = None, blocking: bool = True) -> Any:
     """Return the tensor on a GPU, as Paddle's own method does: the same object if it is there already."""
-    place = places.gpu_place(places.index_of(device_id))
+    place = names.gpu_place(names.index_of(device_id))
     if x.place._equals(place):
         return x
     moved = x._copy_to(place, blocking)
@@ -26,17 +26,17 @@ def _cuda(x: Any, device_id: Any = None, blocking: bool = True) -> Any:
 
 
 def _is_cuda(x: Any) -> bool:
-    return places.is_simulated(x.place)
+    return names.is_simulated(x.place)
 
 
 def _layer_cuda(layer: Any, device: Any = None) -> Any:
     """Move a layer to a GPU, as Paddle's own method does."""
-    return layer.to(device=places.gpu_place(places.index_of(device)))
+    return layer.to(device=names.gpu_place(names.index_of(device)))
 
 
 def _pin_memory(x: Any, blocking: bool = True) -> Any:
     """Raise the error for pinned memory."""
-    raise places.pinned()
+    raise names.pinned()
 
 
 def _place_text(x: Any) -> str:

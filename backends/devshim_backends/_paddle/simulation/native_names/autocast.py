@@ -9,8 +9,8 @@ from typing import Any
 import paddle
 
 from devshim.errors import UnsupportedError
-from devshim_backends._paddle.simulation import low_precision
-from devshim_backends._paddle.simulation.native_names import places
+from devshim_backends._paddle.simulation import dtypes
+from devshim_backends._paddle.simulation.native_names import names
 
 
 def functions() -> dict[Any, Any]:
@@ -30,13 +30,13 @@ def functions() -> dict[Any, Any]:
 def _is_autocast_enabled(original: Any) -> Any:
     @wraps(original)
     def is_autocast_enabled(*args: Any, **kwargs: Any) -> bool:
-        return low_precision.is_auto_casting() or original(*args, **kwargs)
+        return dtypes.is_auto_casting() or original(*args, **kwargs)
 
     return is_autocast_enabled
 
 
 def _amp_guard(original: Any) -> Any:
-    """Return a scope that is `low_precision`'s on a simulated GPU."""
+    """Return a scope that is `dtypes`'s on a simulated GPU."""
 
     @wraps(original)
     def amp_guard(
@@ -48,14 +48,14 @@ def _amp_guard(original: Any) -> Any:
         use_promote: bool = True,
     ) -> Any:
         scope = original(enable, custom_white_list, custom_black_list, level, dtype, use_promote)
-        if not places.is_simulated(paddle.base.framework._current_expected_place_()):
+        if not names.is_simulated(paddle.base.framework._current_expected_place_()):
             return scope
         if not paddle.in_dynamic_mode():
             if not enable:
                 return scope
             msg = "simulated GPUs do not support paddle.amp.auto_cast inside a program that is compiled as a whole"
             raise UnsupportedError(msg, "compile it with to_static(full_graph=False), or use auto_cast outside of it")
-        return low_precision.auto_cast_scope(scope, dtype)
+        return dtypes.auto_cast_scope(scope, dtype)
 
     return amp_guard
 
@@ -66,7 +66,7 @@ def _or_simulated(original: Any) -> Any:
     @wraps(original)
     def supported(device: Any = None) -> bool:
         place = paddle.base.framework._current_expected_place_() if device is None else _place_of(device)
-        return places.is_simulated(place) or bool(original() if device is None else original(device))
+        return names.is_simulated(place) or bool(original() if device is None else original(device))
 
     return supported
 

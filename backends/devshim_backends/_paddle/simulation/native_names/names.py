@@ -12,7 +12,7 @@ from devshim.devices.device import Device
 from devshim.errors import DeviceNotFoundError, UnsupportedError, joined
 from devshim.registry import missing_devices
 from devshim_backends._paddle.devices import core
-from devshim_backends._paddle.simulation.native_names.asks import for_programs, is_program
+from devshim_backends._paddle.simulation.native_names.callers import for_programs, is_program
 from devshim_backends._paddle.simulation.visibility import NAME
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ import paddle
 
 from devshim.devices.device import CPU
 from devshim_backends._paddle.devices import core
-from devshim_backends._paddle.simulation import low_precision, removed_gpus, workarounds
+from devshim_backends._paddle.simulation import dtypes, removed_gpus, workarounds
 from devshim_backends._paddle.simulation.device_rules import COPIES, Rule, device_or_none, tensors_in
 from devshim_backends._paddle.simulation.memory import SIMULATED, take_failure
 
@@ -119,7 +119,7 @@ def _wrap_tensor_methods() -> Iterator[tuple[type, str, Any]]:
     methods = vars(Tensor)
     for name in (*BINARY_METHODS, "clone", "contiguous"):
         if name in methods:
-            yield Tensor, name, _check_devices(name, low_precision.compute_in_float32(name, methods[name]))
+            yield Tensor, name, _check_devices(name, dtypes.compute_in_float32(name, methods[name]))
     for name in ALLOCATING_METHODS:
         if name in methods:
             yield Tensor, name, _report_failures(methods[name])
@@ -178,18 +178,18 @@ def _wrap_operator(name: str, operator: Function) -> Function:
         return _report_failures(operator)
     workaround = workarounds.OPERATORS.get(name)
     operator = operator if workaround is None else workaround(operator)
-    return _check_devices(name, low_precision.compute_in_float32(name, operator))
+    return _check_devices(name, dtypes.compute_in_float32(name, operator))
 
 
 def _wrap_legacy_operator(name: str, operator: Function) -> Function:
-    return _check_devices(name, low_precision.compute_in_float32(name, workarounds.return_to_gpu(name, operator)))
+    return _check_devices(name, dtypes.compute_in_float32(name, workarounds.return_to_gpu(name, operator)))
 
 
 def _wrap_index_method(name: str, method: Function) -> Function:
     """Return an index method: host tensors may index a GPU tensor, those of other GPUs may not; set values are data."""
     check, compute = Rule(name).check, _report_failures(method)
     if name == "__getitem__":
-        compute = low_precision.compute_in_float32(name, compute)
+        compute = dtypes.compute_in_float32(name, compute)
 
     @wraps(method)
     def call(x: Any, item: Any, *value: Any) -> Any:
@@ -208,7 +208,7 @@ def _wrap_backward(name: str, function: Function, position: int) -> Function:
         if _installed and len(args) > position:
             for output, gradient in zip(args[0] or (), args[position] or (), strict=False):
                 check((output, gradient), {})
-        low_precision.note_backward()
+        dtypes.note_backward()
         return compute(*args, **kwargs)
 
     return call

@@ -12,7 +12,7 @@ import paddle
 
 from devshim.devices import host
 from devshim.devices.device import Device
-from devshim_backends._paddle.simulation.native_names import amp, places
+from devshim_backends._paddle.simulation.native_names import autocast, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,13 +34,13 @@ class _gpuDeviceProperties(NamedTuple):
 
 def device_count() -> int:
     """Return the number of simulated GPUs."""
-    return int(places.backend().simulated)
+    return int(names.backend().simulated)
 
 
 def get_device_properties(device: Any = None) -> _gpuDeviceProperties:
     """Return the properties of a simulated GPU; one without a limit has as much memory as the host."""
-    index = places.index_of(device)
-    info = places.backend().describe(Device("gpu", index))
+    index = names.index_of(device)
+    info = names.backend().describe(Device("gpu", index))
     memory = info.total_memory if info.total_memory is not None else host.memory().total or 0
     return _gpuDeviceProperties(info.name, *_CAPABILITY, memory, 1)
 
@@ -57,15 +57,15 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Return the free and the total bytes of a simulated GPU."""
-    index = places.index_of(device)
+    index = names.index_of(device)
     total = get_device_properties(index).total_memory
-    return max(total - (places.backend().memory(Device("gpu", index)).used or 0), 0), total
+    return max(total - (names.backend().memory(Device("gpu", index)).used or 0), 0), total
 
 
 def synchronize(device: Any = None) -> None:
     """Do nothing: all work of a simulated GPU is done when a call returns."""
     if device is not None and not isinstance(device, paddle.CPUPlace) and device != "cpu":
-        places.index_of(device)
+        names.index_of(device)
 
 
 def empty_cache() -> None:
@@ -73,7 +73,7 @@ def empty_cache() -> None:
 
 
 def _index(device: Any, op_name: str = "") -> int:
-    return places.index_of(device)
+    return names.index_of(device)
 
 
 # ---------------------------------------------------------------------- streams and events
@@ -109,7 +109,7 @@ class Stream:
     """A stream of a simulated GPU, which is always empty."""
 
     def __init__(self, device: Any = None, priority: int = 2, **ignored: Any) -> None:
-        self.device = places.gpu_place(places.index_of(device))
+        self.device = names.gpu_place(names.index_of(device))
         self.place = self.device
 
     def wait_event(self, event: Event) -> None:
@@ -172,7 +172,7 @@ def functions() -> dict[Any, Any]:
         for module, name in ((_device.cuda, "extract_cuda_device_id"), (_device, "extract_device_id"))
         if hasattr(module, name)
     }
-    return {**indices, **amp.functions()}
+    return {**indices, **autocast.functions()}
 
 
 def attributes() -> Iterator[tuple[Any, str, Any]]:
