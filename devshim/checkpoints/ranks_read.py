@@ -42,7 +42,7 @@ def is_folder(path: str) -> bool:
     return os.path.isfile(os.path.join(path, ranks_index.INDEX))
 
 
-class _Part:
+class _OpenPart:
     """An open part whose header has been checked."""
 
     def __init__(self, values: Values, header: dict[str, Any], crc32: dict[str, list[int]]) -> None:
@@ -74,7 +74,7 @@ class Folder:
         self._entries = {entry["name"]: entry for entry in contents["tensors"]}
         self.forms: dict[str, Any] = dict.fromkeys(self._entries)
         self._opened = opened
-        self._parts: dict[int, _Part] = {}
+        self._parts: dict[int, _OpenPart] = {}
         self._names: list[set[str]] | None = None
         if len(contents["parts"]) <= _EAGER:
             for rank in range(len(contents["parts"])):
@@ -136,12 +136,12 @@ class Folder:
         return array if (first, last) == (start, stop) else array[start - first : stop - first].copy()
 
     # ------------------------------------------------------------------ parts
-    def _part(self, rank: int) -> _Part:
+    def _part(self, rank: int) -> _OpenPart:
         if rank not in self._parts:
             self._parts[rank] = self._open(rank)
         return self._parts[rank]
 
-    def _open(self, rank: int) -> _Part:
+    def _open(self, rank: int) -> _OpenPart:
         from safetensors import safe_open
 
         size, crc32 = self.metadata["parts"][rank]
@@ -159,7 +159,7 @@ class Folder:
         header = parse_json(path, text)
         if set(header) - {"__metadata__"} != self._expected(rank):
             raise damaged(path, "its tensors are not those of the index")
-        return _Part(Values(handle, header), header, _checksums(path, header, self.metadata, rank))
+        return _OpenPart(Values(handle, header), header, _checksums(path, header, self.metadata, rank))
 
     def _expected(self, rank: int) -> set[str]:
         """Return the names of a part's tensors."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Restore"]
 
-_STORED = (StoredTensor, StoredObject)
-
 
 class Restore:
     """One load into existing objects.

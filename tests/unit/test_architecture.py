@@ -12,6 +12,7 @@ import re
 import runpy
 import sys
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,6 +32,14 @@ COMMON = {
     "transfers/implicit.py",
 }
 """The files that every adapter has: a missing one is a missing feature."""
+FEATURE_FILES = {
+    "models": "models/models.py",
+    "namespace": "namespace.py",
+    "native_names": "simulation/native_names/switch.py",
+    "ranks": "ranks.py",
+    "value_and_grad": "gradients.py",
+}
+"""Feature -> the file of each adapter that supports it. An adapter without the file declares a gap."""
 FOR_ADAPTERS = (
     *("adapters", "backend", "contract", "devices", "errors", "transfers.dlpack", "transfers.interrupts"),
     *("monitoring.instrumentation", "monitoring.use_checks", "registry.import_hooks", "registry.mismatches"),
@@ -219,6 +228,22 @@ def test_the_contract_knows_nobody() -> None:
 def test_every_adapter_has_the_same_files(name: str) -> None:
     folder = ADAPTERS / f"_{name}"
     assert {str(path.relative_to(folder)) for path in files(folder)} >= COMMON
+
+
+def without_file(folder: Path, gaps: Iterable[str]) -> list[str]:
+    """Return the features that an adapter has a file for and declares as a gap, or the other way round."""
+    return [name for name, file in FEATURE_FILES.items() if (folder / file).exists() == (name in gaps)]
+
+
+@pytest.mark.parametrize("name", discovery.BUILTIN)
+def test_a_feature_is_in_the_same_file_of_every_adapter(name: str) -> None:
+    gaps = import_module(f"devshim_backends._{name}.capabilities").GAPS
+    assert without_file(ADAPTERS / f"_{name}", gaps) == []
+
+
+def test_a_feature_without_its_file_is_found(tmp_path: Path) -> None:
+    (tmp_path / "ranks.py").touch()
+    assert without_file(tmp_path, {*FEATURE_FILES} - {"models"}) == ["models", "ranks"]
 
 
 def test_the_registrys_table_names_the_folders() -> None:
