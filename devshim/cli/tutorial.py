@@ -11,7 +11,7 @@ from devshim.cli import _tutorial_view as view
 from devshim.cli._console import Column, Grid, complain, downloading, say, show, write
 from devshim.errors import DevshimError
 from devshim.registry import discovery
-from devshim.tutorial import comparing, environments, making, session, starting
+from devshim.tutorial import comparing, environment_setup, environments, page_template, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -121,7 +121,7 @@ def _is_good(done: _Done, quiet: bool) -> bool:
 
 def new(path: Path, frameworks: str) -> int:
     """Write a page that runs; return the exit code."""
-    starting.write(path, [each.strip() for each in frameworks.split(",") if each.strip()])
+    page_template.write(path, [each.strip() for each in frameworks.split(",") if each.strip()])
     say(f"{path} is written; run it with: devshim tutorial check {path}")
     return 0
 
@@ -132,7 +132,7 @@ def create(frameworks: Sequence[str], extra: Sequence[str], python: Path | None)
     with _interruptible():
         for name in names:
             with downloading(f"environment of {discovery.title_of(name)}") as (change, advance):
-                made = making.create(name, extra, python, change, advance)
+                made = environment_setup.create(name, extra, python, change, advance)
             say(f"{name}  {made.version}  Python {made.python_version}  {made.python.parent.parent}")
     return 0
 

@@ -1,8 +1,8 @@
 """The reasons why a framework cannot start devices that it has counted, stored per backend and kind of device.
 
 A driver counts its cards without starting them. So the first call that uses a card discovers that the driver is too
-old, that the process has no permission, or that a card is lost. `devshim.registry.unstarted` stores the reason here.
-From then on adapters count no devices of that kind, and every error about one states the reason.
+old, that the process has no permission, or that a card is lost. `devshim.registry.start_failures` stores the reason
+here. From then on adapters count no devices of that kind, and every error about one states the reason.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import DevshimError
-from devshim.tutorial import launching, surroundings
+from devshim.tutorial import kernel_environment, launching
 from devshim.tutorial.front_matter import library
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Kernel:
         files = Path(self._files.name)
         self._manager = launching.manager_of(settings.environment, files)
         with (files / "log").open("wb") as log:
-            variables = surroundings.variables(files, settings.real, settings.environment.python)
+            variables = kernel_environment.variables(files, settings.real, settings.environment.python)
             self._manager.start_kernel(env=variables, cwd=str(self._folder), stdout=log, stderr=log)
         self._client = self._manager.blocking_client()
         self._client.start_channels()

@@ -21,7 +21,7 @@ from devshim.devices.parsing import device as as_device
 from devshim.errors import ArgumentError, OutOfMemoryError
 from devshim.models.moving import joined
 from devshim.placement.parts import Part, as_part, nbytes_of, sizes_of
-from devshim.registry import unstarted
+from devshim.registry import start_failures
 from devshim.transfers import device_lists, engine
 from devshim.trees import key_paths
 from devshim.trees.flatten import flatten
@@ -203,7 +203,7 @@ def _free(device: Device, backends: list[Backend]) -> int:
     engine.require(backends[0], device)
     if "memory" in backends[0].gaps:
         return UNLIMITED
-    free = unstarted.ask(backends[0], device, backends[0].memory).free
+    free = start_failures.ask(backends[0], device, backends[0].memory).free
     return UNLIMITED if free is None else free
 
 

@@ -10,7 +10,7 @@ from devshim._compiler_marks import constant_under_compile
 from devshim.devices import parsing, platforms
 from devshim.devices.device import ALIASES, CPU, Device, kind_of
 from devshim.errors import ConversionError, DeviceSpecError
-from devshim.registry import current, platform_names, unstarted
+from devshim.registry import current, platform_names, start_failures
 from devshim.transfers import engine, observing
 
 TYPE_CHECKING: bool = False
@@ -102,7 +102,7 @@ def describe(device: DeviceLike) -> DeviceInfo:
     observing.show_call(backend, "describe", target)
     from dataclasses import replace
 
-    info = unstarted.ask(backend, target, backend.describe)
+    info = start_failures.ask(backend, target, backend.describe)
     return replace(info, platform=_platform(backend, target), dtypes=info.dtypes or _dtypes(backend, target))
 
 

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from devshim.devices import device as device_module
 from devshim.devices import parsing
 from devshim.devices.device import CPU, Device
-from devshim.registry import current, mismatches, registry, tracing, unstarted
+from devshim.registry import current, mismatches, registry, start_failures, tracing
 from devshim.tensors.value_hints import given_by_name
 from devshim.transfers import engine, observing
 from devshim.trees import key_paths
@@ -137,7 +137,7 @@ def _enter(backend: Backend, scope: AbstractContextManager[object], device: Devi
     try:
         scope.__enter__()
     except Exception as error:
-        unstarted.raise_unstarted(backend, error, device)
+        start_failures.raise_unstarted(backend, error, device)
         raise
     _native.open.append((scope, lasting))
 

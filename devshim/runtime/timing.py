@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devshim.devices import parsing
-from devshim.registry import current, tracing, unstarted
+from devshim.registry import current, start_failures, tracing
 from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class timer:
         backend = current.current()
         target = engine.require(backend, self._device)
         observing.show_call(backend, "synchronize", target)
-        self._running.append(unstarted.ask(backend, target, backend.start_timer))
+        self._running.append(start_failures.ask(backend, target, backend.start_timer))
         return self
 
     def __exit__(

@@ -15,7 +15,7 @@ from devshim.contract import capabilities
 from devshim.devices import parsing
 from devshim.devices.device import CPU
 from devshim.errors.messages import bad_argument
-from devshim.registry import current, tracing, unstarted
+from devshim.registry import current, start_failures, tracing
 from devshim.tensors import arguments, draws
 from devshim.tensors.draws import Result
 from devshim.transfers import engine, observing
@@ -228,5 +228,5 @@ def seed(n: int, *, portable: bool = False) -> None:
     chosen = Generator(value, portable=True) if portable else None
     backend = current.current()
     observing.show_call(backend, "seed", None, (value,))
-    unstarted.ask(backend, CPU, lambda _: backend.seed(value))
+    start_failures.ask(backend, CPU, lambda _: backend.seed(value))
     SOURCE = chosen

@@ -251,10 +251,10 @@ def _asked(backend: Backend, args: tuple[object, ...]) -> int | None:
 
 def raise_full(backend: Backend, error: Exception, device: Device, nbytes: int | None) -> None:
     """Raise devshim's error for a full device or one that cannot start; an error of devshim already says it."""
-    from devshim.registry import unstarted
+    from devshim.registry import start_failures
 
     if isinstance(error, DevshimError):
         return
     if backend.is_out_of_memory(error):
         backend.raise_error(messages.out_of_memory, (backend, device, nbytes), error)
-    unstarted.raise_unstarted(backend, error, device)
+    start_failures.raise_unstarted(backend, error, device)

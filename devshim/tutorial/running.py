@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from devshim.registry import discovery
-from devshim.tutorial import cache, launching, surroundings
+from devshim.tutorial import cache, kernel_environment, launching
 from devshim.tutorial.front_matter import library
 from devshim.tutorial.outputs import cell_record, message_of, record_of
 
@@ -149,14 +149,14 @@ class _Run:
             startup_timeout=_STARTING,
             record_timing=False,
             store_widget_state=False,
-            resources={"metadata": {"path": str(surroundings.working_folder(self._page.path, self._folder))}},
+            resources={"metadata": {"path": str(kernel_environment.working_folder(self._page.path, self._folder))}},
         )
 
     async def _start(self, client: Any) -> dict[str, Any]:
         """Start the kernel and the framework; return the versions that the kernel sends."""
         cell = client.nb.cells[0]
         with self._log.open("wb") as log:
-            variables = surroundings.variables(self._folder, self._real, self._environment.python)
+            variables = kernel_environment.variables(self._folder, self._real, self._environment.python)
             await self._step(self._launched(client, env=variables, stdout=log, stderr=log), client, _STARTING)
         await self._step(client.async_execute_cell(cell, 0, store_history=False), client, _STARTING, cell)
         return message_of(cell.outputs)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import devshim as ds
 from devshim.devices import startup
-from devshim.registry import unstarted
+from devshim.registry import start_failures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ def fail_on_second_gpu(monkeypatch: pytest.MonkeyPatch, backend: Any, error: Cal
         return call
 
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
+    monkeypatch.setattr(start_failures, "_LOOKED_AT", set())
     for name in ("copy_to", "zeros", "memory", "describe", "synchronize", "empty_cache"):
         monkeypatch.setattr(type(backend), name, failing(getattr(type(backend), name)))
 

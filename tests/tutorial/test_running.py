@@ -15,7 +15,7 @@ import pytest
 
 from devshim.cli import tutorial
 from devshim.errors import DevshimError
-from devshim.tutorial import making, record, running, starting
+from devshim.tutorial import environment_setup, page_template, record, running
 from devshim.tutorial.page import Page, read
 from devshim.tutorial.record import Record
 from devshim.tutorial.session import Options, Outcome, outcome_of, read_page, refuse_same_records
@@ -219,7 +219,7 @@ def test_a_cache_that_cannot_be_written_loses_no_run(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "command", [lambda page: outcome(page), lambda page: making.create("numpy")], ids=["run", "env"]
+    "command", [lambda page: outcome(page), lambda page: environment_setup.create("numpy")], ids=["run", "env"]
 )
 def test_a_cache_that_cannot_be_created_is_an_error_that_names_it(
     command: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -267,7 +267,7 @@ def test_a_framework_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".md", ".py", ".ipynb"])
 def test_a_new_page_runs(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / f"my-page{suffix}"
-    starting.write(path, ["numpy", "jax"])
+    page_template.write(path, ["numpy", "jax"])
     assert read(path).title == "My page"
     assert read(path).frameworks == ("numpy", "jax")
     assert tutorial.check([path], Options(frameworks=("numpy",))) == 0

@@ -555,9 +555,9 @@ def test_queries_create_no_context_on_an_unused_card(monkeypatch):
     from devshim_backends._mxnet import devices
 
     from devshim.devices import cuda, nvml
-    from devshim.registry import unstarted
+    from devshim.registry import start_failures
 
-    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
+    monkeypatch.setattr(start_failures, "_LOOKED_AT", set())
     monkeypatch.setattr(devices, "HAS_CUDA", True)
     monkeypatch.setattr(cuda, "count", lambda: 2)
     monkeypatch.setattr(cuda, "has_context", lambda index: index == 1)
@@ -577,7 +577,7 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch, backend):
     from devshim_backends._mxnet import devices
 
     from devshim.devices import cuda, startup
-    from devshim.registry import unstarted
+    from devshim.registry import start_failures
 
     def fail(index):
         raise mx.MXNetError(
@@ -586,7 +586,7 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch, backend):
         )
 
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
+    monkeypatch.setattr(start_failures, "_LOOKED_AT", set())
     monkeypatch.setattr(devices, "HAS_CUDA", True)
     monkeypatch.setattr(cuda, "count", lambda: 2)
     monkeypatch.setattr(mx.context, "num_gpus", lambda: fail(0))

@@ -14,7 +14,7 @@ from devshim_backends._torch.transfers import pinned as pinned_module
 
 import devshim as ds
 from devshim.devices import cuda, startup
-from devshim.registry import unstarted
+from devshim.registry import start_failures
 from devshim.registry.registry import load
 
 
@@ -145,7 +145,7 @@ def test_gpus_that_do_not_start_are_not_found(backend, monkeypatch, call):
     if torch.version.cuda is not None:
         pytest.skip("in tests/fake_cuda for builds with CUDA")
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
+    monkeypatch.setattr(start_failures, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(cuda, "count", lambda: 2)
     assert ds.device_count() == 2
@@ -164,7 +164,7 @@ def test_an_xpu_that_does_not_start_is_not_found(backend, monkeypatch):
     if torch.xpu._is_compiled():
         pytest.skip("for builds without XPU")
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
+    monkeypatch.setattr(start_failures, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.xpu, "_is_compiled", lambda: True)
     monkeypatch.setattr(torch.xpu, "device_count", lambda: 2)
     monkeypatch.setitem(devices_module.TYPES, "gpu", "xpu")
@@ -176,7 +176,7 @@ def test_an_xpu_that_does_not_start_is_not_found(backend, monkeypatch):
 
 def test_after_a_fork_pytorchs_own_error_is_raised(backend, monkeypatch):
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
+    monkeypatch.setattr(start_failures, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     monkeypatch.setattr(cuda, "count", lambda: 2)
     monkeypatch.setattr(torch.version, "cuda", "13.0")

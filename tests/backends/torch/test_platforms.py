@@ -15,7 +15,7 @@ from programs import run_program
 
 import devshim as ds
 from devshim.devices import parsing, startup
-from devshim.registry import unstarted
+from devshim.registry import start_failures
 
 pytestmark = pytest.mark.skipif(torch.version.cuda is not None, reason="for builds without CUDA")
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(torch.version.cuda is not None, reason="for buil
 def machine(backend, monkeypatch):
     """Forget what is known about GPUs, before and after a test that changes them."""
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
+    monkeypatch.setattr(start_failures, "_LOOKED_AT", set())
     parsing.forget_platforms()
     real_gpus.mps_works.cache_clear()
     with pytest.MonkeyPatch.context() as patch:

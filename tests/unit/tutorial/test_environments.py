@@ -10,7 +10,7 @@ import pytest
 
 import devshim as ds
 from devshim.errors import DevshimError
-from devshim.tutorial import environments, making
+from devshim.tutorial import environment_setup, environments
 from devshim.tutorial.environments import Environment
 
 
@@ -53,7 +53,9 @@ def test_a_created_environment_comes_before_this_python(tmp_path: Path, cache: P
     assert (here.python, here.origin) == (Path(sys.executable), "here")
     for name, version in (("numpy-1", "0.0.1"), ("numpy-2", ds.__version__)):
         fake(cache / "environments" / name)
-        (cache / "environments" / name / making.MADE).write_text(json.dumps({"devshim": version}), encoding="utf-8")
+        (cache / "environments" / name / environment_setup.MADE).write_text(
+            json.dumps({"devshim": version}), encoding="utf-8"
+        )
     made = found({}, tmp_path, "numpy")
     assert isinstance(made, Environment)
     assert (made.python.parent.parent.name, made.origin) == ("numpy-2", "created")
@@ -119,10 +121,10 @@ def test_an_environment_that_cannot_be_made_is_removed(tmp_path: Path, cache: Pa
     broken.write_text("#!/bin/sh\nmkdir -p $3\necho 'no venv here'\nexit 1\n", encoding="utf-8")
     broken.chmod(0o755)
     with pytest.raises(DevshimError, match=r"-m venv .* failed: no venv here"):
-        making.create("numpy", python=broken, notify=str)
+        environment_setup.create("numpy", python=broken, notify=str)
     assert list((cache / "environments").iterdir()) == []
     with pytest.raises(DevshimError, match="is not a Python"):
-        making.create("numpy", python=tmp_path / "none", notify=str)
+        environment_setup.create("numpy", python=tmp_path / "none", notify=str)
 
 
 def test_an_environment_is_made_once(tmp_path: Path, cache: Path) -> None:
@@ -133,7 +135,7 @@ def test_an_environment_is_made_once(tmp_path: Path, cache: Path) -> None:
     base.write_text(script, encoding="utf-8")
     base.chmod(0o755)
     notes: list[str] = []
-    made = [making.create("numpy", ["pillow"], base, notes.append) for _ in range(2)]
+    made = [environment_setup.create("numpy", ["pillow"], base, notes.append) for _ in range(2)]
     assert made[0] == made[1]
     assert made[0].python.is_relative_to(cache / "environments")
     assert len(notes) == 2, "created and installed once"
@@ -141,7 +143,7 @@ def test_an_environment_is_made_once(tmp_path: Path, cache: Path) -> None:
     assert len(installed) == 1
     assert installed[0].endswith("pillow")
     assert "[numpy]" in installed[0]
-    again = making.create("numpy", ["pandas"], base, notes.append)
+    again = environment_setup.create("numpy", ["pandas"], base, notes.append)
     assert again.python != made[0].python, "other packages are another environment"
 
 
@@ -163,7 +165,7 @@ def test_what_pip_does_is_passed_on(tmp_path: Path, cache: Path) -> None:
     base.chmod(0o755)
     notes: list[str] = []
     moves: list[tuple[int, int]] = []
-    making.create("numpy", (), base, notes.append, lambda *move: moves.append(move))
+    environment_setup.create("numpy", (), base, notes.append, lambda *move: moves.append(move))
     assert notes[2:] == [
         "downloading numpy 2.4.6 (62 kB)",
         "downloading numpy 2.4.6 (16.6 MB)",

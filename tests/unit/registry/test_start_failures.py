@@ -10,7 +10,7 @@ import pytest
 import devshim as ds
 from devshim.devices import startup
 from devshim.devices.device import CPU, Device
-from devshim.registry import unstarted
+from devshim.registry import start_failures
 
 TOO_OLD = "the driver is too old"
 
@@ -41,7 +41,7 @@ def unable(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         cls, "why_unable_to_start", lambda self, error: f"it says {error}" if TOO_OLD in str(error) else None
     )
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
+    monkeypatch.setattr(start_failures, "_LOOKED_AT", set())
     ds.use("fakeframe")
     return fake
 

@@ -1,4 +1,4 @@
-"""The surroundings of a kernel: its environment variables, without those that make runs differ, and its folder."""
+"""The environment of a kernel: its environment variables, without those that make runs differ, and its folder."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from devshim.tutorial import surroundings
+from devshim.tutorial import kernel_environment
 
 
 def test_the_files_beside_a_page_can_be_read_and_new_ones_stay_apart(tmp_path: Path) -> None:
@@ -15,7 +15,7 @@ def test_the_files_beside_a_page_can_be_read_and_new_ones_stay_apart(tmp_path: P
     (pages / "page.md").write_text("# Page")
     own = tmp_path / "torch"
     own.mkdir()
-    folder = surroundings.working_folder(pages / "page.md", own)
+    folder = kernel_environment.working_folder(pages / "page.md", own)
     assert (folder / "data" / "numbers.csv").read_text() == "1,2"
     assert (folder / "helper.py").read_text() == "x = 1"
     (folder / "new.txt").write_text("new")
