@@ -27,6 +27,8 @@ class RankEngine(ABC):
         right: The operations that gave the right answer for random values on the host: dtype -> the operations.
         right_on_gpus: The same for real GPUs.
         takes_whole: True if `reduce_flat` takes tensors of every shape on the host, and leaves them as they are.
+        in_place: True if the sum of one tensor on the host may be computed in its own memory: to assign the tensor to
+            itself afterwards copies nothing, and tells the framework what any assignment tells it.
         part_bytes: How many bytes `reduce_parts` takes at once, if the engine works on several parts; 0 for all.
     """
 
@@ -34,6 +36,7 @@ class RankEngine(ABC):
     right: ClassVar[Mapping[str, Sequence[str]]]
     right_on_gpus: ClassVar[Mapping[str, Sequence[str]]] = {}
     takes_whole: ClassVar[bool] = False
+    in_place: ClassVar[bool] = False
     part_bytes: ClassVar[int] = 0
 
     def is_right(self, dtype: str, op: str, device: Device, simulated: bool = False) -> bool:

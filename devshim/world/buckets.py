@@ -58,6 +58,17 @@ class Source:
                 pass
         return engine.to_host(self.backend, self.x, copy=True)
 
+    def own_memory(self) -> np.ndarray[Any, Any] | None:
+        """Return the tensor's own memory as a flat array, if the sum can be computed in it; None otherwise."""
+        if self.backend.device_of(self.x) is not CPU or not self.backend.supports_inplace(self.x):
+            return None
+        try:
+            values = engine.to_host(self.backend, self.x, copy=False)
+        except (ConversionError, CopyNeededError):
+            return None
+        flags = values.flags
+        return values.reshape(-1) if flags.c_contiguous and flags.writeable and values.size else None
+
 
 class Buckets:
     """The memory of one process for its sums, which come one after another."""
@@ -80,6 +91,13 @@ class Buckets:
         found = self._empty(sum(source.size for source in here), kind)
         return found, _filling(found, here, part // found.itemsize or max(found.size, 1))
 
+    def saved(
+        self, values: np.ndarray[Any, Any], kind: str, part: int = 0
+    ) -> tuple[np.ndarray[Any, Any], Iterator[np.ndarray]]:
+        """Return memory for a copy of an array, and an iterator that returns parts of the array, each copied before."""
+        found = self._empty(values.size, kind)
+        return found, _saving(values, found, part // found.itemsize or values.size)
+
     def forget(self) -> None:
         """Let go of the memory, which an engine that has failed may still write."""
         self._memory.clear()
@@ -93,6 +111,12 @@ class Buckets:
             if nbytes <= _KEPT:
                 self._memory[kind] = memory
         return memory[:nbytes].view(dtype)
+
+
+def _saving(values: np.ndarray[Any, Any], found: np.ndarray[Any, Any], length: int) -> Iterator[np.ndarray[Any, Any]]:
+    for start in range(0, values.size, length):
+        found[start : start + length] = values[start : start + length]
+        yield values[start : start + length]
 
 
 def _filling(found: np.ndarray[Any, Any], sources: Sequence[Source], length: int) -> Iterator[np.ndarray]:

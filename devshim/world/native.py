@@ -85,6 +85,11 @@ class Native:
         """How many bytes of a sum the engine takes at once; 0 for all."""
         return 0 if self._engine is None else self._engine.part_bytes
 
+    @property
+    def in_place(self) -> bool:
+        """True if the sum of one tensor on the host may be computed in its own memory."""
+        return self._engine is not None and self._engine.in_place
+
     def start(self, backend: Backend) -> bool:
         """Return True if the engine runs; the first call decides, and starts it.
 

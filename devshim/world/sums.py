@@ -14,7 +14,7 @@ from devshim.world import trees
 from devshim.world.buckets import Buckets, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from devshim.collectives.all_reduce import Group
     from devshim.contract.backend import Backend, Tensor
@@ -88,6 +88,9 @@ class Sums:
         only = sources[0] if len(sources) == count == 1 else None
         if only is not None and op != "mean" and self._native.takes(only.backend, only.x):
             return self._native.reduce_whole(step, only.x, op)
+        own = only.own_memory() if only is not None and op != "mean" and self._native.in_place else None
+        if own is not None:
+            return self._in_place(step, sources[0], own, op)
         values, parts = self._buckets.in_parts(sources, sources[0].kind, self._native.part_bytes)
         try:
             self._native.reduce(step, parts, op)
@@ -95,6 +98,28 @@ class Sums:
             self._buckets.forget()
             raise
         return values
+
+    def _in_place(self, step: Step, source: Source, own: np.ndarray[Any, Any], op: Op) -> Any:
+        """Replace the values of a tensor on the host in its own memory, and return it; an error restores them.
+
+        A copy of 64 MiB takes a sixth of the time of such a sum. This way needs one, and not two.
+        """
+        saved, parts = self._buckets.saved(own, source.kind, self._native.part_bytes)
+        given = 0
+
+        def counted() -> Iterator[np.ndarray[Any, Any]]:
+            nonlocal given
+            for part in parts:
+                given += part.size
+                yield part
+
+        try:
+            self._native.reduce(step, counted(), op)
+        except BaseException:
+            own[:given] = saved[:given]
+            self._buckets.forget()
+            raise
+        return source.x
 
     def _lacking(self, groups: list[Group], sources: list[Source], kinds: list[str], op: str) -> list[bool]:
         """Return, for each dtype, whether the framework's engine cannot reduce a tensor of it."""

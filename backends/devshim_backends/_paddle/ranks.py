@@ -37,6 +37,7 @@ class PaddleRankEngine(RankEngine):
     """The process group of one rank."""
 
     name: ClassVar[str] = "gloo"
+    in_place: ClassVar[bool] = True
     right: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
         ("bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"), _ALL
     )

@@ -43,6 +43,7 @@ class TorchRankEngine(RankEngine):
         **dict.fromkeys(_REALS, _ALL),
         **dict.fromkeys(("complex64", "complex128"), ("sum",)),
     }
+    in_place: ClassVar[bool] = True
     part_bytes: ClassVar[int] = 8 * 2**20  # gloo sends one while the next is filled
     right_on_gpus: ClassVar[Mapping[str, Sequence[str]]] = {}  # of NCCL, which was not measured
 

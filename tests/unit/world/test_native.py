@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, ClassVar
 
@@ -102,6 +102,44 @@ def test_a_sum_uses_the_engine(table: Table) -> None:
         assert (x, y, n) == ([[3, 3, 3]] * 2, [1] * 4, 2**41 + 1)
         assert "sums: swap of numpy; other dtypes: Ray, in the order of the ranks" in text
     assert table.sums == 2  # one for each dtype
+
+
+class Parted(Engine):
+    """An engine that adds in the tensors' own memory, two elements at a time, and may fail at the second part."""
+
+    in_place: ClassVar[bool] = True
+    part_bytes: ClassVar[int] = 8
+    fails: ClassVar[bool] = False
+
+    def reduce_parts(self, parts: Iterable[Any], op: Any) -> Iterator[Any]:
+        for number, part in enumerate(parts):
+            yield self.reduce_flat(part, op)
+            if self.fails and number == 1:
+                msg = "Connection closed by peer"
+                raise RuntimeError(msg)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_sum_in_the_memory_of_a_tensor_is_undone_by_an_error(
+    table: Table, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: Parted(place, table))
+    monkeypatch.setattr(Parted, "fails", fails)
+
+    def job(world: World) -> Any:
+        x = np.arange(5, dtype="float32") + world.rank
+        view = np.full((4, 2), world.rank, "float32")[:, 0]  # whose memory is not one piece, so a copy is added
+        try:
+            world.all_reduce_([x])
+            world.all_reduce_([view])
+        except ds.RankFailedError:
+            return x.tolist()
+        return x.tolist(), view.tolist()
+
+    if fails:
+        assert in_ranks(job) == [[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]]
+    else:
+        assert in_ranks(job) == [([1, 3, 5, 7, 9], [1, 1, 1, 1])] * 2
 
 
 @pytest.mark.parametrize(("op", "expected"), [("sum", 9), ("mean", 3), ("max", 6), ("min", 1)])
