@@ -91,6 +91,13 @@ STAGES = ("start or between", "sum or save")
 """Parts of the failure matrix, which run side by side: most of a cell is waiting."""
 LAUNCHED = ("test_cluster_command.py", "test_failures.py", "test_output.py")
 """Files of tests of the launcher, in which no rank uses a framework."""
+ON_NUMPY = (
+    "test_cluster.py::test_two_hosts",
+    "test_cluster.py::test_pretended_hosts_end_with_their_process",
+    "test_sums.py::test_another_launcher_needs_only_its_variables",
+    "test_sums.py::test_ranks_that_disagree_are_one_error",
+)
+"""Tests whose ranks use NumPy or no framework: they need to run in one environment only."""
 IN_TUTORIALS = [name for name in FRAMEWORKS if name != "mxnet1"]
 PORTED = ["numpy", "torch", "jax", "tensorflow", "paddle"]
 """Frameworks that POT or TensorLy supports."""
@@ -447,9 +454,9 @@ def world(session: nox.Session) -> None:
     matrix, runs = f"{RANKS}/test_failure_matrix.py", []
     for name in ("torch", "numpy"):
         current = f"DEVSHIM_BACKEND={name}"
-        once = LAUNCHED if name == "torch" else ()
+        once = [f"--ignore={RANKS}/{each}" for each in LAUNCHED] + [f"--deselect={RANKS}/{each}" for each in ON_NUMPY]
         runs += [[current, matrix, "-k", stages] for stages in STAGES]
-        runs.append([current, RANKS, *(f"--ignore={file}" for file in (matrix, *(f"{RANKS}/{each}" for each in once)))])
+        runs.append([current, RANKS, f"--ignore={matrix}", *(once if name == "torch" else ())])
     pytests(session, runs, at_once=3)
 
 
@@ -460,7 +467,15 @@ def world_others(session: nox.Session, name: str) -> None:
     install_framework(session, name, "test", "ray")
     current = f"DEVSHIM_BACKEND={backend_of(name)}"
     matrix = [f"{RANKS}/test_failure_matrix.py", "-k", SOME]
-    pytests(session, [[current, *matrix], [current, f"{RANKS}/test_example.py"]])
+    pytests(session, [[current, *matrix], [current, f"{RANKS}/test_example.py", f"{RANKS}/test_programs.py"]])
+
+
+@nox.session(name="world-random", python=DEFAULT, default=False)
+@nox.parametrize("name", list(FRAMEWORKS), ids=list(FRAMEWORKS))
+def world_random(session: nox.Session, name: str) -> None:
+    """Let ranks, hosts and launchers fail at random; the seed is printed, and ``-- --seed 7`` repeats it."""
+    install_framework(session, name, "test", "ray")
+    session.run("python", f"{RANKS}/random_failures.py", *session.posargs)
 
 
 @nox.session(name="world-many", python=DEFAULT, default=False)

@@ -51,4 +51,4 @@ def nothing_left() -> Iterator[None]:
     until = time.monotonic() + _PATIENCE
     while (left := traces() - before) and time.monotonic() < until:
         time.sleep(0.2)
-    assert sorted(left) == []
+    assert not left, sorted(left)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -135,20 +136,29 @@ def check(found: list[Any], alone: dict[str, np.ndarray], replicas: int) -> None
         np.testing.assert_allclose(every[0][name], expected, rtol=1e-6, atol=1e-6)
 
 
+@cache
+def alone(program: Callable[..., Any]) -> dict[str, np.ndarray]:
+    """Return what one GPU computes."""
+    ((found,),) = ds.launch(program, framework(), "", hosts=["host0"], ranks_per_host=1)
+    return found  # type: ignore[no-any-return]
+
+
+def framework() -> str:
+    """Return the name of the framework of this environment."""
+    return ds.framework().__name__.split(".")[0]
+
+
 @pytest.mark.parametrize("program", [trained, clustered])
-@pytest.mark.parametrize("engine", ["", "portable"])
+@pytest.mark.parametrize(("engine", "cards"), [("", 1), ("portable", 2)])
 def test_all_replicas_are_equal_and_near_to_one_gpu(
-    hosts: Pretended, program: Callable[..., Any], engine: str, monkeypatch: pytest.MonkeyPatch
+    hosts: Pretended, program: Callable[..., Any], engine: str, cards: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = ds.framework().__name__.split(".")[0]
+    expected = alone(program)
     monkeypatch.setenv("DEVSHIM_ENGINE", engine)
-    ((alone,),) = ds.launch(program, name, "", hosts=["host0"], ranks_per_host=1)
-    check(ds.launch(program, name, "", cards_per_rank=2), alone, 4)
-    check(ds.launch(program, name, ""), alone, 4)
+    check(ds.launch(program, framework(), "", cards_per_rank=cards), expected, 4)
 
 
 def test_a_job_continues_with_another_number_of_ranks(hosts: Pretended, tmp_path: Path) -> None:
-    name = ds.framework().__name__.split(".")[0]
-    ((alone,),) = ds.launch(trained, name, "", hosts=["host0"], ranks_per_host=1)
+    name = framework()
     ds.launch(trained, name, str(tmp_path))  # four ranks, which stop in the middle
-    check(ds.launch(trained, name, str(tmp_path), cards_per_rank=2), alone, 4)
+    check(ds.launch(trained, name, str(tmp_path), cards_per_rank=2), alone(trained), 4)
