@@ -1,9 +1,9 @@
 """Split models and placed models: this module makes models and optimizers compute on the devices of their variables.
 
 TensorFlow computes on the device of the current scope, not on that of its tensors. So each layer, module and optimizer
-of a placed model gets a hook (`hooks`), which runs around the calls of its methods (`patching`) and opens the scope of
-a device: a `DeviceHook` if all variables of the part are on one device, a `FollowHook` if a part of a split model has
-no variables, a `SplitHook` if it contains parts on several devices, and an `OptimizerHook` for an optimizer.
+of a placed model gets a hook (`split_forward`), which runs around the calls of its methods (`patching`) and opens the
+scope of a device: a `DeviceHook` if all variables of the part are on one device, a `FollowHook` if a part of a split
+model has no variables, a `SplitHook` if it contains parts on several devices, and an `OptimizerHook` for an optimizer.
 
 Requirements this module answers:
 
@@ -25,7 +25,7 @@ from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, UnsupportedError
 from devshim_backends._keras.optimizers import wrapped_optimizers
 from devshim_backends._tensorflow.models import patching
-from devshim_backends._tensorflow.models.hooks import CallHook, DeviceHook, FollowHook, OptimizerHook, SplitHook
+from devshim_backends._tensorflow.models.split_forward import CallHook, DeviceHook, FollowHook, OptimizerHook, SplitHook
 from devshim_backends._tensorflow.models.storage_swap import recompile_functions, stays_on_host
 from devshim_backends._tensorflow.models.traversal import compiled_parts, is_layer, named_variables, native, parts
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from devshim_backends._tensorflow.models.traversal import is_layer, is_optimizer
 
 if TYPE_CHECKING:
-    from devshim_backends._tensorflow.models.hooks import CallHook
+    from devshim_backends._tensorflow.models.split_forward import CallHook
 
 __all__ = ["hook_of", "hook_other_optimizers", "set_hook"]
 
