@@ -52,7 +52,7 @@ three_cards = _simulated(3)
 
 
 @pytest.fixture
-def no_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def fast_path_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make `ds.convert` fail if it does not take a fast path."""
 
     def gone(*args: object) -> None:

@@ -168,13 +168,13 @@ def test_the_backend_is_the_current_one(run: Run) -> None:
 CHILDREN = f"""
 import multiprocessing, subprocess, sys
 
-def told():
+def report():
     {CARDS}
 
 if __name__ == "__main__":
     subprocess.run([sys.executable, "-c", {CARDS!r}], check=True)
     for how in ("spawn", "fork"):
-        child = multiprocessing.get_context(how).Process(target=told)
+        child = multiprocessing.get_context(how).Process(target=report)
         child.start()
         child.join()
     subprocess.run([sys.executable, "-c", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'] == '')"], check=True)

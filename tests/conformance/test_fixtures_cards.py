@@ -66,7 +66,7 @@ def test_by_mark_and_by_indirect_parametrisation(project: Any) -> None:
         def test_indirect(devshim_backend, simulated_gpus):
             assert len(simulated_gpus) == ds.device_count() in (1, 2, 12)
             assert ds.memory("gpu:0").total == (512 if len(simulated_gpus) == 2 else None)
-            assert int(os.environ["DEVSHIM_SIMULATE_GPUS"]) == 12, "room for all is made at the start"
+            assert int(os.environ["DEVSHIM_SIMULATE_GPUS"]) == 12, "GPUs for all tests are simulated at the start"
 
         @pytest.mark.simulated_gpus
         class TestClass:

@@ -96,7 +96,7 @@ def test_a_page_touched_by_hand_is_noticed(written: list[str]) -> None:
 
 def test_a_new_declaration_is_noticed(written: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     gaps = registry.gaps
-    monkeypatch.setattr(registry, "gaps", lambda name: {**gaps(name), "place": Gap("planned", "it is being mended")})
+    monkeypatch.setattr(registry, "gaps", lambda name: {**gaps(name), "place": Gap("planned", "it is being repaired")})
     assert table.main(["--check", *written]) == 1
 
 

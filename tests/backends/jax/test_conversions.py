@@ -25,7 +25,7 @@ def _fast_paths_are_known(two_cards):
     assert len({*convert._FAST_PATHS} & {(np.ndarray, "jax"), (type(jnp.ones(1)), "numpy")}) == 2
 
 
-def test_writes_to_shared_memory_are_visible_and_views_are_read_only(no_long_way):
+def test_writes_to_shared_memory_are_visible_and_views_are_read_only(fast_path_only):
     a = at_offset(PLAIN, 0)
     x = ds.convert(a, "jax", copy=False)
     a[0, 0] = 7
@@ -40,7 +40,7 @@ def test_writes_to_shared_memory_are_visible_and_views_are_read_only(no_long_way
 
 @pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128"])
 @pytest.mark.parametrize("x64", [False, True])
-def test_64_bits_stay_64_bits(dtype, x64, no_long_way):
+def test_64_bits_stay_64_bits(dtype, x64, fast_path_only):
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", x64)
     try:
@@ -54,7 +54,7 @@ def test_64_bits_stay_64_bits(dtype, x64, no_long_way):
         jax.config.update("jax_enable_x64", before)
 
 
-def test_a_view_outlives_a_deleted_or_donated_array(no_long_way):
+def test_a_view_outlives_a_deleted_or_donated_array(fast_path_only):
     x, y = jnp.arange(1000.0) + 1, jnp.arange(1000.0) + 1
     a, b = ds.convert(x, "numpy"), ds.convert(y, "numpy")
     x.delete()
@@ -80,7 +80,7 @@ def test_a_deleted_array_is_refused(copy):
         ds.convert(x, "numpy", copy=copy)
 
 
-def test_converting_waits_for_pending_work(no_long_way):
+def test_converting_waits_for_pending_work(fast_path_only):
     x = jnp.ones((600, 600))
     y = jax.jit(lambda v: v @ v @ v / 360000)(x)
     assert (ds.convert(y, "numpy") == 1).all()

@@ -9,7 +9,7 @@ import gc
 import numpy as np
 import pytest
 from gluon_arrays import DEVICE, IS_2, array, chain, fill, trainer_of
-from held import leaves
+from model_leaves import leaves
 
 import devshim as ds
 

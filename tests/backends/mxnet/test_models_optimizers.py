@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gluon_arrays import IS_2, array, chain, trainer_of
-from held import leaves
+from model_leaves import leaves
 
 import devshim as ds
 

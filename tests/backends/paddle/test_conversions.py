@@ -30,7 +30,7 @@ def _fast_paths_are_known(current):
 @pytest.fixture
 def no_slow_path_where_there_is_a_fast_one(request):
     if interop._HAS_VERSIONED_CAPSULES:
-        request.getfixturevalue("no_long_way")
+        request.getfixturevalue("fast_path_only")
 
 
 def test_writes_go_through(no_slow_path_where_there_is_a_fast_one):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from held import devices, leaves
+from model_leaves import devices, leaves
 
 import devshim as ds
 from devshim.registry import registry

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from held import leaves
+from model_leaves import leaves
 
 import devshim as ds
 

@@ -156,7 +156,7 @@ PIECES = {
     "of steps": (lambda: [kl.LSTM(4, return_sequences=True), kl.Flatten()], (6, 5), None),
     "of pixels": (lambda: [kl.Flatten()], (6, 5, 3), UNCLEAR),
     "turned": (lambda: [kl.Conv2D(4, 3), kl.Permute((2, 1, 3)), kl.Flatten()], (6, 5, 3), UNCLEAR),
-    "of nobody knows what": (
+    "of an unknown order": (
         lambda: [kl.Conv2D(4, 3), kl.Lambda(lambda x: x[:, 0, 0]), kl.Flatten()],
         (6, 5, 3),
         UNCLEAR,
@@ -167,15 +167,15 @@ PIECES = {
 
 @pytest.mark.parametrize("name", PIECES)
 def test_the_order_of_features_before_a_dense_layer(backend, name):
-    pieces, shape, told = PIECES[name]
+    pieces, shape, expected = PIECES[name]
     model = chain(*pieces(), kl.Dense(5), shape=shape)
     weight = kernel_of(backend, model)
-    if told == UNCLEAR:
+    if expected == UNCLEAR:
         assert UNCLEAR in weight.unclear
-    elif told is None:
+    elif expected is None:
         assert weight == Weight(weight.path, (1, 0))
     else:
-        assert weight == Weight(weight.path, (*range(2, len(told) + 1), 1, 0), ((5,), told))
+        assert weight == Weight(weight.path, (*range(2, len(expected) + 1), 1, 0), ((5,), expected))
 
 
 def test_across_nested_models_and_sums(backend):
@@ -205,7 +205,7 @@ def test_a_dense_layer_before_a_map_has_its_order(backend):
 MAKERS = {
     "steps": lambda x: kl.Reshape((4, 6))(kl.Dense(24)(x)),
     "steps with statistics": lambda x: kl.Flatten()(kl.BatchNormalization()(kl.Reshape((4, 6))(kl.Dense(24)(x)))),
-    "a map by nobody knows what": lambda x: kl.Conv2D(3, 2)(
+    "a map by unknown code": lambda x: kl.Conv2D(3, 2)(
         kl.Lambda(lambda y: keras.ops.reshape(y, (-1, 2, 3, 4)))(kl.Dense(24)(x))
     ),
     "a map and something else": lambda x: kl.Concatenate()(

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from held import devices, leaves
+from model_leaves import devices, leaves
 
 import devshim as ds
 

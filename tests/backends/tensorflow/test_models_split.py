@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from held import leaves
+from model_leaves import leaves
 
 import devshim as ds
 

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from held import devices, leaves
+from model_leaves import devices, leaves
 from torch.nn.utils import prune
 
 import devshim as ds

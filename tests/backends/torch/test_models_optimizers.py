@@ -10,7 +10,7 @@ import inspect
 
 import pytest
 import torch
-from held import leaves
+from model_leaves import leaves
 
 import devshim as ds
 
