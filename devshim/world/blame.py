@@ -215,6 +215,8 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
         if odd and most > len(odd):  # as of a handler that a signal has interrupted it with
             guilty, where = odd, reports[odd[0]].at
             reason = f"{named(odd, hosts)} has begun it, and is at {where}"
+        elif odd:
+            reason += "; " + some(waiting, 4, lambda rank: f"{named([rank], hosts)} is at {reports[rank].at}")
     text = f"step {step} ({what}) has waited {timeout:g} s on {named(waiting, hosts)}: {reason}"
     look = "look at that line" if where else "see what the ranks printed last"
     has_returned = bool(gone) and not silent

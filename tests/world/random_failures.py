@@ -90,7 +90,7 @@ def run(case: Case, hosts: Pretended, folder: Path, patience: float) -> tuple[fl
     waited = time.time() - failed.stat().st_mtime
     breaking.join()
     if case.how in CAUSES:
-        check(error, case.how, case.rank, case.host)
+        check(error, case.how, case.rank, case.host, HOSTS * CARDS // case.cards)
     elif case.how == "lose":
         assert type(error) is ds.HostLostError, error
         assert error.host == case.host, error

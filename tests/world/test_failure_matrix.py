@@ -75,7 +75,7 @@ def test_a_failing_rank_is_named_in_time(hosts: list[str], how: str, when: str, 
     with pytest.raises(ds.WorldError) as caught:
         ds.launch(job, framework(), how, when, str(tmp_path), BAD, hosts=hosts, timeout=TIMEOUT)
     waited = time.time() - (tmp_path / "failed").stat().st_mtime
-    check(caught.value, how, BAD, "host2")
+    check(caught.value, how, BAD, "host2", RANKS)
     assert waited < TIMEOUT + LATEST, caught.value
     assert len(list(tmp_path.glob("process-*"))) == RANKS
     assert left(tmp_path) == []

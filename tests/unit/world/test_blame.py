@@ -163,6 +163,16 @@ def test_a_rank_that_was_interrupted_in_a_call_is_named() -> None:
     assert (error.late, error.where) == ((2,), "train.py:90 in on_signal")
 
 
+def test_of_two_ranks_in_one_call_both_are_named_with_their_lines() -> None:
+    reports = {0: Report(0, 3, SUM, 5, "train.py:7 in step"), 1: Report(0, 3, SUM, 5, "train.py:90 in on_signal")}
+    error: Any = blame.late(reports, (), ["a", "b"], 5)
+    assert error.problem.endswith(
+        ": all ranks are in it, and the engine does not answer; "
+        "rank 0 on a is at train.py:7 in step, rank 1 on b is at train.py:90 in on_signal"
+    )
+    assert error.late == (0, 1)
+
+
 def test_ranks_that_disagree_are_named_with_their_lines() -> None:
     said = "RanksDisagreeError: the ranks do not agree: rank 0 sums"
     tail = TRACEBACK.replace("ValueError: a bad batch", said)
