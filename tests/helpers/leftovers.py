@@ -39,8 +39,20 @@ def traces() -> set[str]:
     processes = marked()
     found = {f"process {process}: {command}" for process, command in processes.items()}
     found |= {f"port {address}" for address in listening({os.getpid(), *processes})}
-    found |= {f"shared memory {path.name}" for path in _SHARED.glob("*")}
+    names = {path.name for path in _SHARED.glob("*")}
+    found |= {f"shared memory {name}" for name in names - (_of_others(processes) if names else set())}
     return found | {f"folder {path.name}" for path in Path(tempfile.gettempdir()).glob("devshim-*")}
+
+
+def _of_others(processes: dict[int, str]) -> set[str]:
+    """Return the shared memory that processes which are not of this run have mapped."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        if int(path.name) not in {os.getpid(), *processes}:
+            with suppress(OSError):  # it has ended, or belongs to another user
+                lines = (path / "maps").read_text().splitlines()
+                found |= {line.rpartition("/")[2] for line in lines if f" {_SHARED}/" in line}
+    return found
 
 
 @contextmanager
