@@ -12,6 +12,8 @@ from collections.abc import Callable
 from timeit import timeit
 from typing import Any
 
+from benchmarks.operators import operators
+
 Work = dict[str, Callable[[], object]]
 STEP = "a training step of a small convolutional net"
 RESNET = "ResNet-18, forward and backward"
@@ -19,30 +21,9 @@ RESNET = "ResNet-18, forward and backward"
 
 def _torch(n: Any) -> Work:
     import torch
-    from torch.nn import functional
 
     torch.set_num_threads(1)
-    x, y, changed = (torch.ones(8, 8).to(n) for _ in range(3))
-    rows, bias = torch.tensor([1, 3]).to(n), torch.ones(8).to(n)
-    return {
-        "x + y": lambda: x + y,
-        "x * 2.0": lambda: x * 2.0,
-        "x.add_(y)": lambda: changed.add_(y),
-        "x @ y": lambda: x @ y,
-        "x.view(64)": lambda: x.view(64),
-        "x[1]": lambda: x[1],
-        "x[rows]": lambda: x[rows],
-        "x[0] = 1.0": lambda: changed.__setitem__(0, 1.0),
-        "x.sum()": lambda: x.sum(),
-        "x.relu()": lambda: x.relu(),
-        "x.double()": lambda: x.double(),
-        "x.sum().item()": lambda: x.sum().item(),
-        "torch.cat([x, y])": lambda: torch.cat([x, y]),
-        "torch.zeros(8, 8)": lambda: torch.zeros(8, 8, device=n),
-        "F.linear(x, y, bias)": lambda: functional.linear(x, y, bias),
-        "F.layer_norm(x, (8,))": lambda: functional.layer_norm(x, (8,)),
-        STEP: _torch_step(n),
-    }
+    return {**operators(n), STEP: _torch_step(n)}
 
 
 def _torch_step(n: Any) -> Callable[[], object]:

@@ -124,7 +124,7 @@ class TorchTensors(Backend):
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
         target = NATIVE.get(device) or native(device)
-        if torch.is_inference_mode_enabled() or not pinned.may_apply(target):
+        if self.simulated or torch.is_inference_mode_enabled() or not pinned.may_apply(target):
             return super().copy_many(xs, device, non_blocking)
         return coalesce.copy_all(xs, target, lambda x: self.copy_to(x, device, non_blocking), non_blocking)
 

@@ -183,3 +183,28 @@ def test_a_training_step_frees_its_memory(card):
     opt.step()
     assert used() < taken
     del model, opt
+
+
+TOO_MUCH = {
+    "empty": lambda d: torch.empty(1 << 44, device=d),
+    "ones": lambda d: torch.ones(1 << 44, device=d),
+    "arange": lambda d: torch.arange(1 << 44, device=d),
+    "an operator": lambda d: torch.ones(1, device=d).expand(1 << 44) + 1,
+    "a copy": lambda d: torch.ones(1).expand(1 << 44).to(d),
+    "resize_": lambda d: torch.ones(1, device=d).resize_(1 << 44),
+}
+
+
+@pytest.mark.parametrize("native_names", [False, True])
+@pytest.mark.parametrize("call", TOO_MUCH)
+def test_more_than_the_hosts_memory_does_not_fit_on_a_gpu_without_a_limit(call, native_names):
+    with ds.simulate(2, native_names=native_names):
+        device = ds.gpu(1).native()
+        with pytest.raises(torch.OutOfMemoryError) as caught:
+            TOO_MUCH[call](device)
+        assert "gpu:1 is out of memory" in str(caught.value)
+        assert ("CUDA out of memory" in str(caught.value)) == native_names
+        del caught
+        assert ds.memory("gpu:1").used == 0
+        with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+            torch.ones(1, device=device).expand(1 << 44).cpu()

@@ -69,6 +69,39 @@ def test_conjugated_and_negated_views():
     assert torch.equal(out.cpu(), x.conj())
 
 
+_ROWS, _MASK = torch.tensor([0, 2]), torch.tensor([[True, False, True], [False, False, True]])
+_INDICES = (0, -1, (1, 2), slice(1, None), (..., 0), None, (slice(None), slice(None, None, 2)), _MASK, [0, 1], ())
+
+
+@pytest.mark.parametrize("value", [7, 1.5, True, -0.0], ids=repr)
+@pytest.mark.parametrize("index", _INDICES, ids=str)
+def test_numbers_are_written_as_on_the_host(index, value):
+    index_there = index.to(GPU) if isinstance(index, torch.Tensor) else index
+    for dtype in (torch.float32, torch.int64, torch.bool, torch.complex64, torch.bfloat16):
+        host = torch.arange(6).reshape(2, 3).to(dtype)
+        there = host.to(GPU)
+        host[index] = value
+        there[index_there] = value
+        assert torch.equal(there.cpu(), host)
+    x = torch.ones(2, 3, device=GPU, requires_grad=True)
+    y = x * 2
+    y[index_there] = value
+    y.sum().backward()
+    assert x.grad.sum() == 2 * (6 - torch.ones(2, 3)[index].numel())
+
+
+def test_numbers_that_cannot_be_written_raise_as_on_the_host():
+    for x in (torch.ones(3), torch.ones(3, device=GPU)):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            x[0] = 1j
+        with pytest.raises(IndexError):
+            x[3] = 1
+        with pytest.raises(TypeError, match="can't assign a str"):
+            x[0] = "1"
+        with pytest.raises(RuntimeError, match="leaf"):
+            torch.ones(3, device=x.device, requires_grad=True)[0] = 1
+
+
 # ---------------------------------------------------------------- views and changes
 
 

@@ -12,11 +12,13 @@ from typing import Any
 import torch
 
 from devshim_backends._torch.simulation.dispatch import run
+from devshim_backends._torch.simulation.memory import adopt
 from devshim_backends._torch.simulation.schemas import plan_of
 
 aten = torch.ops.aten
 _FORMULA, _FLASH = 0, 1  # torch.nn.attention.SDPBackend
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_CPU, _choice = torch._C.DispatchKey.CPU, aten._fused_sdp_choice.default._op_dk
 _formula = aten._scaled_dot_product_attention_math.default
 _attention, _fused = aten.scaled_dot_product_attention.default, aten._scaled_dot_product_fused_attention_overrideable
 
@@ -71,7 +73,7 @@ def _choose_kernel(arguments: tuple[Any, ...], options: dict[str, Any]) -> int:
     mask = arguments[3]
     if mask is not None and (mask.requires_grad or mask.get_device() != arguments[0].get_device()):
         return _FORMULA
-    return int(run(plan_of(aten._fused_sdp_choice.default), arguments, options))
+    return int(_choice(_CPU, *arguments, **options))  # which reads no values, so no relabelling is needed
 
 
 def fused_attention(
@@ -88,7 +90,8 @@ def fused_attention(
     """Implement ``aten::_scaled_dot_product_fused_attention_overrideable``."""
     flash = plan_of(aten._scaled_dot_product_flash_attention_for_cpu.default)
     out, sums = run(flash, (query, key, value, dropout, causal), {"attn_mask": bias, "scale": scale})
-    unused = query.new_empty(0)  # where CUDA's kernels return the sequences' ends and the state of their random numbers
+    # Unused: where CUDA's kernels return the sequences' ends and the state of their random numbers.
+    unused = adopt(torch.empty(0, dtype=query.dtype, device="cpu"), query.get_device())
     return out, sums, unused, unused, query.shape[-2], key.shape[-2], unused, unused, unused
 
 

@@ -18,10 +18,16 @@ from devshim_backends._torch.simulation.dispatch import compute_sparse, run, wit
 from devshim_backends._torch.simulation.kernels import KERNELS, sparse_mm_reduce, to_copy
 from devshim_backends._torch.simulation.schemas import OperatorPlan, plan_of, sparse_plan_of
 
+CREATING = (
+    *("arange", "arange.start", "arange.start_step", "eye", "eye.m", "linspace", "logspace", "range", "range.step"),
+)
+"""Operators that create a tensor, which PyTorch decomposes into an allocation and a call with ``out=``."""
+
 COMPOSED = (
     *("_stack", "addr", "all.dims", "any.dims", "linalg__powsum", "native_group_norm", "native_layer_norm"),
     *("mish_backward", "silu_backward", "native_channel_shuffle", "convolution_backward"),
     *("clone", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"),
+    *CREATING,
     *("scalar_tensor", "mean", "sum", "mv", "stack", "constant_pad_nd", "repeat", "embedding", "count_nonzero"),
     *("masked_fill.Scalar", "masked_fill.Tensor", "index_put", "index_put_", "index_fill.int_Scalar", "celu"),
     *("logical_and", "logical_or", "logical_not", "logical_xor", "isinf", "abs", "nan_to_num", "logsumexp", "dist"),
@@ -35,9 +41,9 @@ COMPOSED = (
 def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the name and kernel of each operator that runs as one call; a kernel reads the schema at its first call."""
     known = {name for name in COMPOSED if torch._C._dispatch_has_kernel(f"aten::{name}")}
-    special = {"convolution": _convolution_kernel(), "_convolution": _as_one_call("_convolution")}
+    special = {"convolution": _convolution_kernel(), "_convolution": as_one_call("_convolution")}
     for name in sorted((_structured_operators() | known | _foreach_operators()) - set(KERNELS) - set(special)):
-        yield name, _foreach_kernel(name) if name.startswith("_foreach_") else _as_one_call(name)
+        yield name, _foreach_kernel(name) if name.startswith("_foreach_") else as_one_call(name)
     yield from special.items()
 
 
@@ -47,7 +53,7 @@ def sparse_kernels(form: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     composed = _registered_operators("CompositeExplicitAutograd") | _registered_operators("CompositeImplicitAutograd")
     composed |= _registered_operators("CompositeExplicitAutogradNonFunctional")
     for name in sorted(_registered_operators(f"{form}CPU") & composed - set(operators)):
-        operators[name] = _as_one_call(name, compute_sparse, sparse_plan_of)
+        operators[name] = as_one_call(name, compute_sparse, sparse_plan_of)
     if form == "Sparse":
         operators["_sparse_coo_tensor_with_dims_and_tensors"] = without_modes(sparse.make_coo)
     if form == "SparseCsr":
@@ -78,7 +84,7 @@ def _foreach_operators() -> set[str]:
     return {name for name in operators if not name.endswith("out")}
 
 
-def _as_one_call(
+def as_one_call(
     name: str, compute: Callable[..., Any] = run, make_plan: Callable[[Any], OperatorPlan] = plan_of
 ) -> Callable[..., Any]:
     """Return a kernel that computes an operator by one call of `compute`."""
@@ -95,7 +101,7 @@ def _as_one_call(
 
 def _convolution_kernel() -> Callable[..., Any]:
     """Return a kernel that `torch.jit.trace` records: it records ``_convolution``, which PyTorch's own kernel calls."""
-    compute, composite = _as_one_call("convolution"), torch._C.DispatchKey.CompositeExplicitAutograd
+    compute, composite = as_one_call("convolution"), torch._C.DispatchKey.CompositeExplicitAutograd
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if torch._C._get_tracing_state() is None:
@@ -107,7 +113,7 @@ def _convolution_kernel() -> Callable[..., Any]:
 
 def _foreach_kernel(name: str) -> Callable[..., Any]:
     """Return a kernel for lists; as on a real GPU, a list with tensors of several devices is computed one by one."""
-    fallback, composite = _as_one_call(name), torch._C.DispatchKey.CompositeExplicitAutograd
+    fallback, composite = as_one_call(name), torch._C.DispatchKey.CompositeExplicitAutograd
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -12,10 +12,10 @@ from devshim_backends._torch.simulation import sparse
 from devshim_backends._torch.simulation.dtypes import UNSUPPORTED, compute_as_cuda
 from devshim_backends._torch.simulation.generators import generator_for
 from devshim_backends._torch.simulation.host_arguments import ArgumentConverter
-from devshim_backends._torch.simulation.memory import adopt
+from devshim_backends._torch.simulation.memory import adopt, full_error, host_is_full
 from devshim_backends._torch.simulation.relabel import HOST, relabel, to_host, to_host_keeping_bits, unsupported_error
 from devshim_backends._torch.simulation.schemas import PLANS, OperatorPlan, plan_of, sparse_plan_of
-from devshim_backends._torch.simulation.state import SIMULATION, require_simulated
+from devshim_backends._torch.simulation.state import SIMULATION, index_of, require_simulated
 
 _CPU = torch._C.DispatchKey.CPU
 _HOST, _NOT_SEEN = -1, -2  # in place of a GPU's index
@@ -74,6 +74,8 @@ def run(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     except RuntimeError as error:  # the CPU may lack a kernel in a dtype that CUDA has
         if isinstance(error, DevshimError):
             raise
+        if host_is_full(error, kwargs.get("device")):
+            raise full_error(error, _gpu_of(args, kwargs)) from error
         result = _call_without_modes(compute_as_cuda, plan, args, kwargs)
         if result is UNSUPPORTED:
             raise  # here: a frame that received the error would keep it alive, with the tensors in it
@@ -84,11 +86,24 @@ def without_modes(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper that runs a kernel without the user's modes and ``torch.autocast("cpu")``."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if _modes() or _autocasts():
-            return _call_without_modes(kernel, *args, **kwargs)
-        return kernel(*args, **kwargs)
+        try:
+            if _modes() or _autocasts():
+                return _call_without_modes(kernel, *args, **kwargs)
+            return kernel(*args, **kwargs)
+        except RuntimeError as error:
+            if isinstance(error, DevshimError) or not host_is_full(error, kwargs.get("device")):
+                raise
+            raise full_error(error, _gpu_of(args, kwargs)) from error
 
     return wrapper
+
+
+def _gpu_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Return the GPU of a call that failed: the one that it names, that of its first tensor, or the current one."""
+    device = kwargs.get("device")
+    tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, _Tensor)]
+    of = [each.get_device() for each in tensors if each.get_device() >= 0]
+    return of[0] if device is None and of else index_of(device)
 
 
 def _call_without_modes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

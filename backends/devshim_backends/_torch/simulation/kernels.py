@@ -177,13 +177,12 @@ def native_dropout(x: Any, p: float, train: bool | None) -> tuple[Any, Any]:
     gpu = require_simulated(x.get_device())
     host = to_host(x)
     if train is False or not host.numel():
-        mask = aten.ones_like.default(host, dtype=torch.bool)
-        return adopt(aten.clone.default(host), gpu), adopt(mask, gpu)
-    noise = aten.bernoulli_.float(aten.empty_like.default(host), 1 - p, generator=DEFAULTS[gpu])
-    mask = aten._to_copy.default(noise, dtype=torch.bool)
+        return adopt(host.clone(), gpu), adopt(torch.ones_like(host, dtype=torch.bool), gpu)
+    noise = torch.empty_like(host).bernoulli_(1 - p, generator=DEFAULTS[gpu])
+    mask = _to(noise, torch.bool)
     if p < 1:
-        noise = aten.div_.Scalar(noise, 1 - p)
-    return adopt(aten.mul.Tensor(host, noise), gpu), adopt(mask, gpu)
+        noise.div_(1 - p)
+    return adopt(torch.mul(host, noise), gpu), adopt(mask, gpu)
 
 
 def native_dropout_backward(grad: Any, mask: Any, scale: float) -> Any:
@@ -191,9 +190,9 @@ def native_dropout_backward(grad: Any, mask: Any, scale: float) -> Any:
     gpu = require_simulated(grad.get_device())
     if not grad.is_floating_point():
         return adopt(aten.native_dropout_backward.default(to_host(grad), to_host(mask), scale), gpu)
-    noise = aten._to_copy.default(to_host(mask), dtype=grad.dtype)
-    noise = aten.div_.Scalar(noise, 1 / scale) if scale else aten.zero_.default(noise)
-    return adopt(aten.mul.Tensor(to_host(grad), noise), gpu)
+    noise = _to(to_host(mask), grad.dtype)
+    noise = noise.div_(1 / scale) if scale else noise.zero_()
+    return adopt(torch.mul(to_host(grad), noise), gpu)
 
 
 def sparse_mm_reduce(matrix: Any, dense: Any, reduce: str) -> tuple[Any, Any]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
 
+from devshim.errors import OutOfMemoryError, messages
 from devshim.simulation.memory import SimulatedDevices
 from devshim_backends._torch.failures import FullDeviceError, RemovedDeviceError
 from devshim_backends._torch.simulation import sparse
 from devshim_backends._torch.simulation.relabel import CODES, keep_lazy_bits, relabel, unsupported_error
-from devshim_backends._torch.simulation.state import NAME
+from devshim_backends._torch.simulation.state import NAME, TYPES
 
 SIMULATED = SimulatedDevices(FullDeviceError)
 SIMULATED.removed_error = RemovedDeviceError
+_HOST_IS_FULL = re.compile(r"DefaultCPUAllocator: .* (\d+) bytes")
 
 
 def adopt(tensor: Any, index: int) -> Any:
@@ -37,6 +40,18 @@ def adopt(tensor: Any, index: int) -> Any:
         SIMULATED[index].track(storage, nbytes)  # PyTorch keeps this object as long as the storage
     relabelled = relabel(tensor, CODES[index])
     return keep_lazy_bits(relabelled, tensor) if tensor.is_conj() or tensor.is_neg() else relabelled
+
+
+def host_is_full(error: RuntimeError, device: Any) -> bool:
+    """Return True if the host has too little memory for what a call makes on a GPU; None: on that of its tensors."""
+    return (device is None or device.type in TYPES) and _HOST_IS_FULL.search(str(error)) is not None
+
+
+def full_error(error: RuntimeError, index: int) -> OutOfMemoryError:
+    """Return the error for a full GPU in place of one that says that the host has too little memory."""
+    asked = _HOST_IS_FULL.search(str(error))
+    gpu = SIMULATED[index]
+    return messages.full(gpu.device, None if asked is None else int(asked[1]), gpu.info().free, FullDeviceError)
 
 
 def require_dtype(tensor: Any, index: int) -> None:

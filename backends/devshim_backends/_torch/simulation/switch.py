@@ -29,6 +29,7 @@ from devshim_backends._torch.simulation.kernels import KERNELS
 from devshim_backends._torch.simulation.state import CURRENT, NAME, SIMULATION
 from devshim_backends._torch.simulation.untraced import keep_compiler_out
 
+_PRIVATE_USE = torch._C._autograd.DeviceType.PrivateUse1
 _LIBRARIES: list[Any] = []
 """Libraries that must live as long as the process: PyTorch removes kernels when their library is deleted."""
 
@@ -118,7 +119,7 @@ class _Guard(torch._C._acc.DeviceGuard):  # type: ignore[misc]
                 pass
         except BaseException as error:
             PENDING.error = error
-        return torch._C._autograd.DeviceType.PrivateUse1
+        return _PRIVATE_USE
 
 
 def _kernels() -> list[Any]:

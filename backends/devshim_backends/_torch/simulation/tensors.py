@@ -15,11 +15,13 @@ from devshim_backends._torch.simulation.state import CURRENT, NAME, TYPES, index
 Tensor, Storage = torch.Tensor, torch.UntypedStorage
 _real_new_tensor = torch._C.TensorBase.new_tensor
 _real_legacy = torch._C.TensorBase.new
+_real_set_item = torch._C.TensorBase.__setitem__
 _real_data = torch._C.TensorBase.data
 _real_dlpack_device = Tensor.__dlpack_device__
 _real_clone, _real_new = Storage.clone, Storage.__new__
 _real_apply = torch.nn.Module._apply
 _get_device = torch._C.TensorBase.get_device
+_CPU = torch.device("cpu")
 
 
 def new_tensor(self: Any, data: Any, **kwargs: Any) -> Any:
@@ -41,6 +43,16 @@ def legacy_new(self: Any, *args: Any, **kwargs: Any) -> Any:
         return _real_legacy(self, *args)
     finally:
         CURRENT.index = before
+
+
+def set_item(self: Any, key: Any, value: Any) -> None:
+    """Replace `torch.Tensor.__setitem__`: C++ leaves a number on the host only if the tensor is on the CPU or on CUDA.
+
+    For every other device it makes a tensor on it, reshapes it and expands it.
+    """
+    if isinstance(value, (bool, int, float, complex)) and _get_device(self) >= 0:
+        value = torch.scalar_tensor(value, dtype=self.dtype, device=_CPU)
+    _real_set_item(self, key, value)
 
 
 def dlpack_device(self: Any) -> tuple[Any, int]:
@@ -165,6 +177,7 @@ def patch() -> None:
     install(torch, "Generator", Generator)  # C++ would ask the device to make one
     install(torch.nn.Module, "_apply", apply)
     install(Tensor, "new_tensor", new_tensor)
+    install(Tensor, "__setitem__", set_item)
     install(Tensor, "new", legacy_new)
     install(Tensor, "__dlpack_device__", dlpack_device)
     install(Tensor, "data", property(_real_data.__get__, _set_data))

@@ -13,13 +13,18 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.dispatch import run
-from devshim_backends._torch.simulation.kernels import empty, empty_strided, zeros
+from devshim_backends._torch.simulation.composites import CREATING, as_one_call
+from devshim_backends._torch.simulation.dispatch import run, without_modes
+from devshim_backends._torch.simulation.kernels import KERNELS
 from devshim_backends._torch.simulation.native_names.names import to_simulated
 from devshim_backends._torch.simulation.schemas import PLANS, plan_of
 from devshim_backends._torch.simulation.state import TYPES
 
-_KERNELS = {"empty.memory_format": empty, "empty_strided": empty_strided, "_efficientzerotensor": zeros}
+_OWN = ("empty.memory_format", "empty_strided", "_efficientzerotensor", "zeros", "ones", "full", "scalar_tensor")
+_KERNELS = {
+    **{name: without_modes(KERNELS[name]) for name in _OWN},
+    **{name: as_one_call(name) for name in CREATING},
+}
 _PERMANENT: list[Any] = []
 _WHILE_ON: list[Any] = []
 
