@@ -67,9 +67,12 @@ LIMITS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+_PROCESSES = "several processes exchange the tensors of GPUs by NCCL: use ds.launch"
 NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
     {
         "paddle.device.cuda.graphs": "it records the work of a real GPU: call the function itself",
+        **dict.fromkeys(("paddle.distributed.spawn", "paddle.distributed.launch"), _PROCESSES),
+        "paddle.CUDAPinnedPlace": "it is memory that is pinned for CUDA: use paddle.CPUPlace()",
         "paddle.inference": "it runs saved programs on real GPUs: run them with paddle.jit.load",
         "paddle.utils.cpp_extension.CUDAExtension": "it compiles for real GPUs only: use CppExtension for the CPU",
     }

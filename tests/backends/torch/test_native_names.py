@@ -255,7 +255,6 @@ def test_what_cannot_be_routed_names_the_line_to_write() -> None:
         torch.cuda.host_memory_stats,
         torch.cuda.memory._record_memory_history,
         lambda: torch.cuda.nccl.all_reduce([x]),
-        lambda: torch.cuda.set_per_process_memory_fraction(0.5),
         lambda: torch.cuda.Event(interprocess=True),
         lambda: x.__cuda_array_interface__,
         lambda: torch.multiprocessing.reductions.reduce_tensor(x),
@@ -264,6 +263,21 @@ def test_what_cannot_be_routed_names_the_line_to_write() -> None:
             call()
     with pytest.raises(ds.UnsupportedError, match=rf"torch.cuda.CUDAGraph, which {re.escape(__file__)}:\d+ calls"):
         torch.cuda.CUDAGraph()
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_process_may_use_a_fraction_of_the_memory() -> None:
+    with ds.simulate(2, memory="4MiB", native_names=True):
+        torch.cuda.set_per_process_memory_fraction(0.5, 1)
+        assert [torch.cuda.get_per_process_memory_fraction(i) for i in (0, 1)] == [1.0, 0.5]
+        assert torch.cuda.get_device_properties(1).total_memory == 4 << 20
+        kept = torch.empty(3 << 20, dtype=torch.uint8, device="cuda:0")
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            torch.empty(3 << 20, dtype=torch.uint8, device="cuda:1")
+        torch.cuda.set_per_process_memory_fraction(1.0, 1)
+        assert kept.to("cuda:1").device.index == 1
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            torch.empty(5 << 20, dtype=torch.uint8, device="cuda:1")
 
 
 @pytest.mark.usefixtures("cards")
@@ -329,12 +343,20 @@ def test_every_name_of_torch_cuda_answers_or_is_refused(place: str) -> None:
 @pytest.mark.usefixtures("cards")
 def test_what_is_listed_beforehand_is_refused() -> None:
     for name in NOT_SIMULATED:
-        if name.startswith("torch.utils"):
+        if name.startswith(("torch.utils", "torch.cuda.jiterator")):
             continue
         found = functools.reduce(lambda owner, part: getattr(owner, part, None), name.split(".")[1:], torch)
         if found is not None:  # other versions of PyTorch have other names
             with pytest.raises(ds.UnsupportedError):
                 found()
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_kernel_of_the_program_is_refused_when_it_is_called() -> None:
+    """PyTorch's database of operators creates some when it is imported."""
+    kernel = torch.cuda.jiterator._create_jit_fn("template <typename T> T twice(T x) { return x + x; }")
+    with pytest.raises(ds.UnsupportedError, match="write the function with PyTorch operators"):
+        kernel(torch.ones(2, device="cuda"))
 
 
 @pytest.mark.usefixtures("cards")

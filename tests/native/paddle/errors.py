@@ -1,4 +1,6 @@
-"""Errors of a program on GPUs: a GPU that is not there, two GPUs in one operator, too little memory, pinned memory."""
+"""Errors of a program on GPUs: a missing GPU, two GPUs in one operator, too little memory, pinned memory, processes."""
+
+import os
 
 import paddle
 
@@ -22,3 +24,8 @@ try:
 except MemoryError as error:
     print(str(error).splitlines()[0])
 print(paddle.get_device(), x.sum().item())
+os.environ.update(PADDLE_TRAINERS_NUM="2", PADDLE_TRAINER_ID="0", PADDLE_TRAINER_ENDPOINTS="127.0.0.1:1,127.0.0.1:2")
+try:
+    paddle.distributed.init_parallel_env()
+except NotImplementedError as error:
+    print(str(error).splitlines()[0])

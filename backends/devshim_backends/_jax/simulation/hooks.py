@@ -82,13 +82,20 @@ def clear_fast_paths() -> None:
 
 
 def _raise_mismatch(original: Callable[..., str]) -> Callable[..., str]:
-    """Wrap the function so that devshim's error, which is also a ``ValueError``, is raised instead."""
+    """Wrap the function so that devshim's error, which is also a ``ValueError``, is raised instead.
+
+    A program that has native names reads the text of JAX first, which says what it says on real GPUs.
+    """
 
     def refuse(*args: Any, **kwargs: Any) -> str:
-        raise DeviceMismatchError(
-            _NATIVE.sub(_device_name, original(*args, **kwargs)),
-            "bring one of them to the other: ds.place(x, ds.device_of(y))",
-        ) from None
+        text = original(*args, **kwargs)
+        if "on platform GPU" not in text:
+            hint = "bring one of them to the other: ds.place(x, ds.device_of(y))"
+            raise DeviceMismatchError(_NATIVE.sub(_device_name, text), hint) from None
+        devices = " and ".join(dict.fromkeys(_device_name(each).removeprefix("on ") for each in _NATIVE.finditer(text)))
+        hint = "bring one of them to the other: jax.device_put(x, y.device)"
+        msg = f"{text}\nthe arrays are on {devices}"
+        raise DeviceMismatchError(msg, hint) from None
 
     return refuse
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from devshim.errors import UnsupportedError
 from devshim.simulation.driver_numbers import driver_number, uuid
 from devshim_backends._torch.simulation import accelerator, module
+from devshim_backends._torch.simulation.memory import SIMULATED
 from devshim_backends._torch.simulation.state import SIMULATION, current, index_of, make_current
 
 CAPABILITY = (8, 0)
@@ -85,10 +85,14 @@ def _set_sync_debug_mode(mode: int) -> None:
 
 
 def _set_memory_fraction(fraction: float, index: int) -> None:
-    index_of(index)
-    if fraction < 1:
-        msg = "a simulated GPU has one limit of memory, and no fraction of it for a process"
-        raise UnsupportedError(msg, 'simulate smaller GPUs: devshim run --memory 4GiB, or ds.simulate(memory="4GiB")')
+    """Limit a GPU until the next `ds.simulate`; what it has in total stays the same."""
+    total = module.get_device_properties(index).total_memory
+    SIMULATED[index].limit = SIMULATION.limit if fraction == 1 else int(total * fraction)
+
+
+def _memory_fraction(index: int) -> float:
+    limit = SIMULATED[index_of(index)].limit
+    return 1.0 if limit is None else limit / module.get_device_properties(index).total_memory
 
 
 def _peer_access(index: int, other: int) -> bool:
@@ -136,7 +140,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "_cuda_resetAccumulatedMemoryStats": module.reset_peak_memory_stats,
     "_cuda_resetPeakMemoryStats": module.reset_peak_memory_stats,
     "_cuda_setMemoryFraction": _set_memory_fraction,
-    "_cuda_getMemoryFraction": lambda index: 1.0,
+    "_cuda_getMemoryFraction": _memory_fraction,
     "_cuda_getAllocatorBackend": lambda: "native",
     "_cuda_set_sync_debug_mode": _set_sync_debug_mode,
     "_cuda_get_sync_debug_mode": lambda: _SyncDebugMode.mode,

@@ -17,6 +17,7 @@ from devshim.transfers.observers import site
 from devshim_backends._torch.capabilities import NOT_SIMULATED
 
 _EXTENSIONS = "torch.utils.cpp_extension"
+_KERNELS = "torch.cuda.jiterator._create"
 _PATCHES = Patches()
 """Those of a module that PyTorch does not import itself."""
 
@@ -46,6 +47,15 @@ class _Refused:
         refuse(self._name, self._reason)
 
 
+def _method(name: str, reason: str) -> Any:
+    """Return a method that cannot be called."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        refuse(name, reason)
+
+    return call
+
+
 def _refused_class(name: str, reason: str) -> type:
     """Return a class without instances, so that ``isinstance`` still works."""
 
@@ -58,7 +68,10 @@ def _refused_class(name: str, reason: str) -> type:
 def install(patches: Patches) -> None:
     """Install the refusals."""
     for name, reason in NOT_SIMULATED.items():
-        if not name.startswith(_EXTENSIONS) and not name.endswith("ExternalStream"):  # `streams` has a class for it
+        if name.startswith(_KERNELS):  # a program may create a kernel that it never calls, as PyTorch's own tests do
+            kernel = torch.cuda.jiterator._JittedFunction
+            patches.replace(kernel, "__call__", _method(name, reason))
+        elif not name.startswith(_EXTENSIONS) and not name.endswith("ExternalStream"):  # `streams` has a class for it
             _install(patches, name, reason)
     for dtype in [each for each in vars(torch.cuda.sparse) if each.endswith("Tensor")]:
         name = f"torch.cuda.sparse.{dtype}"
