@@ -12,6 +12,7 @@ from devshim.devices.device import CPU
 from devshim.registry import current, registry, tracing
 from devshim.runtime import scopes
 from devshim.transfers import observing
+from devshim.trees import plain
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
         raise argument_hints.no_callable("run", fn, args)
     compiler = tracing.compiler()
-    where = None if kwargs or compiler is not None else _of_eager_tensors(args)
-    if where is None:
+    eager = None if kwargs or compiler is not None else _of_eager_tensors(args)
+    if eager is None:
         labelled = scopes.labelled_tensors(args, kwargs)
         fn = _at_full_width(fn, labelled)
         in_trace = _scope_in_trace(labelled)
@@ -64,11 +65,13 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
             with in_trace:
                 return fn(*args, **kwargs)
         where = scopes.of_labelled("run", labelled)
-    elif where[0].narrows:
-        fn = where[0].at_full_width(fn, args)
-    if where is None:
-        return fn(*args, **kwargs)
-    backend, device = where
+        if where is None:
+            return fn(*args, **kwargs)
+        backend, device = where
+    else:
+        backend, device, tensors = eager
+        if backend.narrows:
+            fn = backend.at_full_width(fn, tensors)
     if observing.ACTIVE is not None:
         observing.show_call(backend, "run", device, args)
     if compiler is not None:
@@ -90,15 +93,17 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         current.DEVICE.reset(before)
 
 
-def _of_eager_tensors(args: tuple[Any, ...]) -> tuple[Backend, Device] | None:
-    """Fast path: return the backend and device of plain tensors, if all have the same ones; None otherwise."""
-    kind: type = type(args[0]) if args else type(None)
-    backend = registry.TENSORS.get(kind)
-    if backend is None or (backend.tracers_have_no_device and backend.tracing()):
+def _of_eager_tensors(args: tuple[Any, ...]) -> tuple[Backend, Device, list[Tensor]] | None:
+    """Fast path: return the backend, the device and the tensors of plain trees, if all have the same ones, or None."""
+    found: list[Tensor] = []
+    if not plain.collect(args, found) or not found:
+        return None
+    backend = registry.TENSORS[type(found[0])]
+    if backend.tracers_have_no_device and backend.tracing():
         return None
     device, flag = None, backend.fast_paths.host_flag
-    for x in args:
-        if type(x) is not kind:
+    for x in found:
+        if registry.TENSORS[type(x)] is not backend:
             return None
         if flag and getattr(x, flag) is True:  # so it is not a tracer either
             here = CPU
@@ -109,7 +114,7 @@ def _of_eager_tensors(args: tuple[Any, ...]) -> tuple[Backend, Device] | None:
         if device is not None and here is not device:
             return None
         device = here
-    return None if device is None else (backend, device)
+    return None if device is None else (backend, device, found)
 
 
 def _scope_in_trace(labelled: list[tuple[str, Tensor, Backend]]) -> AbstractContextManager[object] | None:

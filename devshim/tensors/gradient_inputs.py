@@ -118,10 +118,10 @@ class Inputs:
     ) -> tuple[Any, Any, list[Any]]:
         """Return the value, the other results, and the gradients of each argument."""
         backend = self.backend
-        devices = [None if backend.is_tracer(x) else backend.device_of(x) for x in self.xs]
+        devices = engine.devices_of(backend, self.xs)
         planned = backend.tracers_have_no_device and backend.tracing()  # `differentiate` puts each gradient in place
         devices += [None if planned else backend.device_of(leaf.read()) for leaf in self.parameters]
-        if "trace_gradient" in backend.gaps and (backend.tracing() or any(map(backend.is_tracer, self.xs))):
+        if "trace_gradient" in backend.gaps and (None in devices or backend.tracing()):
             raise messages.tracing(backend, "value_and_grad", OUTSIDE)
         kept: list[Any] = []
 
@@ -141,8 +141,9 @@ class Inputs:
         if kept:
             flat, old = kept
             aux = flat.rebuild({number: y for (number, _, x, _), y in zip(old, tensors, strict=True) if x is not y})
-        placed = [_at_home(backend, grad, device) for grad, device in zip(grads, devices, strict=True)]
-        return value, aux, self._gradients(args, placed)
+        if engine.devices_of(backend, grads) != devices:
+            grads = [_at_home(backend, grad, device) for grad, device in zip(grads, devices, strict=True)]
+        return value, aux, self._gradients(args, grads)
 
     def _replaced(self, args: tuple[Any, ...], variables: Iterator[Any], models: Iterator[Any]) -> list[Any]:
         """Return the arguments with variables for the tensors, and the models to call."""

@@ -11,8 +11,6 @@ Requirements this module answers:
 from __future__ import annotations
 
 from contextlib import nullcontext
-from itertools import repeat
-from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devshim.devices.device import CPU
@@ -236,7 +234,7 @@ class _Announced:
 def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arrived: list[Tensor]) -> None:
     """Copy all, and check where each has arrived; one on another device counts as the one that failed."""
     arrived.extend(backend.copy_many(xs, target, non_blocking))  # keeps those that arrived before one that fails
-    if target is CPU and _are_hosted(backend, arrived):
+    if target is CPU and engine.are_hosted(backend, arrived):
         return
     for i, result in enumerate(arrived):
         if backend.device_of(result) is not target:
@@ -267,10 +265,3 @@ def _by_source(
         for i, result in zip(at, results, strict=True):
             moved[i] = result
     return moved
-
-
-def _are_hosted(backend: Backend, xs: Sequence[Tensor]) -> bool:
-    """Return True if a fast check shows that all tensors are in host memory."""
-    return bool(backend.fast_paths.host_flag) and not any(
-        map(is_not, map(attrgetter(backend.fast_paths.host_flag), xs), repeat(True))
-    )

@@ -11,6 +11,8 @@ Requirements this module answers:
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from itertools import repeat
+from operator import attrgetter, is_not
 
 from devshim.devices.device import CPU, Device
 from devshim.errors import DevshimError, TracingError, messages
@@ -31,6 +33,19 @@ if TYPE_CHECKING:
 
 
 # ---------------------------------------------------------------------- decisions
+def are_hosted(backend: Backend, xs: Sequence[Tensor]) -> bool:
+    """Return True if a fast check shows that all tensors are in host memory, and so none belongs to a trace."""
+    flag = backend.fast_paths.host_flag
+    return bool(flag) and not any(map(is_not, map(attrgetter(flag), xs), repeat(True)))
+
+
+def devices_of(backend: Backend, xs: Sequence[Tensor]) -> list[Device | None]:
+    """Return the device of each tensor; None for one of a function that is being compiled."""
+    if are_hosted(backend, xs):
+        return [CPU] * len(xs)
+    return [None if backend.is_tracer(x) else backend.device_of(x) for x in xs]
+
+
 def stays(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> bool:
     """Return True if ``x`` itself is the result of a placement."""
     if copy is True:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["collect", "rebuilt"]
 
 _DEEPEST = 50
+_NODES = frozenset({dict, list, tuple})
 
 
 def collect(tree: Any, found: list[Any], depth: int = 0) -> bool:
@@ -28,14 +29,22 @@ def collect(tree: Any, found: list[Any], depth: int = 0) -> bool:
             return False
         found.append(tree)
         return True
-    return depth < _DEEPEST and all(collect(each, found, depth + 1) for each in tree)
+    if depth >= _DEEPEST:
+        return False
+    for each in tree:
+        if type(each) in registry.TENSORS:
+            found.append(each)
+        elif not collect(each, found, depth + 1):
+            return False
+    return True
 
 
 def rebuilt(tree: Any, new: Iterator[Any]) -> Any:
     """Return a plain tree with the next objects in place of its tensors."""
     kind = type(tree)
     if kind is dict:
-        return {key: rebuilt(each, new) for key, each in tree.items()}
-    if kind is list:
-        return [rebuilt(each, new) for each in tree]
-    return tuple([rebuilt(each, new) for each in tree]) if kind is tuple else next(new)
+        return {key: rebuilt(each, new) if type(each) in _NODES else next(new) for key, each in tree.items()}
+    if kind in _NODES:
+        made = [rebuilt(each, new) if type(each) in _NODES else next(new) for each in tree]
+        return made if kind is list else tuple(made)
+    return next(new)

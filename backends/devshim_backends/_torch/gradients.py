@@ -14,6 +14,7 @@ Requirements this module answers:
 from __future__ import annotations
 
 from _thread import _local
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +25,7 @@ from devshim_backends._torch.tensors import TorchTensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Tensor
     from devshim.contract.gradients import Call
@@ -41,21 +43,27 @@ RECORDING = _Recording()
 """Not a context variable, because torch.compile must read it, too: it compiles a function again where this differs."""
 
 
+_NO_MODE: AbstractContextManager[object] = nullcontext()
+
+
 class TorchGradients(TorchTensors):
     """Mixin for gradients."""
 
     def differentiate(
         self, call: Call, xs: Sequence[Tensor], parameters: Sequence[Leaf], models: Sequence[Any]
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        nested = bool(RECORDING.open) and torch.is_grad_enabled()
+        recorded = torch.is_grad_enabled()
+        nested = recorded and bool(RECORDING.open)
         RECORDING.open.append(None)
         try:
-            with torch.inference_mode(False), torch.enable_grad():
+            with torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_MODE:
+                torch.set_grad_enabled(True)
                 inputs = [_variable(x, nested) for x in xs]
                 value, tensors = call(list(inputs), list(models))
                 inputs += [leaf.owner for leaf in parameters]
                 grads = _gradients(value, inputs, nested)
         finally:
+            torch.set_grad_enabled(recorded)
             RECORDING.open.pop()
         if nested:
             return value, tensors, grads
