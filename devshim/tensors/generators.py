@@ -45,8 +45,8 @@ class Generator:
             on the host and copied to the device. False: the framework draws on the device, which is faster.
 
     Without ``portable``, the numbers depend on the framework, its version and the kind of device, and the framework's
-    own generators are not used or changed. Each draw is made by the current framework. The methods are those of
-    `devshim.random`, without ``device`` and ``like``.
+    own generators are not used or changed. Each draw is made by the current framework, or by that of ``like``. The
+    methods are those of `devshim.random`, without ``device``: a generator's own device precedes that of ``like``.
 
     Threads may share a generator: each draw is right, but which thread gets which draw depends on their timing. Give
     each thread its own to repeat a run.
@@ -100,25 +100,51 @@ class Generator:
         if not portable:
             self.require(current.current())
 
-    def uniform(self, low: float = 0, high: float = 1, size: Shape | None = None, *, dtype: object = None) -> Tensor:
+    def uniform(
+        self,
+        low: float = 0,
+        high: float = 1,
+        size: Shape | None = None,
+        *,
+        dtype: object = None,
+        like: Tensor | None = None,
+    ) -> Tensor:
         """Return values drawn uniformly from ``[low, high)``: see `devshim.random.uniform`."""
-        return engine.make(*draws.uniform(low, high, size, self._result(dtype)))
+        return engine.make(*draws.uniform(low, high, size, self._result(dtype, like)))
 
-    def normal(self, loc: float = 0, scale: float = 1, size: Shape | None = None, *, dtype: object = None) -> Tensor:
+    def normal(
+        self,
+        loc: float = 0,
+        scale: float = 1,
+        size: Shape | None = None,
+        *,
+        dtype: object = None,
+        like: Tensor | None = None,
+    ) -> Tensor:
         """Return values drawn from a normal distribution: see `devshim.random.normal`."""
-        return engine.make(*draws.normal(loc, scale, size, self._result(dtype)))
+        return engine.make(*draws.normal(loc, scale, size, self._result(dtype, like)))
 
-    def randint(self, low: int, high: int | None = None, size: Shape | None = None, *, dtype: object = None) -> Tensor:
+    def randint(
+        self,
+        low: int,
+        high: int | None = None,
+        size: Shape | None = None,
+        *,
+        dtype: object = None,
+        like: Tensor | None = None,
+    ) -> Tensor:
         """Return integers drawn uniformly from ``[low, high)``: see `devshim.random.randint`."""
-        return engine.make(*draws.randint(low, high, size, self._result(dtype)))
+        return engine.make(*draws.randint(low, high, size, self._result(dtype, like)))
 
-    def permutation(self, n: int, *, dtype: object = None) -> Tensor:
+    def permutation(self, n: int, *, dtype: object = None, like: Tensor | None = None) -> Tensor:
         """Return the integers below ``n`` in random order: see `devshim.random.permutation`."""
-        return engine.make(*draws.permutation(n, self._result(dtype)))
+        return engine.make(*draws.permutation(n, self._result(dtype, like)))
 
-    def bernoulli(self, p: float = 0.5, size: Shape | None = None, *, dtype: object = None) -> Tensor:
+    def bernoulli(
+        self, p: float = 0.5, size: Shape | None = None, *, dtype: object = None, like: Tensor | None = None
+    ) -> Tensor:
         """Return booleans that are True with probability ``p``: see `devshim.random.bernoulli`."""
-        return engine.make(*draws.bernoulli(p, size, self._result(dtype)))
+        return engine.make(*draws.bernoulli(p, size, self._result(dtype, like)))
 
     def get_state(self) -> dict[str, int]:
         """Return the state as a dict of three integers: ``seed``, ``draws`` so far, and ``portable`` (0 or 1).
@@ -155,8 +181,8 @@ class Generator:
         """Return the seed of the next draw, of 64 bits, and count it."""
         return int(np.random.SeedSequence(self.next_words()).generate_state(1, np.uint64)[0])
 
-    def _result(self, dtype: object) -> Result:
-        return Result(dtype, self.device, None, self)
+    def _result(self, dtype: object, like: Tensor | None) -> Result:
+        return Result(dtype, self.device, like, self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.get_state(), "device": self.device}

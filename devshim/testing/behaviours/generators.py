@@ -102,6 +102,23 @@ class GeneratorTests(Kit):
         with ds.on(other_device):
             assert ds.device_of(DRAWS[call](ds.random)) is other_device
 
+    @feature("random")
+    @pytest.mark.parametrize("call", DRAWS)
+    def test_a_generator_draws_like_a_tensor(self, call: str, journey: tuple[Device, Device]) -> None:
+        """With `like`, a draw has a tensor's dtype and device, and the same numbers; a generator's device comes first.
+
+        The tensor decides which framework draws, too.
+        """
+        dtype = "int32" if call in ("randint", "permutation") else "float32"
+        x, make = self.tensor(journey[0], (), dtype), DRAWS[call]
+        plain = values(make(ds.random.Generator(5, portable=True), dtype=dtype))
+        ds.use(None)
+        y = make(ds.random.Generator(5, portable=True), like=x)
+        assert (ds.dtype_of(y), ds.device_of(y), values(y)) == (dtype, journey[0], plain)
+        ds.use(self.backend)
+        elsewhere = make(ds.random.Generator(5, journey[1], portable=True), like=x)
+        assert (ds.device_of(elsewhere), values(elsewhere)) == (journey[1], plain)
+
     @feature("random", "float64")
     @pytest.mark.parametrize("portable", [False, True])
     def test_integers_fill_their_range(self, portable: bool, device: Device) -> None:
