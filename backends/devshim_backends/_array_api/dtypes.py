@@ -109,11 +109,13 @@ class Dtypes:
         return name if name in self.own else self._available(name)
 
     def sum_dtype(self, x: Any, dtype: Any = None) -> Any:
-        """Return the dtype in which a sum or product is computed: small integers become the default ones."""
+        """Return the dtype in which a sum or product is computed: bools and small integers become the default ones."""
         name = self.name_of(x) if dtype is None else self.name(dtype)
         if dtype is None and name in self.own and name in _FLOATS:
             return self.own[name]
-        if dtype is None and name in KINDS["integral"]:
+        if dtype is None and name == "bool":
+            name = self.default_int
+        elif dtype is None and name in KINDS["integral"]:
             wanted = self.default_int if name in _SIGNED else f"u{self.default_int}"
             name = wanted if np.dtype(name).itemsize <= np.dtype(wanted).itemsize else name
         return self.get(name)

@@ -169,11 +169,11 @@ def meshgrid(xp: Any, *arrays: Any, indexing: str = "xy") -> list[Any]:
 
 
 def tril(xp: Any, x: Any, /, *, k: int = 0) -> Any:
-    return xp.where(_band(xp, x, k), x, xp.number(0, x))
+    return xp.where(_band(xp, x, k), x, xp.number(False, x))
 
 
 def triu(xp: Any, x: Any, /, *, k: int = 0) -> Any:
-    return xp.where(xp.logical_not(_band(xp, x, k - 1)), x, xp.number(0, x))
+    return xp.where(xp.logical_not(_band(xp, x, k - 1)), x, xp.number(False, x))
 
 
 def _band(xp: Any, x: Any, k: int) -> Any:

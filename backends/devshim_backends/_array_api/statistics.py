@@ -1,4 +1,9 @@
-"""Reductions of the standard, in terms of others."""
+"""Reductions of the standard, in terms of others.
+
+The standard leaves open what the mean, the deviation and the sum of other tensors than those of numbers are. Here they
+are NumPy's: an accuracy is the mean of a comparison. The frameworks' own would round the mean of integers, and give the
+sum of bools as a bool.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,22 @@ from devshim.errors import ArgumentError
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 
 
+def mean(xp: Any, x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+    return xp._mean(_floating(xp, x), axis=axis, keepdims=keepdims)
+
+
+def _floating(xp: Any, x: Any) -> Any:
+    """Return integers and bools in the default floating dtype, and other tensors as they are."""
+    dtypes = xp.dtypes
+    exact = dtypes.is_kind(x, "bool") or dtypes.is_kind(x, "integral")
+    return xp.astype(x, dtypes.own[dtypes.result_name(x, 1.0)]) if exact else x
+
+
 def var(xp: Any, x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     shape = xp.shape(x)
     axes = axes_of(axis, len(shape), "var")
     count = product(shape[i] for i in axes)
+    x = _floating(xp, x)
     centred = xp.subtract(x, xp.mean(x, axis=axis, keepdims=True))
     total = xp.sum(xp.multiply(centred, centred), axis=axis, keepdims=keepdims)
     return xp.divide(total, float(max(count - correction, 0)))
@@ -63,5 +80,5 @@ def diff(xp: Any, x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None,
     return x
 
 
-FUNCTIONS = (var, std, count_nonzero, cumulative_sum, cumulative_prod, diff)
+FUNCTIONS = (mean, var, std, count_nonzero, cumulative_sum, cumulative_prod, diff)
 """The functions; the table that they are given has the others."""

@@ -204,7 +204,7 @@ def _cumprod(x: Any, axis: int) -> Any:
 
 NATIVE: dict[str, Callable[..., Any]] = {
     **{name: _reduction(np_function(name)) for name in ("max", "min")},
-    "mean": _reduction(_mean),
+    "_mean": _reduction(_mean),
     **{name: _index_of(np_function(name)) for name in ("argmax", "argmin")},
     **elementwise.FUNCTIONS,
     **linear.FUNCTIONS,

@@ -248,7 +248,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     **linear.FUNCTIONS,
     **{name: promoting(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items() if fn is not None},
     **{name: _reduction(statistics.over_one_axis(getattr(paddle, name))) for name in ("max", "min")},
-    "mean": _reduction(paddle.mean),
+    "_mean": _reduction(paddle.mean),
     **{name: _accumulation(getattr(paddle, name)) for name in ("sum", "prod")},
     **{name: _question(getattr(paddle, name)) for name in ("all", "any")},
     **{name: _index_of(getattr(paddle, name)) for name in ("argmax", "argmin")},

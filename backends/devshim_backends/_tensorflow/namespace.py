@@ -66,7 +66,7 @@ PROMOTED = {
 }
 """Functions of two tensors, which get tensors of one dtype."""
 
-REDUCED = {"max": tf.reduce_max, "min": tf.reduce_min, "mean": tf.reduce_mean}
+REDUCED = {"max": tf.reduce_max, "min": tf.reduce_min, "_mean": tf.reduce_mean}
 
 
 def _shape(x: Any) -> tuple[int, ...]:

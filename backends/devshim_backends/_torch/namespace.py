@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _OF_TWO = ("add", "divide", "matmul", "maximum", "minimum", "multiply", "pow", "remainder", "subtract")
 """Functions that have the same name, and for tensors of one dtype the same result, in PyTorch."""
+_OF_FLOATS = ("mean", "std", "var")
+"""Functions that PyTorch computes for floating dtypes alone; NumPy and JAX compute them for integers and bools, too."""
 
 
 class TorchNamespace(Backend):
@@ -27,7 +29,8 @@ class TorchNamespace(Backend):
     def array_api(self) -> Mapping[str, Any]:
         found = native_functions(compat(self.title, "torch"))
         quick = {name: _without_promotion(getattr(torch, name), found[name]) for name in _OF_TWO}
-        return {**found, **quick, "take_along_axis": _take_along_axis}
+        floating = {name: _in_floats(found[name]) for name in _OF_FLOATS}
+        return {**found, **quick, **floating, "take_along_axis": _take_along_axis}
 
 
 def _without_promotion(native: Callable[..., Any], promoting: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,6 +40,17 @@ def _without_promotion(native: Callable[..., Any], promoting: Callable[..., Any]
     def call(x1: Any, x2: Any, /) -> Any:
         is_one = isinstance(x1, torch.Tensor) and isinstance(x2, torch.Tensor) and x1.dtype is x2.dtype
         return native(x1, x2) if is_one else promoting(x1, x2)
+
+    return call
+
+
+def _in_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that computes with integers and bools in PyTorch's default dtype."""
+
+    @wraps(fn)
+    def call(x: Any, /, **options: Any) -> Any:
+        exact = not (x.is_floating_point() or x.is_complex())
+        return fn(x.to(torch.get_default_dtype()) if exact else x, **options)
 
     return call
 

@@ -66,6 +66,14 @@ CALLS: dict[str, tuple[Call, Call]] = {
     ),
     "sort": (lambda xp, x: xp.sort(xp.negative(x), axis=1), lambda np, a: np.sort(-a, axis=1)),
     "tril": (lambda xp, x: xp.tril(x, k=1), lambda np, a: np.tril(a, 1)),
+    "tril of bools": (lambda xp, x: xp.tril(xp.greater(x, 1)), lambda np, a: np.tril(a > 1)),
+    "triu of bools": (lambda xp, x: xp.triu(xp.greater(x, 1)), lambda np, a: np.triu(a > 1)),
+    "sum of bools": (lambda xp, x: xp.sum(xp.greater(x, 1), axis=0), lambda np, a: (a > 1).sum(0)),
+    "prod of bools": (lambda xp, x: xp.prod(xp.greater(x, 1), axis=0), lambda np, a: (a > 1).prod(0)),
+    "cumulative_sum of bools": (
+        lambda xp, x: xp.cumulative_sum(xp.greater(x, 1), axis=1),
+        lambda np, a: (a > 1).cumsum(1),
+    ),
     "meshgrid": (
         lambda xp, x: xp.meshgrid(xp.sum(x, axis=0), xp.max(x, axis=1), indexing="ij")[1],
         lambda np, a: np.meshgrid(a.sum(0), a.max(1), indexing="ij")[1],
@@ -144,6 +152,18 @@ class NamespaceTests(Kit):
         """No framework lacks the functions of these tests."""
         compute, expected = CALLS[call]
         self._check(compute(ds.namespace(), self.tensor()), expected(np, numbers()), ds.cpu())
+
+    @feature("namespace")
+    @pytest.mark.parametrize("name", ["mean", "std", "var"])
+    def test_statistics_of_integers_and_bools_are_not_rounded(self, name: str, device: Device) -> None:
+        """`mean`, `std` and `var` of integers and bools are floats, such as an accuracy."""
+        xp, a = ds.namespace(), np.asarray([[1, 2], [4, 2]], dtype="int32")
+        x = ds.from_numpy(a, device)
+        for exact, expected in ((x, a), (xp.equal(x, 2), a == 2)):
+            y = getattr(xp, name)(exact, axis=1)
+            assert ds.dtype_of(y) in ("float32", "float64")
+            assert ds.device_of(y) is device
+            assert np.allclose(ds.to_numpy(y), getattr(expected, name)(1), rtol=1e-6)
 
     @feature("namespace")
     def test_functions_return_the_frameworks_tensors(self, device: Device) -> None:
