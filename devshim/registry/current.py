@@ -187,10 +187,10 @@ _asked: dict[str | bytes, str] = {}
 
 def _by_environment() -> str:
     asked = environment.VALUES.get(environment.BACKEND)
-    if not asked:
+    if not asked or asked.isspace():
         return _only_one()
     if asked not in _asked:
-        _asked[asked] = _choose(environ["DEVSHIM_BACKEND"])
+        _asked[asked] = _choose(environ["DEVSHIM_BACKEND"].strip())  # Windows' `set` keeps the space before an `&&`
     return _asked[asked]
 
 

@@ -13,7 +13,8 @@ def problem_of(name: str, value: str) -> str | None:
     """Return what is wrong with the value of an environment variable that devshim reads, or None."""
     try:
         if name == "DEVSHIM_BACKEND":
-            current.using(value)
+            if value.strip():
+                current.using(value.strip())
         elif name == "DEVSHIM_DEVICE":
             parsing.device(value.strip())
         elif name == "DEVSHIM_SIMULATE_GPUS":

@@ -8,6 +8,17 @@ from loader_cases import VALUES, OrderedLoaderCases, Rows
 import devshim as ds
 
 
+class TestTorchPinned(OrderedLoaderCases):
+    """A loader that pins its batches in a thread of its own, as programs for GPUs ask for."""
+
+    def loader(self, bad=None):
+        ds.simulate(gpus=1)  # without a GPU, PyTorch pins nothing and warns
+        loader = ds.framework("torch").utils.data.DataLoader(Rows(bad), 2, num_workers=2, pin_memory=True)
+        if bad is None:
+            assert next(iter(loader)).is_pinned()
+        return loader
+
+
 class TestTorch(OrderedLoaderCases):
     def loader(self, bad=None):
         return ds.framework("torch").utils.data.DataLoader(Rows(bad), 2, num_workers=2)

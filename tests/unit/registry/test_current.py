@@ -38,15 +38,16 @@ def test_precedence(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_environment_is_read_when_it_is_needed(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:
     ds.use(None)
-    for name, found in (("fakeframe", "fakeframe"), ("np", "numpy"), ("NumPy", "numpy")):
+    for name, found in (("fakeframe", "fakeframe"), ("np", "numpy"), ("NumPy", "numpy"), (" NumPy\t", "numpy")):
         monkeypatch.setenv("DEVSHIM_BACKEND", name)
         assert current() == found
     monkeypatch.setenv("DEVSHIM_BACKEND", "nonsense")
     with pytest.raises(ds.BackendNotFoundError, match="no backend is called 'nonsense'"):
         ds.zeros(1)
     assert current_module.chosen() is None
-    monkeypatch.setenv("DEVSHIM_BACKEND", "")
-    assert current() == "fakeframe"  # the only one installed besides NumPy
+    for nothing in ("", "  "):
+        monkeypatch.setenv("DEVSHIM_BACKEND", nothing)
+        assert current() == "fakeframe"  # the only one installed besides NumPy
 
 
 def test_a_block_ends_whatever_happens(fake: object) -> None:

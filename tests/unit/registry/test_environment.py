@@ -194,6 +194,7 @@ def test_no_variable_of_the_tests_is_unread() -> None:
     ("name", "value", "problem"),
     [
         ("DEVSHIM_BACKEND", "numpy", None),
+        ("DEVSHIM_BACKEND", " NumPy ", None),
         ("DEVSHIM_BACKEND", "nunpy", "nunpy"),
         ("DEVSHIM_SIMULATE_GPUS", "2", None),
         ("DEVSHIM_SIMULATE_GPUS", "two", "'two'"),
