@@ -21,18 +21,18 @@ _NODES = frozenset({dict, list, tuple})
 
 def collect(tree: Any, found: list[Any], depth: int = 0) -> bool:
     """Append the tensors of a plain tree to a list, in order; return False if the tree is not plain."""
-    kind = type(tree)
+    kind, tensors = type(tree), registry.TENSORS
     if kind is dict:
         tree = tree.values()
     elif kind is not list and kind is not tuple:
-        if kind not in registry.TENSORS:
+        if kind not in tensors:
             return False
         found.append(tree)
         return True
     if depth >= _DEEPEST:
         return False
     for each in tree:
-        if type(each) in registry.TENSORS:
+        if type(each) in tensors:
             found.append(each)
         elif not collect(each, found, depth + 1):
             return False
