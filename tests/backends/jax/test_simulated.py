@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import jax
 import jax.numpy as jnp
@@ -106,38 +107,117 @@ def test_the_peak_is_exact_between_queries():
     assert used() == KIB
 
 
-def test_arrays_on_the_host_keep_the_fast_path():
-    """An operation on a GPU goes through Python to be counted; one on the host takes JAX's fast path."""
-    ran = []
-    inner = pxla.ExecuteReplicated.__call__
+@contextmanager
+def python_runs():
+    """Yield a list that gets an entry each time that a compiled function runs through Python."""
+    ran, inner = [], pxla.ExecuteReplicated.__call__
 
     def spying(executable, *args):
         ran.append(executable)
         return inner(executable, *args)
 
-    double = jax.jit(lambda a: a * 2)
-    here, there = jnp.ones(3), on_gpu()
     pxla.ExecuteReplicated.__call__ = spying
     try:
-        for _ in range(5):
-            double(here)
-        assert len(ran) <= 1
-        ran.clear()
-        for _ in range(5):
-            double(there)
-        assert len(ran) == 5
-        pxla.ExecuteReplicated.__call__ = inner
-        place = native()
-        del there
-        ds.simulate(0)
-        there = jax.device_put(np.ones(3, np.float32), place)  # no longer a GPU
-        pxla.ExecuteReplicated.__call__ = spying
-        ran.clear()
-        for _ in range(5):
-            double(there)
-        assert len(ran) <= 1
+        yield ran
     finally:
         pxla.ExecuteReplicated.__call__ = inner
+
+
+def runs(function, *args, times=5):
+    """Return how many of some calls ran through Python; the others took JAX's fast path."""
+    with python_runs() as ran:
+        for _ in range(times):
+            function(*args)
+    return len(ran)
+
+
+def test_functions_take_the_fast_path_and_are_counted():
+    """On the host, on a simulated GPU with and without a limit, and on a device that is no longer a GPU."""
+    double = jax.jit(lambda a: {"double": a * 2, "more": (a, None)})
+    here, there = jnp.ones(256), on_gpu()
+    assert runs(double, here) == runs(double, there) == 1
+    ds.simulate(2)  # the peak is reset to the current use
+    found = [double(there) for _ in range(5)]
+    assert used() == ds.memory("gpu:1").peak == 11 * KIB
+    assert float(found[-1]["double"][0]) == 2
+    assert found[-1]["more"][1] is None
+    del found
+    assert used() == KIB
+    with ds.simulate(2, memory=4 * KIB):
+        assert runs(double, there) == 1
+        held = double(there)
+        for _ in range(2):
+            with pytest.raises(ds.OutOfMemoryError, match="gpu:1 is out of memory: 1,024 bytes were requested"):
+                double(there)
+        assert used() == ds.memory("gpu:1").peak - KIB == 3 * KIB  # one of the two results has been made
+        held["double"].delete()
+        assert float(double(there)["double"][0]) == 2
+        del held
+    place = native()
+    del there
+    ds.simulate(0)
+    assert runs(double, jax.device_put(np.ones(256, np.float32), place)) == 1
+
+
+def test_random_keys_and_sharded_results_are_counted_on_the_fast_path():
+    mesh = Mesh(np.array([native(0), native(1)]), ("i",))
+    split = jax.jit(jax.random.split)
+    double = jax.jit(lambda a: a * 2)
+    key = jax.device_put(jax.random.key(0), native())
+    x = jax.device_put(np.ones(512, np.float32), NamedSharding(mesh, PartitionSpec("i")))
+    assert runs(split, key) == runs(double, x) == 1
+    kept = [(split(key), double(x)) for _ in range(3)]
+    assert (used(0), used(1)) == (4 * KIB, 4 * KIB + 4 * 512)
+    assert kept[-1][0].shape == (2,)
+    kept.clear()
+    assert (used(0), used(1)) == (KIB, KIB + 512)
+
+
+def test_what_must_be_seen_before_it_runs_leaves_the_fast_path():
+    """Donated arguments, large results on a GPU with a limit, faults, removed GPUs, and arguments under a guard."""
+    x, double, large = on_gpu(), jax.jit(lambda a: a * 2), jax.jit(lambda a: jnp.tile(a, 2**17))
+    step, box = jax.jit(lambda a: a + 1, donate_argnums=0), [on_gpu()]
+
+    def train():
+        box[0] = step(box[0])
+
+    assert runs(train) == 5
+    assert ds.memory("gpu:1").peak == 2 * KIB
+    assert runs(large, x) == 1
+    with ds.simulate(2, memory="1GiB"):
+        assert runs(large, x) == 5
+        assert runs(double, x) == 1
+    with ds.simulate(2, faults=ds.Fault("gpu:1", "allocation", at=100)):
+        assert runs(double, x) == 5
+    with ds.guard("error"):
+        assert runs(double, x) == 5
+        ds.simulate(2)
+        assert runs(double, x) == 5
+    assert runs(double, x) == 1
+    ds.simulate(1)
+    for _ in range(3):
+        with pytest.raises(ds.SimulationError):
+            double(x)
+
+
+def test_an_interrupt_while_results_are_counted_loses_no_memory(monkeypatch):
+    """Ctrl-C arrives in the function that C++ calls with the results."""
+    from devshim_backends._jax.simulation import memory
+
+    x, double = on_gpu(), jax.jit(lambda a: a * 2)
+    assert runs(double, x) == 1
+    original = memory.count_results
+
+    def interrupted(xs, parts):
+        original(xs, parts)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "count_results", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            double(x)
+    assert used() == KIB
+    assert float(double(x)[0]) == 2
 
 
 def test_ending_the_simulation_restores_jax():

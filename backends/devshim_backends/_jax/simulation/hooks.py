@@ -8,7 +8,8 @@ Requirements this module answers:
 
 There are two kinds of hooks. Compiled code, and so every operator, runs in ``ExecuteReplicated.__call__``; moves use
 one of three implementations of ``device_put``. After its first run, an operator can take JAX's C++ fast path, which
-skips Python. ``_get_fastpath_data`` decides that, and the hook refuses the fast path for code on simulated GPUs.
+skips Python. ``_get_fastpath_data`` decides that, and the hook makes the fast path count what it returns, or refuses
+it (see `fast_path`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from jax._src.interpreters import pxla
 
 from devshim.errors import DeviceMismatchError, messages
 from devshim.simulation.memory import ROUND
-from devshim_backends._jax.simulation import memory
+from devshim_backends._jax.simulation import fast_path, memory, records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,9 +36,6 @@ _fastpath = pjit._get_fastpath_data
 _execute = pxla.ExecuteReplicated.__call__
 _put_impl = dispatch.device_put_p.impl
 _put_many, _put_parts = dispatch._batched_device_put_impl, pxla.batched_device_put
-_CACHES = ("_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
-"""The names of the caches of fast paths."""
-
 _MISMATCH_MESSAGE = "_device_assignment_mismatch_error"
 
 _moving = threading.local()
@@ -48,8 +46,6 @@ _all_simulated: JaxSimulatedDevices | None = None
 def install(simulated: JaxSimulatedDevices, by_native: Mapping[Any, SimulatedDevice]) -> None:
     """Install the hooks, which count and check what is made on simulated GPUs. The mapping's keys are JAX devices."""
     global _simulated, _all_simulated
-    if any(native not in _simulated for native in by_native):  # earlier operators there may use the fast path
-        clear_fast_paths()
     _simulated, _all_simulated = by_native, simulated
     pjit._get_fastpath_data = _recording_fastpath
     pxla.ExecuteReplicated.__call__ = _recording_execute
@@ -58,6 +54,7 @@ def install(simulated: JaxSimulatedDevices, by_native: Mapping[Any, SimulatedDev
     pxla.batched_device_put = _recording_put_parts
     for module, _, refuse in _mismatch_messages:
         setattr(module, _MISMATCH_MESSAGE, refuse)
+    fast_path.clear_fast_paths()  # those decided before count nothing, or would refuse nothing from now on
 
 
 def uninstall() -> None:
@@ -71,14 +68,7 @@ def uninstall() -> None:
     dispatch.device_put_p.def_impl(_put_impl)
     pxla.ExecuteReplicated.__call__ = _execute
     pjit._get_fastpath_data = _fastpath
-    clear_fast_paths()
-
-
-def clear_fast_paths() -> None:
-    """Make JAX decide again which operators take the fast path; nothing is compiled again."""
-    for name in _CACHES:
-        if hasattr(pjit, name):
-            getattr(pjit, name).clear()
+    fast_path.clear_fast_paths()
 
 
 def _raise_mismatch(original: Callable[..., str]) -> Callable[..., str]:
@@ -119,8 +109,13 @@ def _device_name(match: re.Match[str]) -> str:
 
 
 def _recording_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
+    by_native = _simulated  # read once, because another thread may uninstall the hooks
     natives = executable.unsafe_call._local_devices if hasattr(executable, "unsafe_call") else ()
-    return None if any(native in _simulated for native in natives) else _fastpath(executable, *args, **kwargs)
+    gpus = [by_native[native] for native in natives if native in by_native]
+    if gpus and not fast_path.is_allowed(gpus, sum(_result_sizes(executable.unsafe_call)), args[1]):
+        return None
+    found = _fastpath(executable, *args, **kwargs)
+    return fast_path.counting(found) if gpus and found is not None else found
 
 
 def _recording_put_impl(*xs: Any, **params: Any) -> Any:
@@ -139,7 +134,7 @@ def _put_and_count(put: Callable[[], Any], sources: Any) -> Any:
     """Count the arrays that a move made, but not those of the moves inside it, with which they share buffers."""
     if getattr(_moving, "now", False):
         return put()
-    for x in map(memory.underlying_array, sources):
+    for x in map(records.underlying_array, sources):
         for _, gpu in () if x is None or x.is_deleted() else memory.simulated_gpus_of(x):
             gpu.require_shown()
     moved = _without_counting(put)
@@ -192,7 +187,7 @@ def _recording_execute(executable: Any, *args: Any) -> Any:
     try:
         memory.count_arrays(results)
     except BaseException:
-        for x in map(memory.underlying_array, results):
+        for x in map(records.underlying_array, results):
             if x is not None:
                 x.delete()  # the traceback of this error may keep it alive for long
         raise
@@ -201,7 +196,7 @@ def _recording_execute(executable: Any, *args: Any) -> Any:
 
 def _refuse_if_too_large(executable: Any, gpu: SimulatedDevice, args: Any) -> None:
     """Raise if the results cannot fit, even if they reuse the memory of all arguments."""
-    sizes = [_result_bytes(*each) for each in zip(*_results(executable), strict=True)]
+    sizes = _result_sizes(executable)
     needed = sum(map(_rounded_up, sizes))
     free = gpu.info().free
     if free is None or needed <= free:
@@ -222,8 +217,10 @@ def _rounded_up(size: int) -> int:
     return -(-size // ROUND) * ROUND
 
 
-def _results(executable: Any) -> tuple[Any, Any]:
-    return executable.out_handler.out_avals, executable.out_handler.out_shardings
+def _result_sizes(executable: Any) -> list[int]:
+    """Return the bytes that each result takes on each of its devices."""
+    handler = executable.out_handler
+    return [_result_bytes(*each) for each in zip(handler.out_avals, handler.out_shardings, strict=True)]
 
 
 def _result_bytes(aval: Any, sharding: Any) -> int:
@@ -233,5 +230,5 @@ def _result_bytes(aval: Any, sharding: Any) -> int:
 
 
 def _argument_bytes(x: Any) -> int:
-    array = memory.underlying_array(x)
+    array = records.underlying_array(x)
     return 0 if array is None or array.is_deleted() else _rounded_up(memory.part_bytes(array))

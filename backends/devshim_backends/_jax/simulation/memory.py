@@ -3,7 +3,7 @@
 Requirements this module answers:
 
 * The hooks in `hooks` report each new array, so JAX need not be asked about all living arrays, which costs 10 us per
-  array. A `_Buffer` counts while an array refers to it, so the count goes down when the last array over it is gone.
+  array. A `Buffer` counts while an array refers to it, so the count goes down when the last array over it is gone.
 * `update_counts` asks JAX which arrays are alive: when the user asks for the memory, and before an error for a full
   device. It finds arrays that the hooks did not see, and drops deleted ones.
 * A buffer that several arrays share counts once. A buffer that was donated to an executable does not count.
@@ -14,22 +14,30 @@ Not counted: memory that an executable needs while it runs, and NumPy arguments 
 
 from __future__ import annotations
 
-from _thread import allocate_lock
-from collections import deque
 from math import prod
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
-import jax
-
+from devshim.errors import OutOfMemoryError
 from devshim.simulation.memory import SimulatedDevice, SimulatedDevices
 from devshim_backends._jax.buffers import addresses_of
 from devshim_backends._jax.clients import live_arrays
+from devshim_backends._jax.simulation.records import (
+    ARRAYS,
+    LOCK,
+    Buffer,
+    CountedArray,
+    add,
+    drop,
+    drop_dead,
+    find_counted,
+    underlying_array,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from devshim.errors import OutOfMemoryError
+Parts = tuple[tuple[Any, SimulatedDevice, int], ...]
+"""The buffers of an array: the JAX device of each, the simulated GPU, and the size in bytes."""
 
 
 class JaxSimulatedDevices(SimulatedDevices):
@@ -43,49 +51,18 @@ class JaxSimulatedDevices(SimulatedDevices):
         return self._error_class
 
 
-class _Buffer:
-    """Memory on one simulated GPU, counted there while an array refers to it.
-
-    Args:
-        native: JAX's device.
-        gpu: The simulated GPU.
-        nbytes: The size in bytes.
-        there: As for `SimulatedDevice.track`, which raises the same errors.
-    """
-
-    __slots__ = ("__weakref__", "gpu", "native")
-
-    def __init__(self, native: Any, gpu: SimulatedDevice, nbytes: int, there: bool = False) -> None:
-        self.native, self.gpu = native, gpu
-        gpu.track(self, nbytes, exists=there)
-
-
-class _CountedArray(ref):  # type: ignore[type-arg]  # generic for the type checker only
-    """A weak reference to an array, with the array's buffers."""
-
-    __slots__ = ("buffers", "key")
-
-    buffers: list[_Buffer]
-    key: int
-
-
-_lock = allocate_lock()
 _simulated: dict[Any, SimulatedDevice] = {}
 """Maps JAX devices to simulated GPUs."""
-_arrays: dict[int, _CountedArray] = {}
-"""Maps the address of an array to its entry. By now another array may have the address: see `_find_counted`."""
-_dropped: deque[_CountedArray] = deque()
-"""Entries of arrays that are gone. The garbage collector adds them without a lock; `_drop_dead` removes them."""
 
 
 def start_counting(by_native: Mapping[Any, SimulatedDevice]) -> None:
     """Count arrays on these devices, both existing and new ones, and stop counting on all other devices."""
     global _simulated
-    with _lock:
-        _drop_dead()
-        for counted in list(_arrays.values()):
+    with LOCK:
+        drop_dead()
+        for counted in list(ARRAYS.values()):
             if any(by_native.get(buffer.native) is not buffer.gpu for buffer in counted.buffers):
-                _drop(counted)
+                drop(counted)
         _simulated = dict(by_native)
     update_counts()
 
@@ -109,37 +86,70 @@ def count_arrays(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
     """
     buffers = _Sources(sources)
     for x in map(underlying_array, xs):
-        if x is None or _find_counted(x) is not None:
+        if x is None or find_counted(x) is not None:
             continue
         gpus = simulated_gpus_of(x)
         if gpus:
             _count_array(x, gpus, buffers.shared_with(x, [native for native, _ in gpus]))
 
 
-def _count_array(x: Any, gpus: list[tuple[Any, SimulatedDevice]], shared: Mapping[Any, _Buffer]) -> None:
+def _count_array(x: Any, gpus: list[tuple[Any, SimulatedDevice]], shared: Mapping[Any, Buffer]) -> None:
     _require_dtype(x, gpus)
     size = part_bytes(x)
-    new_buffers: list[_Buffer] = []
-    with _lock:
-        _drop_dead()
-        if _find_counted(x) is not None:
+    new_buffers: list[Buffer] = []
+    with LOCK:
+        drop_dead()
+        if find_counted(x) is not None:
             return
         try:
-            new_buffers.extend(_Buffer(native, gpu, size) for native, gpu in gpus if native not in shared)
+            new_buffers.extend(Buffer(native, gpu, size) for native, gpu in gpus if native not in shared)
         except BaseException:
             new_buffers.clear()  # the traceback would keep them alive, and they count
             if not shared:  # otherwise the memory also belongs to another array
                 x.delete()
             raise
-        _add(x, [*shared.values(), *new_buffers])
+        add(x, [*shared.values(), *new_buffers])
 
 
 def _require_dtype(x: Any, gpus: list[tuple[Any, SimulatedDevice]]) -> None:
     """Refuse an array of a dtype that the GPUs cannot hold, and free it."""
-    (_, gpu), name = gpus[0], str(x.dtype)
-    if name in gpu.group.dtypes_lacking:
+    _, gpu = gpus[0]
+    if gpu.group.dtypes_lacking and str(x.dtype) in gpu.group.dtypes_lacking:
         x.delete()
-        gpu.group.refuse_dtype(gpu.device, name)
+        gpu.group.refuse_dtype(gpu.device, str(x.dtype))
+
+
+def parts_of(x: Any) -> Parts:
+    """Return the buffers that an array has on simulated GPUs."""
+    gpus = simulated_gpus_of(x)
+    return tuple((native, gpu, part_bytes(x)) for native, gpu in gpus)
+
+
+def count_results(xs: Sequence[Any], parts: Sequence[Parts]) -> None:
+    """Count arrays that a compiled function has just made, each in memory of its own, with the buffers of each.
+
+    Raises:
+        OutOfMemoryError: They do not fit; all of them are deleted.
+    """
+    try:
+        try:
+            return _count_results(xs, parts)
+        except OutOfMemoryError:
+            pass
+        _drop_all_donated()
+        return _count_results(xs, parts)
+    except BaseException:
+        for x in xs:
+            x.delete()  # the traceback of this error may keep them alive for long
+        raise
+
+
+def _count_results(xs: Sequence[Any], parts: Sequence[Parts]) -> None:
+    with LOCK:
+        drop_dead()
+        for x, buffers in zip(xs, parts, strict=True):
+            if find_counted(x) is None:
+                add(x, [Buffer(*each) for each in buffers])
 
 
 def count_unshared(xs: Sequence[Any], native: Any) -> None:
@@ -154,26 +164,26 @@ def count_unshared(xs: Sequence[Any], native: Any) -> None:
     gpu = _simulated[native]
     for x in xs:
         _require_dtype(x, [(native, gpu)])
-    with _lock:
-        _drop_dead()
+    with LOCK:
+        drop_dead()
         for x in xs:
             try:
-                buffer = _Buffer(native, gpu, prod(x.shape) * int(x.dtype.itemsize))
+                buffer = Buffer(native, gpu, prod(x.shape) * int(x.dtype.itemsize))
             except BaseException:
                 x.delete()
                 raise
-            _add(x, [buffer])
+            add(x, [buffer])
             del buffer  # it counts while it is referenced, and a traceback would refer to it
 
 
 def drop_donated(xs: Iterable[Any]) -> None:
     """Drop arrays whose memory was donated to an executable, or deleted."""
     for x in map(underlying_array, xs):
-        if x is not None and _find_counted(x) is not None and x.is_deleted():
-            with _lock:
-                counted = _find_counted(x)
+        if x is not None and find_counted(x) is not None and x.is_deleted():
+            with LOCK:
+                counted = find_counted(x)
                 if counted is not None:
-                    _drop(counted)
+                    drop(counted)
 
 
 def update_counts() -> None:
@@ -181,30 +191,18 @@ def update_counts() -> None:
     _drop_all_donated()
     for client in {native.client for native in _simulated}:
         alive = live_arrays(client)
-        by_address: dict[tuple[Any, int], _Buffer] | None = None
+        by_address: dict[tuple[Any, int], Buffer] | None = None
         for x in alive:
-            if _find_counted(x) is None and not x.is_deleted() and simulated_gpus_of(x):
+            if find_counted(x) is None and not x.is_deleted() and simulated_gpus_of(x):
                 if by_address is None:
                     by_address = _buffers_by_address(alive)
                 _count_unseen(x, by_address)
-    with _lock:
-        _drop_dead()
+    with LOCK:
+        drop_dead()
 
 
 def _drop_all_donated() -> None:
-    drop_donated(x for counted in list(_arrays.values()) if (x := counted()) is not None)
-
-
-def _find_counted(x: Any) -> _CountedArray | None:
-    """Return the entry of an array, or None; an earlier array may have had the same address."""
-    counted = _arrays.get(id(x))
-    return counted if counted is not None and counted() is x else None
-
-
-def underlying_array(x: Any) -> Any | None:
-    """Return the array that has a value's memory, or None if the value has no memory of its own."""
-    array = getattr(x, "_base_array", x)  # random keys wrap an array
-    return array if isinstance(array, jax.Array) and hasattr(array, "unsafe_buffer_pointer") else None
+    drop_donated(x for counted in list(ARRAYS.values()) if (x := counted()) is not None)
 
 
 def part_bytes(x: Any) -> int:
@@ -213,27 +211,27 @@ def part_bytes(x: Any) -> int:
     return prod(shape) * int(x.dtype.itemsize)
 
 
-def _buffers_by_address(alive: Iterable[Any]) -> dict[tuple[Any, int], _Buffer]:
+def _buffers_by_address(alive: Iterable[Any]) -> dict[tuple[Any, int], Buffer]:
     """Return the buffers that are counted, by device and address."""
     by_address = {}
     for x in alive:
-        counted = _find_counted(x)
+        counted = find_counted(x)
         if counted is not None and not x.is_deleted():
             addresses = addresses_of(x)
             by_address.update({(b.native, addresses[b.native]): b for b in counted.buffers if b.native in addresses})
     return by_address
 
 
-def _count_unseen(x: Any, by_address: dict[tuple[Any, int], _Buffer]) -> None:
+def _count_unseen(x: Any, by_address: dict[tuple[Any, int], Buffer]) -> None:
     """Count an array that the hooks did not see."""
     buffers, addresses = [], addresses_of(x)
     for native, gpu in simulated_gpus_of(x):
         key = (native, addresses[native])
         if key not in by_address:
-            by_address[key] = _Buffer(native, gpu, part_bytes(x), there=True)
+            by_address[key] = Buffer(native, gpu, part_bytes(x), there=True)
         buffers.append(by_address[key])
-    with _lock:
-        _add(x, buffers)
+    with LOCK:
+        add(x, buffers)
 
 
 class _Sources:
@@ -241,10 +239,10 @@ class _Sources:
 
     def __init__(self, sources: Iterable[Any]) -> None:
         self._sources = sources
-        self._counted: list[tuple[Any, _CountedArray]] | None = None
-        self._by_device: dict[Any, dict[int, _Buffer]] = {}
+        self._counted: list[tuple[Any, CountedArray]] | None = None
+        self._by_device: dict[Any, dict[int, Buffer]] = {}
 
-    def shared_with(self, x: Any, natives: list[Any]) -> dict[Any, _Buffer]:
+    def shared_with(self, x: Any, natives: list[Any]) -> dict[Any, Buffer]:
         """Return the buffers that an array shares, by JAX device."""
         by_device = {native: buffers for native in natives if (buffers := self._on(native))}
         addresses = addresses_of(x) if by_device else {}
@@ -252,7 +250,7 @@ class _Sources:
             native: buffers[addresses[native]] for native, buffers in by_device.items() if addresses[native] in buffers
         }
 
-    def _on(self, native: Any) -> dict[int, _Buffer]:
+    def _on(self, native: Any) -> dict[int, Buffer]:
         """Return the buffers on one device, by address."""
         if native not in self._by_device:
             self._by_device[native] = {
@@ -263,29 +261,9 @@ class _Sources:
             }
         return self._by_device[native]
 
-    def _alive(self) -> list[tuple[Any, _CountedArray]]:
+    def _alive(self) -> list[tuple[Any, CountedArray]]:
         if self._counted is None:
             arrays = [x for x in map(underlying_array, self._sources) if x is not None and not x.is_deleted()]
-            pairs = [(x, _find_counted(x)) for x in arrays]
+            pairs = [(x, find_counted(x)) for x in arrays]
             self._counted = [(x, counted) for x, counted in pairs if counted is not None]
         return self._counted
-
-
-# ---------------------------------------------------------------------- functions to call with the lock held
-def _add(x: Any, buffers: list[_Buffer]) -> None:
-    counted = _CountedArray(x, _dropped.append)
-    counted.key, counted.buffers = id(x), buffers
-    _arrays[counted.key] = counted
-
-
-def _drop_dead() -> None:
-    """Drop the entries of arrays that are gone. If an interrupt stops this, the next call continues it."""
-    while _dropped:
-        _drop(_dropped[0])
-        _dropped.popleft()
-
-
-def _drop(counted: _CountedArray) -> None:
-    key = getattr(counted, "key", None)  # None if an interrupt came before the key was set
-    if key is not None and _arrays.get(key) is counted:
-        del _arrays[key]

@@ -25,8 +25,8 @@ from jax._src.numpy.array_methods import _IndexUpdateRef
 
 from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import is_suppressed, patched, suppressed
-from devshim_backends._jax.clients import computes_on_cpu, started
-from devshim_backends._jax.simulation.hooks import clear_fast_paths
+from devshim_backends._jax.clients import computes_on_cpu
+from devshim_backends._jax.simulation import fast_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -183,7 +183,7 @@ def report_updates(
 
 @contextmanager
 def _fast_paths_off() -> Iterator[None]:
-    """Keep functions on GPUs from the fast path; on simulated GPUs `simulation.hooks` does it already."""
+    """Keep functions on GPUs from the fast path; afterwards JAX decides again."""
     original = pjit._get_fastpath_data
 
     def refuse_on_gpus(executable: Any, *args: Any, **kwargs: Any) -> Any:
@@ -191,10 +191,9 @@ def _fast_paths_off() -> Iterator[None]:
         return None if any(not computes_on_cpu(each) for each in natives) else original(executable, *args, **kwargs)
 
     pjit._get_fastpath_data = refuse_on_gpus
-    if started() and any(not computes_on_cpu(each) for each in jax.local_devices()):
-        clear_fast_paths()
     try:
-        yield
+        with fast_path.refused():
+            yield
     finally:
         if pjit._get_fastpath_data is refuse_on_gpus:  # otherwise simulation was switched on or off meanwhile
             pjit._get_fastpath_data = original

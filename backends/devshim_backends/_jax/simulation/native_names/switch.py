@@ -13,7 +13,7 @@ from jax._src.lib import xla_client
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
 from devshim_backends._jax import clients
-from devshim_backends._jax.simulation.hooks import clear_fast_paths
+from devshim_backends._jax.simulation.fast_path import clear_fast_paths
 from devshim_backends._jax.simulation.native_names import devices, platforms, tensors
 from devshim_backends._jax.simulation.native_names.client import GpuClient
 
