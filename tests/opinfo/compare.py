@@ -24,7 +24,9 @@ def tensors(value: Any, selects: Callable[[torch.Tensor], bool] = lambda tensor:
 
 
 def require_device(value: Any, device: torch.device, what: str) -> None:
-    """Raise for a tensor on any other device."""
+    """Raise for a tensor on any other device; ``cuda`` without an index is the first GPU, which is the current one."""
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", 0)
     for tensor in tensors(value):
         if tensor.device != device:
             raise Differs(f"{what} is on {tensor.device}, not on {device}")
