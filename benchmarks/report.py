@@ -65,7 +65,8 @@ SECTIONS = {
     "simulation": (
         "Simulated GPUs",
         "The same work on a simulated GPU and on the CPU: small operators of PyTorch in microseconds, training steps "
-        "as ratios. The CPU's turns are in a process without devshim, whose hooks would slow the CPU's operators too.",
+        "as ratios, in processor time. The CPU's turns are in a process without devshim, whose hooks would slow the "
+        "CPU's operators too. Beside the framework's own second CPU, a row has only what devshim adds.",
     ),
     "training": (
         "Training",

@@ -2,13 +2,15 @@
 
 ``python -m benchmarks.work torch`` times it on the CPU, in a process without simulated GPUs: hooks of a simulation
 would slow the CPU's operators too. Each line that it reads is a number and a case; it runs the case that often and
-prints the seconds per call.
+prints the seconds of processor time per call. ``python -m benchmarks.work jax --second`` times it on a second CPU
+device of the framework's own, as which a simulated GPU computes, without devshim.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from time import process_time
 from timeit import timeit
 from typing import Any
 
@@ -16,6 +18,7 @@ from benchmarks.operators import operators
 
 Work = dict[str, Callable[[], object]]
 STEP = "a training step of a small convolutional net"
+MLP = "a training step of eight small dense layers"
 RESNET = "ResNet-18, forward and backward"
 
 
@@ -69,8 +72,32 @@ def _tensorflow(n: Any) -> Work:
             optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
             return loss
 
-    compiled = tf.function(step)
-    return {STEP: lambda: step().numpy(), f"{STEP}, as a `tf.function`": lambda: compiled().numpy()}
+    small = _tensorflow_mlp(n)
+    steps = {STEP: step, MLP: small}
+    compiled = {f"{case}, as a `tf.function`": tf.function(each) for case, each in steps.items()}
+    return {case: lambda each=each: each().numpy() for case, each in {**steps, **compiled}.items()}
+
+
+def _tensorflow_mlp(n: Any) -> Callable[[], Any]:
+    import tensorflow as tf
+
+    with tf.device(n):
+        weights = [tf.Variable(tf.ones((64, 64)) * 0.01) for _ in range(8)]
+        biases = [tf.Variable(tf.zeros(64)) for _ in range(8)]
+        x, y = tf.ones((16, 64)), tf.ones((16, 64))
+
+    def step() -> Any:
+        with tf.device(n):
+            with tf.GradientTape() as tape:
+                found = x
+                for w, b in zip(weights, biases, strict=True):
+                    found = tf.nn.relu(found @ w + b)
+                loss = tf.reduce_mean((found - y) ** 2)
+            for variable, gradient in zip(weights + biases, tape.gradient(loss, weights + biases), strict=True):
+                variable.assign_sub(2e-3 * gradient)
+            return loss
+
+    return step
 
 
 def _jax(n: Any) -> Work:
@@ -89,11 +116,33 @@ def _jax(n: Any) -> Work:
         value, gradients = jax.value_and_grad(loss)(weights)
         return value, jax.tree.map(lambda w, g: w - 1e-3 * g, weights, gradients)
 
-    compiled = jax.jit(step)
+    small, layers = _jax_mlp(n)
+    steps = {STEP: (step, weights), MLP: (small, layers)}
+    compiled = {f"{case}, with `jax.jit`": (jax.jit(each), given) for case, (each, given) in steps.items()}
     return {
-        STEP: lambda: jax.block_until_ready(step(weights)),
-        f"{STEP}, with `jax.jit`": lambda: jax.block_until_ready(compiled(weights)),
+        case: lambda each=each, given=given: jax.block_until_ready(each(given))
+        for case, (each, given) in {**steps, **compiled}.items()
     }
+
+
+def _jax_mlp(n: Any) -> tuple[Callable[[Any], Any], Any]:
+    import jax
+    import jax.numpy as jnp
+
+    layers = [(jnp.ones((64, 64)) * 0.01, jnp.zeros(64)) for _ in range(8)]
+    layers, x, y = jax.device_put((layers, jnp.ones((16, 64)), jnp.ones((16, 64))), n)
+
+    def loss(layers: Any) -> Any:
+        found = x
+        for weight, bias in layers:
+            found = jax.nn.relu(found @ weight + bias)
+        return ((found - y) ** 2).mean()
+
+    def step(layers: Any) -> Any:
+        value, gradients = jax.value_and_grad(loss)(layers)
+        return value, jax.tree.map(lambda w, g: w - 1e-3 * g, layers, gradients)
+
+    return step, layers
 
 
 def _paddle(n: Any) -> Work:
@@ -111,16 +160,35 @@ def _paddle(n: Any) -> Work:
 
 def _mxnet(n: Any) -> Work:
     import mxnet as mx
-    from mxnet import autograd, gluon
+    from mxnet import gluon
 
     mx.npx.set_np()
     where = {"device" if hasattr(mx, "device") else "ctx": n}
+    images, labels = mx.np.ones((32, 3, 32, 32), **where), mx.np.zeros((32,), **where)
+    x, y = mx.np.ones((16, 64), **where), mx.np.ones((16, 64), **where)
+
+    def convolutions() -> list[Any]:
+        return [gluon.nn.Conv2D(16, 3, activation="relu"), gluon.nn.MaxPool2D(2), gluon.nn.Dense(10)]
+
+    def layers() -> list[Any]:
+        return [gluon.nn.Dense(64, activation="relu") for _ in range(8)]
+
+    step = _mxnet_step(convolutions(), gluon.loss.SoftmaxCrossEntropyLoss(), images, labels, where)
+    work = {STEP: step, MLP: _mxnet_step(layers(), gluon.loss.L2Loss(), x, y, where)}
+    work[f"{MLP}, hybridized"] = _mxnet_step(layers(), gluon.loss.L2Loss(), x, y, where, hybridize=True)
+    return work
+
+
+def _mxnet_step(layers: Any, loss: Any, x: Any, y: Any, where: Any, hybridize: bool = False) -> Callable[[], object]:
+    from mxnet import autograd, gluon
+
     net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.Conv2D(16, 3, activation="relu"), gluon.nn.MaxPool2D(2), gluon.nn.Dense(10))
+    net.add(*layers)
     net.initialize(**where)
+    if hybridize:
+        net.hybridize()
+        loss.hybridize()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1e-3})
-    x, y = mx.np.ones((32, 3, 32, 32), **where), mx.np.zeros((32,), **where)
-    loss = gluon.loss.SoftmaxCrossEntropyLoss()
 
     def step() -> None:
         with autograd.record():
@@ -130,7 +198,7 @@ def _mxnet(n: Any) -> Work:
         value.wait_to_read()
         net[0].weight.data().wait_to_read()
 
-    return {STEP: step}
+    return step
 
 
 WORK: dict[str, Callable[[Any], Work]] = {
@@ -143,18 +211,49 @@ WORK: dict[str, Callable[[Any], Work]] = {
 """Framework -> its work on a device, which is an object of the framework."""
 
 
-def main(name: str) -> None:
+def _second_tensorflow() -> Any:
+    import tensorflow as tf
+
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 9)
+    return "/CPU:1"
+
+
+def _second_jax() -> Any:
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", 3)
+    return jax.devices("cpu")[1]
+
+
+def _second_mxnet() -> Any:
+    import mxnet as mx
+
+    return mx.cpu(1)
+
+
+SECOND: dict[str, Callable[[], Any]] = {
+    "tensorflow": _second_tensorflow,
+    "jax": _second_jax,
+    "mxnet": _second_mxnet,
+}
+"""Framework -> a second CPU device of its own, in a process that has not used it yet."""
+
+
+def main(name: str, *options: str) -> None:
     """Time cases on the CPU until the input ends."""
     from benchmarks.frameworks import NATIVE
 
-    if NATIVE[name].backend == "mxnet":  # its import fails beside a current NumPy without devshim's hooks
+    native = NATIVE[name]
+    if native.backend == "mxnet":  # its import fails beside a current NumPy without devshim's hooks
         import devshim as ds
 
         ds.framework("mxnet")
-    work = WORK[NATIVE[name].backend](NATIVE[name].begin()["n"])
+    device = SECOND[native.backend]() if options == ("--second",) else native.begin()["n"]
+    work = WORK[native.backend](device)
     for line in sys.stdin:
         number, _, case = line.rstrip("\n").partition(" ")
-        print(timeit(work[case], number=int(number)) / int(number), flush=True)
+        print(timeit(work[case], timer=process_time, number=int(number)) / int(number), flush=True)
 
 
 if __name__ == "__main__":

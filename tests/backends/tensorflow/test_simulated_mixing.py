@@ -303,3 +303,33 @@ def test_a_gradient_uses_no_constant_of_a_removed_gpu():
                 tape.watch(x)
                 y = tf.reduce_mean(x * x)
             assert ds.device_of(tape.gradient(y, x)) is ds.device(device)
+
+
+def test_an_operator_that_was_refused_once_is_checked_before_it_runs(monkeypatch):
+    """TensorFlow's error costs more than the operator; what a real GPU refuses stays refused."""
+    from devshim_backends._tensorflow.simulation import device_rules, hooks
+
+    x, y, axes = matrix("gpu:0"), matrix("gpu:1"), tf.constant([0, 1])
+    compiled = tf.function(lambda v: v + v)
+    weight = variable("gpu:0")
+
+    def run():
+        with ds.on("gpu:0"):
+            return [tf.reduce_sum(x, axes), compiled(weight)]
+
+    expected = run()
+    x + x
+    assert {"Sum", "AddV2"} <= device_rules.REFUSED
+    refused = []
+    original = hooks.run_refused_operator
+    monkeypatch.setattr(hooks, "run_refused_operator", lambda *args: refused.append(args[1]) or original(*args))
+    found = [*run(), y + y]
+    assert refused == []
+    assert [str(ds.device_of(each)) for each in found] == ["gpu:0", "gpu:0", "gpu:1"]
+    for each, before in zip(found, expected, strict=False):
+        np.testing.assert_array_equal(each, before)
+    for mix in (lambda: tf.raw_ops.AddV2(x=x, y=y), lambda: tf.raw_ops.Sum(input=y, axis=axes)):
+        with ds.on("gpu:0"), pytest.raises(ds.DeviceMismatchError):
+            mix()
+    assert refused == ["AddV2", "Sum"]
+    assert ds.device_of(axes + axes) is CPU

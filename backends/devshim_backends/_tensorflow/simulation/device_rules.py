@@ -15,10 +15,14 @@ operator again, and runs it if a real GPU would:
   gpu:0, which is the same for tensors on that GPU; others it moves there silently.
 
 Everything else is refused, by an error that is both TensorFlow's and devshim's.
+
+An error of TensorFlow's policy takes longer than the operator. So an operator that was refused once and ran
+nevertheless is checked before it runs from then on (`run_if_accepted`).
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -28,19 +32,27 @@ from tensorflow.python.eager import context
 from devshim.devices.device import CPU
 from devshim.registry import mismatches
 from devshim_backends._tensorflow.failures import MixedDevicesError
-from devshim_backends._tensorflow.locations import EAGER, PLACED
+from devshim_backends._tensorflow.locations import EAGER, PLACED, RAW_BACKING_DEVICE
 from devshim_backends._tensorflow.models.align_devices import SPLIT, copy_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
     from devshim.devices.device import Device
     from devshim_backends._tensorflow.locations import TensorflowLocations
 
     RunOn = Callable[[Device, Sequence[Any]], Any]
 
-__all__ = ["run_refused_operator", "set_policy"]
+__all__ = ["REFUSED", "is_operand", "run_if_accepted", "run_refused_operator", "set_policy"]
 
+REFUSED: set[str] = set()
+"""The operators that TensorFlow's policy has refused, and that a real GPU would run."""
+
+_OPERATORS = frozenset({"binary_op_wrapper", "r_binary_op_wrapper"})
+"""TensorFlow's functions that implement Python's operators (2.16 to 2.21)."""
+
+_HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 _HOST_DTYPES = frozenset({tf.int32, tf.string})
 """Dtypes that TensorFlow natively keeps on the host, also in a GPU's scope."""
 _HANDLES = frozenset({tf.resource, tf.variant})
@@ -79,12 +91,59 @@ def run_refused_operator(backend: TensorflowLocations, op: str, inputs: Sequence
     except MixedDevicesError as refused:
         device = _device_for_split_model(backend, inputs, refused)
         inputs = [copy_tensors(x, device) if _is_moved(x) else x for x in inputs]
-    native, policy = context.context()._handle, context.context().device_policy
+    else:
+        REFUSED.add(op)
+    return _run_without_policy(run, device, inputs, context.context().device_policy)
+
+
+def run_if_accepted(
+    backend: TensorflowLocations, op: str, inputs: Sequence[Any], run: RunOn, natively: Callable[[], Any]
+) -> Any:
+    """Run an operator that TensorFlow's policy has refused before: without the policy, if a real GPU would run it.
+
+    Args:
+        backend: As for `run_refused_operator`.
+        op: As for `run_refused_operator`.
+        inputs: As for `run_refused_operator`.
+        run: As for `run_refused_operator`.
+        natively: Runs the operator as TensorFlow does, with the policy, which has the last word.
+    """
+    policy = pywrap_tfe.TFE_ContextGetDevicePlacementPolicy(context.context()._handle)
+    if policy != context.DEVICE_PLACEMENT_EXPLICIT or _are_in_place(inputs):
+        return natively()
+    try:
+        device = _common_device(backend, op, inputs)
+    except MixedDevicesError:
+        return natively()
+    return _run_without_policy(run, device, inputs, policy)
+
+
+def _are_in_place(inputs: Sequence[Any]) -> bool:
+    """Return True if all tensors are where TensorFlow runs an operator, so that its policy refuses nothing."""
+    place = context.context().device_name or _HOST
+    return all(RAW_BACKING_DEVICE(x) == place for x in inputs if type(x) is EAGER)
+
+
+def _run_without_policy(run: RunOn, device: Device, inputs: Sequence[Any], policy: int) -> Any:
+    native = context.context()._handle
     try:  # set this thread's policy for one operator; calls in C, so that Ctrl-C cannot come before the second
         pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(native, context.DEVICE_PLACEMENT_SILENT)
         return run(device, inputs)
     finally:
         pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(native, policy)
+
+
+def is_operand(depth: int = 2) -> bool:
+    """Return True if a tensor is being made of the other operand in ``x + array``; it has no chosen device yet.
+
+    An error here would not reach the user: on a `ValueError` TensorFlow lets the array try, and NumPy reads the GPU.
+    """
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and (frame.f_globals.get("__name__") or "").startswith("tensorflow."):
+        if frame.f_code.co_name in _OPERATORS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def set_policy(policy: int) -> None:

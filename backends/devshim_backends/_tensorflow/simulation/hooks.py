@@ -21,7 +21,7 @@ Ctrl-C, ends the process (2.16 to 2.21). The tests use it to show that the hooks
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -34,17 +34,23 @@ from devshim.devices.device import CPU
 from devshim_backends._tensorflow.failures import FAILURES
 from devshim_backends._tensorflow.locations import EAGER, RAW_BACKING_DEVICE
 from devshim_backends._tensorflow.simulation import workarounds
-from devshim_backends._tensorflow.simulation.device_rules import run_refused_operator, set_policy
+from devshim_backends._tensorflow.simulation.device_rules import (
+    REFUSED,
+    is_operand,
+    run_if_accepted,
+    run_refused_operator,
+    set_policy,
+)
 from devshim_backends._tensorflow.simulation.memory import LOCAL, UNCOUNTED, VARIABLES, Variable, count_tensor
 from devshim_backends._tensorflow.simulation.native_names.refused import NAME_CHECKS
 from devshim_backends._tensorflow.simulation.storage import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     from devshim.devices.device import Device
     from devshim_backends._tensorflow.locations import TensorflowLocations
+    from devshim_backends._tensorflow.simulation.device_rules import RunOn
     from devshim_backends._tensorflow.simulation.storage import TensorflowSimulatedDevice
 
 __all__ = ["begin_epoch", "count_results", "start", "stop"]
@@ -66,9 +72,6 @@ _ENTRIES: tuple[tuple[Any, str], ...] = (
 )
 _ORIGINALS = tuple(getattr(owner, name) for owner, name in _ENTRIES)
 _FAST, _EXECUTE, _CANCELABLE, _CONSTANT, _COPY, _FILL, _GRADIENT, *_ = _ORIGINALS
-
-_OPERATORS = frozenset({"binary_op_wrapper", "r_binary_op_wrapper"})
-"""TensorFlow's functions that implement Python's operators (2.16 to 2.21)."""
 
 _backend: TensorflowLocations
 _epoch = 0
@@ -130,11 +133,14 @@ def _run_fast(*args: Any) -> Any:
         _enter_simulation()
     special = _SPECIAL.get(args[1])
     try:
-        result = _FAST(*args) if special is None else special(args)
+        if special is not None:
+            result = special(args)
+        elif args[1] in REFUSED:
+            result = run_if_accepted(_backend, args[1], args[3:], _run_elsewhere(args), partial(_FAST, *args))
+        else:
+            result = _FAST(*args)
     except FAILURES as error:
-        result = run_refused_operator(
-            _backend, args[1], args[3:], lambda device, given: _run_fast_on(device, (*args[:3], *given)), error
-        )
+        result = run_refused_operator(_backend, args[1], args[3:], _run_elsewhere(args), error)
     if VARIABLES or args[1] == "VarHandleOp":
         _record_results(args[1], args[3:], args[3:], result)
     elif result is not None:
@@ -157,7 +163,15 @@ _SPECIAL: dict[str, Any] = {
 }
 
 
+def _run_elsewhere(args: tuple[Any, ...]) -> RunOn:
+    """Return a function that runs the operator on a device, with these inputs and attributes or with others."""
+    return lambda device, inputs: _run_fast_on(device, (*args[:3], *inputs))
+
+
 def _run_fast_on(device: Device, args: tuple[Any, ...]) -> Any:
+    scope = context.context().device_name
+    if scope and _backend.device_named(scope) is device:
+        return _FAST(*args)
     with tf.device(_backend.to_native(device)):
         return _FAST(*args)
 
@@ -180,13 +194,16 @@ def _run_slow(execute: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     if LOCAL.epoch != _epoch:
         _enter_simulation()
     op = args[2].decode() if isinstance(args[2], bytes) else args[2]
+
+    def run(device: Device, given: Any) -> Any:
+        return execute(args[0], _logical_name(device), args[2], given, *args[4:])
+
     try:
-        result = execute(*args)
+        if op in REFUSED:
+            result = run_if_accepted(_backend, op, args[3], run, partial(execute, *args))
+        else:
+            result = execute(*args)
     except FAILURES as error:
-
-        def run(device: Device, given: Any) -> Any:
-            return execute(args[0], _logical_name(device), args[2], given, *args[4:])
-
         result = run_refused_operator(_backend, op, args[3], run, error)
     _record_results(op, args[3], args[4] or (), result)
     return result
@@ -195,23 +212,10 @@ def _run_slow(execute: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 def _create_constant(value: Any, *args: Any, **kwargs: Any) -> Any:
     result = _CONSTANT(value, *args, **kwargs)
     if result is not value:
-        if result.shape.rank and not context.context().device_name and _is_operand():
+        if result.shape.rank and not context.context().device_name and is_operand():
             result._devshim_anywhere = True
         count_results(result)
     return result
-
-
-def _is_operand(depth: int = 2) -> bool:
-    """Return True if a tensor is being made of the other operand in ``x + array``; it has no chosen device yet.
-
-    An error here would not reach the user: on a `ValueError` TensorFlow lets the array try, and NumPy reads the GPU.
-    """
-    frame: FrameType | None = sys._getframe(depth)
-    while frame is not None and (frame.f_globals.get("__name__") or "").startswith("tensorflow."):
-        if frame.f_code.co_name in _OPERATORS:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _copy_tensor(tensor: Any, *args: Any, **kwargs: Any) -> Any:

@@ -142,7 +142,10 @@ class TensorflowSimulatedDevice(SimulatedDevice):
 
     def add(self, start: int, end: int) -> MemoryBlock:
         """Return the block for some memory, and count it if it is new; raises as `SimulatedDevice.track` does."""
-        found = self.block_at(start)
+        return self.add_to(self.block_at(start), start, end)
+
+    def add_to(self, found: MemoryBlock | None, start: int, end: int) -> MemoryBlock:
+        """Do the same as `add`; ``found`` is what `block_at` returns for the first address."""
         if found is None:
             found = MemoryBlock(self, start, end)
             self.track(found, end - start)

@@ -118,7 +118,7 @@ def _wrap_slow(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wrap_constant(original: Callable[..., Any]) -> Callable[..., Any]:
     def create(value: Any, ctx: Any, dtype: Any = None) -> Any:
-        if ctx.device_name or isinstance(value, EAGER) or hooks._is_operand(3) or not _backend.count("gpu"):
+        if ctx.device_name or isinstance(value, EAGER) or device_rules.is_operand(3) or not _backend.count("gpu"):
             return original(value, ctx, dtype)
         local = ctx._thread_local_data
         try:
