@@ -200,9 +200,13 @@ class _Queue:
             self._release()
 
     def take(self) -> tuple[str, Any]:
-        """Wait for the next batch or the end; once the iteration has ended, return its end."""
+        """Wait for the next batch or the end; if the iteration had ended before the call, return its end.
+
+        Another thread may see the end while this one has taken the last batch, which is still handed over.
+        """
+        ended = self.stopped
         found = self._waiting.get()
-        if self.stopped:
+        if ended or found[0] == "end":
             self._waiting.put(_ENDED)  # for the next call, and for another thread that waits
             return _ENDED
         self._slots.put(None)

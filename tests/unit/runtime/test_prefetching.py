@@ -211,3 +211,23 @@ def test_a_timers_error_does_not_hide_the_blocks(fake: Any, monkeypatch: pytest.
     with pytest.raises(RuntimeError, match="gone"), ds.timer("gpu:1"):
         pass
     assert stops == [ds.gpu(1)] * 2
+
+
+def test_the_last_batch_survives_the_end_in_another_thread() -> None:
+    """One thread has taken the last batch, and before it returns, another one takes the end and closes."""
+    queue = prefetching._Queue(2)
+    waiting = queue._waiting
+    queue.put("batch", 7)
+    queue.put("end", None)
+
+    class Between:
+        def get(self) -> Any:
+            found = waiting.get()
+            queue._waiting = waiting
+            assert queue.take() == ("end", None)
+            queue.stop()
+            return found
+
+    queue._waiting = Between()  # type: ignore[assignment]
+    assert queue.take() == ("batch", 7)
+    assert queue.take() == ("end", None)
