@@ -16,8 +16,8 @@ operator again, and runs it if a real GPU would:
 
 Everything else is refused, by an error that is both TensorFlow's and devshim's.
 
-An error of TensorFlow's policy takes longer than the operator. So an operator that was refused once and ran
-nevertheless is checked before it runs from then on (`run_if_accepted`).
+TensorFlow's policy takes longer to raise its error than the operator takes to run. If the policy refuses an operator
+that a real GPU would run, devshim checks that operator before each later run (`run_if_accepted`).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ _EXECUTE = pywrap_tfe.TFE_Py_Execute  # TensorFlow's original: its results here 
 _INT32 = tf.int32.as_datatype_enum
 _word = c_void_p.from_address  # reads the pointer at an address
 _HEADER = object.__basicsize__
-"""Where a NumPy array has the address of its memory: extensions in C read it there, and ``ctypes.data`` takes 1 us."""
+"""The offset of the address of its memory in a NumPy array, as extensions in C read it; ``ctypes.data`` takes 1 us."""
 
 
 class _Local(threading.local):
