@@ -225,8 +225,9 @@ def own_address(host: str, port: int) -> str:
 def _tree(process: int) -> dict[int, str]:
     """Return a process and all that it started, each with the time of its start."""
     found = {process: start_time(process)}
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in task.read_text().split():
-                found.update(_tree(int(child)))
+    with suppress(OSError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with suppress(OSError):
+                for child in (task / "children").read_text().split():
+                    found.update(_tree(int(child)))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 LISTENING = "0A"
@@ -17,11 +18,13 @@ def free_port() -> int:
 
 
 def descendants(process: int) -> set[int]:
-    """Return a process, and all that it started."""
+    """Return a process, and all that it started; threads and processes may end meanwhile."""
     found = {process}
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
-        for child in task.read_text().split():
-            found |= descendants(int(child))
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                for child in (task / "children").read_text().split():
+                    found |= descendants(int(child))
     return found
 
 
@@ -36,14 +39,10 @@ def listening(processes: set[int]) -> set[str]:
 def _open(process: int) -> list[str]:
     """Return the names of what a process has open; none if it has ended."""
     names = []
-    try:
+    with suppress(FileNotFoundError, ProcessLookupError):
         for path in Path(f"/proc/{process}/fd").iterdir():
-            try:
+            with suppress(FileNotFoundError, ProcessLookupError):  # closed in between
                 names.append(os.readlink(path))
-            except (FileNotFoundError, ProcessLookupError):  # closed in between
-                continue
-    except (FileNotFoundError, ProcessLookupError):
-        return names
     return names
 
 

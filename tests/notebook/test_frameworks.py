@@ -62,7 +62,7 @@ def gone(process: int) -> bool:
     for _ in range(100):
         try:
             state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # the second if it ends between opening and reading
             return True
         if state == "Z":
             return True

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from failing_ranks import CAUSES, LATEST, LONG, MOMENTS, check, job, left
 from leftovers import MARK, nothing_left
+from listening import descendants
 
 import devshim as ds
 from devshim.world.pretended import Pretended
@@ -115,10 +117,10 @@ def _break(case: Case, hosts: Pretended, folder: Path) -> None:
     if case.how == "lose":
         hosts.lose(case.host)
     else:
-        children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-        for child in (int(each) for path in children for each in path.read_text().split()):
-            if b"devshim.world.driver" in Path(f"/proc/{child}/cmdline").read_bytes():
-                os.kill(child, signal.SIGKILL)
+        for child in descendants(os.getpid()):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                if b"devshim.world.driver" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(child, signal.SIGKILL)
     (folder / "broken").touch()
 
 

@@ -5,40 +5,49 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 
 from listening import descendants, is_loopback, listening
 
 import devshim as ds
 
+LONG = 60.0
 
-def still(framework: str) -> str:
+
+def still(framework: str, folder: str) -> None:
     """Wait in the middle of a job until the caller has looked."""
     ds.use(framework)
     world = ds.world()
     world.all_reduce_([ds.ones(10)])
     world.barrier()
-    time.sleep(4)
-    world.barrier()
-    return os.environ["DEVSHIM_JOB"]
+    Path(folder, f"here-{world.rank}").touch()
+    until = time.monotonic() + LONG
+    while not Path(folder, "looked").exists() and time.monotonic() < until:
+        time.sleep(0.05)
 
 
-def test_a_job_on_one_machine_listens_on_loopback_alone() -> None:
+def test_a_job_on_one_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
     seen: set[str] = set()
     done = threading.Event()
 
     def look() -> None:
         while not done.is_set():
+            are_here = len(list(tmp_path.glob("here-*"))) == 2
             seen.update(listening(descendants(os.getpid())))
+            if are_here:
+                (tmp_path / "looked").touch()
             time.sleep(0.3)
 
     looking = threading.Thread(target=look)
     before = listening(descendants(os.getpid()))
     looking.start()
     try:
-        ds.launch(still, ds.framework().__name__.split(".")[0], ranks_per_host=2, timeout=60)
+        name = ds.framework().__name__.split(".")[0]
+        ds.launch(still, name, str(tmp_path), ranks_per_host=2, timeout=LONG)
     finally:
         done.set()
         looking.join()
+    assert (tmp_path / "looked").exists()
     found = seen - before
     assert found  # Ray listens
     assert [each for each in found if not is_loopback(each)] == []

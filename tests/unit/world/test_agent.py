@@ -48,7 +48,7 @@ def ended(process: int) -> bool:
     while time.monotonic() < until:
         try:
             state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # the second if it ends between opening and reading
             return True
         if state in "ZX":
             return True
