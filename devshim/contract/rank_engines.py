@@ -14,7 +14,6 @@ from devshim.errors import ArgumentError
 
 if TYPE_CHECKING:
     from devshim.contract.ranks import Place
-    from devshim.devices.device import Device
 
 __all__ = ["RankEngine", "RanksBackend", "engine_address", "patience"]
 
@@ -24,8 +23,8 @@ class RankEngine(ABC):
 
     Attributes:
         name: The name of the engine, such as ``"gloo"``.
-        right: The operations that gave the right answer for random values on the host: dtype -> the operations.
-        right_on_gpus: The same for real GPUs.
+        right: The operations that gave the right answer for random values on the host: dtype -> the operations. Values
+            of tensors on GPUs are added on the host, too.
         takes_whole: True if `reduce_flat` takes tensors of every shape on the host, and leaves them as they are.
         in_place: True if the sum of one tensor on the host may be computed in its own memory: to assign the tensor to
             itself afterwards copies nothing, and tells the framework what any assignment tells it.
@@ -34,22 +33,13 @@ class RankEngine(ABC):
 
     name: ClassVar[str]
     right: ClassVar[Mapping[str, Sequence[str]]]
-    right_on_gpus: ClassVar[Mapping[str, Sequence[str]]] = {}
     takes_whole: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
     part_bytes: ClassVar[int] = 0
 
-    def is_right(self, dtype: str, op: str, device: Device, simulated: bool = False) -> bool:
-        """Return True if the engine was seen to compute this operation correctly.
-
-        Args:
-            dtype: The name of the dtype, such as ``"float32"``.
-            op: ``"sum"``, ``"max"`` or ``"min"``.
-            device: The device of the tensors.
-            simulated: True if that device is a simulated GPU, whose memory is the host's.
-        """
-        table = self.right if device.kind == "cpu" or simulated else self.right_on_gpus
-        return op in table.get(dtype, ())
+    def is_right(self, dtype: str, op: str) -> bool:
+        """Return True if the engine was seen to compute an operation, such as ``"sum"``, correctly for a dtype."""
+        return op in self.right.get(dtype, ())
 
     @abstractmethod
     def reduce_flat(self, x: Any, op: Literal["sum", "max", "min"]) -> Any:

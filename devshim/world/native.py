@@ -141,11 +141,9 @@ class Native:
             return "the first sum starts what adds them"
         return f"{ray}, because {self.why_not}"
 
-    def lacks(self, backend: Backend, dtype: str, op: str, x: Any) -> bool:
-        """Return True if the engine was not seen to compute this operation for a tensor correctly."""
-        if self._engine is None or backend is not self.backend:
-            return True
-        return not self._engine.is_right(dtype, op, backend.device_of(x), bool(backend.simulated))
+    def lacks(self, backend: Backend, dtype: str, op: str) -> bool:
+        """Return True if the engine was not seen to compute an operation correctly for a dtype of this backend."""
+        return self._engine is None or backend is not self.backend or not self._engine.is_right(dtype, op)
 
     def compare(self, step: Step, lacking: Sequence[bool], devices: int) -> tuple[list[bool], int]:
         """Compare the step with the other ranks.

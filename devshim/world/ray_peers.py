@@ -10,6 +10,7 @@ import atexit
 import os
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,6 +132,7 @@ class RayPeers:
         if not address and place.one_host:
             from devshim.world import local_ray
 
+            _require_ray(place)  # in each rank: otherwise the others would wait for the one that starts Ray
             return local_ray.join(lambda: _imported(place), place, quiet)
         if not address:
             msg = f"{place.launcher} started ranks on several hosts, and they have no Ray in common"
@@ -164,13 +166,19 @@ class RayPeers:
                 time.sleep(0.05)
 
 
+def _require_ray(place: Place) -> None:
+    if find_spec("ray") is None:
+        msg = f"{place.size} ranks exchange tensors by Ray here, and it is not installed"
+        raise UnsupportedError(
+            msg, 'pip install "devshim[ray]"; print(ds.world().describe()) says which sums need none'
+        )
+
+
 def _imported(place: Place) -> Any:
+    _require_ray(place)
     if place.one_host:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # listen on 127.0.0.1, and not on all addresses
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # leave the variables of GPUs as they are
-    try:
-        import ray
-    except ImportError as error:
-        msg = f"{place.size} ranks exchange tensors by Ray, which is not installed"
-        raise UnsupportedError(msg, 'pip install "devshim[ray]"') from error
+    import ray
+
     return ray

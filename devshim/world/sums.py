@@ -126,8 +126,7 @@ class Sums:
         adding = "sum" if op == "mean" else op
         lacking = dict.fromkeys(kinds, False)
         for group, source in zip(groups, sources, strict=True):
-            kind = source.kind
-            lacking[kind] = lacking[kind] or any(self._native.lacks(group.backend, kind, adding, x) for x in group.xs)
+            lacking[source.kind] |= self._native.lacks(group.backend, source.kind, adding)
         return list(lacking.values())
 
 

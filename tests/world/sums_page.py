@@ -30,8 +30,8 @@ random values of each dtype, against NumPy. Integers are from the whole range, f
 one operation gave wrong numbers for a dtype, the table has none for it.
 
 Measured with {versions}.
-Simulated GPUs have the host's memory, so the table is true of them, too. On real GPUs nothing was measured: their
-tensors are added on the host, by Ray.
+Simulated GPUs have the host's memory, so the table is true of them, too. The values of tensors on real GPUs are copied
+to the host and added there.
 
 `world.all_reduce_` uses the framework's engine where this table says so, and Ray elsewhere. The mean is the sum,
 divided by devshim. [Several processes and machines](guides/many-machines.md) says when an engine starts.

@@ -1,4 +1,4 @@
-"""Sums over the ranks of a job: process groups of PyTorch, gloo on the host and NCCL on CUDA cards.
+"""Sums over the ranks of a job: a gloo process group of PyTorch, on the host.
 
 Requirements this module answers:
 
@@ -8,7 +8,7 @@ Requirements this module answers:
   of the host.
 * ``torchrun`` has a store at the address of the job, and its ranks use it.
 
-NCCL runs on the card's own buffer. It was never run on two cards.
+Tensors on cards go through the host: NCCL could not be tried on two cards.
 """
 
 from __future__ import annotations
@@ -45,10 +45,8 @@ class TorchRankEngine(RankEngine):
     }
     in_place: ClassVar[bool] = True
     part_bytes: ClassVar[int] = 8 * 2**20  # gloo sends one while the next is filled
-    right_on_gpus: ClassVar[Mapping[str, Sequence[str]]] = {}  # of NCCL, which was not measured
 
     def __init__(self, place: Place) -> None:
-        self._place = place
         self._timeout = timedelta(seconds=patience(place))
         self._store = dist.PrefixStore(f"devshim{place.attempt}", _store(place, self._timeout))
         options = dist.ProcessGroupGloo._Options()
@@ -57,20 +55,15 @@ class TorchRankEngine(RankEngine):
         device = dist.ProcessGroupGloo.create_device
         options._devices = [device(hostname=address) if address else dist.ProcessGroupGloo.create_default_device()]
         self._gloo: Any = dist.ProcessGroupGloo(dist.PrefixStore("gloo", self._store), place.rank, place.size, options)
-        self._nccl: Any = None
 
     def reduce_flat(self, x: torch.Tensor, op: Literal["sum", "max", "min"]) -> torch.Tensor:
-        if x.is_cuda is True and x.data_ptr() and dist.is_nccl_available() and torch.version.cuda:
-            return self._reduced(self._nccl_of(x), x, op)
-        if x.is_cpu is True:
-            return self._reduced(self._gloo, x, op)
-        return x.copy_(self._reduced(self._gloo, x.cpu(), op))
+        return self._reduced(x, op) if x.is_cpu is True else x.copy_(self._reduced(x.cpu(), op))
 
     def reduce_parts(self, parts: Iterable[torch.Tensor], op: Literal["sum", "max", "min"]) -> Iterator[torch.Tensor]:
         begun: deque[tuple[Any, torch.Tensor]] = deque()
         try:
             for part in parts:
-                begun.append((self._begun(self._gloo, part, op), part))
+                begun.append((self._begun(part, op), part))
                 if len(begun) == _AT_ONCE:
                     yield self._ended(begun)
             while begun:
@@ -81,35 +74,26 @@ class TorchRankEngine(RankEngine):
                     work.wait()
 
     def max_ints(self, values: Sequence[int]) -> list[int]:
-        found: list[int] = self._reduced(
-            self._gloo, torch.tensor(values, dtype=torch.int32, device="cpu"), "max"
-        ).tolist()
+        found: list[int] = self._reduced(torch.tensor(values, dtype=torch.int32, device="cpu"), "max").tolist()
         return found
 
     def close(self) -> None:
-        self._nccl = self._gloo = self._store = None
+        self._gloo = self._store = None
 
-    def _reduced(self, group: Any, x: torch.Tensor, op: str) -> torch.Tensor:
-        self._begun(group, x, op).wait()
+    def _reduced(self, x: torch.Tensor, op: str) -> torch.Tensor:
+        self._begun(x, op).wait()
         return x
 
-    def _begun(self, group: Any, x: torch.Tensor, op: str) -> Any:
+    def _begun(self, x: torch.Tensor, op: str) -> Any:
         options = dist.AllreduceOptions()
         options.reduceOp = getattr(dist.ReduceOp, op.upper())
         options.timeout = self._timeout
-        return group.allreduce([x], options)
+        return self._gloo.allreduce([x], options)
 
     def _ended(self, begun: deque[tuple[Any, torch.Tensor]]) -> torch.Tensor:
         work, part = begun.popleft()
         work.wait()
         return part
-
-    def _nccl_of(self, x: torch.Tensor) -> Any:
-        if self._nccl is None:
-            with torch.cuda.device(x.device):
-                store = dist.PrefixStore("nccl", self._store)
-                self._nccl = dist.ProcessGroupNCCL(store, self._place.rank, self._place.size)
-        return self._nccl
 
 
 class TorchRanks(RanksBackend):

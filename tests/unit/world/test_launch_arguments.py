@@ -85,3 +85,12 @@ def test_a_rank_of_another_launcher_needs_a_token(monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ds.ArgumentError, match="there is no token"):
         ray_peers.RayPeers(Place(rank=0, size=2, launcher="torchrun", one_host=False))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_without_ray_each_rank_says_what_to_install(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    """The second rank would otherwise wait for two minutes for the first one, which starts Ray."""
+    monkeypatch.setattr(ray_peers, "find_spec", lambda name: None)
+    with pytest.raises(ds.UnsupportedError, match="2 ranks exchange tensors by Ray here, and it is not") as caught:
+        ray_peers.RayPeers(Place(rank=rank, size=2, launcher="torchrun", one_host=True))
+    assert 'pip install "devshim[ray]"' in str(caught.value)
