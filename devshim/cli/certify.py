@@ -36,9 +36,7 @@ def main(backend: str | None, only: str, quick: bool, simulate: bool, file: Path
         return NO_CARD
     report = Report(machine.driver, [card.name for card in machine.cards], simulate, quick)
     for setting, answer in _settings(answers, Setting("", 0, simulate, quick, only=only)):
-        report.frameworks.append(_check_framework(setting, answer))
-        if file is not None:
-            write(file, report.to_json())  # after each framework, so that an interrupt loses little
+        _check_framework(setting, answer, report, file)
     _show_summary(report, file)
     return 1 if report.failed else 0
 
@@ -62,22 +60,26 @@ def _settings(answers: Sequence[Answer], common: Setting) -> list[tuple[Setting,
     return found
 
 
-def _check_framework(at: Setting, answer: Answer) -> Framework:
-    """Check one framework and print the results."""
+def _check_framework(at: Setting, answer: Answer, report: Report, file: Path | None) -> None:
+    """Check one framework and print the results; write the report after each, so that an interrupt loses none."""
     found = Framework(at.backend, answer.info.title, answer.info.version, at.gpus)
+    report.frameworks.append(found)
     if answer.broken is not None:
         found.results.append(Result("process", "The framework can be imported.", FAIL, answer.broken))
     elif not at.gpus:
         found.why = answer.why or "it sees no GPU"
         say(f"{found.title} is left out: {found.why}", "yellow")
-        return found
     else:
         with working(f"checking {found.title}") as now:
             for result in runs.results(at):
                 found.results.append(result)
+                if file is not None:
+                    write(file, report.to_json())
                 now(f"checking {found.title}: {len(found.results)} done, last {result.name}")
-    _show(found, at.simulated)
-    return found
+    if file is not None:
+        write(file, report.to_json())
+    if found.results:
+        _show(found, at.simulated)
 
 
 def _show(found: Framework, simulated: bool) -> None:

@@ -11,12 +11,13 @@ import pytest
 import devshim as ds
 from devshim.certify import runs
 from devshim.certify.catalogue import claims_for
-from devshim.certify.claims import Setting
+from devshim.certify.claims import Result, Setting
 from devshim.certify.fresh import fresh
 from devshim.certify.report import Report
+from devshim.cli import certify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from conftest import Invoke, Run
@@ -122,6 +123,17 @@ def test_an_interrupt_leaves_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     results.close()
     assert len(started) == 1
     assert started[0].returncode is not None
+
+
+def test_the_report_is_written_after_each_claim(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(at: Setting) -> Iterator[Result]:
+        yield Result("tensors.naming", "Names are names.", "PASS", "")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "results", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        certify.main("numpy", "*", quick=False, simulate=True, file=tmp_path / "found.json")
+    assert statuses(tmp_path / "found.json") == {"tensors.naming": "PASS"}
 
 
 def test_a_file_that_cannot_be_written_is_said(run: Run) -> None:

@@ -116,7 +116,10 @@ class NamespaceTests(Kit):
         assert pickle.loads(pickle.dumps(xp)) is xp
         assert copy.deepcopy({"xp": xp.linalg})["xp"] is xp.linalg
         ds.use(None)
-        assert ds.namespace(x) is xp
+        try:
+            assert ds.namespace(x) is xp
+        finally:
+            ds.use(self.backend)  # what runs after the test needs a framework
 
     @feature("namespace")
     @pytest.mark.parametrize("x", [3, "text", [], {"a": 1.5}], ids=repr)

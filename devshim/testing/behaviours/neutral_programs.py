@@ -130,17 +130,18 @@ class NeutralProgramTests(Kit):
     def test_two_devices_train_as_one_does(self, away: tuple[Device, Device], tmp_path: Path) -> None:
         """Data parallel, model parallel, and across a checkpoint, a program reaches the losses of one device."""
         step = ds.value_and_grad(self.program_loss)
+        rounding = 1e-5 if self.adapter.simulated else 1e-3  # real GPUs may round float32 products to TF32
         first, second = away
         alone, _ = self.train_program(step, ds.Placement(default="cpu"), "cpu")
         assert alone[-1] < alone[0] - 0.1, "it does not learn"
         both, _ = self.train_program(ds.data_parallel(step, away), ds.Placement(default=second), "cpu")
-        assert np.allclose(both, alone, rtol=1e-5)
+        assert np.allclose(both, alone, rtol=rounding)
         split = ds.Placement({"*convolution.*": first, "*dense.*": second})
         parts, state = self.train_program(step, split, first, steps=3)
         assert [str(ds.device_of(x)) for x in state["params"]["dense"]] == [str(second)] * 2
         ds.save(state, tmp_path / "state.safetensors")
         rest, _ = self.train_program(step, split, first, 3, ds.load(tmp_path / "state.safetensors", split))
-        assert np.allclose([*parts, *rest], alone, rtol=1e-5)
+        assert np.allclose([*parts, *rest], alone, rtol=rounding)
 
     def program_loss(self, params: Any, batch: Any) -> Tensor:
         """Return the loss; the dense layer computes where it is."""

@@ -5,11 +5,17 @@ Tests that need PyTorch's CUDA build are in ``tests/fake_cuda``.
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
+import threading
+
 import numpy as np
 import pytest
 import torch
 from devshim_backends._torch import devices as devices_module
 from devshim_backends._torch import random as draws_module
+from devshim_backends._torch import scopes as scopes_module
 from devshim_backends._torch.transfers import pinned as pinned_module
 
 import devshim as ds
@@ -29,6 +35,38 @@ def contexts(monkeypatch):
 
 
 # ---------------------------------------------------------------- contexts
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() == 0, reason="hardware: no CUDA or ROCm card")
+def test_a_matrix_product_in_a_new_thread_does_not_warn():
+    """PyTorch warns once in a process, of the first product in a thread without a CUDA context."""
+    code = "import devshim as ds; ds.use('torch'); x = ds.ones((2, 2), device='gpu:0')"
+    code += "; print([float(y.sum()) for y in ds.parallel(lambda x: x @ x, [x, x])])"
+    done = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "[8.0, 8.0]\n"), done.stderr
+
+
+def test_a_new_thread_gets_the_context_of_its_gpu_once(monkeypatch):
+    """A question to the CUDA runtime about a stream gives the thread a context: measured on an H200."""
+    asked = []
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(
+        torch.cuda, "is_current_stream_capturing", lambda: asked.append(threading.current_thread().name)
+    )
+    scope = scopes_module._AcceleratorScope(contextlib.nullcontext(), contextlib.nullcontext())
+
+    def enter():
+        for _ in range(3):
+            with scope:
+                pass
+
+    for name in ("first", "second"):
+        thread = threading.Thread(target=enter, name=name)
+        thread.start()
+        thread.join()
+    assert asked == ["first", "second"]
+
+
 def test_synchronize_creates_no_context(backend, contexts):
     """``torch.cuda.synchronize(i)`` creates one on a GPU without one, which takes half a GB and may fail."""
     for index in range(4):
