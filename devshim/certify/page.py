@@ -49,9 +49,6 @@ Where a framework ends the process, the claim that was running fails with the si
 with the next one. Attach `certified.json` to a bug report: it has the models of the cards, the versions and every
 result. It has no name and no serial number of the machine; texts of errors are in it as they were raised.
 
-A native time of a copy to the host in a JAX report from before 2026-11-27 is that of an array which had been read
-before: JAX answers this from host memory. `devshim certify` now reads a new array each time.
-
 To list the machine here, add the file to `docs/certified/` and run `nox -s certified`.
 """
 _NONE = """**No machine is certified yet.** devshim is developed and tested on simulated GPUs; no result on a real

@@ -129,8 +129,9 @@ class _AcceleratorScope:
     def __enter__(self) -> object:
         self._current.__enter__()
         try:
-            if not hasattr(_THREAD, "context"):
-                _THREAD.context = _enter_context()
+            if not hasattr(_THREAD, "has_context"):
+                _enter_context()
+                _THREAD.has_context = True
             return self._default.__enter__()
         except BaseException:
             self._current.__exit__(None, None, None)

@@ -96,7 +96,7 @@ class ScopeTests(Kit):
     @feature("op_scope")
     @hook("native_zeros")
     def test_operators_follow_a_device(self, other_device: Device) -> None:
-        """Inside ``with device:``, the framework's own operators compute there, and afterwards where they did before."""
+        """Inside ``with device:``, operators compute there, and afterwards where they did before."""
         before = ds.device_of(self.native_zeros())  # on JAX with a real GPU, its first one
         with other_device:
             assert ds.device_of(self.native_zeros() + self.native_zeros()) is other_device
