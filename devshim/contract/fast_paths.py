@@ -36,7 +36,8 @@ class FastPaths:
             ``Backend.compiling``. It may return False in code that the compiler runs, if tensors there are not of
             ``host_type``.
         host_copy: Functions that copy a tensor to new host memory, as `Backend.copy_to` does. Each checks that its
-            result is in host memory. They run only while no ledger, guard, fault or `explain` is open.
+            result is in host memory. While a ledger, guard or fault is active, the copy engine reports the copy around
+            them.
         numpy_view: Functions that return a NumPy array over the tensor's memory. Each checks the array's dtype and
             shape. The array is read-only if the tensor must not be written.
         numpy_copy: Functions that return the tensor's values in new, writable NumPy memory, with the same checks, for

@@ -100,7 +100,7 @@ def require_dtype(backend: Backend, device: Device, dtype: str) -> None:
 def place(
     active: Active | None, backend: Backend, x: T, target: Device, copy: bool | None, non_blocking: bool = False
 ) -> T:
-    """Return a tensor itself, or a copy of it, on a device; by the fast path to the host if nothing observes the copy.
+    """Return a tensor itself, or a copy of it, on a device.
 
     Args:
         active: `devshim.transfers.observing.ACTIVE`, which the caller has read.
@@ -112,15 +112,6 @@ def place(
     """
     if stays(backend, x, target, copy):
         return x
-    copier = backend.fast_paths.host_copy.get(type(x)) if active is None and target.text == "cpu" else None
-    if copier is not None:
-        try:
-            result: T | None = copier(x)
-        except Exception as error:
-            raise_full(backend, error, CPU, backend.nbytes(x))
-            raise
-        if result is not None:
-            return result
     return move_observed(active, backend, x, target, non_blocking)
 
 
@@ -130,7 +121,19 @@ def move(backend: Backend, x: T, target: Device, non_blocking: bool = False) -> 
 
 
 def move_observed(active: Active | None, backend: Backend, x: T, target: Device, non_blocking: bool) -> T:
-    """Copy one tensor as `move` does, for a caller that has read `observing.ACTIVE` already."""
+    """Copy one tensor as `move` does, for a caller that has read `observing.ACTIVE` already.
+
+    The adapter's fast path copies a plain tensor to the host. If something observes the copy, it is recorded first.
+    """
+    copier = backend.fast_paths.host_copy.get(type(x)) if active is None and target.text == "cpu" else None
+    if copier is not None:
+        try:
+            copied: T | None = copier(x)
+        except Exception as error:
+            raise_full(backend, error, CPU, backend.nbytes(x))
+            raise
+        if copied is not None:
+            return copied
     if target is not CPU or active is not None:  # a copy to the host that nothing observes needs no check
         require_observed(active, backend, target)
     if backend.dtypes_lacking:

@@ -71,7 +71,7 @@ class MxnetCollectives(MxnetCreation):
         with numpy_shapes(), mx.autograd.pause():
             is_np = isinstance(xs[0], mx.np.ndarray)
             step: Any = getattr(mx.np, name) if is_np else getattr(mx.nd, _ND_NAMES[name])
-            total = reduce(step, xs[1:], self.detached_copy(xs[0]))
+            total = reduce(step, xs) if len(xs) > 1 else self.detached_copy(xs[0])
             return self._wait_on_host(total / len(xs) if op == "mean" else total)
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:

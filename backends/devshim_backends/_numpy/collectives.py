@@ -35,7 +35,7 @@ class NumpyCollectives(NumpyTensors):
         return self.concatenate([np.expand_dims(x, 0) for x in xs], 0)
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
-        result = reduce(_OPS[op], xs[1:], xs[0].copy())
+        result = reduce(_OPS[op], xs) if len(xs) > 1 else xs[0].copy()
         if op == "mean":
             # Divide by a number of the array's own type: before NumPy 2, a 0-d float16 divided by an int is float64.
             result = np.divide(result, xs[0].dtype.type(len(xs)))

@@ -52,12 +52,14 @@ class PaddleCollectives(PaddleTensors):
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         dtype = xs[0].dtype
-        if not xs[0].size:  # PaddlePaddle 3.3.1 puts the result of an operator on empty tensors on the host
+        # PaddlePaddle 3.3.1 puts the result of an operator on empty tensors on the host.
+        if not xs[0].size or len(xs) == 1:
             return self.detached_copy(xs[0])
+        wider = _WIDER_DTYPES.get(dtype)
         with paddle.no_grad(), self._cuda_scope(xs[0]):
-            values = [self.detached_copy(x).astype(_WIDER_DTYPES.get(dtype, dtype)) for x in xs]
-            made = reduce(_OPS[op], values)
-            return (made / len(xs) if op == "mean" else made).astype(dtype)
+            made = reduce(_OPS[op], xs if wider is None else [x.astype(wider) for x in xs])
+            made = made / len(xs) if op == "mean" else made
+            return made if wider is None else made.astype(dtype)
 
     def detached_copy(self, x: Tensor) -> Tensor:
         return self.copy_to(x.detach(), self.device_of(x))

@@ -42,9 +42,11 @@ class TensorflowCollectives(TensorflowTensors):
     """The mixin for collectives."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        # NumPy arrays: TensorFlow takes 12 us to make a tensor of a list, and 1 us of an array (2.21).
+        begin, size = np.zeros(len(x.shape), np.int64), np.full(len(x.shape), -1, np.int64)
+        begin[axis], size[axis] = start, stop - start
         with self._scope_of(x):
-            part = (slice(None),) * axis + (slice(start, stop),)
-            return self._move_bits(lambda xs: xs[0][part], [tf.convert_to_tensor(x)])
+            return self._move_bits(lambda xs: tf.slice(xs[0], begin, size), [tf.convert_to_tensor(x)])
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         with self._scope_of(xs[0]):

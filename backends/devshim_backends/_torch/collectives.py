@@ -38,7 +38,9 @@ _NCCL_DTYPES |= {torch.int8, torch.uint8, torch.int32, torch.int64}
 _SAME_BITS_IN_NUMPY = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
 """Dtypes of which PyTorch and NumPy store the same bits; complex ones may have a pending conjugation."""
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
-_OPS = {"sum": torch.Tensor.add_, "mean": torch.Tensor.add_, "max": torch.maximum, "min": torch.minimum}
+_SUM = (torch.add, torch.Tensor.add_)
+_OPS = {"sum": _SUM, "mean": _SUM, "max": (torch.maximum,) * 2, "min": (torch.minimum,) * 2}
+"""By operation: the operator for the first two tensors, whose result is new, and the one that adds each further one."""
 
 
 class TorchCollectives(TorchTensors):
@@ -145,7 +147,8 @@ def _group_for_nccl(groups: Sequence[Sequence[Tensor]]) -> list[list[int]]:
 
 def _reduce_tensors(xs: Sequence[Tensor], op: str) -> Tensor:
     """Return the reduction of tensors in their own dtype, in the given order."""
-    result = reduce(_OPS[op], xs[1:], xs[0].clone())
+    first, further = _OPS[op]
+    result = reduce(further, xs[2:], first(xs[0], xs[1]) if len(xs) > 1 else xs[0].clone())
     return result.div_(len(xs)) if op == "mean" else result
 
 
