@@ -122,8 +122,7 @@ class Group:
         self.results: list[Tensor] = []
 
     def check(self, op: Op) -> None:
-        """Raise for tensors or dtypes for which the operation has no result."""
-        multi_map.require_same_form("all_reduce_", "tensor", self.cell, self.xs, self.backend)
+        """Raise for tensors or dtypes for which the operation has no result; all have one shape and dtype."""
         name = self.backend.dtype_name(self.xs[0])
         if not is_number(name):
             msg = f"ds.all_reduce_ computes with numbers, and found tensors of {name}{self._where()}"

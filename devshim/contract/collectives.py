@@ -69,6 +69,15 @@ class CollectiveBackend(RanksBackend):
         """
         return None
 
+    def scalar_copier(self, x: Any) -> Callable[[Any], Any] | None:
+        """Return a function that makes a `detached_copy` of one-element tensors like ``x``, with few calls.
+
+        It returns None, or may raise, for a tensor of another type, dtype or device, or with more elements. Called only
+        for tensors that `devshim.MetricLog` has checked and `scalar_reader` does not read, such as those of a real GPU.
+        The result is None if there is no faster way than `detached_copy`.
+        """
+        return None
+
     def stack_scalars(self, xs: Sequence[Any]) -> Any:
         """Return the numbers of one-element tensors of one device as one tensor of shape (n,) on that device.
 

@@ -206,9 +206,11 @@ class _OperandReports:
 
     def wrap(self, original: Any, name: str) -> Any:
         """Return a method that reports what it is about to copy, and then calls the original."""
+        writes, where = name == "__setitem__", self._where
 
         def method(x: Any, *others: Any) -> Any:
-            if is_suppressed():
+            # Only to a GPU is an operand copied, and to the host what is written: nearly always, this is the end.
+            if is_suppressed() or (not writes and where(x) is CPU):
                 return original(x, *others)
             _REPORTING.active = True
             try:

@@ -123,13 +123,15 @@ class MetricLog:
         if len(self._kept) >= self.capacity:
             self._bring()
         observing.show_call(backend, "metric_append")
-        self._read = self._read_dtype = found = None
+        self._read = self._read_dtype = found = None  # without a dtype, `_read` returns a tensor
         if here is CPU or backend.simulated:
             active = observing.ACTIVE
             record = None if active is None else active.record
             recording = record and record(backend, here, here, None, 1)
             with recording or nullcontext():  # a ledger and a guard see the transfer when the log is flushed
                 found = self._read_first(backend, value)
+        if found is None:
+            self._read = backend.scalar_copier(value)
         self._kept.append(backend.detached_copy(value) if found is None else found)
         self._dtypes.append(None if found is None else self._read_dtype)
         self._backend, self._device = backend, here

@@ -193,7 +193,7 @@ def require_same_form(
         raise ArgumentError(msg, f"ds.convert(x, {backend.name!r}) converts one")
     for what, ask in (("dtype", backend.dtype_name), ("shape", lambda x: _without(backend.shape(x), axis))):
         found = [ask(node) for node in nodes]
-        if any(each != found[0] for each in found):
+        if found.count(found[0]) != len(found):
             shown = [backend.shape(node) if what == "shape" else backend.dtype_name(node) for node in nodes]
             differences = ", ".join(f"{noun} {i} has {each}" for i, each in enumerate(shown))
             but = "" if axis is None or what == "dtype" else f" but for axis {axis}"

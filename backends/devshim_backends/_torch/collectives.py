@@ -82,6 +82,17 @@ class TorchCollectives(TorchTensors):
 
         return read, np.dtype(name if as_bytes else widest([name]))
 
+    def scalar_copier(self, x: Tensor) -> Callable[[Tensor], Any] | None:
+        kind, dtype, device, strided = type(x), x.dtype, x.device, torch.strided
+        if kind not in _PLAIN_TYPES or x.layout is not strided:
+            return None
+
+        def copy(x: Tensor) -> Tensor | None:
+            same = type(x) is kind and x.dtype is dtype and x.numel() == 1 and x.device == device
+            return x.detach().clone() if same and x.layout is strided and not x.is_nested else None
+
+        return copy
+
     def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         if xs[0].is_cpu is not True:  # the scalars may have been computed on any stream, in any thread
             self.synchronize(self.device_of(xs[0]))

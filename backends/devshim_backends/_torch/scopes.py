@@ -66,6 +66,7 @@ def skip_methods(cls: type) -> None:
 
 _modes, _default_device = torch._C._len_torch_function_stack, torch._C._get_default_device
 """How many modes, such as a ``torch.device``, are open, and the device of the default type of tensors."""
+_TRACING = torch._guards._TLS
 _is_jit_tracing = torch._C._is_tracing  # what `torch.jit.is_tracing` calls; only inside TorchScript does it differ
 
 
@@ -93,7 +94,8 @@ class TorchScopes(Backend):
 
     def tracing(self) -> bool:
         # Not `is_compiling`: it is true in all code that dynamo has read, even when this runs after a graph break.
-        if torch._guards.TracingContext.try_get() is not None:
+        # What `TracingContext.try_get()` returns (2.13), in a fifth of the time: `MetricLog.append` asks each time.
+        if getattr(_TRACING, "tracing_context", None) is not None:
             return True
         return bool(torch.compiler._is_compiling_flag or _is_jit_tracing())
 

@@ -125,6 +125,28 @@ def test_a_metric_log_waits_for_every_stream(backend, monkeypatch):
     assert calls == [ds.gpu(1), "stack"]
 
 
+def test_a_metric_log_copies_what_it_cannot_read_by_a_fast_path_that_checks(backend, monkeypatch):
+    """On a card no number is read, so each is copied; here the adapter pretends that it cannot read the host's."""
+    slow = []
+    original = type(backend).detached_copy
+    monkeypatch.setattr(type(backend), "scalar_reader", lambda self, x: None)
+    monkeypatch.setattr(type(backend), "detached_copy", lambda self, x: slow.append(x) or original(self, x))
+    log, x = ds.MetricLog(), torch.tensor(1.0, requires_grad=True)
+    for _ in range(3):
+        log.append(x)
+        with torch.no_grad():
+            x += 1.0
+    assert len(slow) == 1
+    with pytest.raises(ds.ArgumentError, match="shape"):
+        log.append(torch.zeros(2))
+    with pytest.raises(ds.UnsupportedError, match="meta"):
+        log.append(torch.zeros((), device="meta"))
+    log.append(torch.tensor(7.0, dtype=torch.float64))
+    found = log.flush()
+    assert found.tolist() == [1.0, 2.0, 3.0, 7.0]
+    assert found.dtype == "float64"
+
+
 def test_a_metric_log_of_host_values_does_not_synchronize(backend, monkeypatch):
     monkeypatch.setattr(type(backend), "synchronize", lambda self, device: pytest.fail("it waits"))
     log = ds.MetricLog()

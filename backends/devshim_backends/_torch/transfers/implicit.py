@@ -9,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import OPERANDS, instrument_operands, instrument_reads
 from devshim.monitoring.use_checks import instrument_uses
 from devshim_backends._torch.scopes import skip_methods
@@ -47,6 +48,10 @@ class TorchTransferHooks(Backend):
 
     def _where(self, x: Any) -> Device | None:
         """Return the device of a tensor's values; None on ``meta``, in a trace, and under a ``FakeTensorMode``."""
-        if self.is_tracer(x) or self.compiling() or self.tracing():  # in this order: a compiler stops reading here
+        if self.is_tracer(x) or self.compiling():  # in this order: a compiler stops reading here
+            return None
+        if x.is_cpu is True:  # nothing is reported of the host's tensors, nor of those below
+            return CPU
+        if self.tracing():
             return None
         return None if isinstance(x, FakeTensor) else self.from_native(x.device)
