@@ -97,6 +97,13 @@ class Backend(Defaults, ABC):
         ``count("cpu")`` is 1. The call allocates nothing on a device and creates no context.
         """
 
+    def has_only_host(self) -> bool:
+        """Return True if there is no device but the host now; adapters may answer False where finding out takes long.
+
+        Each function of a namespace asks this at each call.
+        """
+        return not any(map(self.count, self.kinds()))
+
     @abstractmethod
     def why_unavailable(self, kind: str) -> str:
         """Return why there are no (more) devices of this kind, as a fragment such as ``"no NVIDIA driver answers"``."""

@@ -10,6 +10,8 @@ Requirements this module answers:
   garbage collection. The thread knows the shared `_Queue` alone, so an iterator that nothing refers to is freed.
 * The loader runs as it would in the consumer's thread: the same framework, default device, observers and modes. What it
   does when ``iter`` is called, such as drawing a seed, it does in the consumer's thread.
+* Nothing is loaded from a list or tuple. Where its batches are also small and stay on the host, copying one takes less
+  time than waking a thread, so there is none: see `devshim.runtime.in_memory`.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from devshim.devices import parsing
+from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, DeviceNotFoundError
 from devshim.errors.formatting import described
 from devshim.errors.messages import bad_argument
 from devshim.registry import argument_hints, current, registry, tracing
-from devshim.runtime import ahead, scopes
+from devshim.runtime import ahead, in_memory, scopes
 from devshim.tensors import arguments
 from devshim.transfers import engine, observers, observing
 
@@ -61,7 +64,9 @@ class prefetch(Generic[T]):
         DeviceNotFoundError: No imported framework has the device.
         ArgumentError: ``iterable`` cannot be iterated or is a tensor, or ``depth`` is not a number of 1 or more.
 
-    Each ``iter`` starts a new thread, and can be repeated if the loader can. ``len`` is the loader's. Each tensor is
+    Each ``iter`` starts a new thread, and can be repeated if the loader can; from a list or tuple of small batches for
+    the host, there is nothing to load ahead, and each batch is copied when the loop asks for it. ``len`` is the
+    loader's. Each tensor is
     placed by its own framework, as by `place`; NumPy arrays become tensors of the current framework, except for arrays
     of text and objects. A batch is complete when it is handed over, and can be used at once, in any thread. Where the
     framework has streams (PyTorch on CUDA), the copies run beside the computation, from pinned memory.
@@ -90,8 +95,10 @@ class prefetch(Generic[T]):
             raise bad_argument("depth", depth, "at least 1", "ds.prefetch(loader, device, depth=2)")
         self._iterable = _checked(iterable)
 
-    def __iter__(self) -> _Batches[T]:
+    def __iter__(self) -> _Batches[T] | in_memory.Batches[T]:
         tracing.refuse("prefetch", "iterate over it outside, and call the compiled function with each batch")
+        if self._device is CPU and in_memory.are_small(self._iterable):
+            return in_memory.Batches(self._iterable, _caller())
         return _Batches(iter(self._iterable), self._device, self._depth)
 
     def __len__(self) -> int:

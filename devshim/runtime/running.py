@@ -55,7 +55,8 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         from devshim.registry import argument_hints
 
         raise argument_hints.no_callable("run", fn, args)
-    compiler = tracing.compiler()
+    reading = tracing.reading
+    compiler = None if reading is None or not reading() else tracing.compiler()
     eager = None if kwargs or compiler is not None else _of_eager_tensors(args)
     if eager is None:
         labelled = scopes.labelled_tensors(args, kwargs)

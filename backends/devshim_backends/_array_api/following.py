@@ -32,7 +32,7 @@ def following(
 
     @wraps(fn)
     def follow(*args: Any, **options: Any) -> Any:
-        if backend.compiling() or backend.tracing() or not any(map(backend.count, backend.kinds())):
+        if backend.has_only_host() or backend.compiling() or backend.tracing():
             return fn(*args, **options)
         found = list(_tensors(backend, (*args, *options.values())))
         if not found or any(backend.is_tracer(x) for x in found):

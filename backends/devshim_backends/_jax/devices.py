@@ -87,6 +87,9 @@ class JaxDevices(Backend):
     def kinds(self) -> Sequence[str]:
         return ("gpu", "tpu") if real_gpus.has_tpu_library() else ("gpu",)
 
+    def has_only_host(self) -> bool:
+        return not self.simulated and real_gpus.gpu_plugin() is None and not real_gpus.has_tpu_library()
+
     def count(self, kind: str) -> int:
         if kind == "cpu":
             return 1
@@ -156,6 +159,8 @@ class JaxDevices(Backend):
 
     # ------------------------------------------------------------------ the device of a tensor
     def device_of(self, x: Tensor) -> Device:
+        if isinstance(x, Tracer):
+            return self._locate(x)  # asked for its sharding, JAX would make a long error message
         try:
             # This fast path uses private names: `x.device` is slower.
             sharding = x.sharding

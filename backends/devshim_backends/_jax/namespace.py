@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src.array import ArrayImpl
 
 from devshim.contract.backend import Backend
 from devshim.contract.namespaces import ABOUT_DTYPES, native_functions
@@ -41,15 +42,17 @@ def _at_full_width(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(fn)
     def compute(*args: Any, **options: Any) -> Any:
-        if jax.config.jax_enable_x64 or not any(map(_has_64_bits, (*args, *options.values()))):
-            return fn(*args, **options)
-        with enable_x64(True):
-            return fn(*args, **options)
+        for value in (*args, *options.values()) if options else args:
+            if _has_64_bits(value) and not jax.config.jax_enable_x64:
+                with enable_x64(True):
+                    return fn(*args, **options)
+        return fn(*args, **options)
 
     return compute
 
 
 def _has_64_bits(value: Any) -> bool:
-    if isinstance(value, (jax.Array, np.dtype)):
+    # JAX answers `isinstance` of its arrays in Python, so their usual type is compared first.
+    if type(value) is ArrayImpl or isinstance(value, (jax.Array, np.dtype)):
         return is_wide(value if isinstance(value, np.dtype) else value.dtype)
     return isinstance(value, (list, tuple)) and any(map(_has_64_bits, value))

@@ -56,6 +56,9 @@ class PaddleDevices(Backend):
     def kinds(self) -> Sequence[str]:
         return tuple(dict.fromkeys(("gpu", *_custom_types())))
 
+    def has_only_host(self) -> bool:
+        return not (_has_cuda() or _has_xpu() or core.get_all_custom_device_type())
+
     def count(self, kind: str) -> int:
         if kind == "cpu":
             return 1

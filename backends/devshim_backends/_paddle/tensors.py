@@ -98,9 +98,8 @@ class PaddleTensors(Backend):
         return issubclass(cls, MODEL_TYPES)
 
     def is_tracer(self, x: Tensor) -> bool:
-        return issubclass(
-            type(x), SYMBOLIC_TYPES
-        )  # isinstance(x, Variable) is true for every tensor: Paddle overrides it
+        # isinstance(x, Variable) is true for every tensor: Paddle overrides it
+        return type(x) is not EagerTensor and issubclass(type(x), SYMBOLIC_TYPES)
 
     def device_of(self, x: Tensor) -> Device:
         if type(x) is not EagerTensor and type(x) in _SYMBOLIC_SET:  # reading its place raises a warning (3.x)

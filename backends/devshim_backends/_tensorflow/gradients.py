@@ -13,11 +13,11 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 
 from devshim_backends._keras.traversal import is_variable
-from devshim_backends._tensorflow.locations import ON_HOST, parts_of
+from devshim_backends._tensorflow.locations import EAGER, ON_HOST, parts_of
 from devshim_backends._tensorflow.models.align_devices import allow_mixed_devices
 from devshim_backends._tensorflow.models.models import TensorflowModels
 from devshim_backends._tensorflow.models.traversal import is_layer, native
-from devshim_backends._tensorflow.scopes import TensorflowScopes, following, in_xla
+from devshim_backends._tensorflow.scopes import NO_SCOPE, TensorflowScopes, computes_on_host, following, in_xla
 from devshim_backends._tensorflow.tensors import TensorflowTensors
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class TensorflowGradients(TensorflowModels, TensorflowTensors, TensorflowScopes)
             with allow_mixed_devices():  # a scope is open, and parts of the function may have run on other devices
                 grads = tape.gradient(value, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
             # The gradient of an embedding is a list of rows (tf.IndexedSlices).
-            grads = [tf.convert_to_tensor(grad) for grad in grads]
+            grads = [grad if type(grad) is EAGER else tf.convert_to_tensor(grad) for grad in grads]
         if tf.executing_eagerly() or in_xla():
             return value, tensors, grads
         return value, tensors, [self._at_home(grad, source) for grad, source in zip(grads, sources, strict=True)]
@@ -103,6 +103,8 @@ class TensorflowGradients(TensorflowModels, TensorflowTensors, TensorflowScopes)
 
     def _device_scope(self, x: Tensor) -> AbstractContextManager[object]:
         """Return the scope of a tensor's device, also inside a ``tf.function``."""
+        if computes_on_host():  # eager code without another device, so nothing to choose
+            return NO_SCOPE
         if self.is_tracer(x):
             return self._scope_in_trace([x])
         entered: AbstractContextManager[object] = tf.device(self.to_native(self.device_of(x)))

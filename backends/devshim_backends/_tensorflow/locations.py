@@ -58,7 +58,7 @@ class TensorflowLocations(TensorflowDevices):
         return "tensorflow" in roots and not names.isdisjoint({"Layer", "Optimizer", "BaseOptimizer"})
 
     def is_tracer(self, x: Tensor) -> bool:
-        return bool(tf.is_symbolic_tensor(x))
+        return type(x) is not EAGER and bool(tf.is_symbolic_tensor(x))
 
     def device_of(self, x: Tensor) -> Device:
         try:

@@ -69,10 +69,6 @@ PROMOTED = {
 REDUCED = {"max": tf.reduce_max, "min": tf.reduce_min, "_mean": tf.reduce_mean}
 
 
-def _shape(x: Any) -> tuple[int, ...]:
-    return tuple(x.shape)
-
-
 def _cast(x: Any, dtype: Any) -> Any:
     if x.dtype.is_complex and not tf.as_dtype(dtype).is_complex:
         x = tf.math.real(x)  # tf.cast would warn
@@ -83,10 +79,6 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 def _scalar(value: Any, dtype: Any, x: Any) -> Any:
     return tf.constant(value, dtype)
-
-
-def _iota(count: int, x: Any) -> Any:
-    return tf.range(count, dtype=tf.int32)
 
 
 def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,17 +110,19 @@ def _sign(x: Any, /) -> Any:
     return tf.cast(tf.not_equal(x, 0), x.dtype) if x.dtype.is_unsigned else tf.sign(x)
 
 
-def _imag(x: Any, /) -> Any:
-    return tf.math.imag(x)
-
-
 def _trunc(x: Any, /) -> Any:
     return tf.identity(x) if x.dtype.is_integer else tf.where(tf.less(x, 0), tf.math.ceil(x), tf.floor(x))
 
 
+def _axes(axis: Any, x: Any) -> Any:
+    """Return the axes of a reduction; one axis as a number, which TensorFlow keeps as a tensor, unlike a tuple."""
+    count = len(x.shape)
+    return axis_of(axis, count, "a reduction") if type(axis) is int else axes_of(axis, count, "a reduction")
+
+
 def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        return fn(x, axis=axes_of(axis, len(x.shape), "a reduction"), keepdims=keepdims)
+        return fn(x, _axes(axis, x), keepdims)
 
     return reduce
 
@@ -136,15 +130,15 @@ def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
         wanted = DT.sum_dtype(x, dtype)
-        x = x if x.dtype == wanted else _cast(x, wanted)
-        return fn(x, axis=axes_of(axis, len(x.shape), "a reduction"), keepdims=keepdims)
+        x = x if x.dtype is wanted else _cast(x, wanted)
+        return fn(x, _axes(axis, x), keepdims)
 
     return reduce
 
 
 def _question(fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        return fn(_cast(x, tf.bool), axis=axes_of(axis, len(x.shape), "a reduction"), keepdims=keepdims)
+        return fn(_cast(x, tf.bool), _axes(axis, x), keepdims)
 
     return reduce
 
@@ -166,7 +160,8 @@ def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
 
 
 def _same_dtype(arrays: Any) -> list[Any]:
-    if all(x.dtype == arrays[0].dtype for x in arrays):
+    dtypes = [x.dtype for x in arrays]
+    if all(dtype is dtypes[0] for dtype in dtypes):  # TensorFlow has one object for each dtype; references have another
         return list(arrays)
     name = DT.result_name(*arrays)
     return [x if x.dtype.name == name else _cast(x, DT.own[name]) for x in arrays]
@@ -181,6 +176,13 @@ def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
 
 def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
     return tf.stack(_same_dtype(list(arrays)), axis)
+
+
+def _expand_dims(x: Any, /, axis: Any = 0) -> Any:
+    given = axis if isinstance(axis, tuple) else (axis,)
+    for each in sorted(axes_of(given, len(x.shape) + len(given), "expand_dims")):
+        x = tf.expand_dims(x, each)
+    return x
 
 
 def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
@@ -198,8 +200,7 @@ def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
 
 
 def _along_last(x: Any, indices: Any) -> Any:
-    length = tf.constant(x.shape[-1], indices.dtype)
-    indices = tf.where(tf.less(indices, tf.zeros((), indices.dtype)), indices + length, indices)
+    indices = tf.where(indices < 0, indices + x.shape[-1], indices)
     return tf.gather(x, indices, batch_dims=len(x.shape) - 1)
 
 
@@ -214,7 +215,7 @@ def _matmul(x1: Any, x2: Any, /) -> Any:
     found = tf.matmul(first, second)
     found = tf.squeeze(found, -1) if vectors[1] else found
     found = tf.squeeze(found, -1 if vectors[1] else -2) if vectors[0] else found
-    return tf.cast(found, kept)
+    return found if found.dtype is kept else tf.cast(found, kept)
 
 
 def _nonzero(x: Any, /) -> tuple[Any, ...]:
@@ -250,7 +251,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "abs": _abs,
     "negative": _negative,
     "sign": _sign,
-    "imag": _imag,
+    "imag": lambda x, /: tf.math.imag(x),
     "trunc": _trunc,
     "isfinite": _asking(tf.math.is_finite, True),
     "isinf": _asking(tf.math.is_inf, False),
@@ -264,6 +265,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "where": _where,
     "concat": _concat,
     "stack": _stack,
+    "expand_dims": _expand_dims,
     "permute_dims": _permute_dims,
     "reshape": _reshape,
     "broadcast_to": lambda x, /, shape: tf.broadcast_to(x, shape),
@@ -274,9 +276,9 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "searchsorted": _searchsorted,
     **linear.FUNCTIONS,
     "cast": _cast,
-    "shape": _shape,
+    "shape": lambda x: tuple(x.shape),
     "scalar": _scalar,
-    "iota": _iota,
+    "iota": lambda count, x: tf.range(count, dtype=tf.int32),
     "_along_last": _along_last,
     "_argsort": _argsort,
     "_sort": _sort,

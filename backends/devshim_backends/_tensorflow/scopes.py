@@ -81,12 +81,12 @@ def following(x: Any) -> Iterator[None]:
         yield
 
 
-_NO_SCOPE: AbstractContextManager[object] = nullcontext()
+NO_SCOPE: AbstractContextManager[object] = nullcontext()
 _hosts: object = None
 """TensorFlow's list of devices, if it contains the host alone; TensorFlow makes a new list when its devices change."""
 
 
-def _computes_on_host() -> bool:
+def computes_on_host() -> bool:
     """Return True if the calling code is eager, in no scope of a device, and TensorFlow has no device but the host."""
     global _hosts
     state = context.context()
@@ -104,11 +104,14 @@ def _computes_on_host() -> bool:
 class TensorflowScopes(Backend):
     """The mixin for scopes."""
 
+    def has_only_host(self) -> bool:
+        return computes_on_host() or super().has_only_host()
+
     # `compiling` stays False: tf.function runs Python while it traces, so context variables work there as elsewhere.
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
-        if device is CPU and _computes_on_host():
-            return _NO_SCOPE
+        if device is CPU and computes_on_host():
+            return NO_SCOPE
         if in_xla():
             raise refused_in_xla(self)
         entered: AbstractContextManager[object] = tf.device(self.to_native(device))

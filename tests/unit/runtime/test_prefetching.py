@@ -49,7 +49,7 @@ def test_a_signals_handler_may_close_the_iterator_anywhere(python: Callable[...,
         faulthandler.dump_traceback_later(60, exit=True)
         ended = 0
         for at in range(1, 31):
-            running = iter(ds.prefetch([ds.zeros(1)] * 3, "cpu"))
+            running = iter(ds.prefetch((ds.zeros(1) for _ in range(3)), "cpu"))
             lines = 0
             def trace(frame, event, arg):
                 global lines, ended
@@ -166,6 +166,38 @@ def test_text_and_unknown_objects_pass_through() -> None:
         found = list(ds.prefetch([*rows, sample], "gpu"))
     assert found[0]["names"] is rows[0]["names"]  # type: ignore[index]
     assert found[1:] == ["alone", 7, sample]
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_small_batches_in_memory_need_no_thread(kind: Callable[[Any], Any]) -> None:
+    running = iter(ds.prefetch(kind([{"x": ds.zeros(2)}, {"x": ds.ones(2)}]), "cpu"))
+    assert "devshim-prefetch" not in [each.name for each in threading.enumerate()]
+    assert [float(batch["x"][0]) for batch in running] == [0, 1]
+    assert list(running) == []
+
+
+@pytest.mark.parametrize(("source", "device"), [("generator", "cpu"), ("large", "cpu"), ("small", "gpu")])
+def test_what_takes_time_to_load_or_copy_has_a_thread(source: str, device: str) -> None:
+    ds.simulate(1)
+    batches: dict[str, Any] = {
+        "generator": (ds.zeros(2) for _ in range(4)),
+        "large": [ds.zeros(1 << 20)] * 4,
+        "small": [ds.zeros(2)] * 4,
+    }
+    running = iter(ds.prefetch(batches[source], device))
+    next(running)
+    assert "devshim-prefetch" in [each.name for each in threading.enumerate()]
+    running.close()
+
+
+def test_an_error_in_a_batch_in_memory_comes_once() -> None:
+    ds.simulate(1, faults=ds.Fault("gpu:0", "copy"))
+    x = ds.zeros(2, device="gpu")
+    running = iter(ds.prefetch([[ds.zeros(2)], [x], [x]], "cpu"))
+    assert len(next(running)) == 1
+    with pytest.raises(ds.DevshimError):
+        next(running)
+    assert list(running) == []
 
 
 def test_an_array_that_occurs_twice_is_copied_once() -> None:
