@@ -51,13 +51,14 @@ def device_count(kind: str = "gpu") -> int:
     """
     canonical = _kind(kind)
     backend = current.current()
-    observing.show_call(backend, "device_count", Device(canonical))
+    if observing.ACTIVE is not None:  # a device is made for an `explain` alone
+        observing.show_call(backend, "device_count", Device(canonical))
     return _count(backend, kind, canonical)
 
 
 def _count(backend: Backend, kind: str, canonical: str) -> int:
     """Return the number of devices of a kind; 0 if its name is a platform that the GPUs are not of."""
-    platform = platforms.name_in(kind) if canonical == "gpu" else None
+    platform = platforms.name_in(kind) if canonical == "gpu" and kind != "gpu" else None
     if platform is not None and not platform_names.is_of_platform(backend, platform):
         return 0
     return backend.count(canonical)

@@ -90,7 +90,7 @@ def computes_on_host() -> bool:
     """Return True if the calling code is eager, in no scope of a device, and TensorFlow has no device but the host."""
     global _hosts
     state = context.context()
-    local, devices = state._thread_local_data, state._logical_devices
+    local, devices = state._thread_local_data, getattr(state, "_logical_devices", None)  # missing before it starts
     if not local.is_eager or local.device_name or devices is None:
         return False
     if devices is _hosts:
