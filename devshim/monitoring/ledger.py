@@ -100,9 +100,9 @@ class TransferLog:
         ranks: int = 1,
     ) -> None:
         simulated = bool(backend.simulated) and not source is target is CPU
-        what = (source, target, nbytes, seconds, tensors, site)
-        about = (backend.name, start, threading.get_ident(), simulated, call, ranks)
-        self.records.append(_new_record(Transfer, what + about))
+        thread = threading.get_ident()
+        fields = (source, target, nbytes, seconds, tensors, site, backend.name, start, thread, simulated, call, ranks)
+        self.records.append(_new_record(Transfer, fields))
 
     @property
     def count(self) -> int:

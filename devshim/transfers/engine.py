@@ -173,11 +173,13 @@ def _recording(
 ) -> AbstractContextManager[object]:
     """Return the observers' context for the copy of a tensor: one context for each device that the bytes come from."""
     record = active.record
-    made = [record(backend, source, target, nbytes, 1) for source, nbytes in sources] if record else []
-    if len(made) == 1:  # nearly always
-        return made[0] or nullcontext()
+    if record is None:
+        return nullcontext()
+    if len(sources) == 1:  # nearly always
+        ((source, nbytes),) = sources
+        return record(backend, source, target, nbytes, 1) or nullcontext()
     entered = ExitStack()
-    for each in made:
+    for each in [record(backend, source, target, nbytes, 1) for source, nbytes in sources]:
         if each is not None:
             entered.enter_context(each)
     return entered

@@ -119,9 +119,13 @@ def site_of(frame: FrameType) -> str:
     return cells.line_name(frame.f_code.co_filename, frame.f_lineno)
 
 
-def user_frame() -> FrameType:
-    """Return the frame of that nearest line; without one, as in a framework's thread, the caller's or the outermost."""
-    frame = sys._getframe(1)
+def user_frame(depth: int = 1) -> FrameType:
+    """Return the frame of that nearest line; without one, as in a framework's thread, the caller's or the outermost.
+
+    Args:
+        depth: Where to start: 1 is the function that calls this one. All below must be functions of devshim.
+    """
+    frame = sys._getframe(depth)
     while frame.f_code.co_filename in _OWN_FILES or _is_on_the_way(frame):
         if frame.f_back is None:
             return CALLER.get() or frame
@@ -226,10 +230,12 @@ class Recording:
         self._listening, self._backend, self._about = listening, backend, about
         self._sync = False
         for _, wait in listening:
-            self._sync = self._sync or wait
+            if wait:
+                self._sync = True
 
     def __enter__(self) -> None:
-        self._site = site() if self._listening else ""
+        # This method, the copy engine's function with the copy, and the one that called it are devshim's.
+        self._site = site_of(user_frame(3)) if self._listening else ""
         if self._sync:
             self._wait()
         _INSIDE.copying = True

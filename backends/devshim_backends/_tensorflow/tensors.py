@@ -236,13 +236,16 @@ class TensorflowTensors(TensorflowLocations):
         return name
 
     def shape(self, x: Tensor) -> tuple[int, ...]:
-        return tuple(x.shape)
+        # The second builds a `TensorShape`, in 2.5 us (2.21).
+        return x._shape_tuple() if type(x) is EAGER else tuple(x.shape)
 
     def is_writable(self, x: Tensor) -> bool:
         # A variable's memory is not writable either: TensorFlow shares it with tensors until one is assigned to.
         return False
 
     def nbytes(self, x: Tensor) -> int:
+        if type(x) is EAGER:
+            return int(x._num_elements() * x.dtype.size)
         parts = parts_of(x)
         if parts is not None:
             return sum(self.nbytes(part) for part in parts)
