@@ -451,13 +451,14 @@ def together(session: nox.Session) -> None:
 def world(session: nox.Session) -> None:
     """Start several ranks with Ray on NumPy and PyTorch, make them fail in every way, and look for what is left."""
     install_framework(session, "torch", "test", "ray")
-    matrix, runs = f"{RANKS}/test_failure_matrix.py", []
-    for name in ("torch", "numpy"):
-        current = f"DEVSHIM_BACKEND={name}"
-        once = [f"--ignore={RANKS}/{each}" for each in LAUNCHED] + [f"--deselect={RANKS}/{each}" for each in ON_NUMPY]
-        runs += [[current, matrix, "-k", stages] for stages in STAGES]
-        runs.append([current, RANKS, f"--ignore={matrix}", *(once if name == "torch" else ())])
-    pytests(session, runs, at_once=3)
+    matrix, rest = f"{RANKS}/test_failure_matrix.py", [RANKS, f"--ignore={RANKS}/test_failure_matrix.py"]
+    others = [f"--ignore={RANKS}/{each}" for each in LAUNCHED]
+    once = [f"--deselect={RANKS}/{each}" for each in ON_NUMPY]
+    torch, numpy = "DEVSHIM_BACKEND=torch", "DEVSHIM_BACKEND=numpy"
+    runs = [[torch, *rest, *others, *once]]
+    runs += [[name, matrix, "-k", stages] for name in (torch, numpy) for stages in STAGES]
+    runs += [[numpy, *rest, *others], [numpy, *(f"{RANKS}/{each}" for each in LAUNCHED)]]
+    pytests(session, runs, at_once=3)  # the longest first
 
 
 @nox.session(name="world-others", python=DEFAULT, default=False)
