@@ -90,6 +90,15 @@ def test_a_generator_of_another_device_is_refused(wrong):
         torch.rand(3, device=GPU, generator=torch.Generator(wrong))
 
 
+def test_the_host_refuses_a_generator_of_a_gpu():
+    with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator but found 'sim'"):
+        torch.rand(3, generator=torch.Generator(GPU))
+    with pytest.raises(RuntimeError, match="generator"):
+        torch.randperm(3, generator=torch.Generator(GPU))
+    with pytest.raises(RuntimeError, match="Expected a 'sim' device type for generator but found 'cpu'"):
+        torch.rand(3, device=GPU, generator=torch.Generator())
+
+
 def test_seeds():
     torch.manual_seed(1)
     both = [torch.rand(2, device=f"sim:{i}").cpu() for i in range(2)]

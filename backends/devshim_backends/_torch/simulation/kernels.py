@@ -178,7 +178,7 @@ def native_dropout(x: Any, p: float, train: bool | None) -> tuple[Any, Any]:
     host = to_host(x)
     if train is False or not host.numel():
         return adopt(host.clone(), gpu), adopt(torch.ones_like(host, dtype=torch.bool), gpu)
-    noise = torch.empty_like(host).bernoulli_(1 - p, generator=DEFAULTS[gpu])
+    noise = torch.empty_like(host).bernoulli_(1 - p, generator=DEFAULTS[gpu].host)
     mask = _to(noise, torch.bool)
     if p < 1:
         noise.div_(1 - p)
@@ -207,6 +207,8 @@ def sparse_mm_reduce(matrix: Any, dense: Any, reduce: str) -> tuple[Any, Any]:
 
 def is_set_to(x: Any, other: Any) -> Any:
     """Implement ``aten::is_set_to``: it compares storages, and relabelling would make two of one."""
+    if x.get_device() != other.get_device():
+        return False
     require_simulated(x.get_device())
     return aten.is_set_to.default._op_dk(torch._C.DispatchKey.CPU, x, other)
 
