@@ -169,3 +169,43 @@ def test_a_fused_optimizer_refuses_other_host_tensors():
         torch._fused_adagrad_(
             [weight.detach()], [weight.grad], [torch.ones(3, device=GPU)], steps, found_inf=host, **options
         )
+
+
+PRODUCTS = {
+    "mm": (lambda a: a @ a, "addmm_cuda"),
+    "mm, out=": (lambda a: torch.mm(a, a, out=torch.empty_like(a)), "addmm_cuda"),
+    "addmm_": (lambda a: a.clone().addmm_(a, a), "addmm_cuda"),
+    "addbmm": (lambda a: torch.addbmm(a, a[None], a[None]), "addmm_cuda"),
+    "addbmm_": (lambda a: a.clone().addbmm_(a[None], a[None]), "addmm_cuda"),
+    "linear": (lambda a: torch.nn.functional.linear(a, a), "addmm_cuda"),
+    "bmm": (lambda a: torch.bmm(a[None], a[None]), "baddbmm_cuda"),
+    "einsum": (lambda a: torch.einsum("ij,jk", a, a), "baddbmm_cuda"),
+    "mv": (lambda a: a @ a[0], "addmv_impl_cuda"),
+    "dot": (lambda a: torch.dot(a[0], a[0]), "dot"),
+    "vdot": (lambda a: torch.vdot(a[0], a[0]), "vdot"),
+    "max_pool2d": (lambda a: torch.nn.functional.max_pool2d(a[None], 1), "max_pool2d_with_indices_out_cuda_frame"),
+}
+"""Operators that the CPU computes for integers and CUDA does not, with the kernel that CUDA's error names."""
+
+
+@pytest.mark.parametrize(("dtype", "shown"), list(zip(INTEGERS, ["Byte", "Char", "Short", "Int", "Long"], strict=True)))
+@pytest.mark.parametrize("form", PRODUCTS)
+def test_operators_that_cuda_lacks_for_integers_are_refused(form, dtype, shown):
+    function, kernel = PRODUCTS[form]
+    with pytest.raises(NotImplementedError, match=f"\"{kernel}\" not implemented for '{shown}'"):
+        function(torch.ones(2, 2, dtype=dtype, device=GPU))
+    function(torch.ones(2, 2, dtype=dtype))
+    function(torch.ones(2, 2, device=GPU))
+
+
+def test_images_of_bytes_and_convolutions_of_integers_are_refused():
+    image = torch.ones(1, 1, 2, 2, dtype=torch.uint8, device=GPU)
+    with pytest.raises(NotImplementedError, match="upsample_bilinear2d_out_frame"):
+        torch.nn.functional.interpolate(image, scale_factor=2, mode="bilinear")
+    with pytest.raises(RuntimeError, match=r"getCudnnDataTypeFromScalarType\(\) not supported for Long"):
+        torch.nn.functional.conv2d(image.long(), image.long())
+
+
+def test_a_product_without_elements_needs_no_kernel():
+    a = torch.ones(2, 2, dtype=torch.int64, device=GPU)
+    assert (a[:0] @ a).shape == (0, 2)

@@ -97,6 +97,37 @@ def test_an_error_has_the_text_of_a_real_gpu(form, other):
     assert "sim:" not in str(caught.value)
 
 
+CHECKED_FIRST = {
+    "clamp": lambda host: x().clamp(max=host),
+    "clamp_": lambda host: x().clamp_(min=host),
+    "clamp_min": lambda host: torch.clamp_min(x(), host),
+    "logaddexp": lambda host: torch.logaddexp(x(), host),
+    "igamma": lambda host: torch.igamma(x(), host),
+    "nextafter": lambda host: torch.nextafter(x(), host),
+    "gcd": lambda host: torch.gcd(x().long(), host.long()),
+    "isin": lambda host: torch.isin(x(), host),
+    "searchsorted": lambda host: torch.searchsorted(x(), host),
+    "equal": lambda host: torch.equal(x(), host),
+}
+"""Operators for which ``native_functions.yaml`` has no ``device_check: NoCheck``."""
+
+
+@pytest.mark.parametrize("form", CHECKED_FIRST)
+def test_a_number_of_the_host_is_refused_where_cuda_compares_all_devices_first(form):
+    with pytest.raises(ds.DeviceMismatchError, match="Expected all tensors to be on the same device"):
+        CHECKED_FIRST[form](torch.tensor(1.0))
+    CHECKED_FIRST[form](torch.tensor(1.0, device="sim:1"))
+
+
+@pytest.mark.parametrize("source", ["cpu", "sim:0"])
+def test_a_tensor_cannot_get_the_storage_of_another_device(source):
+    for a, b in ((x(), x(on=source)), (x(on=source), x())):
+        with pytest.raises(RuntimeError, match=f'tensor on device "{a.device}" to a storage on .*"{b.device}"'):
+            a.set_(b)
+        assert not a.is_set_to(b)
+    assert x().set_(x(2)).shape == (2,)
+
+
 def test_a_refused_call_changes_nothing():
     a = x()
     for form in (lambda: a.add_(x(on="cpu")), lambda: torch.mul(x(), 2, out=a.cpu()), lambda: a.mul_(x(on="sim:0"))):
@@ -114,6 +145,9 @@ MIXED = {
     "where": lambda: torch.where(x() > 0, torch.tensor(1.0), x()),
     "where, both": lambda: torch.where(x() > 0, 1.0, 0.0),
     "pow": lambda: x() ** torch.tensor(2.0),
+    "floor_divide": lambda: x() // torch.tensor(2.0),
+    "comparison in place": lambda: x().eq_(torch.tensor(2.0)),
+    "rsub": lambda: torch.rsub(x(), torch.tensor(2.0)),
     "maximum": lambda: torch.maximum(x(), torch.tensor(2.0)),
     "masked_fill": lambda: x().masked_fill(x() > 0, torch.tensor(5.0)),
     "indices of the host": lambda: x(3, 3)[torch.tensor([0, 2])],

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation import sparse
+from devshim_backends._torch.simulation import dtypes, sparse
 from devshim_backends._torch.simulation.device_rules import MixedDevicesError
 from devshim_backends._torch.simulation.dispatch import compute_sparse, run, without_modes
 from devshim_backends._torch.simulation.kernels import KERNELS, sparse_mm_reduce, to_copy
@@ -42,7 +42,8 @@ def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the name and kernel of each operator that runs as one call; a kernel reads the schema at its first call."""
     known = {name for name in COMPOSED if torch._C._dispatch_has_kernel(f"aten::{name}")}
     special = {"convolution": _convolution_kernel(), "_convolution": as_one_call("_convolution")}
-    for name in sorted((_structured_operators() | known | _foreach_operators()) - set(KERNELS) - set(special)):
+    names = _structured_operators() | known | _foreach_operators() | _in_cudas_dtypes()
+    for name in sorted(names - set(KERNELS) - set(special)):
         yield name, _foreach_kernel(name) if name.startswith("_foreach_") else as_one_call(name)
     yield from special.items()
 
@@ -84,11 +85,18 @@ def _foreach_operators() -> set[str]:
     return {name for name in operators if not name.endswith("out")}
 
 
+def _in_cudas_dtypes() -> set[str]:
+    """Return the operators, with those into ``out=``, that CUDA lacks in some dtypes of the CPU."""
+    names = {f"{name}{form}" for name in dtypes.LACKING for form in ("", ".out")}
+    return names & _registered_operators("CPU")
+
+
 def as_one_call(
     name: str, compute: Callable[..., Any] = run, make_plan: Callable[[Any], OperatorPlan] = plan_of
 ) -> Callable[..., Any]:
-    """Return a kernel that computes an operator by one call of `compute`."""
+    """Return a kernel that computes an operator by one call of `compute`; it refuses the dtypes that CUDA lacks."""
     plan: OperatorPlan | None = None
+    base = name.partition(".")[0]
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         nonlocal plan
@@ -96,7 +104,18 @@ def as_one_call(
             plan = make_plan(operator(name))
         return compute(plan, args, kwargs)
 
-    return kernel
+    def kernel_in_cudas_dtypes(*args: Any, **kwargs: Any) -> Any:
+        nonlocal plan
+        if args[0].dtype in lacking and all(each.numel() for each in args if isinstance(each, torch.Tensor)):
+            raise dtypes.lacking_error(base, args[0].dtype)
+        if plan is None:
+            plan = make_plan(operator(name))
+        return compute(plan, args, kwargs)
+
+    if base not in dtypes.LACKING:
+        return kernel
+    lacking = dtypes.LACKING[base][0]
+    return kernel_in_cudas_dtypes
 
 
 def _convolution_kernel() -> Callable[..., Any]:

@@ -1,8 +1,11 @@
 """Rules of a real GPU for mixed devices: what it refuses and what it accepts.
 
-Elementwise operators (PyTorch's tag ``pointwise``) accept 0-d host tensors together with a GPU's tensors; so do the
-operators listed here, and a few expect host tensors in certain positions. Every other operator expects all tensors on
-one device, 0-d ones too, and so does every tensor that is written to.
+Elementwise operators (PyTorch's tag ``pointwise``) accept 0-d host tensors together with a GPU's tensors, but for
+`CHECKED`; so do the operators listed here, and a few expect host tensors in certain positions. Every other operator
+expects all tensors on one device, 0-d ones too, and so does every tensor that is written to.
+
+The source is ``native_functions.yaml``, which the wheel of PyTorch contains: CUDA's operators compare the devices of
+all arguments before the kernel, unless their entry says ``device_check: NoCheck``.
 """
 
 from __future__ import annotations
@@ -17,11 +20,22 @@ HOST_SCALARS = frozenset(
     {
         *("fill", "fill_", "masked_fill", "masked_fill_", "index_fill", "index_fill_"),
         *("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"),
-        *("where", "lerp", "lerp_", "isin", "searchsorted", "bucketize"),
+        *("where", "lerp", "lerp_", "floor_divide", "floor_divide_", "rsub", "heaviside_", "copysign_"),
+        *("eq_", "ne_", "ge_", "le_", "gt_", "lt_", "__ilshift__", "__irshift__"),
         *("_foreach_add", "_foreach_add_", "_foreach_mul", "_foreach_mul_", "_foreach_div", "_foreach_div_"),
     }
 )
 """Operators without the tag ``pointwise`` that accept 0-d host tensors: their kernels read the value."""
+
+CHECKED = frozenset(
+    {
+        *("clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min", "clamp_min_", "equal"),
+        *("gcd", "gcd_", "lcm", "lcm_", "igamma", "igamma_", "igammac", "igammac_", "nextafter", "nextafter_"),
+        *("logaddexp", "logaddexp2", "gelu_backward", "silu_backward", "threshold_backward", "logit_backward"),
+        *("sigmoid_backward", "tanh_backward", "native_dropout_backward"),
+    }
+)
+"""Operators with the tag ``pointwise`` that compare the devices of all arguments first."""
 
 _SECOND = frozenset({1})
 INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
@@ -51,8 +65,35 @@ def _hint(gpu: str) -> str:
     return "bring one of them to the other: ds.place(x, ds.device_of(y))"
 
 
-def mixed_devices_error(plan: Any, gpu: str, other: Any, position: int) -> MixedDevicesError:
-    """Return the error that PyTorch's kernels raise for an argument on another device than the earlier ones."""
+_BY_TYPE = {1: "weight", 2: "bias"}
+"""Positions in a convolution, whose types PyTorch compares with that of the input: a tensor's type names its device."""
+
+
+def _in_own_words(plan: Any, gpu: str, other: Any, position: int, host: Any) -> str:
+    """Return the sentence of an operator that checks its arguments itself, or an empty text."""
+    if plan.name in ("aten::masked_fill", "aten::masked_fill_") and position in (0, 1):
+        mask, filled = (other, gpu) if position else (gpu, other)
+        return f"expected self and mask to be on the same device, but got mask on {mask} and self on {filled}"
+    if plan.name == "aten::convolution" and position in _BY_TYPE and host is not None and "cuda" in TYPES:
+        kind = str(host.type())
+        there = kind.replace("torch.", "torch.cuda.")
+        return f"Input type ({there}) and {_BY_TYPE[position]} type ({kind}) should be the same"
+    return ""
+
+
+def mixed_devices_error(plan: Any, gpu: str, other: Any, position: int, host: Any = None) -> MixedDevicesError:
+    """Return the error that PyTorch's kernels raise for an argument on another device than the earlier ones.
+
+    Args:
+        plan: The operator's.
+        gpu: The name of a GPU that an argument is on.
+        other: The other device.
+        position: The position of the argument on the other device, or -1.
+        host: That argument, if it is on the host.
+    """
+    own = _in_own_words(plan, gpu, other, position, host)
+    if own:
+        return MixedDevicesError(own, _hint(gpu))
     if plan.takes_indices and position in (0, 1):
         tensor = other if position == 0 else gpu
         return MixedDevicesError(

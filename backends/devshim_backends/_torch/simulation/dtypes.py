@@ -128,6 +128,47 @@ def _nansum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: A
 _FORMULAS: Mapping[str, Callable[..., torch.Tensor | None]] = {"histc": _histc, "trace": _trace, "nansum": _nansum}
 """Operator -> its formula, which returns None for input that it does not cover."""
 
+# ---------------------------------------------------------------------- dtypes that only the CPU has
+_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+_BOOL_AND_INTEGERS = _INTEGERS | {torch.bool}
+_LONG, _BYTE = frozenset({torch.int64}), frozenset({torch.uint8})
+_CUDNN = "getCudnnDataTypeFromScalarType() not supported for {}"
+
+LACKING: Mapping[str, tuple[frozenset[torch.dtype], str]] = {
+    **dict.fromkeys(("mm", "addmm", "addmm_", "addbmm"), (_BOOL_AND_INTEGERS, "addmm_cuda")),
+    **dict.fromkeys(("bmm", "baddbmm", "baddbmm_"), (_BOOL_AND_INTEGERS, "baddbmm_cuda")),
+    **dict.fromkeys(("addmv", "addmv_", "mv"), (_BOOL_AND_INTEGERS, "addmv_impl_cuda")),
+    **{name: (_BOOL_AND_INTEGERS, name) for name in ("dot", "vdot")},
+    "avg_pool2d": (_LONG, "avg_pool2d_out_cuda_frame"),
+    "max_pool2d_with_indices": (_INTEGERS, "max_pool2d_with_indices_out_cuda_frame"),
+    "max_pool3d_with_indices": (_INTEGERS, "max_pool3d_with_indices_out_frame"),
+    "avg_pool3d": (_LONG, "avg_pool3d_out_cuda"),
+    **{f"upsample_{mode}2d": (_BYTE, f"upsample_{mode}2d_out_frame") for mode in ("bilinear", "bicubic")},
+    "convolution": (_INTEGERS, _CUDNN),
+}
+"""Operator -> dtypes of its first argument that PyTorch's CPU build has and CUDA lacks, and the name of CUDA's kernel.
+
+Source: ``dtypes`` compared with ``dtypesIfCUDA`` in PyTorch 2.13's operator database; the names are in the errors.
+"""
+
+_SCALAR_TYPES = {
+    torch.bool: "Bool",
+    torch.uint8: "Byte",
+    torch.int8: "Char",
+    torch.int16: "Short",
+    torch.int32: "Int",
+    torch.int64: "Long",
+}
+
+
+def lacking_error(name: str, dtype: torch.dtype) -> RuntimeError:
+    """Return CUDA's error for an operator in a dtype that it lacks."""
+    kernel, shown = LACKING[name][1], _SCALAR_TYPES[dtype]
+    if kernel is _CUDNN:
+        return RuntimeError(kernel.format(shown))
+    return NotImplementedError(f"\"{kernel}\" not implemented for '{shown}'")
+
+
 # ---------------------------------------------------------------------- Fourier transforms
 
 _TRANSFORMS = [f"fft_{kind}fft{form}" for kind in ("", "i", "r", "ir", "h", "ih") for form in ("", "2", "n")]

@@ -98,7 +98,7 @@ class ArgumentConverter:
         if gpu < 0:
             gpu = current() if self.target < 0 else self.target
         elif self.host is not None:
-            raise mixed_devices_error(self.plan, gpu_name(gpu), self.host.device, self.host_position)
+            raise mixed_devices_error(self.plan, gpu_name(gpu), self.host.device, self.host_position, self.host)
         elif self.target >= 0:
             gpu = self.target
         if gpu >= SIMULATION.count:

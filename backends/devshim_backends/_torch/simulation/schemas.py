@@ -7,7 +7,13 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.device_rules import HOST_KEYWORDS, HOST_POSITIONS, HOST_SCALARS, INDEXED
+from devshim_backends._torch.simulation.device_rules import (
+    CHECKED,
+    HOST_KEYWORDS,
+    HOST_POSITIONS,
+    HOST_SCALARS,
+    INDEXED,
+)
 
 
 def _list_of_tensors(argument: Any) -> bool | None:
@@ -55,7 +61,8 @@ class OperatorPlan:
         self.is_common = bool(self.tensor_positions) and (self.only_computes or in_place)
         name = self.name.partition("::")[2]
         self.accepts_numbers = torch._C._should_allow_numbers_as_tensors(name)
-        self.accepts_host_scalars = torch.Tag.pointwise in op.tags or name in HOST_SCALARS
+        is_elementwise = torch.Tag.pointwise in op.tags and name not in CHECKED
+        self.accepts_host_scalars = is_elementwise or name in HOST_SCALARS
         self.host_positions = HOST_POSITIONS.get(name, frozenset())
         self.host_keywords = HOST_KEYWORDS.get(name, frozenset())
         self.takes_indices = name in INDEXED

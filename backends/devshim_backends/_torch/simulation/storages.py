@@ -25,7 +25,17 @@ def _strides(size: Any, memory_format: Any = None) -> Any:
 
 
 def set_storage(tensor: Any, storage: Any, offset: int, size: Any, stride: Any = ()) -> Any:
-    """Implement ``aten::set_.source_Storage_storage_offset``."""
+    """Implement ``aten::set_.source_Storage_storage_offset``.
+
+    Raises:
+        RuntimeError: The tensor and the storage are on different devices.
+    """
+    if tensor.device != storage.device:
+        msg = (
+            f'Attempted to set the storage of a tensor on device "{tensor.device}" to a storage on different device '
+            f'"{storage.device}".  This is no longer allowed; the devices must match.'
+        )
+        raise RuntimeError(msg)
     require_simulated(tensor.get_device())
     return _set(_KEY, tensor, storage, offset, size, stride or _strides(size))
 
