@@ -71,7 +71,7 @@ CREATIONS = [
     "nn.Linear(2, 2, device=D).weight",
     "nn.Linear(2, 2).to(D).weight.data",
     "nn.LSTM(2, 2).cuda(D).weight_ih_l0",
-    "torch.Generator(D)",
+    "torch.rand(3, device=D, generator=torch.Generator(D))",
     "torch.cuda.Stream(D)",
 ]
 
@@ -172,6 +172,57 @@ def test_no_name_of_the_simulation_is_shown() -> None:
             call()
         assert "sim:" not in str(caught.value)
         assert "cuda:" in str(caught.value)
+
+
+def _assign_gradient() -> None:
+    nn.Parameter(torch.ones(2, device="cuda:1")).grad = torch.ones(2)
+
+
+FROM_CPP = {
+    "block_diag": (lambda: torch.block_diag(torch.ones(1, 1, device="cuda:1"), torch.ones(1, 1)), "cuda:1"),
+    "lstm": (lambda: nn.LSTM(2, 3).cuda(1)(torch.ones(1, 1, 2)), "cuda:1"),
+    "a gradient": (_assign_gradient, "device type 'cuda'"),
+    "a generator": (lambda: torch.rand(2, generator=torch.Generator("cuda:1")), "found 'cuda'"),
+    "a storage": (lambda: torch.ones(2).set_(torch.ones(2, device="cuda:1").untyped_storage()), "cuda:1"),
+    "a convolution": (lambda: nn.Conv2d(1, 1, 1)(torch.ones(1, 1, 2, 2, device="cuda:1")), "torch.cuda.FloatTensor"),
+    "a mask": (lambda: torch.ones(2, device="cuda:1").masked_fill_(torch.ones(2) > 0, 0), "mask on cpu and self on"),
+}
+
+
+@pytest.mark.parametrize("form", FROM_CPP)
+@pytest.mark.usefixtures("cards")
+def test_errors_of_cpp_name_the_card(form: str) -> None:
+    call, text = FROM_CPP[form]
+    with pytest.raises(RuntimeError, match=re.escape(text)) as caught:
+        call()
+    assert not re.search(r"\bsim\b", str(caught.value))
+
+
+def test_errors_of_python_keep_their_texts_and_the_class_is_restored() -> None:
+    before = dict(vars(RuntimeError)), dict(vars(NotImplementedError))
+    with ds.simulate(2, native_names=True):
+        assert str(RuntimeError("the sim failed: 'sim', my.sim:0, sim: 3")) == "the sim failed: 'sim', my.sim:0, sim: 3"
+        assert RuntimeError("a", "sim:0").args == ("a", "sim:0")
+        assert RuntimeError("on sim:0").args == ("on cuda:0",)
+        assert issubclass(RecursionError, RuntimeError)
+    assert (dict(vars(RuntimeError)), dict(vars(NotImplementedError))) == before
+    assert str(RuntimeError("on sim:0")) == "on sim:0"
+
+
+@pytest.mark.usefixtures("cards")
+def test_priorities_of_streams_are_those_of_a_card() -> None:
+    assert [torch.cuda.Stream(priority=number).priority for number in (0, -1, -9)] == [0, -1, -3]
+    with pytest.raises(RuntimeError, match="Expected cuda stream priority to be less than or equal to 0, got 1"):
+        torch.cuda.Stream(priority=1)
+    assert isinstance(torch.cuda.Stream(), torch._C._CudaStreamBase)
+    assert isinstance(torch.cuda.Event(), torch._C._CudaEventBase)
+
+
+@pytest.mark.parametrize("call", ["memory_allocated", "memory_stats", "reset_peak_memory_stats", "memory_reserved"])
+@pytest.mark.usefixtures("cards")
+def test_the_allocator_refuses_a_card_that_does_not_exist(call: str) -> None:
+    with pytest.raises(ds.SimulationError, match="Invalid device argument 7: did you call init"):
+        getattr(torch.cuda, call)(7)
 
 
 @pytest.mark.usefixtures("cards")

@@ -88,8 +88,13 @@ def removed_gpu_error(index: int) -> SimulationError:
     return missing_gpu_error(index)
 
 
-def missing_gpu_error(index: int) -> SimulationError:
-    """Return the error for a GPU that is named and does not exist; a RuntimeError, like PyTorch's own."""
+def missing_gpu_error(index: int, real_text: str = "CUDA error: invalid device ordinal") -> SimulationError:
+    """Return the error for a GPU that is named and does not exist; a RuntimeError, like PyTorch's own.
+
+    Args:
+        index: The index of the GPU.
+        real_text: How the text of PyTorch's own error begins, which is the first line while native names are on.
+    """
     number = SIMULATION.count
     reason = f"devshim simulates {number} GPU{'s' * (number != 1)}" if number else "no GPUs are simulated now"
     gpu = _removed_gpu(index)
@@ -100,7 +105,7 @@ def missing_gpu_error(index: int) -> SimulationError:
         hint = f"name one from cuda:0 to cuda:{number - 1}, or run the program with devshim run --gpus {index + 1}"
     problem = f"{gpu_name(index)} does not exist (invalid device ordinal): {reason}"
     if "cuda" in TYPES:
-        problem = f"CUDA error: invalid device ordinal\n{problem}"
+        problem = f"{real_text}\n{problem}"
     return MissingDeviceError(problem, hint)
 
 

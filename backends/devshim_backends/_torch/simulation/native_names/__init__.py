@@ -19,6 +19,8 @@ Requirements this package answers:
 | `tensors`, `storages` | methods and properties of tensors and storages |
 | `constructors` | functions that create tensors, and the default device |
 | `numbered` | ``torch.device(1)`` |
+| `messages` | the texts of errors that C++ raises |
+| `slots` | methods of classes that C wrote |
 | `tensor_types` | ``torch.cuda.FloatTensor`` and the other legacy types |
 | `bindings`, `runtime` | the C functions under ``torch.cuda``, and what it has besides them |
 | `libraries` | versions and choices of cuDNN, MAGMA, cuSOLVER, cuBLAS, cuFFT, NCCL and fused attention |

@@ -13,7 +13,7 @@ from uuid import UUID
 from devshim.simulation.driver_numbers import driver_number, uuid
 from devshim_backends._torch.simulation import accelerator, module
 from devshim_backends._torch.simulation.memory import SIMULATED
-from devshim_backends._torch.simulation.state import SIMULATION, current, index_of, make_current
+from devshim_backends._torch.simulation.state import SIMULATION, current, index_of, make_current, missing_gpu_error
 
 CAPABILITY = (8, 0)
 """The compute capability that programs ask for: the first one with bfloat16 and TF32."""
@@ -59,9 +59,20 @@ class Properties:
         )
 
 
+def _require_known(index: int) -> int:
+    """Return the index of a GPU that exists; the allocator of PyTorch has an error of its own for the others."""
+    if 0 <= index < SIMULATION.count:
+        return index
+    raise missing_gpu_error(index, f"Invalid device argument {index}: did you call init?")
+
+
+def _reset_peak(index: int) -> None:
+    module.reset_peak_memory_stats(_require_known(index))
+
+
 def _memory_stats(index: int) -> dict[str, Any]:
     """Return the statistics of a GPU in the nested form that `torch.cuda.memory_stats` flattens."""
-    known = module.memory_stats(index)
+    known = module.memory_stats(_require_known(index))
     stats: dict[str, Any] = {}
     for kind in _KINDS:
         nothing = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
@@ -112,6 +123,9 @@ def get_device_properties(index: int) -> Properties:
     return Properties(index)
 
 
+Properties.__name__ = Properties.__qualname__ = "_CudaDeviceProperties"  # PyTorch's name, which programs may print
+
+
 class _AllocatorState:
     """A class that the compiler's code generator imports; nothing creates one."""
 
@@ -137,8 +151,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "_cuda_isCurrentStreamCapturing": lambda: False,
     "_cuda_emptyCache": _nothing,
     "_cuda_memoryStats": _memory_stats,
-    "_cuda_resetAccumulatedMemoryStats": module.reset_peak_memory_stats,
-    "_cuda_resetPeakMemoryStats": module.reset_peak_memory_stats,
+    "_cuda_resetAccumulatedMemoryStats": _reset_peak,
+    "_cuda_resetPeakMemoryStats": _reset_peak,
     "_cuda_setMemoryFraction": _set_memory_fraction,
     "_cuda_getMemoryFraction": _memory_fraction,
     "_cuda_getAllocatorBackend": lambda: "native",

@@ -20,6 +20,8 @@ from devshim_backends._torch.simulation.stream_order import current_stream, set_
 
 _IDS = itertools.count(3, 4)
 """Numbers of new streams; 0 is a GPU's default stream."""
+_HIGHEST = -3
+"""The highest priority: PyTorch has four, and a card of today has as many or more."""
 
 
 class _ExactInstances(type(simulated.Stream)):  # type: ignore[misc]  # PyTorch is Any to the type checker
@@ -29,7 +31,11 @@ class _ExactInstances(type(simulated.Stream)):  # type: ignore[misc]  # PyTorch 
         return type.__instancecheck__(cls, instance)
 
 
-class Stream(simulated.Stream, metaclass=_ExactInstances):
+class _CudaStreamBase(simulated.Stream, metaclass=_ExactInstances):  # PyTorch's name
+    """Replacement for the class of C++ under `torch.cuda.Stream`."""
+
+
+class Stream(_CudaStreamBase):
     """Replacement for `torch.cuda.Stream`."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
@@ -39,13 +45,16 @@ class Stream(simulated.Stream, metaclass=_ExactInstances):
         else:
             index = kwargs["device_index"]
         stream = simulated.RealStream.__new__(cls, stream_id=number, device_index=index, device_type=simulated.TYPE)
-        stream._priority = priority
+        if priority > 0:
+            msg = f"Expected cuda stream priority to be less than or equal to 0, got {priority}"
+            raise RuntimeError(msg)
+        stream._priority = max(priority, _HIGHEST)
         return stream
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
         """Return the lowest and the highest priority as the numbers of CUDA."""
-        return 0, -1
+        return 0, _HIGHEST
 
     @property
     def priority(self) -> int:
@@ -85,7 +94,11 @@ class Stream(simulated.Stream, metaclass=_ExactInstances):
         return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
 
 
-class Event(simulated.Event, metaclass=_ExactInstances):
+class _CudaEventBase(simulated.Event, metaclass=_ExactInstances):  # PyTorch's name
+    """Replacement for the class of C++ under `torch.cuda.Event`."""
+
+
+class Event(_CudaEventBase):
     """Replacement for `torch.cuda.Event`."""
 
     def __new__(
@@ -144,3 +157,6 @@ def install(patches: Patches) -> None:
         each.__module__ = "torch.cuda.streams"
         patches.replace(torch.cuda, each.__name__, each)
         patches.replace(torch.cuda.streams, each.__name__, each)
+    for base in (_CudaStreamBase, _CudaEventBase):
+        base.__module__ = "torch._C"
+        patches.replace(torch._C, base.__name__, base)

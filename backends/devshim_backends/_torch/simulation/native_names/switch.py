@@ -13,6 +13,7 @@ from devshim_backends._torch.simulation.native_names import (
     constructors,
     distributed,
     libraries,
+    messages,
     numbered,
     operators,
     profiling,
@@ -42,6 +43,7 @@ _MODULES = (
     distributed,
     libraries,
     numbered,
+    messages,
     scripting,  # the last one: it reads what the others have replaced
 )
 

@@ -21,6 +21,7 @@ from devshim_backends._torch.simulation.state import NAME, index_of
 Tensor, Base = torch.Tensor, torch._C.TensorBase
 _device, _is_cuda, _type, _cpu = Base.device.__get__, Base.is_cuda.__get__, Base.type, Base.cpu
 _get_device = Base.get_device
+_interface = Tensor.__cuda_array_interface__.fget
 
 
 def device(self: Any) -> Any:
@@ -92,8 +93,7 @@ def _numpy(real: Callable[..., Any]) -> Callable[..., Any]:
 def _refuse_interface(self: Any) -> Any:
     """Replace ``__cuda_array_interface__``: a library that read it would use an address of the host as a card's."""
     if not is_cuda(self):
-        msg = f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()}"
-        raise AttributeError(msg)
+        return _interface(self)  # raises PyTorch's error
     msg = "a simulated GPU's memory is the host's, so no library that computes on CUDA cards can read it"
     raise UnsupportedError(msg, "hand over a copy on the host: x.cpu().numpy()")
 
