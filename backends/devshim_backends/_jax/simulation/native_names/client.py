@@ -18,7 +18,7 @@ class GpuClient:
 
     platform = "gpu"
     _raw_platform = "cuda"
-    platform_version = "PJRT C API\ncuda 12000 (simulated by devshim)"
+    platform_version = "cuda 13000 (simulated by devshim)"
     runtime_type = "stream_executor"
 
     def __init__(self, client: Any) -> None:

@@ -62,6 +62,17 @@ def install(patches: Patches, backend: JaxBackend) -> None:
     _replace_method(patches, "__str__", "cuda:{}".format)
     _replace_method(patches, "__repr__", "CudaDevice(id={})".format)
     _replace_method(patches, "memory_stats", lambda index: _memory_stats(backend, index))
+    patches.replace(xla_client.Device, "addressable_memories", _memories(xla_client.Device.addressable_memories))
+
+
+def _memories(original: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]]:
+    """Return a replacement for the memories of a device: a real GPU cannot use memory that is not pinned."""
+
+    def addressable_memories(native: Any) -> list[Any]:
+        found = original(native)
+        return [each for each in found if each.kind != "unpinned_host"] if native in _indices else found
+
+    return addressable_memories
 
 
 def _compute_capability(native: Any) -> str:
@@ -98,9 +109,19 @@ def _replace_method(patches: Patches, name: str, value: Callable[[int], Any]) ->
 
 
 def _memory_stats(backend: JaxBackend, index: int) -> dict[str, int]:
-    """Return the statistics under the names that XLA's allocator for CUDA uses."""
+    """Return the statistics under the names that XLA's allocator for CUDA uses; nothing is reserved or kept free.
+
+    The number of allocations and the size of the largest one are not counted.
+    """
     memory_module.update_counts()
     assert backend.simulated_devices is not None
     info = backend.simulated_devices[index].info()
-    limit = host.memory().total if info.total is None else info.total
-    return {"bytes_in_use": info.used or 0, "peak_bytes_in_use": info.peak or 0, "bytes_limit": limit or 0}
+    limit = (host.memory().total if info.total is None else info.total) or 0
+    used, peak = info.used or 0, info.peak or 0
+    return {
+        **dict.fromkeys(("bytes_in_use", "pool_bytes"), used),
+        **dict.fromkeys(("peak_bytes_in_use", "peak_pool_bytes"), peak),
+        **dict.fromkeys(("bytes_reserved", "peak_bytes_reserved"), 0),
+        "bytes_limit": limit,
+        "largest_free_block_bytes": max(limit - used, 0),
+    }
