@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["check_attributes", "run", "scripts"]
+__all__ = ["check_attributes", "check_statements", "run", "scripts"]
 
 FOLDER = Path(__file__).parents[1] / "native"
 
@@ -38,6 +38,14 @@ def run(script: Path, *options: str, printed: Callable[[str], str] = str) -> Non
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout == printed(script.with_suffix(".txt").read_text())
+
+
+def check_statements(framework: str) -> None:
+    """Run native statements on a simulated GPU, and compare what they give with the recording of a real card."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
+    command = [sys.executable, "-W", "ignore", str(FOLDER / "statements"), framework]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
 
 
 def check_attributes(framework: str) -> None:

@@ -100,3 +100,7 @@ def test_devshim_finds_the_native_arrays() -> None:
 
 def test_switching_off_restores_every_attribute() -> None:
     native_scripts.check_attributes("jax")
+
+
+def test_statements_give_what_they_give_on_a_real_card() -> None:
+    native_scripts.check_statements("jax")

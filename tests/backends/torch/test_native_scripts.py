@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from native_scripts import check_attributes, run, scripts
+from native_scripts import check_attributes, check_statements, run, scripts
 
 
 @pytest.mark.parametrize("script", scripts("torch"), ids=lambda path: path.stem)
@@ -24,3 +24,7 @@ def test_the_same_program_finds_no_gpu_without_native_names() -> None:
 
 def test_switching_off_restores_every_attribute() -> None:
     check_attributes("torch")
+
+
+def test_statements_give_what_they_give_on_a_real_card() -> None:
+    check_statements("torch")
