@@ -56,6 +56,17 @@ def test_gradients_flow_through_split_and_gather() -> None:
     assert jax.grad(loss)(jnp.arange(7.0)).tolist() == [1, 1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_function_on_several_gpus_returns_with_its_results(count: int) -> None:
+    """XLA's CPU devices share few threads, which functions with collectives would otherwise hold for ever."""
+    mesh = jax.sharding.Mesh([ds.gpu(i).native() for i in range(count)], ("i",))
+    by_row = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("i"))
+    x = jax.device_put(np.full((4, 400, 400), 1e-3, "float32"), by_row)
+    step = jax.jit(lambda x: jax.lax.fori_loop(0, 60, lambda _, y: y @ x, x))
+    ready = [step(x).is_ready() for _ in range(4)]  # the first goes through Python, the others through C++
+    assert ready == [True] * 4 if count == 2 else not all(ready)
+
+
 @pytest.mark.parametrize("op", ["sum", "mean"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "int8"])
 def test_xla_collectives_agree_with_the_portable_ones(op: str, dtype: str) -> None:

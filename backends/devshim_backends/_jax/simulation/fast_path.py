@@ -15,6 +15,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import jax
 from jax._src import pjit
 from jax._src.tree_util import dispatch_registry
 
@@ -75,10 +76,15 @@ def _can_fail(gpu: SimulatedDevice) -> bool:
     return bool(gpu._faults or gpu.vanished or gpu.removed_at is not None)
 
 
-def counting(fastpath: Any) -> Any:
-    """Return JAX's data of a fast path, changed so that its results are counted."""
+def counting(fastpath: Any, waits: bool) -> Any:
+    """Return JAX's data of a fast path, changed so that its results are counted.
+
+    Args:
+        fastpath: What JAX would use.
+        waits: True to return only when the results are there.
+    """
     tree = fastpath.out_pytree_def
-    _, node = dispatch_registry.flatten(_Results([0] * tree.num_leaves, _Plan(tree)), None)
+    _, node = dispatch_registry.flatten(_Results([0] * tree.num_leaves, _Plan(tree, waits)), None)
     return fastpath._replace(out_pytree_def=node)
 
 
@@ -89,12 +95,13 @@ class _Plan:
         tree: The tree that the function returns.
         parts: For each result, the buffers that it has, as for `memory.count_results`; None before the first run, after
             which it never changes.
+        waits: True if the results are waited for.
     """
 
-    __slots__ = ("parts", "tree")
+    __slots__ = ("parts", "tree", "waits")
 
-    def __init__(self, tree: Any) -> None:
-        self.tree = tree
+    def __init__(self, tree: Any, waits: bool) -> None:
+        self.tree, self.waits = tree, waits
         self.parts: list[memory.Parts] | None = None
 
 
@@ -110,6 +117,8 @@ def _count_and_arrange(plan: _Plan, results: Sequence[Any]) -> Any:
     if parts is None:
         parts = plan.parts = [memory.parts_of(x) for x in results]
     memory.count_results(results, parts)
+    if plan.waits:
+        jax.block_until_ready(results)
     return plan.tree.unflatten(results)
 
 

@@ -5,6 +5,10 @@ Requirements this module answers:
 * JAX's operators run out of memory as devshim's calls do. If their results cannot possibly fit, the error comes before
   they run, so that the host does not store what the simulated GPU would refuse. Otherwise it comes after they ran.
 * Arrays on the host are as fast as without simulation.
+* XLA runs a function on several CPU devices in a thread for each, from a pool with few threads. If a program calls the
+  next one before the last has ended, functions with collectives can take all threads and wait for each other for ever
+  (jaxlib 0.10.2, two devices and two processor cores, in a loop of 200 steps). So each call of such a function ends
+  when its results are there.
 
 There are two kinds of hooks. Compiled code, and so every operator, runs in ``ExecuteReplicated.__call__``; moves use
 one of three implementations of ``device_put``. After its first run, an operator can take JAX's C++ fast path, which
@@ -19,6 +23,7 @@ import threading
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import jax
 from jax._src import dispatch, pjit, stages
 from jax._src.interpreters import pxla
 
@@ -115,7 +120,7 @@ def _recording_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
     if gpus and not fast_path.is_allowed(gpus, sum(_result_sizes(executable.unsafe_call)), args[1]):
         return None
     found = _fastpath(executable, *args, **kwargs)
-    return fast_path.counting(found) if gpus and found is not None else found
+    return fast_path.counting(found, len(natives) > 1) if gpus and found is not None else found
 
 
 def _recording_put_impl(*xs: Any, **params: Any) -> Any:
@@ -183,6 +188,8 @@ def _recording_execute(executable: Any, *args: Any) -> Any:
         if gpu.limit is not None:
             _refuse_if_too_large(executable, gpu, args)
     results = _without_counting(lambda: _execute(executable, *args))
+    if len(executable._local_devices) > 1:
+        jax.block_until_ready(results)
     memory.drop_donated(args)
     try:
         memory.count_arrays(results)
