@@ -13,6 +13,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 
@@ -28,7 +29,7 @@ def groups(framework: str) -> dict[str, list[str]]:
     return found
 
 
-def run(statement: str, names: dict) -> dict:
+def run(statement: str, names: dict[str, Any]) -> dict[str, Any]:
     """Run one statement, and return what it gives."""
     *before, last = statement.split("; ")
     printed = io.StringIO()
