@@ -11,6 +11,7 @@ Requirements of this module:
 from __future__ import annotations
 
 from functools import wraps
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -90,7 +91,7 @@ def data_parallel(
         raise value_hints.unknown_choice("op", op, _OPS)
     targets = device_lists.parse_devices(devices, "data_parallel", "fn", fn)
     owner = model_backend(fn)
-    if owner is not None or flatten(fn).tensors:
+    if owner is not None or (not isinstance(fn, FunctionType) and flatten(fn).tensors):
         return _of_model(owner, fn, targets, axis)
 
     @wraps(fn, updated=())

@@ -40,7 +40,7 @@ def contexts(monkeypatch):
 def test_a_matrix_product_in_a_new_thread_does_not_warn():
     """PyTorch warns once in a process, of the first product in a thread without a CUDA context."""
     code = "import devshim as ds; ds.use('torch'); x = ds.ones((2, 2), device='gpu:0')"
-    code += "; print([float(y.sum()) for y in ds.parallel(lambda x: x @ x, [x, x])])"
+    code += "; print([float(y.sum()) for y in ds.parallel([lambda x: x @ x] * 2, [x, x])])"
     done = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "[8.0, 8.0]\n"), done.stderr
 

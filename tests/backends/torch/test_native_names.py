@@ -509,6 +509,8 @@ def test_the_ledger_and_memory_of_devshim_see_native_calls() -> None:
 def test_afterwards_pytorch_answers_as_before() -> None:
     ds.use("torch")
     try:
+        with ds.simulate(1):
+            pass  # PyTorch gets a device "sim" for the life of the process
         before = sorted(vars(torch.cuda)), sorted(vars(torch._C)), torch.version.cuda, dict(torch.Tensor.__dict__)
         with ds.simulate(2, native_names=True):
             torch.set_default_device("cuda:1")
@@ -524,7 +526,7 @@ def test_afterwards_pytorch_answers_as_before() -> None:
         assert not torch.is_autocast_enabled("cuda")
         assert not torch.cuda.is_available()
         for call in (lambda: torch.ones(1, device="cuda:0"), lambda: torch.empty(1, device="cuda"), torch.ones(1).cuda):
-            with pytest.raises((AssertionError, RuntimeError), match=r"CUDA|cuda"):
+            with pytest.raises((AssertionError, RuntimeError), match=r"CUDA|cuda|NVIDIA driver"):
                 call()
     finally:
         ds.use(None)
@@ -544,7 +546,8 @@ def test_afterwards_pytorch_asks_again_whether_cuda_exists(monkeypatch: pytest.M
         raise ZeroDivisionError(msg)
 
     monkeypatch.setattr(torch.cuda, "_lazy_init", answer)
-    with pytest.raises(ZeroDivisionError, match="too old"):
+    own = pytest.raises(ZeroDivisionError, match="too old")  # a build for CUDA asks the driver without Python
+    with own if torch.version.cuda is None else pytest.raises(RuntimeError, match=r"NVIDIA driver|No CUDA GPUs"):
         torch.zeros(1, device="cuda:1")
 
 
@@ -624,7 +627,8 @@ def test_the_libraries_of_real_cards_are_there(question: str) -> None:
 
 def test_a_program_s_choice_of_libraries_ends_with_native_names() -> None:
     ds.use("torch")
-    before = torch.backends.cuda.preferred_linalg_library()
+    cudnn = torch.backends.cudnn
+    before, available, version = torch.backends.cuda.preferred_linalg_library(), cudnn.is_available(), cudnn.m.version
     with ds.simulate(2, native_names=True):
         torch.backends.cuda.preferred_linalg_library("magma")
         torch.backends.cuda.cufft_plan_cache[1].max_size = 5
@@ -634,8 +638,7 @@ def test_a_program_s_choice_of_libraries_ends_with_native_names() -> None:
         assert torch.backends.cuda.preferred_linalg_library() == before
         assert torch.backends.cuda.cufft_plan_cache[1].max_size == 4095
     ds.use(None)
-    assert not torch.backends.cudnn.is_available()
-    assert torch.backends.cudnn.version() is None
+    assert (cudnn.is_available(), cudnn.m.version) == (available, version)
     assert torch.backends.cuda.cufft_plan_cache.caches == []
 
 

@@ -1,7 +1,8 @@
 """Kernels at the dispatcher's key CUDA: whatever function names a card, its result is on a simulated GPU.
 
 An operator that creates a tensor reaches the dispatcher with the device that it was given. In a CPU build of PyTorch,
-the key CUDA has no kernels, and no tensor has this key. So the kernels here are called only to create tensors.
+the key CUDA has no kernels; a build for CUDA has some, which the kernels here replace. No tensor has this key. So the
+kernels here are called only to create tensors.
 
 One kernel remains for the life of the process. After a first call for CUDA, PyTorch's C++ never asks again whether CUDA
 exists, so this kernel asks, and the answer is PyTorch's own error.
@@ -9,6 +10,7 @@ exists, so this kernel asks, and the answer is PyTorch's own error.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -23,7 +25,7 @@ from devshim_backends._torch.simulation.state import TYPES
 _OWN = ("empty.memory_format", "empty_strided", "_efficientzerotensor", "zeros", "ones", "full", "scalar_tensor")
 _KERNELS = {
     **{name: without_modes(KERNELS[name]) for name in _OWN},
-    **{name: as_one_call(name) for name in CREATING},
+    **{name: as_one_call(name) for name in (*CREATING, "tril_indices", "triu_indices")},
 }
 _PERMANENT: list[Any] = []
 _WHILE_ON: list[Any] = []
@@ -47,8 +49,11 @@ def install() -> None:
             everything.fallback(_create, key)
         _PERMANENT.append(everything)
     library = torch.library.Library("aten", "IMPL")
-    for name, kernel in _KERNELS.items():
-        library.impl(name, kernel, "CUDA")
+    with warnings.catch_warnings():
+        # PyTorch before 2.13 warns once that its own kernels, which fail in a build without CUDA, are replaced.
+        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        for name, kernel in _KERNELS.items():
+            library.impl(name, kernel, "CUDA")
     _WHILE_ON.append(library)
 
 
