@@ -680,7 +680,7 @@ def fake_cuda(session: nox.Session, framework: str) -> None:
 
     This needs Linux with g++ and nm; PyTorch's wheel takes 1.2 GB. The NVIDIA libraries that they need are built from
     tests/fake_cuda. PyTorch's ``gpu``-marked tests run there, too, with one GPU and with four; those that must fail are
-    listed.
+    listed. Its tests of native names run without a GPU, as on most machines that have PyPI's build.
     """
     folder = Path(session.create_tmp()).resolve()  # for processes that start in other folders
     headers, libraries = folder / "headers", folder / "libraries"
@@ -702,6 +702,9 @@ def fake_cuda(session: nox.Session, framework: str) -> None:
         some = [0, 5] if session.posargs else [0]  # 5: `-- -k words` has selected none of these tests
         words = ["python", "-m", "pytest", "-q", *marked, *plain, *files, *session.posargs]
         session.run(*words, env=env, success_codes=some)
+    native = [str(TESTS / f"torch/test_native_{each}.py") for each in ("names", "scripts")]
+    here["FAKE_CUDA_GPUS"] = "0"
+    session.run("python", "-m", "pytest", "-q", *native, *session.posargs, env=here, success_codes=some)
 
 
 @nox.session(python=DEFAULT, default=False)

@@ -1,4 +1,5 @@
 // The stand-in of libcudart: devices, memory, copies, streams and events. Kernels are counted, and compute nothing.
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,7 @@ thread_local cudaError_t last_error = cudaSuccess;
 struct Event {
   machine::Stream* stream = nullptr;
   long at = 0;
+  std::chrono::steady_clock::time_point recorded{};
 
   bool done() const { return stream == nullptr || stream->done() >= at; }
   void wait() const {
@@ -374,7 +376,7 @@ EXPORTED cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
   LOCKED;
   machine::count("cudaEventRecord");
   machine::Stream* recorded = machine::stream(stream);
-  *event(handle) = {recorded, recorded->asked()};
+  *event(handle) = {recorded, recorded->asked(), std::chrono::steady_clock::now()};
   return cudaSuccess;
 }
 
@@ -394,8 +396,9 @@ EXPORTED cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   return cudaSuccess;
 }
 
-EXPORTED cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  *milliseconds = 0.01f;
+EXPORTED cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  LOCKED;
+  *milliseconds = std::chrono::duration<float, std::milli>(event(to)->recorded - event(from)->recorded).count();
   return cudaSuccess;
 }
 
