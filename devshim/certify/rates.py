@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,25 +22,25 @@ __all__ = ["CLAIMS"]
 CLAIMS = Claims("rates")
 
 
-def _best(call: Callable[[], object], at: Setting, number: int = 1) -> float:
-    """Return the shortest time of one call in seconds; simulated GPUs get only one round."""
-    return _best_with_new(lambda: None, lambda _: call(), at, number)
+def _best(call: Callable[..., object], at: Setting, number: int = 1, make: Callable[[], object] | None = None) -> float:
+    """Return the shortest time of one call in seconds; simulated GPUs get only one round.
 
-
-def _best_with_new(make: Callable[[], Any], call: Callable[[Any], object], at: Setting, number: int = 1) -> float:
-    """Do the same with an argument that is made for each call, before the time is taken.
-
-    JAX keeps what it has read of an array on the host: only the first reading is a copy.
+    With ``make``, each call gets an argument of its own, which is made before the time is taken: JAX keeps what it has
+    read of an array on the host, so only the first read is a copy.
     """
     rounds, number = (1, 1) if at.simulated else (2 if at.quick else 5, number)
-    call(make())
+
+    def prepare() -> Callable[[], object]:
+        return call if make is None else partial(call, make())
+
+    prepare()()
     found = []
     for _ in range(rounds):
-        arguments = [make() for _ in range(number)]
+        calls = [prepare() for _ in range(number)]
         ds.synchronize()
         began = time.perf_counter()
-        for argument in arguments:
-            call(argument)
+        for each in calls:
+            each()
         ds.synchronize()
         found.append((time.perf_counter() - began) / number)
     return min(found)
@@ -71,26 +72,39 @@ def _native_move(x: Any, device: ds.Device) -> Any:
     return x.copy()
 
 
+def _to_host(x: Any) -> Any:
+    return ds.place(x, "cpu")
+
+
+def _native_to_host(x: Any) -> Any:
+    return _native_move(x, ds.cpu())
+
+
 def _name() -> str:
     from devshim.registry import current
 
     return str(current.current().name)
 
 
-def _pair(ours: Callable[[], object], native: Callable[[], object], at: Setting, number: int) -> Rate:
-    return Rate(_best(ours, at, number), "s", _best(native, at, number))
+def _pair(
+    ours: Callable[..., object],
+    native: Callable[..., object],
+    at: Setting,
+    number: int,
+    make: Callable[[], object] | None = None,
+) -> Rate:
+    return Rate(_best(ours, at, number, make), "s", _best(native, at, number, make))
 
 
-def _seconds(
-    make: Callable[[], Any], calls: tuple[Callable[[Any], object], Callable[[Any], object]], at: Setting, number: int
-) -> tuple[float, str, float]:
-    """Return the fields of a rate in seconds: of devshim's call and of the native one, with new arguments."""
-    ours, native = (_best_with_new(make, call, at, number) for call in calls)
-    return ours, "s", native
-
-
-def _speed(ours: Callable[[], object], native: Callable[[], object], nbytes: int, at: Setting) -> Rate:
-    return Rate(nbytes / 1e9 / _best(ours, at), "GB/s", nbytes / 1e9 / _best(native, at), nbytes)
+def _speed(
+    ours: Callable[..., object],
+    native: Callable[..., object],
+    nbytes: int,
+    at: Setting,
+    make: Callable[[], object] | None = None,
+) -> Rate:
+    gigabytes = nbytes / 1e9
+    return Rate(gigabytes / _best(ours, at, 1, make), "GB/s", gigabytes / _best(native, at, 1, make), nbytes)
 
 
 def _alone(ours: Callable[[], object], nbytes: int, at: Setting) -> Rate:
@@ -122,8 +136,7 @@ def small_in(at: Setting) -> Rate:
 def small_out(at: Setting) -> Rate:
     """Move one small tensor."""
     x = ds.place(_host(1024), at.first)
-    calls = (lambda y: ds.place(y, "cpu"), lambda y: _native_move(y, ds.cpu()))
-    return Rate(*_seconds(lambda: ds.copy(x, at.first), calls, at, 500))
+    return _pair(_to_host, _native_to_host, at, 500, lambda: ds.copy(x, at.first))
 
 
 @CLAIMS.add("`copy` of 4 KiB on the card")
@@ -151,8 +164,7 @@ def many_in(at: Setting) -> Rate:
 def many_out(at: Setting) -> Rate:
     """Move a list in one call."""
     xs = ds.place([_host(1024) for _ in range(20 if at.simulated else 1000)], at.first)
-    calls = (lambda ys: ds.place(ys, "cpu"), lambda ys: [_native_move(y, ds.cpu()) for y in ys])
-    return Rate(*_seconds(lambda: ds.copy(xs, at.first), calls, at, 1))
+    return _pair(_to_host, lambda ys: [_native_to_host(y) for y in ys], at, 1, lambda: ds.copy(xs, at.first))
 
 
 @CLAIMS.add("A large tensor in pageable memory to the card")
@@ -180,10 +192,8 @@ def pinned(at: Setting) -> Rate:
 @CLAIMS.add("A large tensor on the card to the host")
 def out(at: Setting) -> Rate:
     """Move one large tensor."""
-    x, nbytes = ds.place(_host(_numbers(at)), at.first), 4 * _numbers(at)
-    calls = (lambda y: ds.place(y, "cpu"), lambda y: _native_move(y, ds.cpu()))
-    ours, _, native = _seconds(lambda: ds.copy(x, at.first), calls, at, 1)
-    return Rate(nbytes / 1e9 / ours, "GB/s", nbytes / 1e9 / native, nbytes)
+    x = ds.place(_host(_numbers(at)), at.first)
+    return _speed(_to_host, _native_to_host, 4 * _numbers(at), at, lambda: ds.copy(x, at.first))
 
 
 @CLAIMS.add("A large tensor on the card to NumPy by `to_numpy`")
@@ -227,8 +237,9 @@ def metrics(at: Setting) -> Rate:
             log.append(each)
         log.flush()
 
-    calls = (logged, lambda xs: [float(each) for each in xs])
-    return Rate(*_seconds(lambda: [ds.copy(x, at.first) for _ in range(count)], calls, at, 1))
+    return _pair(
+        logged, lambda xs: [float(each) for each in xs], at, 1, lambda: [ds.copy(x, at.first) for _ in range(count)]
+    )
 
 
 @CLAIMS.add("A large tensor on the card saved to a file")

@@ -98,7 +98,7 @@ class Backend(Defaults, ABC):
         """
 
     def has_only_host(self) -> bool:
-        """Return True if there is no device but the host now; adapters may answer False where finding out takes long.
+        """Return True if the host is the only device now; adapters may return False if the answer is slow to find.
 
         Each function of a namespace asks this at each call.
         """

@@ -11,7 +11,7 @@ Requirements this module answers:
 * The loader runs as it would in the consumer's thread: the same framework, default device, observers and modes. What it
   does when ``iter`` is called, such as drawing a seed, it does in the consumer's thread.
 * Nothing is loaded from a list or tuple. Where its batches are also small and stay on the host, copying one takes less
-  time than waking a thread, so there is none: see `devshim.runtime.in_memory`.
+  time than waking a thread, so no thread is started: see `devshim.runtime.in_memory`.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def mapped(trees: list[Any], visit: Visit, unlike: Unlike, leaf: Callable[[Any],
         ArgumentError: The first tree contains itself.
     """
     leaf = is_leaf if leaf is None else leaf
-    if leaf(trees[0]):  # a tensor by itself: nearly always
+    if leaf(trees[0]):  # the usual case: a single tensor
         return visit((None, None), trees)
     stack = [_Level(None, None, iter([(None, trees)]), lambda made: made[0])]
     above: set[int] = set()

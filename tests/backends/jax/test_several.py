@@ -58,7 +58,7 @@ def test_gradients_flow_through_split_and_gather() -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_function_on_several_gpus_returns_with_its_results(count: int) -> None:
-    """XLA's CPU devices share few threads, which functions with collectives would otherwise hold for ever."""
+    """XLA's CPU devices share few threads, which functions with collectives could otherwise block."""
     mesh = jax.sharding.Mesh([ds.gpu(i).native() for i in range(count)], ("i",))
     by_row = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("i"))
     x = jax.device_put(np.full((4, 400, 400), 1e-3, "float32"), by_row)

@@ -6,7 +6,7 @@ Requirements this module answers:
   they run, so that the host does not store what the simulated GPU would refuse. Otherwise it comes after they ran.
 * Arrays on the host are as fast as without simulation.
 * XLA runs a function on several CPU devices in a thread for each, from a pool with few threads. If a program calls the
-  next one before the last has ended, functions with collectives can take all threads and wait for each other for ever
+  next one before the last has ended, functions with collectives can take all threads and deadlock
   (jaxlib 0.10.2, two devices and two processor cores, in a loop of 200 steps). So each call of such a function ends
   when its results are there.
 

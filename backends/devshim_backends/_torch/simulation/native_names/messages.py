@@ -22,7 +22,7 @@ _CLASSES = (RuntimeError, NotImplementedError)
 _DEVICE = re.compile(
     rf"(?<![\w.]){NAME}(?=:\d)|(?<=\btorch\.){NAME}(?=\.)|(?<=device type '){NAME}(?=')|(?<=found '){NAME}(?=')"
 )
-"""The device in a text of PyTorch's: ``sim:1``, ``torch.sim.FloatTensor``, ``device type 'sim'``, ``found 'sim'``."""
+"""The device in PyTorch's error text: ``sim:1``, ``torch.sim.FloatTensor``, ``device type 'sim'``, ``found 'sim'``."""
 
 
 def with_cards_names(text: str) -> str:
@@ -42,6 +42,6 @@ def _init(real: Callable[..., None]) -> Callable[..., None]:
 
 
 def install(patches: Patches) -> None:
-    """Let the errors of PyTorch's C++ name cards."""
+    """Make errors of PyTorch's C++ code name CUDA devices."""
     for each in _CLASSES:
         slots.replace(patches, each, slots.INIT, _init(vars(each)["__init__"]))

@@ -50,7 +50,7 @@ def install() -> None:
         _PERMANENT.append(everything)
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
-        # PyTorch before 2.13 warns once that its own kernels, which fail in a build without CUDA, are replaced.
+        # PyTorch 2.10 warns once that kernels are replaced.
         warnings.filterwarnings("ignore", "Warning only once for all operators")
         for name, kernel in _KERNELS.items():
             library.impl(name, kernel, "CUDA")
