@@ -93,7 +93,7 @@ LAUNCHED = ("test_cluster_command.py", "test_failures.py", "test_output.py")
 """Files of tests of the launcher, in which no rank uses a framework."""
 ON_NUMPY = (
     "test_cluster.py::test_two_hosts",
-    "test_cluster.py::test_pretended_hosts_end_with_their_process",
+    "test_cluster.py::test_simulated_hosts_end_with_their_process",
     "test_sums.py::test_another_launcher_needs_only_its_variables",
     "test_sums.py::test_ranks_that_disagree_are_one_error",
 )

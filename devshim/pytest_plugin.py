@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from devshim.simulation.memory import Fault
     from devshim.simulation.simulate import Simulation
-    from devshim.world.pretended import Pretended
+    from devshim.world.simulated_hosts import SimulatedHosts
 
 __all__ = ["SimulatedGpus", "devshim_backend", "devshim_cluster", "simulated_gpus"]
 
@@ -94,19 +94,19 @@ def simulated_gpus(request: pytest.FixtureRequest) -> Iterator[SimulatedGpus]:
 
 
 @pytest.fixture
-def devshim_cluster() -> Iterator[Callable[..., Pretended]]:
-    """Yield a function that starts pretended hosts with simulated GPUs, on which `devshim.launch` then runs.
+def devshim_cluster() -> Iterator[Callable[..., SimulatedHosts]]:
+    """Yield a function that starts simulated hosts with simulated GPUs, on which `devshim.launch` then runs.
 
     ``devshim_cluster(hosts=2, cards=2)`` starts two Ray nodes on this machine, which take a few seconds. They listen on
     the loopback address alone, and end with the test. The result has their ``names``, ``lose(name)`` ends one,
     and ``add()`` starts another.
     """
-    from devshim.world.pretended import Pretended
+    from devshim.world.simulated_hosts import SimulatedHosts
 
-    started: list[Pretended] = []
+    started: list[SimulatedHosts] = []
 
-    def start(hosts: int = 2, cards: int = 2) -> Pretended:
-        started.append(Pretended(hosts, cards))
+    def start(hosts: int = 2, cards: int = 2) -> SimulatedHosts:
+        started.append(SimulatedHosts(hosts, cards))
         return started[-1]
 
     try:

@@ -2,7 +2,7 @@
 
 Alone:                   python examples/many_ranks.py torch
 Two ranks of two GPUs:   devshim launch --ranks 2 --simulate 2 examples/many_ranks.py torch
-On two pretended hosts:  the fixture devshim_cluster, as in tests/world/test_example.py
+On two simulated hosts:  the fixture devshim_cluster, as in tests/world/test_example.py
 With torchrun:           torchrun --nproc_per_node 2 examples/many_ranks.py torch
 On a cluster:            examples/clusters has files for Slurm and for Kubernetes with KubeRay
 

@@ -84,7 +84,7 @@ class ModelMove:
         for _, prefix, leaf in found:
             if leaf.follows is None:
                 targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path, leaf.kind in _COUNTS))
-        going = batch.TransferBatch(str, blames=True)
+        going = batch.TransferBatch(str, names_leaf=True)
         arrived: dict[Key, Any] = {}
         try:
             for backend, prefix, leaf in found:

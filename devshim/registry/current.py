@@ -287,10 +287,10 @@ def _device_by_environment() -> Device | None:
         problem = f"the environment variable DEVSHIM_DEVICE names no device: {error.problem}"
         raise DeviceSpecError(problem, "set it to a device, such as gpu:1 or cpu, or unset it") from error
     except DeviceNotFoundError as error:  # it names a platform that the GPU is not of
-        raise blame_environment(error) from error.__cause__
+        raise mention_environment(error) from error.__cause__
 
 
-def blame_environment(error: DeviceNotFoundError) -> DeviceNotFoundError:
+def mention_environment(error: DeviceNotFoundError) -> DeviceNotFoundError:
     """Return the error for a default device that does not exist; it names the environment if that chose the device."""
     if TRACED.devices or DEVICE.get() or not environ.get("DEVSHIM_DEVICE"):
         return error

@@ -40,7 +40,9 @@ KNOWN = {
 }
 """All variables: name -> its meaning."""
 
-OF_RANKS = frozenset(f"DEVSHIM_{name}" for name in ("JOB", "HOSTS", "ADDRESSES", "TIMEOUT", "ATTEMPT", "RAY", "PULSE"))
+OF_RANKS = frozenset(
+    f"DEVSHIM_{name}" for name in ("JOB", "HOSTS", "ADDRESSES", "TIMEOUT", "ATTEMPT", "RAY", "HEARTBEAT")
+)
 """Variables that the launcher of several ranks sets for each of them."""
 
 _looked = False

@@ -39,7 +39,7 @@ def target(backend: Backend, device: DeviceLike | None) -> Device:
     try:
         return engine.require(backend, default)
     except DeviceNotFoundError as error:
-        raise current.blame_environment(error) from error.__cause__
+        raise current.mention_environment(error) from error.__cause__
 
 
 def plan(

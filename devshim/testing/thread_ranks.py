@@ -1,4 +1,4 @@
-"""Ranks that are threads of one process: a `World` for each, connected by one shelf."""
+"""Ranks that are threads of one process: a `World` for each, connected by one store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import devshim as ds
 from devshim.contract.ranks import Place
-from devshim.world.shelf import Shelf
+from devshim.world.step_store import StepStore
 from devshim.world.world import World
 
 if TYPE_CHECKING:
@@ -21,19 +21,19 @@ __all__ = ["on_ranks"]
 
 
 class _Peers:
-    """The other ranks, on a shelf of this process."""
+    """The other ranks, on a store of this process."""
 
-    def __init__(self, shelf: Shelf, rank: int) -> None:
-        self._shelf, self._rank = shelf, rank
+    def __init__(self, store: StepStore, rank: int) -> None:
+        self._store, self._rank = store, rank
 
     def put(self, step: Step, items: dict[str, Any]) -> None:
-        self._shelf.put(self._rank, step.number, step.what, items)
+        self._store.put(self._rank, step.number, step.what, items)
 
     def take(self, step: Step, keys: Mapping[int, str], timeout: float) -> tuple[Found, set[int]]:
         until = time.monotonic() + timeout
         found: Found = {}
         for rank, key in keys.items():
-            found[rank] = self._shelf.take(rank, step.number, key, step.what, max(until - time.monotonic(), 0.0))
+            found[rank] = self._store.take(rank, step.number, key, step.what, max(until - time.monotonic(), 0.0))
         return found, set()
 
 
@@ -54,7 +54,7 @@ def on_ranks(
         hosts: The name of each rank's host; by default, the ranks are on two hosts in turn.
         engine_address: Where the framework's engine may listen; empty to use none.
     """
-    shelf, name = Shelf(), ds.framework().__name__
+    store, name = StepStore(), ds.framework().__name__
     hosts = hosts or tuple(f"host{rank % 2}" for rank in range(size))
     results: list[Any] = [None] * size
 
@@ -63,7 +63,7 @@ def on_ranks(
         place = Place(rank, size, local, hosts, engine_address=engine_address, timeout=timeout, launcher="devshim")
         try:
             with ds.using(name):
-                results[rank] = work(World(place, lambda place: _Peers(shelf, place.rank)))
+                results[rank] = work(World(place, lambda place: _Peers(store, place.rank)))
         except BaseException as error:
             results[rank] = error
 

@@ -1,4 +1,4 @@
-"""The agent of a host: it starts the host's ranks, reads their pulses and output, sees how they end, and kills them.
+"""The agent of a host: it starts the host's ranks, reads their heartbeats and output, and ends them.
 
 It is a Ray actor, one for each host; the ranks are its child processes, each a plain ``python`` with the program in its
 main thread. So the exit status of a rank is known, and a rank that is stuck in C++ cannot block its agent. Each leads a
@@ -23,11 +23,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from devshim.world.blame import SILENT
+from devshim.world.causes import SILENT
 from devshim.world.cluster import tied
 from devshim.world.launchers import without_launchers
 from devshim.world.output import lines
-from devshim.world.shelf import Shelf
+from devshim.world.step_store import StepStore
 
 __all__ = ["Agent"]
 
@@ -47,24 +47,24 @@ class _Rank:
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self.process, self.folder = process, folder
-        self.tail, self.pulse = "", {}  # type: str, dict[str, Any]
-        self.last_pulse = time.monotonic()
+        self.tail, self.heartbeat = "", {}  # type: str, dict[str, Any]
+        self.last_heartbeat = time.monotonic()
         self.reported_late = False
         self.reported: tuple[Any, ...] = ()
 
     @property
     def silent(self) -> float:
-        """The seconds since its last pulse."""
-        return time.monotonic() - self.last_pulse
+        """The seconds since its last heartbeat."""
+        return time.monotonic() - self.last_heartbeat
 
     @property
     def state(self) -> str:
-        """``starts`` until its first pulse, then ``runs`` or ``silent``."""
-        return "starts" if not self.pulse else "silent" if self.silent > SILENT else "runs"
+        """``starts`` until its first heartbeat, then ``runs`` or ``silent``."""
+        return "starts" if not self.heartbeat else "silent" if self.silent > SILENT else "runs"
 
     def report(self) -> dict[str, Any]:
-        """Return its last pulse, the seconds since then, and, if its program has ended, the end of its output."""
-        return {**self.pulse, "silent": self.silent, "tail": self.tail if self.pulse.get("ends") else ""}
+        """Return its last heartbeat, the seconds since then, and, if its program has ended, the end of its output."""
+        return {**self.heartbeat, "silent": self.silent, "tail": self.tail if self.heartbeat.get("ends") else ""}
 
 
 class Agent:
@@ -84,7 +84,7 @@ class Agent:
         self._changed = threading.Condition()
         ray = os.environ.get("RAY_TMPDIR", "")  # removed with Ray, also if this process is killed
         self._folder = Path(tempfile.mkdtemp(prefix="devshim-ranks-", dir=ray if os.path.isdir(ray) else None))
-        self._shelf = Shelf()
+        self._store = StepStore()
         self._watchdog = _watchdog()
         threading.Thread(target=self._look, daemon=True).start()
 
@@ -136,7 +136,7 @@ class Agent:
         if command is None:
             command = [sys.executable, "-m", "devshim.world.program", str(home)]
         reading, writing = os.pipe()
-        environment.update(DEVSHIM_PULSE=str(writing), PYTHONFAULTHANDLER="1", PYTHONUNBUFFERED="1")
+        environment.update(DEVSHIM_HEARTBEAT=str(writing), PYTHONFAULTHANDLER="1", PYTHONUNBUFFERED="1")
         process = subprocess.Popen(
             tied(command, signal.SIGKILL),
             env=environment,
@@ -150,7 +150,7 @@ class Agent:
         os.close(writing)
         self._watch("+", process)
         each = self._ranks[rank] = _Rank(process, home)
-        readers = [threading.Thread(target=self._read_pulses, args=(each, reading), daemon=True)]
+        readers = [threading.Thread(target=self._read_heartbeats, args=(each, reading), daemon=True)]
         for name in ("stdout", "stderr"):
             stream = os.dup(getattr(process, name).fileno())
             getattr(process, name).close()
@@ -169,7 +169,7 @@ class Agent:
             reader.join(max(until - time.monotonic(), 0))  # what the rank has started may hold the pipe open
         _signal(process, signal.SIGKILL)
         self._watch("-", process)
-        at, step = str(each.pulse.get("at", "")), int(each.pulse.get("step", 0))
+        at, step = str(each.heartbeat.get("at", "")), int(each.heartbeat.get("step", 0))
         self._send("end", rank, status, each.tail, at, self._result(each, status), step)
 
     def _watch(self, sign: str, process: subprocess.Popen[bytes]) -> None:
@@ -182,12 +182,12 @@ class Agent:
         path = rank.folder / "out"
         return path.read_bytes() if status == 0 and path.exists() else None
 
-    def _read_pulses(self, rank: _Rank, descriptor: int) -> None:
+    def _read_heartbeats(self, rank: _Rank, descriptor: int) -> None:
         with os.fdopen(descriptor) as lines:
             for line in lines:
                 with suppress(ValueError):
-                    rank.pulse = {**rank.pulse, **json.loads(line)}  # the last one has no line of the program
-                    rank.last_pulse = time.monotonic()
+                    rank.heartbeat = {**rank.heartbeat, **json.loads(line)}  # the last one has no line of the program
+                    rank.last_heartbeat = time.monotonic()
 
     def _read(self, rank: int, name: str, stream: int) -> None:
         each = self._ranks[rank]
@@ -221,8 +221,8 @@ class Agent:
             shown = time.monotonic() if is_due else shown
             for rank, each in list(self._ranks.items()):
                 self._send_state(rank, each, is_due)
-                waits = each.pulse.get("seconds", 0.0) + (time.monotonic() - each.last_pulse)
-                if each.process.poll() is not None or each.pulse.get("what") is None:
+                waits = each.heartbeat.get("seconds", 0.0) + (time.monotonic() - each.last_heartbeat)
+                if each.process.poll() is not None or each.heartbeat.get("what") is None:
                     each.reported_late = False
                 elif waits > self._timeout and not each.reported_late and not self._is_full:
                     each.reported_late = True
@@ -230,7 +230,7 @@ class Agent:
 
     def _send_state(self, rank: int, each: _Rank, is_due: bool) -> None:
         """Report a rank whose state has changed, or, if that is due, its step."""
-        now = each.state, each.pulse.get("step", 0), each.pulse.get("what"), each.pulse.get("at", "")
+        now = each.state, each.heartbeat.get("step", 0), each.heartbeat.get("what"), each.heartbeat.get("at", "")
         if each.process.poll() is None and (now[:1] != each.reported[:1] or (is_due and now != each.reported)):
             each.reported = now
             self._send("state", rank, *now)
@@ -265,12 +265,12 @@ class Agent:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def put(self, rank: int, number: int, what: str, items: dict[Any, Any]) -> None:
-        """Put a rank's items of a collective on the shelf."""
-        self._shelf.put(rank, number, what, items)
+        """Put a rank's items of a collective into the store."""
+        self._store.put(rank, number, what, items)
 
     def take(self, rank: int, number: int, key: Any, what: str, timeout: float) -> Any:
         """Return a rank's item of a collective, once it is there."""
-        return self._shelf.take(rank, number, key, what, timeout)
+        return self._store.take(rank, number, key, what, timeout)
 
 
 def _watchdog() -> IO[bytes]:

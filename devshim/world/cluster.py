@@ -1,4 +1,4 @@
-"""Ray clusters: one for a job on this machine, pretended hosts for tests, and who may connect.
+"""Ray clusters: one for a job on this machine, simulated hosts for tests, and who may connect.
 
 Each has a token, a file with mode 0600. Ray reads the variables below when it is imported, so they are set in
 processes that devshim starts for it: the process of the program never becomes part of a cluster.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from devshim.registry import current as frameworks
 from devshim.registry import tracing
-from devshim.world import pulse
+from devshim.world import heartbeat
 from devshim.world.launchers import found_place
 from devshim.world.native import requested
 from devshim.world.world import World
@@ -53,7 +53,7 @@ def world() -> World:
             found = _world
             if found is None:
                 _world = found = os.getpid(), World(found_place(os.environ), _peers)
-                pulse.begin(found[1].steps)
+                heartbeat.begin(found[1].steps)
                 is_new = True
             elif found[0] != os.getpid():  # a fork: a data loader's process, for example
                 _world = found = os.getpid(), World(found_place({}), _peers)

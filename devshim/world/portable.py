@@ -13,7 +13,7 @@ import numpy as np
 
 from devshim.contract.rank_engines import patience
 from devshim.errors import RankFailedError, RankLateError, RanksDisagreeError
-from devshim.world.blame import ONE_ORDER
+from devshim.world.causes import ONE_ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from devshim.world.steps import Step
 
 Found = dict[int, tuple[str, list[Any]]]
-"""Rank -> what it says that it does, and a list of what it has, as from `devshim.world.shelf.Shelf.take`."""
+"""Rank -> what it says that it does, and a list of what it has, as from `devshim.world.step_store.StepStore.take`."""
 
 __all__ = ["MOST_RANKS", "Found", "Peers", "Portable", "disagreement", "late_error"]
 
@@ -39,7 +39,7 @@ class Peers(Protocol):
         """Put out items of this rank for a step."""
 
     def take(self, step: Step, keys: Mapping[int, str], timeout: float) -> tuple[Found, set[int]]:
-        """Return what each rank says and has, as `devshim.world.shelf.Shelf.take` does, and the ranks that are gone."""
+        """Return what each rank says and has, as `StepStore.take` does, and the ranks that are gone."""
 
 
 class Portable:

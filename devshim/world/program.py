@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from devshim.world import pickles, pulse
+from devshim.world import heartbeat, pickles
 
 __all__ = ["main"]
 
 
 def main(folder: Path) -> None:
     """Call the function, and write its result."""
-    pulse.begin()
+    heartbeat.begin()
     paths, job = pickle.loads((folder / "in").read_bytes())
     sys.path += [each for each in paths if each not in sys.path]
     fn, arguments = pickle.loads(job)

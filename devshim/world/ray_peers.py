@@ -1,6 +1,6 @@
 """The way between ranks by Ray: small items travel in a message, large ones by the object store of the hosts.
 
-Each rank puts its items on a shelf: an actor that the agent of its host is, or, if another launcher started the rank,
+Each rank puts its items into a store: an actor that the agent of its host is, or, if another launcher started the rank,
 one that the rank starts itself.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from devshim.errors import UnsupportedError, WorldError
 from devshim.world.cluster import found_token
 from devshim.world.portable import MOST_RANKS
-from devshim.world.shelf import Shelf
+from devshim.world.step_store import StepStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,8 +57,8 @@ class RayPeers:
         self._kept: list[Any] = []  # the items of the last steps: other ranks may still be reading them
         self._ray = self._connected()
         try:
-            self._own = self._start_shelf()
-            self._shelves = {rank: self._found(self._name(rank)) for rank in range(place.size)}
+            self._own = self._start_store()
+            self._stores = {rank: self._found(self._name(rank)) for rank in range(place.size)}
         except BaseException:
             self._ray.shutdown()  # otherwise the next call would find Ray started, and fail for that reason
             raise
@@ -67,14 +67,14 @@ class RayPeers:
         """Put out items of this rank for a step."""
         items = {key: self._packed(value) for key, value in items.items()}
         self._kept = [*self._kept[-7:], items]
-        self._shelves[self._place.rank].put.remote(self._place.rank, step.number, step.what, items)
+        self._stores[self._place.rank].put.remote(self._place.rank, step.number, step.what, items)
 
     def take(
         self, step: Step, keys: Mapping[int, str], timeout: float
     ) -> tuple[dict[int, tuple[str, list[Any]]], set[int]]:
         """Return what each rank says and has, and the ranks that are gone."""
         asked = {
-            self._shelves[rank].take.remote(rank, step.number, key, step.what, timeout): rank
+            self._stores[rank].take.remote(rank, step.number, key, step.what, timeout): rank
             for rank, key in keys.items()
         }
         found: Found = {}
@@ -103,12 +103,12 @@ class RayPeers:
         """Wait until the other ranks have read what this one put out, and disconnect."""
         if self._place.rank == 0 and self._own:
             with suppress(Exception):
-                ends = [self._shelves[0].take.remote(rank, -1, "end", "end", 10.0) for rank in range(self._place.size)]
-                self._shelves[0].put.remote(0, -1, "end", {"end": True})
+                ends = [self._stores[0].take.remote(rank, -1, "end", "end", 10.0) for rank in range(self._place.size)]
+                self._stores[0].put.remote(0, -1, "end", {"end": True})
                 self._ray.wait(ends, num_returns=len(ends), timeout=10)
         elif self._own:
             with suppress(Exception):
-                self._ray.get(self._shelves[0].put.remote(self._place.rank, -1, "end", {"end": True}), timeout=5)
+                self._ray.get(self._stores[0].put.remote(self._place.rank, -1, "end", {"end": True}), timeout=5)
 
     def _packed(self, value: Any) -> Any:
         arrays = value if isinstance(value, list) else [value]
@@ -145,11 +145,11 @@ class RayPeers:
         ray.init(address=address, namespace=job, **own, **quiet)
         return ray
 
-    def _start_shelf(self) -> bool:
-        """Start the shelf of this rank; return False if the agent of its host is one."""
+    def _start_store(self) -> bool:
+        """Start the store of this rank; return False if the agent of its host is one."""
         if self._place.launcher == "devshim":
             return False
-        actor = self._ray.remote(num_cpus=0, max_concurrency=2 * MOST_RANKS)(Shelf)
+        actor = self._ray.remote(num_cpus=0, max_concurrency=2 * MOST_RANKS)(StepStore)
         self._actor = actor.options(name=self._name(self._place.rank)).remote()
         atexit.register(self.close)
         return True

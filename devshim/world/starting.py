@@ -11,7 +11,7 @@ import os
 import sys
 
 _SET_PARENT_DEATH_SIGNAL = 1
-_PULSE = "DEVSHIM_PULSE"
+_HEARTBEAT = "DEVSHIM_HEARTBEAT"
 
 
 def main(parent: int, number: int, command: list[str]) -> None:
@@ -22,9 +22,9 @@ def main(parent: int, number: int, command: list[str]) -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, number)
     if os.getppid() != parent:  # it ended before the line above
         os._exit(70)
-    descriptor = os.environ.get(_PULSE)
+    descriptor = os.environ.get(_HEARTBEAT)
     if descriptor:
-        os.environ[_PULSE] = f"{descriptor}:{os.getpid()}"
+        os.environ[_HEARTBEAT] = f"{descriptor}:{os.getpid()}"
     os.execvpe(command[0], command, os.environ)
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from devshim.errors import ArgumentError, HostLostError, WorldError
-from devshim.world import blame
+from devshim.world import causes
 from devshim.world.agent import Agent
 from devshim.world.cluster import Host, chosen, hosts_of
 from devshim.world.job import Job
@@ -92,7 +92,7 @@ class Attempt:
         self.agents: list[Any] = []
         self.devices: list[str] = []
         self.results: dict[int, bytes | None] = {}
-        self.failed: dict[int, blame.Ended] = {}
+        self.failed: dict[int, causes.Ended] = {}
         self.late_since: float | None = None
 
     def run(self) -> list[bytes | None]:
@@ -155,7 +155,7 @@ class Attempt:
             except RayError:
                 self._lost(index)
         if self.failed:
-            raise blame.failure(list(self.failed.values()), self.names)
+            raise causes.failure(list(self.failed.values()), self.names)
         return found
 
     def _start(self) -> None:
@@ -230,12 +230,12 @@ class Attempt:
                 self._receive(news)
                 waiting[self.agents[index].news.remote(_PATIENCE)] = index
             if self.late_since is not None and not self.failed:
-                self._blame_the_late(time.monotonic() - self.late_since > _ENDING)
+                self._raise_if_late(time.monotonic() - self.late_since > _ENDING)
             if self.failed:
                 began = began or time.monotonic()
-                grace = _ENDING if blame.is_of_peers(list(self.failed.values())) else _GRACE
+                grace = _ENDING if causes.is_of_peers(list(self.failed.values())) else _GRACE
                 if time.monotonic() - began > grace or len(self.failed) + len(self.results) == len(self.names):
-                    raise blame.failure(list(self.failed.values()), self.names, list(self.results))
+                    raise causes.failure(list(self.failed.values()), self.names, list(self.results))
 
     def _ranks_of(self, index: int) -> range:
         first = sum(self.counts[:index])
@@ -244,7 +244,7 @@ class Attempt:
     def _lost(self, index: int) -> None:
         for rank in self._ranks_of(index):
             if rank not in self.results:
-                self.failed[rank] = blame.Ended(rank, None)
+                self.failed[rank] = causes.Ended(rank, None)
 
     def _receive(self, news: list[tuple[Any, ...]]) -> None:
         for kind, rank, *rest in news:
@@ -259,10 +259,10 @@ class Attempt:
                 if status == 0:
                     self.results[rank] = result
                 else:
-                    self.failed[rank] = blame.Ended(rank, status, tail, at)
+                    self.failed[rank] = causes.Ended(rank, status, tail, at)
                 self.notify("end", rank, status, step)
 
-    def _blame_the_late(self, at_once: bool) -> None:
+    def _raise_if_late(self, at_once: bool) -> None:
         """Raise the error of ranks that have waited too long; but let a rank end first whose program has ended.
 
         Its own error may be the cause, and its process may take seconds to end.
@@ -272,19 +272,19 @@ class Attempt:
             each.what is not None and each.seconds + each.silent > self.job.timeout for each in reports.values()
         ):
             self.late_since = None  # the ranks that it waited for have come
-        elif not any(each.ends for each in reports.values()) or (at_once and not blame.ending(reports)):
-            raise blame.late(reports, list(self.results), self.names, self.job.timeout)
+        elif not any(each.ends for each in reports.values()) or (at_once and not causes.ending(reports)):
+            raise causes.late(reports, list(self.results), self.names, self.job.timeout)
         elif at_once:
-            raise blame.failure(blame.ending(reports), self.names, list(self.results))
+            raise causes.failure(causes.ending(reports), self.names, list(self.results))
 
-    def _reports(self) -> dict[int, blame.Report]:
+    def _reports(self) -> dict[int, causes.Report]:
         import ray
 
         asked = [agent.where.remote() for agent in self.agents]
         found = {}
         for ref in ray.wait(asked, num_returns=len(asked), timeout=2)[0]:
             with suppress(ray.exceptions.RayError):
-                found.update({rank: blame.Report(**each) for rank, each in ray.get(ref).items()})
+                found.update({rank: causes.Report(**each) for rank, each in ray.get(ref).items()})
         return found
 
 

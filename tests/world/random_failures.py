@@ -1,4 +1,4 @@
-"""Random failures of jobs on two pretended hosts with two simulated GPUs each.
+"""Random failures of jobs on two simulated hosts with two simulated GPUs each.
 
 ``python tests/world/random_failures.py [--seed 7] [--count 10]`` draws a framework of this environment, the way in
 which tensors are added, the ranks, and which of them fails, how, and when; or its host is lost, or its launcher is
@@ -29,7 +29,7 @@ from leftovers import MARK, nothing_left
 from listening import descendants
 
 import devshim as ds
-from devshim.world.pretended import Pretended
+from devshim.world.simulated_hosts import SimulatedHosts
 
 HOSTS, CARDS = 2, 2
 ENGINES = {"numpy": ("portable",), "mxnet": ("portable",)}
@@ -76,7 +76,7 @@ def drawn(seed: int, count: int) -> list[Case]:
     return found
 
 
-def run(case: Case, hosts: Pretended, folder: Path, patience: float) -> tuple[float, str]:
+def run(case: Case, hosts: SimulatedHosts, folder: Path, patience: float) -> tuple[float, str]:
     """Let a job fail; return the seconds from the failure to the error, and its sentence."""
     os.environ["DEVSHIM_ENGINE"] = case.engine
     breaking = threading.Thread(target=_break, args=(case, hosts, folder))
@@ -107,7 +107,7 @@ def run(case: Case, hosts: Pretended, folder: Path, patience: float) -> tuple[fl
     return waited, str(error.problem)
 
 
-def _break(case: Case, hosts: Pretended, folder: Path) -> None:
+def _break(case: Case, hosts: SimulatedHosts, folder: Path) -> None:
     """Lose the host of the rank, or kill the launcher, when the rank says so."""
     if case.how not in OTHERS:
         return
@@ -135,10 +135,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="d-") as whole:
         os.environ.update({MARK: whole, "TMPDIR": whole})
         tempfile.tempdir = None
-        hosts: Pretended | None = None
+        hosts: SimulatedHosts | None = None
         with nothing_left():
             for number, case in enumerate(drawn(options.seed, options.count)):
-                hosts = hosts or Pretended(HOSTS, CARDS)
+                hosts = hosts or SimulatedHosts(HOSTS, CARDS)
                 folder = Path(whole, f"case-{number}")
                 folder.mkdir()
                 print(case, flush=True)

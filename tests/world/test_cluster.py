@@ -1,4 +1,4 @@
-"""Tests of `ds.launch` on two pretended hosts, one of which is lost."""
+"""Tests of `ds.launch` on two simulated hosts, one of which is lost."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ def test_a_job_continues_from_its_checkpoint(devshim_cluster: Callable[..., Any]
 
 HOSTS = """
 import os, sys
-from devshim.world.pretended import Pretended
-hosts = Pretended(2, 0)
+from devshim.world.simulated_hosts import SimulatedHosts
+hosts = SimulatedHosts(2, 0)
 os.kill(os.getpid(), int(sys.argv[1]))
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_pretended_hosts_end_with_their_process(
+def test_simulated_hosts_end_with_their_process(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MARK, str(tmp_path))

@@ -1,4 +1,4 @@
-"""Tests of ``examples/many_ranks.py``: one program alone, in ranks, on two pretended hosts, and under torchrun."""
+"""Tests of ``examples/many_ranks.py``: one program alone, in ranks, on two simulated hosts, and under torchrun."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_two_ranks_of_two_gpus() -> None:
     same(losses(*command))
 
 
-def test_two_pretended_hosts(devshim_cluster: Callable[..., Any]) -> None:
+def test_two_simulated_hosts(devshim_cluster: Callable[..., Any]) -> None:
     name = framework()
     devshim_cluster(hosts=2, cards=2)
     same(losses(sys.executable, "-m", "devshim", "launch", "--cards", "2", PROGRAM, name))

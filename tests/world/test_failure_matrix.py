@@ -1,4 +1,4 @@
-"""A rank of three fails in every way, at the start, in a sum, in a save and between, on three pretended hosts.
+"""A rank of three fails in every way, at the start, in a sum, in a save and between, on three simulated hosts.
 
 The error must come in time and name the rank, its host and the innermost line of the program. After each test, no
 process, port, shared memory or temporary folder may be left of it. The job is in `failing_ranks`.
@@ -23,7 +23,7 @@ from failing_ranks import CAUSES, LATEST, LONG, MOMENTS, check, job, left
 from leftovers import MARK, nothing_left
 
 import devshim as ds
-from devshim.world.pretended import Pretended
+from devshim.world.simulated_hosts import SimulatedHosts
 
 TIMEOUT = 4.0
 RANKS = 3
@@ -45,21 +45,21 @@ def _run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def started() -> Iterator[Pretended]:
-    """Start three pretended hosts for all tests of this file."""
-    cluster = Pretended(hosts=RANKS, cards=0)
+def started() -> Iterator[SimulatedHosts]:
+    """Start three simulated hosts for all tests of this file."""
+    cluster = SimulatedHosts(hosts=RANKS, cards=0)
     yield cluster
     cluster.close()
 
 
 @pytest.fixture
-def another(started: Pretended) -> str:
+def another(started: SimulatedHosts) -> str:
     """Start another host, which the test may lose, and return its name."""
     return started.add()
 
 
 @pytest.fixture
-def hosts(started: Pretended) -> Iterator[list[str]]:
+def hosts(started: SimulatedHosts) -> Iterator[list[str]]:
     """Return the names of three hosts that run; what a test leaves on them is an error."""
     with nothing_left():
         yield started.names[:RANKS]
@@ -96,7 +96,7 @@ def wait_for(folder: Path, name: str, caller: subprocess.Popen[str] | None = Non
 
 @pytest.mark.parametrize("when", MOMENTS)
 def test_a_lost_host_is_named_in_time(
-    started: Pretended, another: str, hosts: list[str], when: str, tmp_path: Path
+    started: SimulatedHosts, another: str, hosts: list[str], when: str, tmp_path: Path
 ) -> None:
     def lose() -> None:
         wait_for(tmp_path, "failed")

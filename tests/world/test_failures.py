@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import devshim as ds
-from devshim.world.pretended import Pretended
+from devshim.world.simulated_hosts import SimulatedHosts
 
 TIMEOUT = 3.0
 START = 12.0
@@ -51,14 +51,14 @@ def fail(how: str, folder: str) -> None:
 
 def job(how: str, folder: str) -> tuple[int, int, str]:
     """Come to a collective on two ranks of three; the third one fails as it is asked to."""
-    from devshim.world import pulse
+    from devshim.world import heartbeat
 
     class Steps:
         number, doing = 4, None
 
     rank = int(os.environ["RANK"])
     Path(folder, f"{rank}-{os.getpid()}").touch()
-    pulse.begin(Steps)
+    heartbeat.begin(Steps)
     if not how:
         return rank, int(os.environ["WORLD_SIZE"]), os.environ["DEVSHIM_SIMULATE_GPUS"]
     if rank == RANKS - 1:
@@ -95,15 +95,15 @@ CAUSES = {
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Pretended]:
+def host() -> Iterator[SimulatedHosts]:
     """Start one host for the tests that need no Ray of their own."""
-    cluster = Pretended(hosts=1, cards=0)
+    cluster = SimulatedHosts(hosts=1, cards=0)
     yield cluster
     cluster.close()
 
 
 @pytest.mark.parametrize("how", CAUSES)
-def test_the_first_cause_is_named_in_time(host: Pretended, how: str, tmp_path: Path) -> None:
+def test_the_first_cause_is_named_in_time(host: SimulatedHosts, how: str, tmp_path: Path) -> None:
     kind, words = CAUSES[how]
     began = time.monotonic()
     with pytest.raises(kind) as caught:

@@ -1,4 +1,4 @@
-"""Two programs on two pretended hosts with two simulated GPUs each, beside one process with one GPU.
+"""Two programs on two simulated hosts with two simulated GPUs each, beside one process with one GPU.
 
 Neither names a framework, and both compute their gradients themselves, so that they also run on NumPy. All replicas
 must have the same bits, and be within 1e-6 of what one GPU computes.
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.world.pretended import Pretended
+from devshim.world.simulated_hosts import SimulatedHosts
 
 SIZES = (16, 15, 14, 3)
 """Rows of the batches: one that all devices share equally, and some that they do not; of three, one gets none."""
@@ -120,9 +120,9 @@ def cluster_sums(points: Any, centres: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[Pretended]:
-    """Start two pretended hosts for all tests of this file."""
-    cluster = Pretended(hosts=2, cards=2)
+def hosts() -> Iterator[SimulatedHosts]:
+    """Start two simulated hosts for all tests of this file."""
+    cluster = SimulatedHosts(hosts=2, cards=2)
     yield cluster
     cluster.close()
 
@@ -151,14 +151,14 @@ def framework() -> str:
 @pytest.mark.parametrize("program", [trained, clustered])
 @pytest.mark.parametrize(("engine", "cards"), [("", 1), ("portable", 2)])
 def test_all_replicas_are_equal_and_near_to_one_gpu(
-    hosts: Pretended, program: Callable[..., Any], engine: str, cards: int, monkeypatch: pytest.MonkeyPatch
+    hosts: SimulatedHosts, program: Callable[..., Any], engine: str, cards: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = alone(program)
     monkeypatch.setenv("DEVSHIM_ENGINE", engine)
     check(ds.launch(program, framework(), "", cards_per_rank=cards), expected, 4)
 
 
-def test_a_job_continues_with_another_number_of_ranks(hosts: Pretended, tmp_path: Path) -> None:
+def test_a_job_continues_with_another_number_of_ranks(hosts: SimulatedHosts, tmp_path: Path) -> None:
     name = framework()
     ds.launch(trained, name, str(tmp_path))  # four ranks, which stop in the middle
     check(ds.launch(trained, name, str(tmp_path), cards_per_rank=2), alone(trained), 4)

@@ -46,10 +46,10 @@ def make_way() -> None:
 
 if __name__ == "sitecustomize":
     try:
-        if "DEVSHIM_PULSE" in os.environ:  # a rank of `devshim launch`
-            from devshim.world import pulse
+        if "DEVSHIM_HEARTBEAT" in os.environ:  # a rank of `devshim launch`
+            from devshim.world import heartbeat
 
-            pulse.begin()
+            heartbeat.begin()
         if os.environ.get("DEVSHIM_SIMULATE_GPUS", "0") != "0":  # a parent program may have switched them off
             simulate()
     finally:

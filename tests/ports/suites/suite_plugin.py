@@ -35,7 +35,7 @@ OWN_NAMES = {
 """Project -> name of a framework -> the name that the project gives it."""
 PACKAGES = {"pot": "ot", "tensorly": "tensorly"}
 BETWEEN = {"backend", "testing"}
-"""Files and folders of the projects that are not blamed for a failure."""
+"""Files and folders of the projects that are never the cause of a failure."""
 SKIP = "suite_skip"
 CONFIG: list[pytest.Config] = []
 """The configuration of this run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import devshim as ds
-from devshim.world.blame import Report
+from devshim.world.causes import Report
 from devshim.world.cluster import Host
 from devshim.world.job import Job
 from devshim.world.watching import Attempt
@@ -29,25 +29,25 @@ class Reported(Attempt):
 
 def test_a_late_rank_is_an_error() -> None:
     with pytest.raises(ds.RankLateError, match="rank 1 on a has not come to it"):
-        Reported(WAITS, Report(0, 2))._blame_the_late(at_once=False)
+        Reported(WAITS, Report(0, 2))._raise_if_late(at_once=False)
 
 
 def test_a_program_that_has_ended_may_end_its_process_first() -> None:
     job = Reported(WAITS, Report(3, 2, ends=True))
-    job._blame_the_late(at_once=False)
+    job._raise_if_late(at_once=False)
     assert job.late_since is not None
     with pytest.raises(ds.RankLateError, match="rank 1 on a does not answer"):
-        job._blame_the_late(at_once=True)
+        job._raise_if_late(at_once=True)
 
 
 def test_a_program_that_has_ended_with_an_error_is_the_cause_although_its_process_goes_on() -> None:
     job = Reported(WAITS, Report(3, 2, ends=True, tail="Traceback (most recent call last):\nValueError: a bad batch"))
-    job._blame_the_late(at_once=False)
+    job._raise_if_late(at_once=False)
     with pytest.raises(ds.RankFailedError, match="rank 1 on a ended with exit status 1: ValueError: a bad batch"):
-        job._blame_the_late(at_once=True)
+        job._raise_if_late(at_once=True)
 
 
 def test_ranks_that_have_come_in_the_meantime_are_no_error() -> None:
     job = Reported(Report(0.1, 4, SUM, 0.2), Report(0.1, 4, SUM, 0.1))
-    job._blame_the_late(at_once=True)
+    job._raise_if_late(at_once=True)
     assert job.late_since is None

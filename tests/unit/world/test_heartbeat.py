@@ -1,4 +1,4 @@
-"""Tests of the pulse of a rank: the line of the program, and what it writes."""
+"""Tests of the heartbeat of a rank: the line of the program, and what it writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.world import pulse
+from devshim.world import heartbeat
 
 
 @pytest.mark.parametrize(
@@ -32,16 +32,16 @@ from devshim.world import pulse
     ],
 )
 def test_what_belongs_to_the_program(file: str, expected: bool) -> None:
-    assert pulse.is_program(file) is expected
+    assert heartbeat.is_program(file) is expected
 
 
 PROGRAM = """
 import os, sys, time
-os.environ["DEVSHIM_PULSE"] = f"{sys.argv[1]}:{os.getpid()}"
-from devshim.world import pulse
+os.environ["DEVSHIM_HEARTBEAT"] = f"{sys.argv[1]}:{os.getpid()}"
+from devshim.world import heartbeat
 from devshim.world.steps import Steps
 steps = Steps()
-pulse.begin(steps)
+heartbeat.begin(steps)
 def work():
     with steps.step("barrier"):
         time.sleep(1.2)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from devshim.errors import HostLostError, RankFailedError, RankLateError, RanksDisagreeError
 from devshim.errors.formatting import some
 from devshim.registry.processes import ended_how
-from devshim.world.pulse import is_program
+from devshim.world.heartbeat import is_program
 
 if TYPE_CHECKING:
     from devshim.errors import WorldError
@@ -28,7 +28,7 @@ ONE_ORDER = "every rank must make the same calls of ds.world(), in one order"
 _OF_PEERS = 4
 """The place in the order of causes of what ranks report of others."""
 SILENT = 2.0
-"""Seconds without a pulse, after which a rank does not answer."""
+"""Seconds without a heartbeat, after which a rank does not answer."""
 _TRACEBACK = "Traceback (most recent call last)"
 _WRAPPED = re.compile(r"^SystemError: .* returned a result with an exception set|RankFailedError: ")
 """The last error if a signal handler of the program raised one in a call: the one before is the cause."""

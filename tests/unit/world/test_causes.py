@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import devshim as ds
-from devshim.world import blame
-from devshim.world.blame import Ended, Report
+from devshim.world import causes
+from devshim.world.causes import Ended, Report
 
 HOSTS = ["a", "a", "b"]
 TRACEBACK = """Traceback (most recent call last):
@@ -35,7 +35,7 @@ SUM = "all_reduce, sum of float32 (10,)"
 
 
 def test_an_error_of_a_program_is_named_with_its_innermost_line() -> None:
-    error = blame.failure([Ended(2, 1, TRACEBACK)], HOSTS)
+    error = causes.failure([Ended(2, 1, TRACEBACK)], HOSTS)
     assert isinstance(error, ds.RankFailedError)
     assert (error.rank, error.host, error.status, error.tail) == (2, "b", 1, TRACEBACK)
     assert error.problem == "rank 2 on b ended with exit status 1: ValueError: a bad batch, at train.py:32 in job"
@@ -51,52 +51,52 @@ def test_an_error_of_a_program_is_named_with_its_innermost_line() -> None:
 def test_an_error_of_a_signal_handler_in_a_call_is_named(end: str) -> None:
     whole = f"{TRACEBACK}\nThe above exception was the direct cause of the following exception:\n\n{TRACEBACK}"
     tail = end.join(whole.rsplit("ValueError: a bad batch\n", 1))
-    error = blame.failure([Ended(2, 1, tail)], HOSTS)
+    error = causes.failure([Ended(2, 1, tail)], HOSTS)
     assert error.problem == "rank 2 on b ended with exit status 1: ValueError: a bad batch, at train.py:32 in job"
 
 
 def test_a_signal_is_named() -> None:
-    error = blame.failure([Ended(1, -9, "", "train.py:7 in step")], HOSTS)
+    error = causes.failure([Ended(1, -9, "", "train.py:7 in step")], HOSTS)
     assert error.problem == "rank 1 on a was killed by SIGKILL, at train.py:7 in step"
 
 
 def test_a_crash_has_the_innermost_line_of_the_thread_that_crashed() -> None:
-    assert blame.failure([Ended(0, -11, CRASH)], HOSTS).problem == (
+    assert causes.failure([Ended(0, -11, CRASH)], HOSTS).problem == (
         "rank 0 on a was killed by SIGSEGV, at train.py:16 in job"
     )
 
 
 def test_the_first_cause_comes_before_what_peers_say() -> None:
     peers = [Ended(0, 1, PEER), Ended(1, -6, "")]
-    assert blame.failure([*peers, Ended(2, 1, TRACEBACK)], HOSTS).rank == 2  # type: ignore[attr-defined]
-    assert blame.failure([*peers, Ended(2, -9)], HOSTS).rank == 2  # type: ignore[attr-defined]
-    assert blame.failure([*peers, Ended(2, 3)], HOSTS).rank == 2  # type: ignore[attr-defined]
+    assert causes.failure([*peers, Ended(2, 1, TRACEBACK)], HOSTS).rank == 2  # type: ignore[attr-defined]
+    assert causes.failure([*peers, Ended(2, -9)], HOSTS).rank == 2  # type: ignore[attr-defined]
+    assert causes.failure([*peers, Ended(2, 3)], HOSTS).rank == 2  # type: ignore[attr-defined]
 
 
 def test_a_rank_that_has_returned_is_the_cause_of_what_peers_say() -> None:
-    error = blame.failure([Ended(1, 1, PEER), Ended(0, 1, PEER)], HOSTS, [2])
+    error = causes.failure([Ended(1, 1, PEER), Ended(0, 1, PEER)], HOSTS, [2])
     assert isinstance(error, ds.RankLateError)
     assert (error.waiting, error.late) == ((0, 1), (2,))
     said = "Connection closed by peer [127.0.0.1]:4242"
     assert error.problem == f"rank 2 on b has returned, and others have not: {said}"
-    assert isinstance(blame.failure([Ended(0, 1, TRACEBACK)], HOSTS, [2]), ds.RankFailedError)
+    assert isinstance(causes.failure([Ended(0, 1, TRACEBACK)], HOSTS, [2]), ds.RankFailedError)
 
 
 def test_a_lost_host_comes_first() -> None:
-    error = blame.failure([Ended(0, 1, TRACEBACK), Ended(2, None)], HOSTS)
+    error = causes.failure([Ended(0, 1, TRACEBACK), Ended(2, None)], HOSTS)
     assert isinstance(error, ds.HostLostError)
     assert (error.host, error.ranks) == ("b", (2,))
 
 
 def test_ranks_that_disagree_are_reported_in_their_own_words() -> None:
     tail = "Traceback (most recent call last):\ndevshim.RanksDisagreeError: the ranks do not agree: rank 0 sums\n"
-    error = blame.failure([Ended(1, 1, PEER), Ended(0, 1, tail)], HOSTS)
+    error = causes.failure([Ended(1, 1, PEER), Ended(0, 1, tail)], HOSTS)
     assert isinstance(error, ds.RanksDisagreeError)
     assert error.problem == "the ranks do not agree: rank 0 sums"
 
 
 def late(reports: dict[int, Report], gone: tuple[int, ...] = ()) -> Any:
-    return blame.late(reports, gone, HOSTS, 5)
+    return causes.late(reports, gone, HOSTS, 5)
 
 
 WAITING = {0: Report(0, 3, SUM, 5.2), 1: Report(0, 3, SUM, 5.1)}
@@ -116,11 +116,11 @@ def test_what_peers_say_of_a_save_is_not_the_cause() -> None:
     tail = (
         "Traceback (most recent call last):\n{}\ndevshim.CheckpointError: ds.save failed on rank 2 on b: OSError: full"
     )
-    peers = [blame.Ended(rank, 1, tail) for rank in (0, 1)]
-    own = blame.Ended(2, 1, "Traceback (most recent call last):\nOSError: full")
-    assert blame.is_of_peers(peers)
-    assert not blame.is_of_peers([*peers, own])
-    assert blame.failure([*peers, own], HOSTS).problem == "rank 2 on b ended with exit status 1: OSError: full"
+    peers = [causes.Ended(rank, 1, tail) for rank in (0, 1)]
+    own = causes.Ended(2, 1, "Traceback (most recent call last):\nOSError: full")
+    assert causes.is_of_peers(peers)
+    assert not causes.is_of_peers([*peers, own])
+    assert causes.failure([*peers, own], HOSTS).problem == "rank 2 on b ended with exit status 1: OSError: full"
 
 
 def test_a_rank_whose_process_outlives_its_program_is_named() -> None:
@@ -140,7 +140,7 @@ def test_a_rank_that_does_not_answer_is_named() -> None:
 def test_a_rank_that_has_returned_is_named() -> None:
     error = late(WAITING, (2,))
     assert error.problem.endswith("rank 2 on b has returned")
-    assert error.hint == blame.ONE_ORDER
+    assert error.hint == causes.ONE_ORDER
 
 
 def test_two_different_calls_are_named() -> None:
@@ -165,7 +165,7 @@ def test_a_rank_that_was_interrupted_in_a_call_is_named() -> None:
 
 def test_of_two_ranks_in_one_call_both_are_named_with_their_lines() -> None:
     reports = {0: Report(0, 3, SUM, 5, "train.py:7 in step"), 1: Report(0, 3, SUM, 5, "train.py:90 in on_signal")}
-    error: Any = blame.late(reports, (), ["a", "b"], 5)
+    error: Any = causes.late(reports, (), ["a", "b"], 5)
     assert error.problem.endswith(
         ": all ranks are in it, and the engine does not answer; "
         "rank 0 on a is at train.py:7 in step, rank 1 on b is at train.py:90 in on_signal"
@@ -176,11 +176,11 @@ def test_of_two_ranks_in_one_call_both_are_named_with_their_lines() -> None:
 def test_ranks_that_disagree_are_named_with_their_lines() -> None:
     said = "RanksDisagreeError: the ranks do not agree: rank 0 sums"
     tail = TRACEBACK.replace("ValueError: a bad batch", said)
-    error = blame.failure([Ended(2, 1, tail.replace("32", "50")), Ended(0, 1, tail)], HOSTS)
+    error = causes.failure([Ended(2, 1, tail.replace("32", "50")), Ended(0, 1, tail)], HOSTS)
     assert error.problem == (
         "the ranks do not agree: rank 0 sums (rank 0 at train.py:32 in job, rank 2 at train.py:50 in job)"
     )
 
 
 def test_many_ranks_are_counted() -> None:
-    assert blame.named(range(9), ["a"] * 9) == "rank 0 on a, rank 1 on a, rank 2 on a, rank 3 on a and 5 more"
+    assert causes.named(range(9), ["a"] * 9) == "rank 0 on a, rank 1 on a, rank 2 on a, rank 3 on a and 5 more"

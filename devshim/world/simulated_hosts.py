@@ -1,4 +1,4 @@
-"""Pretended hosts with simulated GPUs, for tests: several Ray nodes on this machine, held by a process of their own."""
+"""Simulated hosts with simulated GPUs, for tests: several Ray nodes on this machine, held by a process of their own."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 from devshim.errors import WorldError
 from devshim.world import cluster, job, sessions
 
-__all__ = ["Pretended"]
+__all__ = ["SimulatedHosts"]
 
 _ENDING = 20.0
 _VARIABLES = ("DEVSHIM_RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH")
 
 
-class Pretended:
-    """A cluster of pretended hosts; while it is open, `devshim.launch` runs on it.
+class SimulatedHosts:
+    """A cluster of simulated hosts; while it is open, `devshim.launch` runs on it.
 
     Attributes:
         names: The names of the hosts: ``host0``, ``host1`` and so on.
@@ -41,7 +41,7 @@ class Pretended:
         self._before = {name: os.environ.get(name) for name in _VARIABLES}
         self._folder = cluster.new_folder()
         token = cluster.make_token(self._folder)
-        command = [sys.executable, "-m", "devshim.world.pretended", str(hosts), str(cards)]
+        command = [sys.executable, "-m", "devshim.world.simulated_hosts", str(hosts), str(cards)]
         self._process = subprocess.Popen(
             cluster.tied(command, signal.SIGTERM),
             env={**os.environ, **cluster.settings(token, self._folder, local=True)},
@@ -59,7 +59,7 @@ class Pretended:
             if line.startswith("devshim: "):
                 return line.removeprefix("devshim: ").strip()
         self.close()
-        msg = "the process of the pretended hosts ended unexpectedly"
+        msg = "the process of the simulated hosts ended unexpectedly"
         raise WorldError(msg, "its output is above")
 
     def lose(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The pulse of a rank: a thread that writes to the agent which collective the program is in, and at which line.
+"""The heartbeat of a rank: a thread that writes to the agent which collective the program is in, and at which line.
 
 It starts before the program does. It imports the standard library alone, so that it also speaks while a framework is
 still being imported. It writes when something has changed, and every half second, so that the agent notices a process
@@ -30,7 +30,7 @@ INTERVAL = 0.5
 _LOOK, _FIRST_LOOK = 0.1, 0.02
 """Seconds between two looks at the program; the second one until it has begun."""
 
-_VARIABLE = "DEVSHIM_PULSE"
+_VARIABLE = "DEVSHIM_HEARTBEAT"
 _PACKAGES = ("devshim", "devshim_backends")
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
@@ -52,7 +52,7 @@ def begin(steps: Any = None) -> None:
     _running = os.getpid()
     os.set_inheritable(int(descriptor), False)
     atexit.register(_end_well, int(descriptor), os.getpid())
-    threading.Thread(target=_beat, args=(int(descriptor),), name="devshim-pulse", daemon=True).start()
+    threading.Thread(target=_beat, args=(int(descriptor),), name="devshim-heartbeat", daemon=True).start()
 
 
 def _beat(descriptor: int) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-__all__ = ["Shelf"]
+__all__ = ["StepStore"]
 
 _KEPT = 3
 """How many steps stay: a rank that has ended one knows that all others came to it, and so have ended the one before."""
 
 
-class Shelf:
+class StepStore:
     """The items of some ranks, by step and key; safe to use from any thread."""
 
     def __init__(self) -> None:
