@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from listening import descendants
@@ -60,9 +61,16 @@ def test_whatever_a_program_prints(kind: str) -> None:
 WAITING = "import os, time\nprint('started', os.getpid(), flush=True)\ntime.sleep(100)"
 
 
+def default_signals() -> None:
+    """Undo that signals are ignored, as they are for tests that run under ``nohup`` or in the background."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_signal_ends_a_job_with_all_of_its_processes(number: signal.Signals) -> None:
-    with subprocess.Popen(command(WAITING), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as launch:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command(WAITING), preexec_fn=default_signals, **pipes) as launch:
         assert launch.stdout is not None
         seen: list[str] = []
         while sum("started" in line and line.startswith("[") for line in seen) < 2:
