@@ -569,7 +569,7 @@ def tour_compare(session: nox.Session) -> None:
     install(session, ".")
     recorded = [str(TOURS / f"{name}.json") for name in FRAMEWORKS if name != "mxnet1"]
     session.run("python", "-m", "devshim.cli.records", "examples/tour/records.json", *recorded)
-    session.run("devshim", "tour", "--compare", *(str(TOURS / f"{name}.json") for name in FRAMEWORKS))
+    session.run("devshim", "compare", *(str(TOURS / f"{name}.json") for name in FRAMEWORKS))
 
 
 @nox.session(python=DEFAULT, default=False)

@@ -44,35 +44,15 @@ def app() -> None:
 @click.option(
     "--json", type=PATH, metavar="FILE", help="Also write the results to a JSON file; '-' prints only the JSON."
 )
-@click.option("--compare", is_flag=True, help="Run nothing; show the FILEs side by side, like 'devshim compare'.")
-@click.argument("files", nargs=-1, type=PATH, metavar="[FILE]...")
-def tour(backend: str | None, gpus: int | None, json: Path | None, compare: bool, files: tuple[Path, ...]) -> int:
+def tour(backend: str | None, gpus: int | None, json: Path | None) -> int:
     """Run the GPU chapter of Dive into Deep Learning on a framework, and check each step.
 
     Each step shows the devshim line, the framework's own line for it, and if its condition is true.
     Without another framework it runs on NumPy with two simulated GPUs. Exit code 1 if a step fails.
     """
-    _check_usage(compare, files, backend is not None or gpus is not None or json is not None)
-    if compare:
-        from devshim.cli import compare as comparing
-
-        return comparing.main(files)
     from devshim.cli import tour as touring
 
     return touring.main(backend, gpus, json)
-
-
-def _check_usage(compare: bool, files: tuple[Path, ...], others: bool) -> None:
-    """Raise a usage error (exit code 2) for options that exclude each other."""
-    if compare and not files:
-        msg = "give the JSON files to compare: devshim tour --compare out/*.json"
-        raise click.UsageError(msg)
-    if compare and others:
-        msg = "--compare cannot be combined with other options"
-        raise click.UsageError(msg)
-    if files and not compare:
-        msg = f"{files[0]} is not expected here; add --compare to show files side by side"
-        raise click.UsageError(msg)
 
 
 @app.command(cls=ProgramCommand)

@@ -30,18 +30,13 @@ def _write(path: Path, reported: dict[str, Any], **changes: Any) -> Path:
 def test_all_frameworks_stand_in_one_table(invoke: Invoke, record: dict[str, Any], tmp_path: Path) -> None:
     one = _write(tmp_path / "a.json", record)
     two = _write(tmp_path / "b.json", record, title="Another", version="3.0", simulated=False)
-    result = invoke("tour", "--compare", one, two)
+    result = invoke("compare", one, two)
     assert result.exit_code == 0
     assert result.stdout.isascii()
     assert result.stdout.count("np.array([1.0, 2.0, 3.0])") == 2
     assert "2 simulated  yes" in result.stdout
     assert "Another 3.0" in result.stdout
     assert "19 of 19 steps passed on Another 3.0 with 2 real GPUs." in result.stdout
-
-
-def test_the_command_of_its_own_shows_the_same(invoke: Invoke, record: dict[str, Any], tmp_path: Path) -> None:
-    one = _write(tmp_path / "a.json", record)
-    assert invoke("compare", one).stdout == invoke("tour", "--compare", one).stdout
 
 
 def test_without_files_the_recorded_lines_of_all_frameworks_are_shown(invoke: Invoke) -> None:
@@ -56,9 +51,7 @@ def test_one_step_that_does_not_hold_fails_it(invoke: Invoke, record: dict[str, 
     wrong = [
         {**step, "holds": False, "result": "went astray"} if i == 3 else step for i, step in enumerate(record["steps"])
     ]
-    result = invoke(
-        "tour", "--compare", _write(tmp_path / "a.json", record), _write(tmp_path / "b.json", record, steps=wrong)
-    )
+    result = invoke("compare", _write(tmp_path / "a.json", record), _write(tmp_path / "b.json", record, steps=wrong))
     assert result.exit_code == 1
     assert "went astray" in result.stdout
     assert "1 FAILED" in result.stdout
@@ -68,12 +61,12 @@ def test_one_step_that_does_not_hold_fails_it(invoke: Invoke, record: dict[str, 
 def test_what_is_no_record_is_refused(invoke: Invoke, tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(text, encoding="utf-8")
-    result = invoke("tour", "--compare", path)
+    result = invoke("compare", path)
     assert result.exit_code == 1
     assert "is not a recorded tour" in result.stderr
 
 
 def test_a_missing_file_is_named(invoke: Invoke, tmp_path: Path) -> None:
-    result = invoke("tour", "--compare", tmp_path / "none.json")
+    result = invoke("compare", tmp_path / "none.json")
     assert result.exit_code == 1
     assert "none.json cannot be read" in result.stderr

@@ -82,11 +82,7 @@ def test_version(invoke: Invoke) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["nonsense"], ["tour", "--gpus", "many"], ["tour", "--gpus", "65"], ["tour", "--compare"], ["tour", "stray.json"]],
+    [["nonsense"], ["tour", "--gpus", "many"], ["tour", "--gpus", "65"], ["tour", "stray.json"]],
 )
 def test_wrong_usage_exits_with_2(invoke: Invoke, words: list[str]) -> None:
     assert invoke(*words).exit_code == 2
-
-
-def test_compare_takes_no_other_option(invoke: Invoke) -> None:
-    assert invoke("tour", "--compare", "a.json", "--backend", "numpy").exit_code == 2
