@@ -118,24 +118,41 @@ def test_ledger(benchmark: Any, session: Session) -> None:
 
 def test_guard(benchmark: Any, session: Session) -> None:
     """Five training steps of a small network under a guard that raises errors, with its opening."""
+    _compare_guarded(benchmark, session, "cpu", "a guard open on training steps")
+
+
+@pytest.mark.simulated
+def test_guard_on_a_gpu(benchmark: Any, session: Session) -> None:
+    """The same steps on a simulated GPU: only a process with a GPU has transfers to report."""
+    _compare_guarded(benchmark, session, "gpu", "a guard open on training steps, on a simulated GPU")
+
+
+def _compare_guarded(benchmark: Any, session: Session, device: str, label: str) -> None:
     if session.backend not in WORDS:
         pytest.skip(f"{session.backend} has no gradients")
     words = WORDS[session.backend]()
     tanh, matmul, mean = words.math.tanh, words.math.matmul, words.mean
     loss = lambda weights, x, y: mean(tanh(matmul(tanh(matmul(x, weights[0])), weights[1])) * y)  # noqa: E731
     step = words.value_and_grad(loss)
-    weights = [ds.random.normal(size=(128, 128)), ds.random.normal(size=(128, 8))]
-    x, y = ds.ones((64, 128), dtype="float32"), ds.ones((64, 8), dtype="float32")
+    with ds.on(device):
+        weights = [ds.random.normal(size=(128, 128)), ds.random.normal(size=(128, 8))]
+        x, y = ds.ones((64, 128), dtype="float32"), ds.ones((64, 8), dtype="float32")
 
     def train() -> None:
         new = weights
-        for _ in range(STEPS):
-            _, grads = step(new, x, y)
-            new = [w - 0.01 * g for w, g in zip(new, grads, strict=True)]
+        with ds.on(device):
+            for _ in range(STEPS):
+                _, grads = step(new, x, y)
+                new = [w - 0.01 * g for w, g in zip(new, grads, strict=True)]
+
+    versus_guarded(benchmark, session, label, train)
+
+
+def versus_guarded(benchmark: Any, session: Session, label: str, train: Callable[[], object]) -> None:
+    """Compare a training loop under a guard that raises errors, with its opening, with the loop alone."""
 
     def guarded() -> None:
         with ds.guard("error"):
             train()
 
-    label = "a guard open on training steps"
     session.versus(benchmark, "watching", label, ("ds.guard('error')", guarded), [Rival("no guard", train, GUARD)], {})

@@ -15,6 +15,7 @@ from example_programs import load_example
 import devshim as ds
 from benchmarks.native_training import WORDS, Loop, compare
 from benchmarks.session import Session
+from benchmarks.test_observers import versus_guarded
 
 ROWS, BATCHES = 64, 7
 RATE, MOMENTUM = 0.03, 0.9
@@ -42,8 +43,8 @@ class Neutral:
         return losses.flush()
 
 
-def test_training(benchmark: Any, session: Session) -> None:
-    """Each loop trains from the same first weights."""
+def programs(session: Session) -> tuple[Neutral, Loop, list[dict[str, np.ndarray]]]:
+    """Return the two loops, with the same first weights, and their batches."""
     if session.backend not in WORDS:
         pytest.skip(f"{session.backend} has no gradients")
     lenet = load_example("lenet")
@@ -53,5 +54,17 @@ def test_training(benchmark: Any, session: Session) -> None:
     neutral = Neutral(lenet)
     weights = [ds.to_numpy(x) for _, x in sorted(ds.leaves(neutral.weights).items())]
     weights = [x for pair in zip(weights[1::2], weights[::2], strict=True) for x in pair]  # each bias after its matrix
-    native = Loop(WORDS[session.backend](), weights, RATE, MOMENTUM)
+    return neutral, Loop(WORDS[session.backend](), weights, RATE, MOMENTUM), batches
+
+
+def test_training(benchmark: Any, session: Session) -> None:
+    """Each loop trains from the same first weights."""
+    neutral, native, batches = programs(session)
     compare(benchmark, session, f"LeNet, {BATCHES} batches of {ROWS} images", neutral, native, batches, TARGET)
+
+
+def test_guarded_training(benchmark: Any, session: Session) -> None:
+    """The native loop under a guard: the price of the guard alone."""
+    _, native, batches = programs(session)
+    label = f"a guard open on LeNet, {BATCHES} batches of {ROWS} images"
+    versus_guarded(benchmark, session, label, lambda: native.train(batches))

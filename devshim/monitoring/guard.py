@@ -17,7 +17,7 @@ from devshim.devices.device import CPU
 from devshim.errors import TransferError
 from devshim.monitoring import buffer_protocol
 from devshim.registry import registry as registry_module
-from devshim.registry import tracing
+from devshim.registry import simulation_request, tracing
 from devshim.tensors.value_hints import unknown_choice
 from devshim.transfers import observers
 
@@ -124,7 +124,7 @@ def _replaced_error(failure: object) -> object:
 
 
 def _change_open_count(step: int) -> None:
-    """Count the open guards; while one is open anywhere in the process, every loaded framework is instrumented."""
+    """Count the open guards; while one is open in the process, every loaded framework with a GPU is instrumented."""
     global _open
     with _LOCK:
         _open += step
@@ -140,12 +140,20 @@ def _change_open_count(step: int) -> None:
 
 
 def instrument(backend: Backend) -> None:
-    """Make a framework report its implicit transfers, if a guard is open."""
+    """Make a framework report its implicit transfers, if a guard is open, and if it has a device to copy to or from.
+
+    This is called when a guard opens, and inside a guard when a framework is loaded or its simulated GPUs change.
+    """
     with _LOCK:
-        if _open and backend.name not in _instrumented and "guard" not in backend.gaps:
+        if _open and backend.name not in _instrumented and "guard" not in backend.gaps and _may_transfer(backend):
             reports = backend.report_implicit_transfers(_reporter(backend))
             reports.__enter__()
             _instrumented[backend.name] = reports
+
+
+def _may_transfer(backend: Backend) -> bool:
+    """Return False if a framework has no device but the host, so that none of its copies is between devices."""
+    return bool(backend.simulated_or_removed) or not backend.has_only_host()
 
 
 def _reporter(backend: Backend) -> Callable[[Device | None, Device, str], None]:
@@ -183,3 +191,4 @@ def _direction(source: Device | None, target: Device) -> str:
 
 
 registry_module.on_load(instrument)
+simulation_request.on_switch(instrument)

@@ -8,8 +8,10 @@ from devshim.devices.amounts import read_count, read_limit
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import TypeAlias
 
+    from devshim.contract.backend import Backend
     from devshim.devices.device import Device
     from devshim.simulation.faults import Fault
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = [
     "current",
     "is_simulated",
+    "notify_switched",
+    "on_switch",
     "read_async_copies",
     "read_switch",
     "requested",
@@ -33,6 +37,20 @@ _ASYNC_COPIES = "DEVSHIM_SIMULATE_ASYNC_COPIES"
 
 asked: Request | None = None
 """The last arguments of `devshim.simulate`; None if it was not called."""
+
+
+_ON_SWITCH: list[Callable[[Backend], None]] = []
+
+
+def on_switch(notify: Callable[[Backend], None]) -> None:
+    """Call a function with each backend whose simulated GPUs were switched on, off, or to another number."""
+    _ON_SWITCH.append(notify)
+
+
+def notify_switched(backend: Backend) -> None:
+    """Notify the functions registered with `on_switch`."""
+    for notify in _ON_SWITCH:
+        notify(backend)
 
 
 def current() -> Request:

@@ -14,7 +14,7 @@ from devshim.contract import capabilities
 from devshim.devices import parsing, platforms
 from devshim.devices.amounts import is_size, read_count, read_limit
 from devshim.devices.platforms import read_like
-from devshim.errors import ArgumentError, SimulationError, UnsupportedError
+from devshim.errors import ArgumentError, SimulationError, UnsupportedError, messages
 from devshim.errors.formatting import show
 from devshim.registry import argument_hints, discovery, import_hooks, registry, simulation_request, tracing
 from devshim.registry import current as current_module
@@ -214,8 +214,6 @@ def _offer(backend: Backend, request: Request, current: bool) -> bool:
 
 
 def _apply(backend: Backend, request: Request) -> None:
-    from devshim.errors import messages
-
     if "simulate" in backend.gaps:
         raise capabilities.unsupported(backend, "simulate")
     if request[0] and not backend.simulated and (real := backend.count("gpu")):
@@ -244,6 +242,7 @@ def _set(backend: Backend, request: Request) -> None:
     if logging is not None:
         state = f"{_description(gpus, memory, faults, like)}, computed on the CPU" if gpus else "no more simulated GPUs"
         logging.getLogger("devshim").info("%s shows %s", backend.title, state)
+    simulation_request.notify_switched(backend)
 
 
 def _name_gpus(backend: Backend, named: bool) -> None:

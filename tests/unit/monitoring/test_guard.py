@@ -252,6 +252,29 @@ def test_a_framework_loaded_under_the_guard_is_watched(x: Any, monkeypatch: pyte
             float(x)
 
 
+def test_a_framework_with_only_the_host_is_left_alone_until_it_gets_a_gpu() -> None:
+    before = {name: SimulatedArray.__dict__.get(name) for name in NAMES}
+    ds.use("numpy")
+    with ds.guard("error"):
+        assert guard._instrumented == {}
+        assert {name: SimulatedArray.__dict__.get(name) for name in NAMES} == before
+        with ds.simulate(1), pytest.raises(ds.TransferError):
+            float(ds.ones((), device="gpu"))
+    assert guard._instrumented == {}
+    ds.use(None)
+
+
+def test_a_tensor_on_a_removed_gpu_is_still_watched() -> None:
+    ds.use("numpy")
+    with ds.simulate(1):
+        x = ds.ones((), device="gpu")
+    with ds.guard("error"):
+        assert set(guard._instrumented) == {"numpy"}
+        with pytest.raises((ds.TransferError, ds.SimulationError)):
+            float(x)
+    ds.use(None)
+
+
 @pytest.mark.parametrize("bad", ["", "raise", None, True])
 def test_modes_that_do_not_exist(bad: Any) -> None:
     with pytest.raises(ds.ArgumentError, match="mode is"):
