@@ -70,9 +70,8 @@ def _cached(page: Page, environment: Environment, real: bool) -> Record | None:
         cache = _cache()
         found = cache.match_cache_notebook(notebook_of(page, environment, real))
         notebook = cache.get_cache_bundle(found.pk).nb
-    except (
-        Exception
-    ):  # KeyError for a run that is not stored; the database's errors if another process is writing to it
+    except Exception:
+        # KeyError for a run that is not stored; the database's errors if another process is writing to it
         return None
     cells = page.cells_of(environment.framework)
     done = [cell_record(cell, ran.outputs, cells) for cell, ran in zip(cells, notebook.cells, strict=True)]

@@ -1,4 +1,4 @@
-"""Tell calls to Paddle by the program from calls by Paddle itself."""
+"""Distinguish the program's calls of Paddle from calls by Paddle itself."""
 
 from __future__ import annotations
 

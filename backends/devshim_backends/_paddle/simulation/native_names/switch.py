@@ -11,7 +11,7 @@ import paddle
 from devshim.simulation.patching import Patches
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.scopes import process_wide_place, set_process_wide_place
-from devshim_backends._paddle.simulation.native_names import generators, names, processes, runtime, tensors
+from devshim_backends._paddle.simulation.native_names import distributed, generators, names, runtime, tensors
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
@@ -27,7 +27,7 @@ def install(backend: Backend) -> None:
     _default[:] = [process_wide_place()]
     try:
         _replace_in_modules(
-            {**names.functions(), **runtime.functions(), **generators.functions(), **processes.functions()}
+            {**names.functions(), **runtime.functions(), **generators.functions(), **distributed.functions()}
         )
         for owner, name, new in (
             *names.attributes(),
