@@ -1,7 +1,7 @@
 """The exam of one operator: its samples on a GPU and on the host, forward, backward, in place and into ``out=``.
 
 Every call starts from one seed, so that random operators are compared like all others. If the host refuses a call, the
-GPU must refuse it. Afterwards nothing may be left on the GPU.
+GPU must refuse it. The GPU must also refuse an operator that CUDA does not have. Afterwards nothing may be left there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from call import Call, takes_out
 from compare import HOST, Differs, require_alike, require_device
 from known import UNDEFINED
+from torch.testing._internal.common_device_type import onlyCPU
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ class Report:
     operator: str
     samples: int = 0
     refused: int = 0
+    not_on_cuda: int = 0
     passed: dict[str, int] = field(default_factory=dict)
     inexact: int = 0
     causes: list[str] = field(default_factory=list)
@@ -50,7 +52,10 @@ def examine(operator: Any, gpu: torch.device, used: Callable[[], int], max_sampl
     try:
         for on_gpu, host in _samples(operator, gpu, max_samples):
             sides = Sides({HOST: host, gpu: on_gpu}, operator.name not in UNDEFINED, report)
-            _examine_sample(operator, sides)
+            if is_on_cuda(operator):
+                _examine_sample(operator, sides)
+            else:
+                _examine_refusal(operator, on_gpu, report)
             report.samples += 1
     except Exception as error:
         report.causes.append(f"sample {report.samples} cannot be made: {_describe(error)}")
@@ -72,6 +77,21 @@ def _samples(operator: Any, gpu: torch.device, max_samples: int | None) -> Itera
     for sample in islice(operator.sample_inputs(str(gpu), dtype, requires_grad=differentiable), max_samples):
         call = Call.from_sample(sample, gpu)
         yield call, call.on_host()
+
+
+def is_on_cuda(operator: Any) -> bool:
+    """Return True if the database says that CUDA has the operator: in some dtype, with tests not only for the CPU."""
+    return bool(operator.dtypesIfCUDA) and onlyCPU not in operator.decorators
+
+
+def _examine_refusal(operator: Any, call: Call, report: Report) -> None:
+    """Require the error that PyTorch has for an operator that a device lacks."""
+    try:
+        call.forward(operator)
+    except NotImplementedError:
+        report.not_on_cuda += 1
+    else:
+        report.causes.append(f"sample {report.samples}: the GPU computes what CUDA does not have")
 
 
 def _seed() -> None:

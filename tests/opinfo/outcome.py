@@ -21,6 +21,7 @@ def show(reports: list[dict[str, Any]], max_causes: int) -> None:
     print(f"samples: {sum(report['samples'] for report in reports)}; compared:", end=" ")
     print(", ".join(f"{part} {count}" for part, count in parts.items()), end="; ")
     print(f"refused by both host and GPU: {sum(report['refused'] for report in reports)}")
+    print(f"refused because CUDA does not have the operator: {sum(report['not_on_cuda'] for report in reports)}")
     print(f"to the bit: {sum(not report['inexact'] for report in passed)}; the rest within PyTorch's own tolerances")
     print(f"{len(passed)} of {len(reports)}")
 

@@ -53,6 +53,7 @@ class Worker:
             "operator": self.names[number],
             "samples": 0,
             "refused": 0,
+            "not_on_cuda": 0,
             "passed": {},
             "inexact": 0,
             "causes": [cause],

@@ -32,6 +32,8 @@ class Operator:
     formatted_name: str = "made_up"
     dtypes: tuple[torch.dtype, ...] = (torch.float32,)
     supports_autograd: bool = True
+    dtypesIfCUDA: tuple[torch.dtype, ...] = (torch.float32,)
+    decorators: tuple[Any, ...] = ()
 
     def __call__(self, *args, **kwargs):
         return self.function(*args, **kwargs)
@@ -136,6 +138,16 @@ def test_calls_that_both_refuse_are_counted(gpu):
 
     report = exam.examine(Operator(refuse), gpu, lambda: 0)
     assert (report.refused, report.passed, report.causes) == (1, {}, [])
+
+
+@pytest.mark.parametrize("lacking", [{"dtypesIfCUDA": ()}, {"decorators": (exam.onlyCPU,)}])
+def test_what_cuda_does_not_have_must_be_refused(gpu, lacking):
+    def refuse(x):
+        raise NotImplementedError("Could not run ...")
+
+    report = exam.examine(Operator(refuse, **lacking), gpu, lambda: 0)
+    assert (report.not_on_cuda, report.passed, report.causes) == (1, {}, [])
+    assert causes(Operator(torch.exp, **lacking), gpu) == ["sample 0: the GPU computes what CUDA does not have"]
 
 
 def test_an_outcome_that_differs_from_the_known_one_fails(monkeypatch):

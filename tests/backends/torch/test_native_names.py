@@ -506,6 +506,17 @@ def test_the_ledger_and_memory_of_devshim_see_native_calls() -> None:
     del x
 
 
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+def test_the_default_type_of_the_host_takes_back_that_of_a_card(cards) -> None:
+    torch.set_default_tensor_type("torch.cuda.FloatTensor")
+    assert torch.ones(1).is_cuda
+    torch.set_default_tensor_type("torch.FloatTensor")
+    assert not torch.ones(1).is_cuda
+    torch.set_default_device("cuda:1")
+    torch.set_default_tensor_type(torch.FloatTensor)  # a default device that the program has set stays
+    assert torch.ones(1).device == torch.device("cuda:1")
+
+
 def test_afterwards_pytorch_answers_as_before() -> None:
     ds.use("torch")
     try:

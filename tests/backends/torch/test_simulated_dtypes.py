@@ -209,3 +209,24 @@ def test_images_of_bytes_and_convolutions_of_integers_are_refused():
 def test_a_product_without_elements_needs_no_kernel():
     a = torch.ones(2, 2, dtype=torch.int64, device=GPU)
     assert (a[:0] @ a).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.histogram(x, 2),
+        lambda x: x.histogram(torch.tensor([0.0, 1.0, 2.0], device=x.device)),
+        lambda x: torch.histogramdd(x.view(2, 2), [2, 2]),
+        lambda x: x.to_mkldnn(),
+        lambda x: torch.sparse.spdiags(x.view(1, 4), torch.tensor([0]), (4, 4)),
+        lambda x: torch.sparse.mm(x.view(2, 2).to_sparse_csr(), x.view(2, 2), "sum"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_operators_that_cuda_does_not_have_are_refused(call):
+    x = torch.ones(4)
+    call(x)
+    with pytest.raises(
+        NotImplementedError, match=r"Could not run 'aten::.*CUDA' backend[^\n]*\n\nHint: compute it on the CPU"
+    ):
+        call(x.to(GPU))

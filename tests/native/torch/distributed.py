@@ -31,7 +31,13 @@ def main(rank, world, store):
     optimizer.step()
     weights = [torch.zeros(2, 4, device="cuda") for _ in range(world)]
     dist.all_gather(weights, net.module.weight.data)
+    group = dist.new_group([0, 1])
+    try:
+        dist.all_reduce(torch.ones(1))
+    except RuntimeError as error:
+        refused = str(error)
     if rank == 0:
+        print(dist.get_backend(group), refused)
         print(dist.get_backend(), dist.is_nccl_available(), x, parts, number, objects)
         print(gradient, torch.equal(*weights), net.device_ids)
         sys.stdout.flush()

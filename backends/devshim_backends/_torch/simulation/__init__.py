@@ -19,6 +19,7 @@ Requirements this package answers:
 | `schemas`, `host_arguments`, `dispatch` | every operator: its arguments on the way to the host, and its results back |
 | `device_rules` | which mixtures of devices are refused |
 | `composites` | operators that run on the CPU as one call, although PyTorch would decompose them |
+| `cpu_only` | operators that CUDA does not have |
 | `dtypes` | operators in dtypes for which CUDA has kernels and PyTorch's CPU build does not |
 | `kernels`, `storages`, `recurrent_cells`, `attention`, `sparse` | operators and tensors with kernels of their own |
 | `generators` | random numbers |

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation import dtypes, sparse
+from devshim_backends._torch.simulation import cpu_only, dtypes, sparse
 from devshim_backends._torch.simulation.device_rules import MixedDevicesError
 from devshim_backends._torch.simulation.dispatch import compute_sparse, run, without_modes
-from devshim_backends._torch.simulation.kernels import KERNELS, sparse_mm_reduce, to_copy
+from devshim_backends._torch.simulation.kernels import KERNELS, to_copy
 from devshim_backends._torch.simulation.schemas import OperatorPlan, plan_of, sparse_plan_of
 
 CREATING = (
@@ -42,6 +42,7 @@ def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the name and kernel of each operator that runs as one call; a kernel reads the schema at its first call."""
     known = {name for name in COMPOSED if torch._C._dispatch_has_kernel(f"aten::{name}")}
     special = {"convolution": _convolution_kernel(), "_convolution": as_one_call("_convolution")}
+    special |= dict(cpu_only.refusals(cpu_only.DENSE))
     names = _structured_operators() | known | _foreach_operators() | _in_cudas_dtypes()
     for name in sorted(names - set(KERNELS) - set(special)):
         yield name, _foreach_kernel(name) if name.startswith("_foreach_") else as_one_call(name)
@@ -58,7 +59,7 @@ def sparse_kernels(form: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     if form == "Sparse":
         operators["_sparse_coo_tensor_with_dims_and_tensors"] = without_modes(sparse.make_coo)
     if form == "SparseCsr":
-        operators["_sparse_mm_reduce_impl"] = without_modes(sparse_mm_reduce)
+        operators.update(cpu_only.refusals(cpu_only.SPARSE_CSR, form))
     operators["_to_copy"] = without_modes(to_copy)
     yield from operators.items()
 

@@ -9,12 +9,10 @@ import torch
 
 from devshim_backends._torch.simulation import late_copies
 from devshim_backends._torch.simulation.attention import ATTENTION_KERNELS
-from devshim_backends._torch.simulation.device_rules import mixed_devices_error
 from devshim_backends._torch.simulation.generators import DEFAULTS
 from devshim_backends._torch.simulation.memory import adopt
 from devshim_backends._torch.simulation.recurrent_cells import CELL_KERNELS
 from devshim_backends._torch.simulation.relabel import to_host, to_host_keeping_bits
-from devshim_backends._torch.simulation.schemas import plan_of
 from devshim_backends._torch.simulation.state import TYPES, index_of, require_simulated
 from devshim_backends._torch.simulation.storages import STORAGE_KERNELS
 from devshim_backends._torch.simulation.tensors import is_pinned
@@ -193,16 +191,6 @@ def native_dropout_backward(grad: Any, mask: Any, scale: float) -> Any:
     noise = _to(to_host(mask), grad.dtype)
     noise = noise.div_(1 / scale) if scale else noise.zero_()
     return adopt(torch.mul(to_host(grad), noise), gpu)
-
-
-def sparse_mm_reduce(matrix: Any, dense: Any, reduce: str) -> tuple[Any, Any]:
-    """Implement ``aten::_sparse_mm_reduce_impl``: the CPU's saves data for backward only if a gradient is required."""
-    gpu = require_simulated(matrix.get_device())
-    if dense.get_device() != gpu:
-        raise mixed_devices_error(plan_of(aten._sparse_mm_reduce_impl.default), str(matrix.device), dense.device, 1)
-    host = to_host_keeping_bits(matrix).requires_grad_(matrix.requires_grad or dense.requires_grad)
-    result, positions = aten._sparse_mm_reduce_impl.default(host, to_host(dense), reduce)
-    return adopt(result, gpu), adopt(positions, gpu)
 
 
 def is_set_to(x: Any, other: Any) -> Any:

@@ -2,6 +2,9 @@
 
 Gloo computes on the host. So the kernels of a collective call get the memory of simulated GPUs as host tensors, without
 a copy, and write the results there.
+
+In such a group, gloo serves the device type ``cuda`` and no other. So PyTorch itself refuses tensors on the host, as it
+does where NCCL serves the group.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from devshim_backends._torch.simulation.state import require_simulated
 
 _TEXT = "simulated GPUs: gloo carries the collectives of the backend nccl"
 _get_device = torch._C.TensorBase.get_device
-_CPU = torch._C.DispatchKey.CPU
+_CUDA = torch._C.DispatchKey.CUDA
 _OPERATORS = (
     *("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "gather_", "scatter_", "send", "recv_"),
     *("recv_any_source_", "allgather_", "_allgather_base_", "allgather_coalesced_", "alltoall_", "alltoall_base_"),
@@ -41,7 +44,7 @@ def _kernel(op: Any) -> Callable[..., Any]:
         originals: dict[int, Any] = {}
         kept: list[Any] = []  # so that no id is used twice
         converted = [_map(each, lambda x: _as_host(x, originals, kept)) for each in args]
-        return _map(op._op_dk(_CPU, *converted), lambda x: originals.get(id(x), x))
+        return _map(op._op_dk(_CUDA, *converted), lambda x: originals.get(id(x), x))
 
     return run
 
@@ -71,14 +74,17 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
     @functools.wraps(real)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         backend = args[position] if len(args) > position else kwargs.get("backend")
-        is_nccl = backend is not None and "nccl" in str(backend).lower()
         _register()
-        if is_nccl:
+        if backend is not None and "nccl" in str(backend).lower():
             warnings.warn(_TEXT, UserWarning, stacklevel=2)
+        if backend is None and position and _uses_nccl(None):
+            backend = "nccl"  # a new group takes over the backend of all ranks
+        is_nccl = backend is not None and "nccl" in str(backend).lower()
         if is_nccl or (backend is None and position == 0):
-            args = (*args[:position], "gloo", *args[position + 1 :]) if len(args) > position else args
+            served = _served_by_gloo(str(backend).lower()) if is_nccl else "gloo"
+            args = (*args[:position], served, *args[position + 1 :]) if len(args) > position else args
             if len(args) <= position:
-                kwargs["backend"] = "gloo"
+                kwargs["backend"] = served
             kwargs = {name: value for name, value in kwargs.items() if name not in ("device_id", "pg_options")}
         group = real(*args, **kwargs)
         if is_nccl:
@@ -88,12 +94,22 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
     return wrapper
 
 
+def _uses_nccl(group: Any) -> bool:
+    """Return True if the program asked for nccl for a group; None is the group of all ranks."""
+    return getattr(group or distributed.group.WORLD, "group_name", None) in _NCCL_GROUPS
+
+
+def _served_by_gloo(backend: str) -> str:
+    """Return a backend's name with gloo for nccl, which serves no device but ``cuda``."""
+    return "cuda:gloo" if backend == "nccl" else backend.replace("nccl", "gloo")
+
+
 def _backend_of(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement for `get_backend`, which answers what the program asked for."""
 
     def get_backend(group: Any = None) -> Any:
         found = real(group)
-        return "nccl" if getattr(group or distributed.group.WORLD, "group_name", None) in _NCCL_GROUPS else found
+        return "nccl" if _uses_nccl(group) else found
 
     return get_backend
 

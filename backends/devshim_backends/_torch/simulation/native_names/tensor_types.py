@@ -53,16 +53,27 @@ def named_type(dtype: Any) -> Any:
     return getattr(dtype, "dtype", None) if isinstance(dtype, _CudaTensorType) else None
 
 
+def _default_context() -> Any:
+    """Return this thread's context of the default device, or None."""
+    return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+
+
 def _set_default(real: Any) -> Any:
     """Return a replacement for `torch.set_default_tensor_type`."""
+    context: Any = None  # of the default device that this function has set
 
     def set_default_tensor_type(t: Any, /) -> None:
+        nonlocal context
         dtype = named_type(t)
         if dtype is None:
             real(t)
+            if context is not None and context is _default_context():
+                torch.set_default_device(None)
+            context = None
             return
         torch.set_default_dtype(dtype)
         torch.set_default_device("cuda")
+        context = _default_context()
 
     return set_default_tensor_type
 

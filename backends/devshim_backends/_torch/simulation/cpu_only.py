@@ -1,0 +1,45 @@
+"""Operators that PyTorch has for the CPU, and not for CUDA: a simulated GPU refuses them with CUDA's error.
+
+Source: the dispatch tables of ``native_functions.yaml`` in PyTorch 2.13, which the wheel contains (package
+``torchgen``). Operators of the compiler and of PyTorch's own tests are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+DENSE = (
+    *("histogram.bin_ct", "histogram.bin_ct_out", "histogram.bins_tensor", "histogram.bins_tensor_out"),
+    *("_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors"),
+    *("_spdiags", "narrow_copy.out", "slow_conv3d_forward", "slow_conv3d_forward.output", "to_mkldnn"),
+    *("_add_relu.Scalar", "_add_relu.Tensor", "_add_relu.out", "_add_relu_.Scalar", "_add_relu_.Tensor"),
+    *("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", "_weight_int4pack_mm_for_cpu"),
+    *("_upsample_lanczos2d_aa", "_upsample_lanczos2d_aa.out"),
+    *("_upsample_lanczos2d_aa_backward", "_upsample_lanczos2d_aa_backward.grad_input"),
+)
+"""Operators on dense tensors."""
+SPARSE_CSR = ("_sparse_mm_reduce_impl", "_sparse_mm_reduce_impl_backward")
+"""Operators on tensors with compressed rows, among them ``torch.sparse.mm`` with ``reduce=``."""
+
+
+def refusals(names: tuple[str, ...], form: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield a kernel that refuses, for each of the operators that this PyTorch has."""
+    for name in names:
+        if torch._C._dispatch_has_kernel(f"aten::{name}"):
+            yield name, _refuse(name, form)
+
+
+def _refuse(name: str, form: str) -> Callable[..., Any]:
+    msg = (
+        f"Could not run 'aten::{name}' with arguments from the '{form}CUDA' backend. This could be because the operator"
+        " doesn't exist for this backend, or was omitted during the selective/custom build process (if using custom "
+        f"build).\n\nHint: compute it on the CPU: PyTorch has no kernel of {name} for CUDA"
+    )
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(msg)
+
+    return kernel
