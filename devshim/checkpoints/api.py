@@ -69,7 +69,7 @@ def save(obj: Any, path: str | os.PathLike[str], *, world: Ranks | None = None) 
 
     After any error, and if the process is killed, the old file is still intact. A killed process may leave a folder
     ``.devshim-*.tmp`` beside it, which the next `save` to the same path removes. The host needs memory for a copy of
-    everything that is saved. The saved objects must not change during the call.
+    what is saved from GPUs (with ``world``, of everything). The saved objects must not change during the call.
 
     Examples:
         >>> import devshim as ds

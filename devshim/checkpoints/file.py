@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = [
+    "CHECKSUM",
     "CODES",
+    "LABEL",
+    "LONGEST",
     "Opened",
     "as_stored",
     "checksum",
@@ -48,7 +51,7 @@ __all__ = [
 LABEL, CHECKSUM = "devshim", "devshim.crc32"
 """The keys in a file's metadata under which devshim writes its text, and the checksum of that text."""
 
-_LONGEST = 100_000_000
+LONGEST = 100_000_000
 """Bytes of a header: the library's own limit, checked here before that many bytes are read."""
 
 CODES = {"bool": "BOOL", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
@@ -206,7 +209,7 @@ def header_of(file: FileIO) -> bytes | None:
     """Return the text of a file's header; None if the file does not begin as a safetensors file does."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
-    return None if size < 8 or length > size - 8 or length > _LONGEST else file.read(length)
+    return None if size < 8 or length > size - 8 or length > LONGEST else file.read(length)
 
 
 def _not_safetensors_error(path: str) -> CheckpointError:

@@ -49,6 +49,8 @@ class Plan(Writer):
         counts: The rows that this rank has of each `Rows`, in the order of the tensors.
     """
 
+    shares = False  # a rank reads its arrays twice: for the checksums, and to write them
+
     def __init__(self, obj: Any) -> None:
         super().__init__()
         self._pending: list[tuple[Hashable, Backend, Tensor, str]] = []

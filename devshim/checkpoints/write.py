@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
-import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from devshim.checkpoints import paths
-from devshim.checkpoints.file import CHECKSUM, LABEL
+from devshim.checkpoints import paths, stream
 from devshim.checkpoints.replace import temporary_folder_for
 from devshim.errors import ArgumentError, CheckpointError
 from devshim.transfers import progress
@@ -23,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["cannot_write", "flush", "write", "write_arrays"]
 
 
-def write(path: str, arrays: Mapping[str, np.ndarray], metadata: object) -> None:
-    """Replace a file, all or nothing, by arrays in the form of `as_stored` and their metadata.
+def write(path: str, arrays: Mapping[str, np.ndarray], metadata: dict[str, Any]) -> None:
+    """Replace a file, all or nothing, by arrays in the form of `as_stored` and their metadata, and add the checksums.
 
     Raises:
         ArgumentError: The path exists and is not a regular file.
@@ -33,7 +30,7 @@ def write(path: str, arrays: Mapping[str, np.ndarray], metadata: object) -> None
     """
     target = os.path.realpath(path)
     try:
-        _write(target, arrays, json.dumps(metadata, separators=(",", ":"), allow_nan=False))
+        _write(target, arrays, metadata)
     except CheckpointError:
         raise
     except OSError as error:
@@ -47,23 +44,27 @@ def cannot_write(path: str, error: OSError) -> CheckpointError:
     return paths.system_error(path, error, "cannot be written", f"{hint}; nothing has changed")
 
 
-def _write(target: str, arrays: Mapping[str, np.ndarray], text: str) -> None:
+def _write(target: str, arrays: Mapping[str, np.ndarray], metadata: dict[str, Any]) -> None:
     folder, mode = os.path.dirname(target), _mode(target)
     if not os.path.isdir(folder):
         raise paths.no_folder(folder)
     with temporary_folder_for(target) as temporary:
         beside = os.path.join(temporary, "new")
-        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else 0o600))
-        mode = stat.S_IMODE(os.stat(beside).st_mode) if mode is None else mode  # the library makes a new file
-        write_arrays(beside, arrays, {LABEL: text, CHECKSUM: f"{zlib.crc32(text.encode()):08x}"}, target)
-        os.chmod(beside, mode)
-        flush(beside)
+        handle = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else 0o600)
+        try:
+            with progress.bar("save", sum(each.nbytes for each in arrays.values())):
+                stream.write(handle, target, arrays, metadata)
+            if mode is not None:
+                os.chmod(beside, mode)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
         os.replace(beside, target)
     flush(folder)
 
 
 def write_arrays(path: str, arrays: Mapping[str, np.ndarray], metadata: dict[str, str], target: str) -> None:
-    """Write a safetensors file.
+    """Write a safetensors file of one rank, with the library.
 
     Args:
         path: The file to write.

@@ -6,6 +6,7 @@ The metadata is JSON: ``tensors`` (name, dtype, shape, checksum, device, framewo
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,8 +45,11 @@ class Writer:
     """A checkpoint under construction.
 
     Attributes:
+        shares: True if arrays may be the tensors' own memory, because each is read once, when it is written.
         arrays: Name -> values in the form that they have in the file.
     """
+
+    shares: bool = True
 
     def __init__(self) -> None:
         self.arrays: dict[str, np.ndarray] = {}
@@ -56,7 +60,7 @@ class Writer:
         self._arrived: dict[Hashable, Tensor] = {}
 
     def metadata_of(self, obj: Any) -> dict[str, Any]:
-        """Copy all values to the host, and return the metadata of the file."""
+        """Bring all values to the host, and return the metadata of the file, without the checksums."""
         from devshim._version import __version__
 
         nodes = self._nodes(obj, "")
@@ -136,12 +140,15 @@ class Writer:
         self._arrived.update(going.copy())
 
     def _values(self, backend: Backend, x: Tensor, key: Hashable) -> np.ndarray:
-        """Return a tensor's values in new memory."""
+        """Return a tensor's values in host memory: its own, if NumPy can see it and this writer reads it only once."""
         arrived = self._arrived.pop(key, None)
         found = backend.random_key(x if arrived is None else arrived)
         if found is not None:
             return backend.to_numpy(found[1], copy=True)
         if arrived is None:
+            if self.shares:
+                with suppress(CopyNeededError):
+                    return engine.to_host(backend, x, copy=False)
             return engine.to_host(backend, x, copy=True)
         try:
             return backend.to_numpy(arrived, copy=False)  # the copy was made above
@@ -162,11 +169,11 @@ class Writer:
             name = self._free(name or "tensor")
             self._known[key] = len(self._tensors)
             self.arrays[name] = stored
-            self._add(backend, x, name, array.dtype.name, array.shape, device)["crc32"] = file.checksum(stored)
+            self._add(backend, x, name, array.dtype.name, array.shape, device)["crc32"] = None  # `write` finds it
         return self._known[key]
 
     def _host_array(self, backend: Backend, x: Tensor, key: Hashable) -> np.ndarray:
-        """Return a tensor's values in new memory, after checking that a file can store them."""
+        """Return a tensor's values in host memory, after checking that a file can store them."""
         if isinstance(x, np.ma.MaskedArray):
             arguments.numpy_array(x)  # refuses a masked array: a copy would lose the mask
         array = arguments.numpy_array(self._values(backend, x, key))
