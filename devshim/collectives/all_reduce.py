@@ -148,8 +148,9 @@ class Group:
     def reduce(self, op: Op) -> None:
         """Compute the result on every tensor's device, if the framework's engine has not."""
         devices = [self.backend.device_of(x) for x in self.xs]
-        reduced = {"max": "amax", "min": "amin"}.get(op, op)
-        observing.show_call(self.backend, "all_reduce", devices[0], op=op, reduced=reduced)
+        if observing.ACTIVE is not None:
+            reduced = {"max": "amax", "min": "amin"}.get(op, op)
+            observing.show_call(self.backend, "all_reduce", devices[0], op=op, reduced=reduced)
         if self.results:
             return
         try:
@@ -159,11 +160,9 @@ class Group:
                 error.add_leaf(brackets(self.cell))
             raise
 
-    def has_engine(self, devices: Sequence[Device]) -> bool:
-        """Return True if the framework's engine may be asked: each tensor is on an accelerator of its own."""
-        if type(self.backend).all_reduce is CollectiveBackend.all_reduce or self.backend.simulated:
-            return False
-        return CPU not in devices and len(set(devices)) == len(devices)
+    def may_have_engine(self) -> bool:
+        """Return True if the framework's engine may be asked, if each tensor is on an accelerator of its own."""
+        return type(self.backend).all_reduce is not CollectiveBackend.all_reduce and not self.backend.simulated
 
     def _portable(self, devices: Sequence[Device], op: Op) -> list[Tensor]:
         backend, root = self.backend, devices[0]
@@ -184,8 +183,10 @@ def _by_engines(groups: list[Group], op: Op) -> None:
     """Reduce with the frameworks' own engines where possible, leaves on the same devices in one call."""
     together: dict[tuple[int, tuple[Device, ...]], list[Group]] = {}
     for group in groups:
+        if not group.may_have_engine():
+            continue
         devices = tuple(group.backend.device_of(x) for x in group.xs)
-        if group.has_engine(devices):
+        if CPU not in devices and len(set(devices)) == len(devices):
             together.setdefault((id(group.backend), devices), []).append(group)
     for (_, devices), members in together.items():
         try:
@@ -268,7 +269,10 @@ def _commit(tensors: list[Any], groups: list[Group]) -> None:
                 written.append((group.backend, x, result))
             else:
                 new[i][id(x)] = result
-    entries = [_replaced(tree, each) if each else tree for tree, each in zip(tensors, new, strict=True)]
+    entries = [
+        each[id(tree)] if id(tree) in each else _replaced(tree, each) if each else tree
+        for tree, each in zip(tensors, new, strict=True)
+    ]
     with moving.defer_sigint():
         for backend, x, result in written:
             backend.assign(x, result)

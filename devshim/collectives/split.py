@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from devshim.collectives import arguments, error_frames
+from devshim.collectives import arguments
+from devshim.collectives import parts as parts_module
 from devshim.devices import parsing
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
@@ -30,7 +31,7 @@ from devshim.trees.flatten import flatten, model_backend
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from typing import Literal
 
     from devshim.contract.backend import Backend, Tensor
@@ -84,6 +85,9 @@ def split(
     targets = device_lists.parse_devices(devices, "split", "tree", tree)
     if uneven not in _UNEVEN:
         raise value_hints.unknown_choice("uneven", uneven, _UNEVEN)
+    backend = registry.TENSORS.get(type(tree))
+    if backend is not None and observing.ACTIVE is None:
+        return parts_module.split_tensor(backend, tree, targets, axis, uneven)
     flat = flatten(tree)
     if flat.models:
         _, cell, model, _ = flat.models[0]
@@ -108,7 +112,9 @@ def split(
             new = {}
             for (number, cell, x, backend), along in zip(leaves, axes, strict=True):
                 if number not in new:
-                    new[number] = multi_map.locate_errors(cell, _part, backend, x, along, start, stop, target)
+                    new[number] = multi_map.locate_errors(
+                        cell, parts_module.part, backend, x, along, start, stop, target
+                    )
             parts.append(flat.rebuild(new))
     except BaseException:
         parts.clear()  # the traceback would keep the parts, and their memory
@@ -156,6 +162,10 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
     trees = list(parts)
     if not trees:
         raise ArgumentError("ds.gather was given no parts", "pass what ds.split returned")
+    owner = registry.TENSORS.get(type(trees[0]))
+    if owner is not None and observing.ACTIVE is None:
+        joined_tensor: T = parts_module.gather_tensors(owner, trees, target, axis)
+        return joined_tensor
     found: list[tuple[Cell, list[Tensor], Backend, int]] = []
 
     def visit(cell: Cell, nodes: list[Any]) -> Any:
@@ -164,11 +174,7 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
             _refuse_variable(nodes[0])
             multi_map.require_equal("gather", "part", cell, nodes)
         else:
-            shape = backend.shape(nodes[0])
-            is_number = not shape and axis in (0, -1)
-            along = 0 if is_number else arguments.axis_of(axis, shape, cell, "gather")
-            multi_map.require_same_form("gather", "part", cell, nodes, backend, along if shape else None)
-            found.append((cell, nodes, backend, along))
+            found.append((cell, nodes, backend, parts_module.axis_of_parts(cell, nodes, backend, axis)))
         return nodes[0]
 
     multi_map.mapped(trees, visit, multi_map.unlike("gather", "part"))
@@ -181,7 +187,7 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
         for cell, xs, backend, along in found:
             key = tuple(map(id, xs))
             if key not in joined:
-                joined[key] = multi_map.locate_errors(cell, _joined, backend, xs, along, target)
+                joined[key] = multi_map.locate_errors(cell, parts_module.joined, backend, xs, along, target)
         results = iter([joined[tuple(map(id, xs))] for _, xs, _, _ in found])
     except BaseException:
         joined.clear()  # the traceback would keep the tensors, and their memory
@@ -224,11 +230,15 @@ def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:
         [{'x': array([1., 1.])}, {'x': array([1., 1.])}]
     """
     targets = device_lists.parse_devices(devices, "broadcast", "tree", tree)
-    arguments.check_devices(flatten(tree).backends, targets)
+    backend = None if observing.ACTIVE is not None else registry.TENSORS.get(type(tree))
+    arguments.check_devices(flatten(tree).backends if backend is None else (backend,), targets)
     copies: list[T] = []
     try:
         for target in targets:
-            copies.append(trees_module.place(tree, target, True, False, "broadcast"))
+            if backend is None:
+                copies.append(trees_module.place(tree, target, True, False, "broadcast"))
+            else:
+                copies.append(engine.move(backend, tree, target))
     except BaseException:
         copies.clear()
         raise
@@ -267,24 +277,3 @@ def replicate(model: T, devices: Iterable[DeviceLike]) -> list[T]:
         raise NotATensorError(msg, "pass a model of an installed framework, or a tree of tensors")
     arguments.check_devices(owners, targets)
     return broadcast(model, targets)
-
-
-def _part(backend: Backend, x: Tensor, axis: int, start: int, stop: int, target: Device) -> Tensor:
-    """Return a part of a tensor, in new memory on a device."""
-    if (start, stop) != (0, backend.shape(x)[axis]):
-        x = backend.narrow(x, axis, start, stop)
-    return engine.move(backend, x, target)
-
-
-def _joined(backend: Backend, xs: Sequence[Tensor], axis: int, target: Device) -> Tensor:
-    """Move tensors to a device and join them there."""
-    there = [x if backend.device_of(x) is target else engine.move(backend, x, target) for x in xs]
-    nbytes = sum(map(backend.nbytes, there))
-    try:
-        if not backend.shape(there[0]):  # 0-d tensors, which have no axis to join along
-            return engine.make(backend, target, nbytes, backend.stack_tensors, there)
-        return engine.make(backend, target, nbytes, backend.concatenate, there, axis)
-    except BaseException as error:
-        there.clear()  # the traceback would keep the moved tensors, and their memory, here and in the framework
-        error_frames.clear_below(error)
-        raise

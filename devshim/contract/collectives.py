@@ -30,6 +30,13 @@ class CollectiveBackend(RanksBackend):
         """Return the part of a tensor from ``start`` to ``stop`` along an axis, as a view or a copy; gradients flow."""
         raise self._no_collectives()
 
+    def narrow_copies(self, x: Any) -> bool:
+        """Return True if a shorter part that `narrow` returns has new memory, on the tensor's device, and is complete.
+
+        `devshim.split` then does not copy it again.
+        """
+        return False
+
     def concatenate(self, xs: Sequence[Any], axis: int) -> Any:
         """Join tensors of one device along an axis, in new memory; gradients flow."""
         raise self._no_collectives()

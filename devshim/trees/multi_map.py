@@ -179,7 +179,7 @@ def require_same_form(
     call: str, noun: str, cell: Cell, nodes: Sequence[Any], backend: Backend, axis: int | None = None
 ) -> None:
     """Raise `ArgumentError` for tensors of different framework, dtype, or shape (except along an axis); name each."""
-    if len(nodes) == 1:
+    if len(nodes) == 1 or _are_alike(nodes, backend, axis):
         return
     for which, node in enumerate(nodes):
         other = registry.backend_for(node)
@@ -199,6 +199,15 @@ def require_same_form(
             but = "" if axis is None or what == "dtype" else f" but for axis {axis}"
             msg = f"ds.{call} needs tensors of one {what}{but}{_at(cell)}: {differences}"
             raise ArgumentError(msg, _SAME[what])
+
+
+def _are_alike(nodes: Sequence[Any], backend: Backend, axis: int | None) -> bool:
+    """Return True if a look at each tensor shows that all agree, as they nearly always do."""
+    kind, name, shape = type(nodes[0]), backend.dtype_name(nodes[0]), _without(backend.shape(nodes[0]), axis)
+    for node in nodes[1:]:
+        if type(node) is not kind or backend.dtype_name(node) != name or _without(backend.shape(node), axis) != shape:
+            return False
+    return True
 
 
 def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:

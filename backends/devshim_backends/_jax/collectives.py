@@ -43,7 +43,10 @@ class JaxCollectives(JaxDevices, Backend):
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         with self._computing_on(x):
-            return jax.lax.slice_in_dim(x, start, stop, axis=axis)
+            return self._wait_for_host_memory(jax.lax.slice_in_dim(x, start, stop, axis=axis))
+
+    def narrow_copies(self, x: Tensor) -> bool:
+        return type(x) is ArrayImpl and x._committed  # a part of an uncommitted array would be uncommitted
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         with self._computing_on(xs[0]):

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import record
 from tensorflow.python.ops import gen_array_ops
 
 from devshim.devices.dtypes import widest
 from devshim_backends._tensorflow.locations import EAGER, ON_HOST
+from devshim_backends._tensorflow.scopes import computes_on_host
 from devshim_backends._tensorflow.tensors import TensorflowTensors, mark_placed
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class TensorflowCollectives(TensorflowTensors):
         # NumPy arrays: TensorFlow takes 12 us to make a tensor of a list, and 1 us of an array (2.21).
         begin, size = np.zeros(len(x.shape), np.int64), np.full(len(x.shape), -1, np.int64)
         begin[axis], size[axis] = start, stop - start
+        if type(x) is EAGER and computes_on_host():
+            return gen_array_ops._slice(x, begin, size)
         with self._scope_of(x):
             return self._move_bits(lambda xs: tf.slice(xs[0], begin, size), [tf.convert_to_tensor(x)])
 
@@ -61,7 +65,7 @@ class TensorflowCollectives(TensorflowTensors):
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         with self._scope_of(xs[0]):
-            values = [tf.stop_gradient(tf.convert_to_tensor(x)) for x in xs]
+            values = list(xs) if _records_nothing(xs) else [tf.stop_gradient(tf.convert_to_tensor(x)) for x in xs]
             if len(values) == 1:
                 return self.copy_to(values[0], self.device_of(values[0]))
             result = reduce(_OPS[op], values)
@@ -127,7 +131,7 @@ class TensorflowCollectives(TensorflowTensors):
 
     def _scope_of(self, x: Tensor) -> AbstractContextManager[object]:
         """Return the scope of a tensor's device; inside a ``tf.function`` the function's scope stays."""
-        if self.is_tracer(x):
+        if self.is_tracer(x) or computes_on_host():
             return nullcontext()
         entered: AbstractContextManager[object] = tf.device(self.to_native(self.device_of(x)))
         return entered
@@ -140,6 +144,11 @@ class TensorflowCollectives(TensorflowTensors):
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         return nullcontext  # a tape records only the operators of its own thread
+
+
+def _records_nothing(xs: Sequence[Tensor]) -> bool:
+    """Return True if no tape can record operators on these tensors, which are eager."""
+    return all(type(x) is EAGER for x in xs) and tf.executing_eagerly() and not record.could_possibly_record()
 
 
 def all_reduce_on_gpus(names: Sequence[str], xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:

@@ -24,7 +24,7 @@ from devshim.devices.dtypes import DTYPES
 from devshim.errors import ConversionError, UnsupportedError, messages
 from devshim_backends._tensorflow.devices import DEVICE_BY_NAME
 from devshim_backends._tensorflow.locations import COMPOSITES, EAGER, ON_HOST, PLACED, TensorflowLocations, parts_of
-from devshim_backends._tensorflow.scopes import in_xla, refused_in_xla
+from devshim_backends._tensorflow.scopes import computes_on_host, in_xla, refused_in_xla
 from devshim_backends._tensorflow.simulation.hooks import count_results
 from devshim_backends._tensorflow.simulation.memory import BUFFERED, LOCAL, memory_view
 from devshim_backends._tensorflow.transfers import duplicate
@@ -58,14 +58,15 @@ _NUMBERS = frozenset(tf.as_dtype(name).as_datatype_enum for name in NAMES if has
 
 def copy_on_host(x: Tensor) -> Tensor | None:
     """Copy a tensor of numbers within host memory, outside compiled functions; return None for other tensors."""
-    if (
-        DEVICE_BY_NAME.get(x.backing_device) is not CPU
-        or x._datatype_enum() not in _NUMBERS
-        or not tf.executing_eagerly()
-    ):
+    if DEVICE_BY_NAME.get(x.backing_device) is not CPU or x._datatype_enum() not in _NUMBERS:
         return None
-    with tf.device("/CPU:0"):
+    if computes_on_host():
         result = _DEEP_COPY(x)
+    elif tf.executing_eagerly():
+        with tf.device("/CPU:0"):
+            result = _DEEP_COPY(x)
+    else:
+        return None
     return result if DEVICE_BY_NAME.get(result.backing_device) is CPU else None
 
 

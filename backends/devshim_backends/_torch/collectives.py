@@ -12,7 +12,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from ctypes import string_at
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,10 +57,13 @@ class TorchCollectives(TorchTensors):
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         dtype = xs[0].dtype
-        with torch.no_grad():
+        with _recording_nothing(xs):
             if dtype is torch.uint64:
                 return _reduce_uint64(xs, op)
-            return _reduce_tensors([x.to(_WIDER_DTYPES.get(dtype, dtype)) for x in xs], op).to(dtype)
+            wider = _WIDER_DTYPES.get(dtype)
+            return (
+                _reduce_tensors(xs, op) if wider is None else _reduce_tensors([x.to(wider) for x in xs], op).to(dtype)
+            )
 
     def detached_copy(self, x: Tensor) -> Tensor:
         self._require_dense(x, "NumPy")
@@ -107,7 +110,7 @@ class TorchCollectives(TorchTensors):
             return torch.cat([x.reshape(1).to(dtype) for x in xs])
 
     def assign(self, x: Tensor, value: Tensor) -> None:
-        with torch.no_grad():
+        with _recording_nothing((x, value)):
             x.copy_(value)
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
@@ -142,6 +145,15 @@ class TorchCollectives(TorchTensors):
         casts = {kind: torch.get_autocast_dtype(kind) for kind in kinds if torch.is_autocast_enabled(kind)}
         recording = list(RECORDING.open)
         return lambda: _enter_thread_state(gradients, inference, casts, recording)
+
+
+def _recording_nothing(xs: Sequence[Tensor]) -> AbstractContextManager[object]:
+    """Return a scope in which operators on these tensors record no graph; without gradients, none would."""
+    for x in xs:
+        if x.requires_grad:
+            scope: AbstractContextManager[object] = torch.no_grad()
+            return scope
+    return nullcontext()
 
 
 def _group_for_nccl(groups: Sequence[Sequence[Tensor]]) -> list[list[int]]:
