@@ -29,6 +29,7 @@ from devshim.devices.dtypes import DTYPES
 from devshim.devices.ranges import require_all_fit, require_fit
 from devshim.errors import ConversionError, messages
 from devshim_backends._jax.devices import concrete
+from devshim_backends._jax.host_arrays import commit_on_host, is_narrow
 from devshim_backends._jax.tensors import JaxTensors, private_copy
 from devshim_backends._jax.widths import default_dtype, is_wide, wide
 
@@ -105,8 +106,12 @@ class JaxCreation(JaxTensors):
         if not trace_state_clean() and self.compiling():
             raise self._creation_error("asarray")
         native = self.to_native(device)
+        copied = private_copy(host, wanted)
+        found = self._commit_on_host(copied, native, device)
+        if found is not None:
+            return found
         with wide(wanted):
-            return jax.device_put(private_copy(host, wanted), native)
+            return jax.device_put(copied, native)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         value = concrete(x)
@@ -158,7 +163,19 @@ class JaxCreation(JaxTensors):
             with suppress(Exception):  # such as in `jax.set_mesh`: the slow path works, or says what is wrong
                 x = _filler(self.to_native(device))(value, shape, dtype)
                 return x.block_until_ready() if x.is_ready() else x  # as in `commit`
+        if device is CPU and trace_state_clean():
+            with suppress(Exception):  # such as a size that NumPy refuses: the slow path says what is wrong
+                values = private_copy(np.broadcast_to(dtype.type(value), shape), dtype)
+                found = self._commit_on_host(values, self.to_native(device), device)
+                if found is not None:
+                    return found
         return self._create(call, partial(_compiled_fill, dtype.type(value), shape, dtype), dtype, device)
+
+    def _commit_on_host(self, array: np.ndarray, native: Any, device: Device) -> Tensor | None:
+        """Return the result of the fast path for an array on the host, or None if the slow path must make it."""
+        if device is not CPU or self.simulated_or_removed or not is_narrow(array.dtype):
+            return None
+        return commit_on_host(array, native)
 
     def _create(self, call: str, make: Callable[[], Tensor], dtype: np.dtype, device: Device) -> Tensor:
         """Refuse to create an array inside a compiled function; otherwise see `create_on`."""

@@ -37,6 +37,7 @@ from devshim.errors import ConversionError, messages
 from devshim_backends._jax import clients
 from devshim_backends._jax.buffers import address_of, alias, default_memory_sharding, is_c_ordered
 from devshim_backends._jax.devices import JaxDevices, concrete, in_gpu_host_memory
+from devshim_backends._jax.host_arrays import commit_on_host, is_narrow
 from devshim_backends._jax.simulation import hooks
 from devshim_backends._jax.widths import wide, wide_for_all
 
@@ -175,6 +176,10 @@ class JaxTensors(JaxDevices, Backend):
         if not copy and device is not CPU:
             raise messages.copy_needed(CPU, device)
         native = self.to_native(device)
+        if device is CPU and copy and not self.simulated_or_removed and is_narrow(array.dtype):
+            found = commit_on_host(private_copy(array, array.dtype), native)
+            if found is not None:
+                return found
         may_share = clients.computes_on_cpu(native)  # as it is for simulated GPUs
         with wide(array.dtype):
             try:

@@ -23,6 +23,7 @@ from paddle.utils import dlpack
 from devshim.contract.fast_paths import FastPaths
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack as dlpack_module
+from devshim_backends._paddle import devices
 from devshim_backends._paddle.buffers import HostMemory
 from devshim_backends._paddle.creation import (
     DTYPE_NAMES,
@@ -89,6 +90,16 @@ def _fast_view(x: Tensor) -> np.ndarray | None:
     return array if array.flags.writeable and array.dtype is kind and [*array.shape] == x.shape else None
 
 
+def _fast_copy(x: Tensor) -> np.ndarray | None:
+    """Return a plain tensor's values in new memory (see `FastPaths.numpy_copy`), in a process without GPUs."""
+    name = DTYPE_NAMES.get(x.dtype, "")
+    kind = NUMPY_DTYPES.get(name)
+    if kind is None or not x.stop_gradient or not devices.only_host or name == "complex128" or not x.is_dense():
+        return None
+    array = x.numpy()
+    return array if type(array) is np.ndarray and array.dtype is kind else None
+
+
 def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     """Return the capsule of a plain tensor (see `FastPaths.dlpack_export`)."""
     name = DTYPE_NAMES.get(x.dtype)
@@ -144,6 +155,7 @@ class PaddleDlpack(PaddleTensors):
     fast_paths = FastPaths(
         host_copy={EagerTensor: copy_to_host},
         numpy_view=dict.fromkeys(_TENSORS if _HAS_VERSIONED_CAPSULES else (), _fast_view),
+        numpy_copy={EagerTensor: _fast_copy},
         dlpack_export=dict.fromkeys(_TENSORS, _fast_export),
         dlpack_import=_fast_import,
     )
