@@ -213,3 +213,42 @@ def test_traced_layers_compute_from_their_input(kind):
     for expected, got in zip(*results, strict=True):
         assert str(got.device) == GPU
         torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("shape", [(7, 3, 4), (7, 3, 2, 5), (7, 3)])
+def test_statistics_of_parts_normalise_a_batch_as_a_whole(dtype, shape):
+    """The operators of `torch.nn.SyncBatchNorm`, on two parts of different sizes, beside `batch_norm` on all rows."""
+    torch.manual_seed(4)
+    x, grad = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
+    weight, bias, mean, variance = (torch.rand(3, dtype=dtype if dtype is torch.float64 else None) for _ in range(4))
+    wide = x.float() if dtype is torch.float16 else x.clone()
+    leaves = [each.clone().requires_grad_() for each in (wide, weight, bias)]
+    running = [mean.clone(), variance.clone()]
+    expected = torch.nn.functional.batch_norm(leaves[0], *running, *leaves[1:], training=True, momentum=0.1, eps=1e-5)
+    expected.backward(grad.to(wide.dtype))
+
+    parts, grads = x.to(GPU).split([2, 5]), grad.to(GPU).split([2, 5])
+    weight, bias, mean, variance = (each.to(GPU) for each in (weight, bias, mean, variance))
+    counts = torch.tensor([part.numel() // 3 for part in parts], dtype=weight.dtype, device=GPU)
+    found = [torch.batch_norm_stats(part, 1e-5) for part in parts]
+    means, inverses = (torch.stack(each) for each in zip(*found, strict=True))
+    m, s = torch.batch_norm_gather_stats_with_counts(parts[0], means, inverses, mean, variance, 0.1, 1e-5, counts)
+    results = [torch.batch_norm_elemt(part, weight, bias, m, s, 1e-5) for part in parts]
+    pairs = zip(grads, parts, strict=True)
+    sums = [torch.batch_norm_backward_reduce(dy, part, m, s, weight, True, True, True) for dy, part in pairs]
+    dy, dy_xmu, grad_weight, grad_bias = (sum(each) for each in zip(*sums, strict=True))
+    pairs = zip(grads, parts, strict=True)
+    inputs = [torch.batch_norm_backward_elemt(g, part, m, s, weight, dy, dy_xmu, counts.int()) for g, part in pairs]
+
+    close = {"rtol": 2e-3, "atol": 2e-3} if dtype is torch.float16 else {}
+    for one, other in [
+        (torch.cat(results), expected),
+        (torch.cat(inputs), leaves[0].grad),
+        (grad_weight, leaves[1].grad),
+        (grad_bias, leaves[2].grad),
+        (mean, running[0]),
+        (variance, running[1]),
+    ]:
+        assert str(one.device) == GPU
+        torch.testing.assert_close(one.cpu().to(other.dtype), other.detach(), **close)

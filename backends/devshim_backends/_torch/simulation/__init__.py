@@ -21,7 +21,7 @@ Requirements this package answers:
 | `composites` | operators that run on the CPU as one call, although PyTorch would decompose them |
 | `cpu_only` | operators that CUDA does not have |
 | `dtypes` | operators in dtypes for which CUDA has kernels and PyTorch's CPU build does not |
-| `kernels`, `storages`, `recurrent_cells`, `attention`, `sparse` | operators and tensors with kernels of their own |
+| `kernels`, `storages`, `recurrent_cells`, `sync_batch_norm`, `attention`, `sparse` | operators with own kernels |
 | `generators` | random numbers |
 | `autocast` | mixed precision |
 | `module`, `streams`, `accelerator` | ``torch.sim``, and the functions behind ``torch.accelerator`` |

@@ -19,6 +19,10 @@ from torch.autograd.variable import Variable
 from devshim.transfers.interrupts import defer_sigint
 from devshim_backends._torch.simulation.patches import install
 
+_run_backward = torch._C._ImperativeEngine.run_backward
+# The functions under `torch.autograd.set_multithreading_enabled`, which takes three times as long.
+_is_multithreaded, _set_multithreaded = torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled
+
 
 class _Pending(threading.local):
     """This thread's storage for a hook's error that is to be raised by the backward pass."""
@@ -41,13 +45,17 @@ class _OnThisThread(torch._C._ImperativeEngine):  # type: ignore[misc]  # PyTorc
     """PyTorch's engine without its threads."""
 
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
-        with defer_sigint(), torch.autograd.set_multithreading_enabled(False):
+        with defer_sigint():
+            before = _is_multithreaded()
+            _set_multithreaded(False)
             try:
-                return super().run_backward(*args, **kwargs)
+                return _run_backward(self, *args, **kwargs)
             except SystemError:
                 error, PENDING.error = PENDING.error, None
                 if error is None:
                     raise
+            finally:
+                _set_multithreaded(before)
             raise error
 
 

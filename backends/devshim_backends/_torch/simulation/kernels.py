@@ -15,6 +15,7 @@ from devshim_backends._torch.simulation.recurrent_cells import CELL_KERNELS
 from devshim_backends._torch.simulation.relabel import to_host, to_host_keeping_bits
 from devshim_backends._torch.simulation.state import TYPES, index_of, require_simulated
 from devshim_backends._torch.simulation.storages import STORAGE_KERNELS
+from devshim_backends._torch.simulation.sync_batch_norm import SYNC_BATCH_NORM_KERNELS
 from devshim_backends._torch.simulation.tensors import is_pinned
 
 aten = torch.ops.aten
@@ -210,6 +211,7 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     **STORAGE_KERNELS,
     **CELL_KERNELS,
     **ATTENTION_KERNELS,
+    **SYNC_BATCH_NORM_KERNELS,
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
     "_efficientzerotensor": zeros,

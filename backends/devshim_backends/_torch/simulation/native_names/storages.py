@@ -9,10 +9,12 @@ import torch
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.native_names.names import SHOWN, to_simulated
+from devshim_backends._torch.simulation.state import NAME
 
 Storage = torch.UntypedStorage
 _device = torch._C.StorageBase.device.__get__
 _new = torch._C.StorageBase.__new__
+_resize = torch._C.StorageBase.resize_
 
 
 def device(self: Any) -> Any:
@@ -41,9 +43,18 @@ def _refuse_sharing(self: Any, *args: Any) -> NoReturn:
     raise UnsupportedError(msg, 'send a copy, and move it back there: queue.put(x.cpu()); queue.get().to("cuda:0")')
 
 
+def resize(self: Any, nbytes: int) -> Any:
+    """Replace `torch.UntypedStorage.resize_`, by which FSDP frees its parameters and allocates them again."""
+    if _device(self).type != NAME:
+        return _resize(self, nbytes)
+    msg = "a simulated GPU's memory cannot be freed or enlarged in place, as torch.distributed.fsdp does"
+    raise UnsupportedError(msg, "train with DistributedDataParallel, or make another tensor of the new size")
+
+
 def install(patches: Patches) -> None:
     """Install the replacements."""
     patches.replace(Storage, "device", property(device))
     patches.replace(Storage, "cuda", cuda)
     patches.replace(Storage, "to", to)
+    patches.replace(Storage, "resize_", resize)
     patches.replace(Storage, "_share_cuda_", _refuse_sharing)
