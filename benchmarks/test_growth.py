@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -10,9 +11,12 @@ from typing import Any
 
 import devshim as ds
 from benchmarks.record import Row
-from benchmarks.session import Session
+from benchmarks.session import Rival, Session
 
 COUNTS = (10, 1000, 100_000, 1_000_000)
+GROWTH = 1.3
+"""The largest cost of a leaf in the largest tree, of that in the smallest."""
+THREADS, CALLS = 64, 20
 BUDGET = 0.6
 """Seconds after which a tree is not measured again."""
 
@@ -62,3 +66,29 @@ def test_growth(benchmark: Any, session: Session) -> None:
             seconds = value * count / 1e9
             row = Row("growth", f"{count:,} leaves, {words}", f"ds.{'place' if words != 'copied' else 'copy'}(tree, d)")
             session.record.rows.append(Row(**{**vars(row), "value": value, "unit": "ns per leaf", "seconds": seconds}))
+        (_, first), *_, (_, last) = series
+        row = Row("growth", f"cost per leaf, {words}", f"{COUNTS[-1]:,} leaves", value=last / first, target=GROWTH)
+        session.record.rows.append(Row(**{**vars(row), "unit": f"of that of {COUNTS[0]} leaves"}))
+
+
+def test_threads(benchmark: Any, session: Session) -> None:
+    """Many threads place trees at the same time, beside one thread that places as many: Python lets one run at a time.
+
+    A lock that all calls take would add its waiting to each.
+    """
+    tree = [ds.zeros(1, dtype="float32") for _ in range(1000)]
+
+    def place_all(count: int) -> None:
+        for _ in range(count):
+            ds.place(tree, session.d)
+
+    def in_threads() -> None:
+        threads = [threading.Thread(target=place_all, args=(CALLS,)) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    case, ours = f"1,000 leaves, there already, {CALLS} times in {THREADS} threads", ("ds.place(tree, d)", in_threads)
+    rivals = [Rival("one thread", lambda: place_all(CALLS * THREADS), GROWTH)]
+    session.versus(benchmark, "growth", case, ours, rivals, {}, rounds=min(session.rounds, 9))

@@ -34,6 +34,7 @@ from devshim_backends._paddle.creation import (
     EagerTensor,
 )
 from devshim_backends._paddle.devices import HOST, core, is_xpu
+from devshim_backends._paddle.random import HOST_DRAWS
 from devshim_backends._paddle.tensors import (
     HOST_PLACE,
     MAX_AXES,
@@ -153,6 +154,7 @@ class PaddleDlpack(PaddleTensors):
     """The mixin for DLPack."""
 
     fast_paths = FastPaths(
+        host_makers=HOST_DRAWS,
         host_copy={EagerTensor: copy_to_host},
         numpy_view=dict.fromkeys(_TENSORS if _HAS_VERSIONED_CAPSULES else (), _fast_view),
         numpy_copy={EagerTensor: _fast_copy},

@@ -13,6 +13,7 @@ Requirements that this module meets:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,13 +24,37 @@ from devshim.contract.backend import Backend
 from devshim.errors import ConversionError
 from devshim_backends._paddle.creation import DTYPE_NAMES, PADDLE_DTYPES, require_dynamic
 from devshim_backends._paddle.devices import core
+from devshim_backends._paddle.tensors import HOST_PLACE
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
+_FLOAT32 = PADDLE_DTYPES["float32"]
 _DEVICE_GENERATOR = 0
 """The seed that means "use the device's own generator"."""
+
+
+def _draw_on_host(draw: Callable[..., Tensor]) -> Callable[[float, float, tuple[int, ...]], Tensor | None]:
+    """Return a function that draws float32 on the host; it returns None where the slow path must draw, or refuse."""
+
+    def drawn(first: float, second: float, shape: tuple[int, ...]) -> Tensor | None:
+        if not paddle.in_dynamic_mode() or paddle.get_default_dtype() != "float32" or 0 in shape:
+            return None
+        return draw(list(shape), float(first), float(second))
+
+    return drawn
+
+
+HOST_DRAWS: dict[str, Any] = {
+    "normal": _draw_on_host(
+        lambda shape, loc, scale: _C_ops.gaussian(shape, loc, scale, _DEVICE_GENERATOR, _FLOAT32, HOST_PLACE)
+    ),
+    "uniform": _draw_on_host(
+        lambda shape, low, high: _C_ops.uniform(shape, _FLOAT32, low, high, _DEVICE_GENERATOR, HOST_PLACE)
+    ),
+}
+"""See `FastPaths.host_makers`."""
 
 
 class PaddleRandom(Backend):

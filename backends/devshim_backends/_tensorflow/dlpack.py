@@ -25,8 +25,9 @@ from devshim.devices.device import CPU
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
 from devshim_backends._tensorflow.devices import DEVICE_BY_NAME, logical_gpus
+from devshim_backends._tensorflow.host_tensors import HOST_MAKERS, copy_on_host
 from devshim_backends._tensorflow.locations import EAGER
-from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors, copy_on_host
+from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
@@ -82,6 +83,7 @@ class TensorflowDlpack(TensorflowTensors):
     """The mixin for DLPack."""
 
     fast_paths = FastPaths(
+        host_makers=HOST_MAKERS,
         host_copy={EAGER: copy_on_host},
         numpy_view={EAGER: _fast_view},
         dlpack_export={EAGER: _fast_export},

@@ -22,9 +22,9 @@ from tensorflow.python.ops import gen_array_ops
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import ConversionError, UnsupportedError, messages
-from devshim_backends._tensorflow.devices import DEVICE_BY_NAME
+from devshim_backends._tensorflow.host_tensors import copy_array
 from devshim_backends._tensorflow.locations import COMPOSITES, EAGER, ON_HOST, PLACED, TensorflowLocations, parts_of
-from devshim_backends._tensorflow.scopes import computes_on_host, in_xla, refused_in_xla
+from devshim_backends._tensorflow.scopes import in_xla, refused_in_xla
 from devshim_backends._tensorflow.simulation.hooks import count_results
 from devshim_backends._tensorflow.simulation.memory import BUFFERED, LOCAL, memory_view
 from devshim_backends._tensorflow.transfers import duplicate
@@ -50,24 +50,6 @@ _DEEP_COPY_DTYPES = frozenset({"float16", "bfloat16", "float32", "float64", "int
 _COPY: Callable[[Tensor], Tensor] = EAGER._copy
 _DEEP_COPY: Callable[[Tensor], Tensor] = gen_array_ops.deep_copy
 _IDENTITY: Callable[[Tensor], Tensor] = tf.identity
-
-
-_NUMBERS = frozenset(tf.as_dtype(name).as_datatype_enum for name in NAMES if hasattr(tf, name))
-"""TensorFlow's numbers for those dtypes. Reading a tensor's number takes a sixth of the time of reading the name."""
-
-
-def copy_on_host(x: Tensor) -> Tensor | None:
-    """Copy a tensor of numbers within host memory, outside compiled functions; return None for other tensors."""
-    if DEVICE_BY_NAME.get(x.backing_device) is not CPU or x._datatype_enum() not in _NUMBERS:
-        return None
-    if computes_on_host():
-        result = _DEEP_COPY(x)
-    elif tf.executing_eagerly():
-        with tf.device("/CPU:0"):
-            result = _DEEP_COPY(x)
-    else:
-        return None
-    return result if DEVICE_BY_NAME.get(result.backing_device) is CPU else None
 
 
 class TensorflowTensors(TensorflowLocations):
@@ -219,6 +201,9 @@ class TensorflowTensors(TensorflowLocations):
             dtype = tf.as_dtype(array.dtype)
         except TypeError as error:
             raise messages.no_dtype(self, array.dtype.name) from error
+        made = copy_array(array) if copy and device is CPU else None
+        if made is not None:
+            return made
         if not copy:
             return self._share_array(array, device)
         return self.create(device, lambda: tf.constant(array, dtype))  # copies, unlike DLPack

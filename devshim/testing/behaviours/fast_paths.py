@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.testing.base import Kit
+from devshim.testing.behaviours.subprocess import SubprocessKit
 from devshim.testing.values import feature
 
 if TYPE_CHECKING:
@@ -25,10 +25,61 @@ NEW: dict[str, Callable[..., Any]] = {
     "uniform": lambda **options: ds.random.uniform(size=(2, 3), **options),
     "normal": lambda **options: ds.random.normal(size=(2, 3), **options),
 }
+HOST_ONLY = """
+import warnings
+import numpy as np
+warnings.simplefilter("error", RuntimeWarning)
+ds.use(name)
+ds.ones(1)
+
+def same(call, *args, **options):
+    x = call(*args, **options)
+    with ds.transfers():  # nothing takes a fast path while a ledger is open
+        y = call(*args, **options)
+    assert ds.device_of(x) is ds.cpu(), (call, args)
+    assert (type(x), ds.dtype_of(x), tuple(x.shape)) == (type(y), ds.dtype_of(y), tuple(y.shape)), (call, args, x, y)
+    return ds.to_numpy(x), ds.to_numpy(y)
+
+for values in (2.0, 3, True, [1, 2], [1.5, 2], [True], [], [[1, 2], [3, 4]], -(2**31), 2**31 - 1, float("inf")):
+    np.testing.assert_array_equal(*same(ds.asarray, values))
+for value in (1.5, 3, -7, float("inf"), float("nan"), -0.0):
+    for shape in ((), (0,), (2, 3)):
+        found = same(ds.full, shape, value)
+        np.testing.assert_array_equal(*found)
+        assert (np.signbit(found[0]) == np.signbit(found[1])).all()
+for dtype in ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64"):
+    try:
+        ds.zeros(1, dtype=dtype)
+    except ds.ConversionError:  # the framework lacks it
+        continue
+    strided = np.ones((4, 6), dtype)[::-2, 1::2].T
+    for a in (np.ones((2, 3), dtype), np.zeros((), dtype), np.zeros((0, 2), dtype), strided):
+        x, y = same(ds.from_numpy, a)
+        np.testing.assert_array_equal(x, a)
+        np.testing.assert_array_equal(y, a)
+        x = ds.from_numpy(a)
+        if a.ndim and a.size:
+            a[...] = 0
+            assert ds.to_numpy(x).all(), "the tensor shares the array's memory"
+            first, second = ds.to_numpy(x), ds.to_numpy(x)
+            first[...] = 0
+            assert second.all(), "an array shares the tensor's memory"
+for draw in (ds.random.uniform, ds.random.normal):
+    for shape in ((), (0,), (2, 3), 4):
+        same(draw, size=shape)
+    ds.random.seed(3)
+    one = ds.to_numpy(draw(size=5))
+    with ds.transfers():
+        ds.random.seed(3)
+        other = ds.to_numpy(draw(size=5))
+    np.testing.assert_array_equal(one, other)
+low = ds.to_numpy(ds.random.uniform(2, 3, size=1000))
+assert ((low >= 2) & (low < 3)).all() and low.std() > 0.1
+"""
 ARRAY = np.arange(6, dtype="float32").reshape(2, 3)
 
 
-class FastPathTests(Kit):
+class FastPathTests(SubprocessKit):
     """Fast paths that skip no check."""
 
     @feature("create")
@@ -103,3 +154,9 @@ class FastPathTests(Kit):
             np.testing.assert_array_equal(read, expected)
             read[...] = -2
             np.testing.assert_array_equal(ds.to_numpy(x), expected)
+
+    @pytest.mark.fresh
+    @feature("create", "int64", "float64")
+    def test_a_process_without_gpus_makes_the_same_tensors(self) -> None:
+        """The fast paths that need a process with only the host make what the slow paths make."""
+        self.without_gpus(HOST_ONLY)

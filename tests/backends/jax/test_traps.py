@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import run_program
 
 import devshim as ds
 from devshim.devices import startup
@@ -836,3 +837,20 @@ def test_a_fill_keeps_the_sign_of_zero():
     ds.zeros(2)
     assert np.signbit(ds.to_numpy(ds.full(2, -0.0))).all()
     assert ds.dtype_of(ds.full(2, True)) == "bool"
+
+
+def test_new_host_arrays_are_explicit_transfers_to_jaxs_guard():
+    """In a process without GPUs, where the adapter does not call ``jax.device_put``."""
+    run_program(
+        "import devshim as ds, jax, numpy as np; ds.use('jax'); a = np.ones(2, 'float32')\n"
+        "def made(): return ds.from_numpy(a), ds.asarray([1.0, 2.0]), ds.full((2,), 3.0)\n"
+        "with jax.transfer_guard('disallow'):\n"
+        "    assert all(x.committed and x.device.platform == 'cpu' for x in made())\n"
+        "with jax.transfer_guard('disallow_explicit'):\n"
+        "    try:\n"
+        "        ds.from_numpy(a)\n"
+        "    except Exception as error:\n"
+        "        assert 'Disallowed host-to-device transfer' in str(error), error\n"
+        "    else:\n"
+        "        raise AssertionError('the guard allowed an explicit transfer')\n"
+    )

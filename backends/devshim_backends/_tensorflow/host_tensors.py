@@ -1,0 +1,92 @@
+"""Fast paths for plain eager tensors in host memory: a copy, a NumPy array's values, and numbers.
+
+``tf.constant`` looks for a graph, a scope and a conversion of the values' type, which takes 8 us (2.21). It ends in the
+constructor of eager tensors, which the functions below call, in a process in which it can give no other result: code
+that runs eagerly, in no scope of a device, without devices but the host. Elsewhere they return None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import gen_array_ops
+
+from devshim.devices.device import CPU
+from devshim.devices.dtypes import DTYPES
+from devshim_backends._tensorflow.devices import DEVICE_BY_NAME
+from devshim_backends._tensorflow.locations import EAGER
+from devshim_backends._tensorflow.scopes import computes_on_host
+
+if TYPE_CHECKING:
+    from devshim.contract.backend import Tensor
+
+__all__ = ["HOST_MAKERS", "copy_array", "copy_on_host"]
+
+_DEEP_COPY: Callable[[Any], Any] = gen_array_ops.deep_copy
+_NUMBERS = frozenset(tf.as_dtype(name).as_datatype_enum for name in DTYPES if hasattr(tf, name))
+"""TensorFlow's numbers for those dtypes. Reading a tensor's number takes a sixth of the time of reading the name."""
+_PLAIN_DTYPES = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
+"""The dtypes of arrays that TensorFlow reads as they are."""
+_FILLED: dict[type, np.dtype] = {float: np.dtype("float32"), int: np.dtype("int32")}
+"""TensorFlow's default dtype of Python's numbers; `devshim.full` has checked that an int has 32 bits."""
+_DEFAULTS: dict[np.dtype, np.dtype] = {np.dtype("float64"): _FILLED[float], np.dtype("int64"): _FILLED[int]}
+_DEFAULTS |= {each: each for each in (np.dtype("bool"), np.dtype("complex128"))}
+_LARGEST = float(np.finfo("float32").max)
+"""NumPy warns of a larger number; TensorFlow makes infinity of it."""
+_ALIGNMENT = 64
+"""TensorFlow shares NumPy's memory that is aligned to this many bytes, and copies other memory."""
+_HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+
+
+def copy_on_host(x: Tensor) -> Tensor | None:
+    """Copy a tensor of numbers within host memory, outside compiled functions; return None for other tensors."""
+    if DEVICE_BY_NAME.get(x.backing_device) is not CPU or x._datatype_enum() not in _NUMBERS:
+        return None
+    if computes_on_host():
+        result = _DEEP_COPY(x)
+    elif tf.executing_eagerly():
+        with tf.device("/CPU:0"):
+            result = _DEEP_COPY(x)
+    else:
+        return None
+    return result if DEVICE_BY_NAME.get(result.backing_device) is CPU else None
+
+
+def copy_array(array: np.ndarray) -> Tensor | None:
+    """Return a tensor with an array's values in new memory, or None if the slow path must make it."""
+    if array.dtype not in _PLAIN_DTYPES or not computes_on_host():
+        return None
+    made = EAGER(array.copy(), _HOST, None)  # the copy is the tensor's memory, or is copied into aligned memory
+    return made if DEVICE_BY_NAME.get(made.backing_device) is CPU else None
+
+
+def _read_numbers(values: object) -> Tensor | None:
+    """Return Python numbers as a tensor of TensorFlow's default dtype, or None if the slow path must make it."""
+    if not computes_on_host():
+        return None
+    array = np.asarray(values)
+    if array.dtype.kind == "i" and not (array.size and array.min() >= -(2**31) and array.max() < 2**31):
+        return None
+    dtype = _DEFAULTS.get(array.dtype)
+    return None if dtype is None else EAGER(array.astype(dtype), _HOST, None)
+
+
+def _fill(shape: tuple[int, ...], value: complex) -> Tensor | None:
+    """Return a tensor that is full of a number, in aligned memory, which TensorFlow does not copy again."""
+    dtype = _FILLED.get(type(value))
+    if dtype is None or abs(value) > _LARGEST or not computes_on_host():
+        return None
+    nbytes = math.prod(shape) * 4
+    raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    array = raw[start : start + nbytes].view(dtype).reshape(shape)
+    array.fill(value)
+    return EAGER(array, _HOST, None)
+
+
+HOST_MAKERS: dict[str, Callable[..., Any]] = {"asarray": _read_numbers, "full": _fill}
+"""See `FastPaths.host_makers`."""
