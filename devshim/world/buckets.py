@@ -91,6 +91,14 @@ class Buckets:
         found = self._empty(sum(source.size for source in here), kind)
         return found, _filling(found, here, part // found.itemsize or max(found.size, 1))
 
+    def with_tail(self, sources: Sequence[Source], kind: str, size: int, tail: int) -> np.ndarray[Any, Any]:
+        """Return such memory with the values of tensors of one dtype, or zeros for none, and a tail of zeros."""
+        found = self._empty(size + tail, kind)
+        found[0 if not sources else size :] = 0
+        for _ in _filling(found[:size], sources, max(size, 1)):
+            pass
+        return found
+
     def saved(
         self, values: np.ndarray[Any, Any], kind: str, part: int = 0
     ) -> tuple[np.ndarray[Any, Any], Iterator[np.ndarray]]:

@@ -1,8 +1,9 @@
 """Sums by the framework's own engine, such as gloo, after the ranks have compared what they are about to do.
 
 An engine that gets tensors of different dtypes returns garbage, and ends the process if their lengths differ. So all
-ranks compare the step, the operation, the dtypes and the shapes before each sum: by one small maximum of the engine
-itself, which also tells which dtypes some rank cannot add here, and how many devices there are.
+ranks compare the step, the operation, the dtypes and the shapes before a sum: by one small maximum of the engine
+itself, which also tells which dtypes some rank cannot add here, and how many devices there are. Only a sum that all
+ranks expect needs none (`devshim.world.habits`).
 """
 
 from __future__ import annotations

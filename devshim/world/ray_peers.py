@@ -59,6 +59,8 @@ class RayPeers:
         try:
             self._own = self._start_store()
             self._stores = {rank: self._found(self._name(rank)) for rank in range(place.size)}
+            first = [store.take.remote(rank, 0, "", "", 0.0) for rank, store in self._stores.items()]
+            self._ray.wait(first, num_returns=len(first), timeout=_CONNECTING)  # Ray connects in the first call
         except BaseException:
             self._ray.shutdown()  # otherwise the next call would find Ray started, and fail for that reason
             raise

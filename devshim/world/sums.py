@@ -12,6 +12,7 @@ from devshim.transfers import observers, observing
 from devshim.trees.key_paths import brackets
 from devshim.world import trees
 from devshim.world.buckets import Buckets, Source
+from devshim.world.habits import Habit, Sum, can_have_tail, has_agreed, write_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +45,7 @@ class Sums:
     def __init__(self, place: Place, steps: Steps, native: Native, portable: Callable[[], Portable]) -> None:
         self._place, self._steps, self._native, self._portable = place, steps, native, portable
         self._buckets = Buckets()
+        self._habit = Habit()
 
     def reduce(self, groups: list[Group], op: Op, count: int) -> None:
         """Replace the results of groups by those of all ranks."""
@@ -53,19 +55,15 @@ class Sums:
         sources, groups = [source for source, _ in found], [group for _, group in found]
         kinds = sorted({source.kind for source in sources})
         is_native = self._native.start(groups[0].backend)
+        if not is_native:
+            self._portable()  # to connect takes its own time, and not that of a step
         with self._steps.step(_described(op, sources)) as step:
-            way, devices = dict.fromkeys(kinds, False), count
             if is_native:
-                lacking, devices = self._native.compare(step, self._lacking(groups, sources, kinds, op), count)
-                way = {kind: not lacks for kind, lacks in zip(kinds, lacking, strict=True)}
-            totals: dict[str, Any] = {}
-            for kind in (kind for kind in kinds if way[kind]):
-                totals[kind] = self._by_engine(step, [each for each in sources if each.kind == kind], op, count)
-            if not all(way.values()):
-                left = {kind: self._buckets.filled(sources, kind) for kind in kinds if not way[kind]}
-                totals.update(zip(left, self._portable().reduce(step, list(left.values()), op), strict=True))
-            if op == "mean" and not is_native:
-                devices = sum(self._portable().swap(step, count, "devices"))
+                lacking = self._lacking(groups, sources, kinds, op)
+                totals, devices = self._by_native(step, sources, lacking, op, count)
+            else:
+                totals = self._by_peers(step, sources, kinds, op)
+                devices = sum(self._portable().swap(step, count, "devices")) if op == "mean" else count
         if op == "mean":
             for total in totals.values():
                 np.divide(total, devices, out=total)
@@ -82,6 +80,64 @@ class Sums:
                 continue
             total = total[first : first + source.size].reshape(source.shape)
             group.results[:] = [_result(group.backend, total, x) for x in group.xs]
+
+    def withdraw(self, step: Step) -> None:
+        """Tell the ranks that expect a sum of this one that it does something else in this step."""
+        if self._habit.next is not None:
+            self._expected(step, [])
+        self._habit.did(None)
+
+    def _by_native(
+        self, step: Step, sources: list[Source], lacking: dict[str, bool], op: Op, count: int
+    ) -> tuple[dict[str, Any], int]:
+        """Return the sums by dtype, by the engine where all ranks can use it, and the devices of all ranks."""
+        is_small, expected = can_have_tail(sources, op) and not any(lacking.values()), self._habit.next
+        if expected is not None:
+            is_expected = is_small and (step.what, count) == (expected.what, expected.devices[0])
+            total = self._expected(step, sources if is_expected else [])
+            if total is not None:
+                return {expected.kind: total}, expected.devices[1]
+        lacks, devices = self._native.compare(step, list(lacking.values()), count)
+        if is_small and not any(lacks):
+            only = Sum(step.what, sources[0].kind, sum(source.size for source in sources), (count, devices))
+            self._habit.did(only)
+            return {only.kind: self._with_tail(step, sources, only)[: only.size]}, devices
+        self._habit.did(None)
+        kinds = list(lacking)
+        totals = {}
+        for kind in (kind for kind, is_missing in zip(kinds, lacks, strict=True) if not is_missing):
+            totals[kind] = self._by_engine(step, [each for each in sources if each.kind == kind], op, count)
+        return {**totals, **self._by_peers(step, sources, [kind for kind in kinds if kind not in totals], op)}, devices
+
+    def _expected(self, step: Step, sources: list[Source]) -> Any:
+        """Return the sum that all ranks expect; None if one of them does something else, as this one without tensors.
+
+        What comes next is noted first: the other ranks do so, too, if this call is interrupted.
+        """
+        before, expected = self._habit.last, self._habit.next
+        assert expected is not None
+        self._habit.did(expected)
+        total = self._with_tail(step, sources, expected)
+        if sources and has_agreed(total[expected.size :], step.number):
+            return total[: expected.size]
+        self._habit.broke(before)
+        return None
+
+    def _with_tail(self, step: Step, sources: list[Source], made: Sum) -> np.ndarray[Any, Any]:
+        total = self._buckets.with_tail(sources, made.kind, made.size, self._place.size)
+        if sources:
+            write_tail(total[made.size :], self._place.rank, step.number)
+        try:
+            self._native.reduce(step, [total], "sum")
+        except BaseException:
+            self._buckets.forget()
+            raise
+        return total
+
+    def _by_peers(self, step: Step, sources: list[Source], kinds: list[str], op: Op) -> dict[str, Any]:
+        """Return the sums of some dtypes, the portable way."""
+        left = {kind: self._buckets.filled(sources, kind) for kind in kinds}
+        return dict(zip(left, self._portable().reduce(step, list(left.values()), op), strict=True)) if left else {}
 
     def _by_engine(self, step: Step, sources: list[Source], op: Op, count: int) -> Any:
         """Return the sum of tensors of one dtype by the framework's engine: a flat array, or a tensor if it is one."""
@@ -121,13 +177,13 @@ class Sums:
             raise
         return source.x
 
-    def _lacking(self, groups: list[Group], sources: list[Source], kinds: list[str], op: str) -> list[bool]:
+    def _lacking(self, groups: list[Group], sources: list[Source], kinds: list[str], op: str) -> dict[str, bool]:
         """Return, for each dtype, whether the framework's engine cannot reduce a tensor of it."""
         adding = "sum" if op == "mean" else op
         lacking = dict.fromkeys(kinds, False)
         for group, source in zip(groups, sources, strict=True):
             lacking[source.kind] |= self._native.lacks(group.backend, source.kind, adding)
-        return list(lacking.values())
+        return lacking
 
 
 def record(tensors: list[tuple[Backend, Tensor]], times: float, start: float, call: str, ranks: int) -> None:

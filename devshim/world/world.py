@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from devshim.collectives.all_reduce import reduce_in_place
@@ -21,12 +22,13 @@ from devshim.world.steps import Steps
 from devshim.world.sums import Sums, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Literal
 
     from devshim.contract.ranks import Place
     from devshim.devices.device import Device
     from devshim.world.portable import Peers
+    from devshim.world.steps import Step
 
 T = TypeVar("T")
 
@@ -180,9 +182,9 @@ class World:
             return tree
         _require_order("broadcast")
         start = time.perf_counter()
-        with self.steps.step(f"broadcast from rank {root}") as step:
+        with self._exchange(f"broadcast from rank {root}") as (step, engine):
             mine = trees.packed(tree) if self.rank == root else None
-            found = self._engine().hand(step, mine, root)
+            found = engine.hand(step, mine, root)
         made = tree if self.rank == root else trees.unpacked(found, tree)
         record(trees.tensors_in(made), self.size - 1 if self.rank == root else 0, start, step.what, self.size)
         return made
@@ -205,8 +207,8 @@ class World:
         _require_order("all_gather")
         start = time.perf_counter()
         mine = trees.packed(tree, models=False)
-        with self.steps.step("all_gather") as step:
-            found = self._engine().swap(step, mine)
+        with self._exchange("all_gather") as (step, engine):
+            found = engine.swap(step, mine)
         record(trees.tensors_in(tree), self.size - 1, start, step.what, self.size)
         return [tree if rank == self.rank else trees.unpacked(each, tree) for rank, each in enumerate(found)]
 
@@ -220,8 +222,17 @@ class World:
         """
         if self.size > 1:
             _require_order("barrier")
-            with self.steps.step("barrier") as step:
-                self._engine().swap(step, None)
+            with self._exchange("barrier") as (step, engine):
+                engine.swap(step, None)
+
+    @contextmanager
+    def _exchange(self, what: str) -> Iterator[tuple[Step, Portable]]:
+        """Run a block as a step that is no sum: the other ranks may expect one."""
+        with self.steps.alone(f"world.{what}"):
+            engine = self._engine()  # to connect takes its own time, and not that of a step
+            with self.steps.step(what) as step:
+                self._sums.withdraw(step)
+                yield step, engine
 
     def _engine(self) -> Portable:
         if self._portable is None:

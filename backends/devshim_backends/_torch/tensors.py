@@ -161,10 +161,11 @@ class TorchTensors(Backend):
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         kind = array.dtype
-        if copy and device is CPU and _COPYABLE.get(kind) is kind:
+        if device is CPU and _COPYABLE.get(kind) is kind:
             flags = array.flags
             if flags.c_contiguous and flags.aligned and flags.writeable:  # otherwise PyTorch warns, or cannot read it
-                return torch.from_numpy(array).clone()
+                shared = torch.from_numpy(array)
+                return shared.clone() if copy else shared
         name = kind.name
         dtype = TORCH_DTYPES.get(name)
         if dtype is None:

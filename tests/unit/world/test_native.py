@@ -1,73 +1,25 @@
 """Tests of sums by an engine: the comparison before each sum, dtypes that it lacks, and its errors.
 
-The ranks are threads, and the engine is made up: it adds arrays that the threads swap. A sum of unlike arrays fails the
-test, because gloo would end the process.
+The ranks are threads, and the engine is made up (`swapping_engine`).
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from swapping_engine import Engine, Table
 
 import devshim as ds
-from devshim.contract.rank_engines import RankEngine
 from devshim.contract.ranks import Place
 from devshim.registry import registry
 from devshim.testing.thread_ranks import on_ranks
 from devshim.world.native import Native
 from devshim.world.world import World
-
-ADD = {"sum": np.add, "max": np.maximum, "min": np.minimum}
-
-
-class Table:
-    """What the engines of all ranks share: the arrays that they swap, and the number of sums."""
-
-    def __init__(self, size: int) -> None:
-        self.barrier = threading.Barrier(size, timeout=20)
-        self.items: list[Any] = [None] * size
-        self.sums = 0
-        self.broken = ""
-
-    def swap(self, rank: int, x: Any) -> list[Any]:
-        self.items[rank] = x
-        self.barrier.wait()
-        found = list(self.items)
-        self.barrier.wait()
-        return found
-
-
-class Engine(RankEngine):
-    name: ClassVar[str] = "swap"
-    right: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(("float32", "int64"), tuple(ADD))
-
-    def __init__(self, place: Place, table: Table) -> None:
-        self._rank, self._table = place.rank, table
-
-    def reduce_flat(self, x: Any, op: str) -> Any:
-        if self._table.broken:
-            raise RuntimeError(self._table.broken)
-        self._table.sums += self._rank == 0
-        parts = self._table.swap(self._rank, x.copy())
-        assert len({(part.dtype, part.shape) for part in parts}) == 1
-        x[...] = reduce(ADD[op], parts)  # in place, as gloo does
-        return x
-
-    def max_ints(self, values: Sequence[int]) -> list[int]:
-        parts = self._table.swap(self._rank, list(values))
-        assert len({len(part) for part in parts}) == 1
-        assert all(-(2**31) <= value < 2**31 for value in values)
-        return [max(each) for each in zip(*parts, strict=True)]
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture(autouse=True)
@@ -105,10 +57,10 @@ def test_a_sum_uses_the_engine(table: Table) -> None:
 
 
 class Parted(Engine):
-    """An engine that adds in the tensors' own memory, two elements at a time, and may fail at the second part."""
+    """An engine that adds in the tensors' own memory, two int64 at a time, and may fail at the second part."""
 
     in_place: ClassVar[bool] = True
-    part_bytes: ClassVar[int] = 8
+    part_bytes: ClassVar[int] = 16
     fails: ClassVar[bool] = False
 
     def reduce_parts(self, parts: Iterable[Any], op: Any) -> Iterator[Any]:
@@ -127,8 +79,8 @@ def test_a_sum_in_the_memory_of_a_tensor_is_undone_by_an_error(
     monkeypatch.setattr(Parted, "fails", fails)
 
     def job(world: World) -> Any:
-        x = np.arange(5, dtype="float32") + world.rank
-        view = np.full((4, 2), world.rank, "float32")[:, 0]  # whose memory is not one piece, so a copy is added
+        x = np.arange(5) + world.rank
+        view = np.full((4, 2), world.rank)[:, 0]  # whose memory is not one piece, so a copy is added
         try:
             world.all_reduce_([x])
             world.all_reduce_([view])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
+from devshim.contract.ranks import Place
 from devshim.testing.thread_ranks import on_ranks
 from devshim.world.world import World
 
@@ -218,3 +219,22 @@ def test_one_process_is_a_world_of_its_own() -> None:
         world.broadcast(tree, root=1)
     with pytest.raises(ds.ArgumentError):
         world.all_reduce_([])
+
+
+def test_ranks_connect_before_their_first_step() -> None:
+    """On a busy machine that takes longer than a collective may wait."""
+    seen = []
+
+    def peers(place: Place) -> Any:
+        seen.append(world.steps.doing)
+        msg = "there is no Ray"
+        raise ds.WorldError(msg)
+
+    world = World(Place(rank=0, size=2, hosts=("a", "b")), peers)
+    calls: list[Callable[[], Any]] = [world.barrier, lambda: world.broadcast(1), lambda: world.all_gather(1)]
+    calls.append(lambda: world.all_reduce_([np.ones(2)]))
+    for call in calls:
+        with pytest.raises(ds.WorldError, match="there is no Ray"):
+            call()
+    assert seen == [None] * 4
+    assert world.steps.number == 0
