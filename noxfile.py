@@ -32,6 +32,7 @@ CLUSTERS = Path("examples/clusters")
 YAML_RULES = "{extends: default, rules: {document-start: disable, line-length: {max: 120}}}"
 LIBRARIES = "tests/libraries"
 RESULTS = Path("build/results")
+LOGS = Path("build/logs")
 TOURS = Path("build/tours")
 DEFAULTS = "tests/multi_framework/defaults.py"
 RANK_CHECKPOINTS = "tests/multi_framework/rank_checkpoints.py"
@@ -87,10 +88,12 @@ OTHERS = [name for name in FRAMEWORKS if name not in ("numpy", "torch")]
 SOME = "kill-sum or exception-between or stop-sum or sleep-save or disagree-sum or (lost_host and sum) or caller-save"
 """These failures: a killed rank, an exception, a stopped rank, one that sleeps, one that makes another call, a lost
 host, and a killed caller."""
-STAGES = ("start or between", "sum or save")
+STAGES = ("sum or save", "start or between")
 """Parts of the failure matrix, which run side by side: most of a cell is waiting."""
 LAUNCHED = ("test_cluster_command.py", "test_failures.py", "test_output.py")
 """Files of tests of the launcher, in which no rank uses a framework."""
+TRAINED = ("test_cluster.py", "test_example.py", "test_programs.py")
+"""Files of tests whose ranks train; with PyTorch, they are a run of their own."""
 ON_NUMPY = (
     "test_cluster.py::test_two_hosts",
     "test_cluster.py::test_simulated_hosts_end_with_their_process",
@@ -138,19 +141,25 @@ def install_framework(session: nox.Session, name: str, *more: str) -> None:
 def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]], at_once: int = 2) -> None:
     """Run pytest once for each of these lists of arguments, some at a time, each in its own process.
 
-    The output of a run appears when it ends, under its arguments. Every run ends before the first failure is raised.
-    Leading arguments such as ``NAME=value`` are environment variables of that run. OpenMP has one thread in each: its
-    threads wait by spinning, and those of two runs on two cores made PyTorch's kit take four times as long.
+    The output of a run appears when it ends, under its arguments, and is in build/logs from its begin. Every run ends
+    before the first failure is raised. Leading arguments such as ``NAME=value`` are environment variables of that run.
+    OpenMP has one thread in each: its threads wait by spinning, and those of two runs on two cores made PyTorch's kit
+    take four times as long.
     """
+    LOGS.mkdir(parents=True, exist_ok=True)
 
-    def run(arguments: list[str]) -> None:
+    def run(number: int, arguments: list[str]) -> None:
         named = list(takewhile(lambda each: re.match(r"\w+=", each), arguments))
         env = {"OMP_NUM_THREADS": "1", **dict(each.split("=", 1) for each in named)}
-        printed = session.run("pytest", "-q", *arguments[len(named) :], *session.posargs, silent=True, env=env)
-        print(f"pytest {' '.join(arguments)}\n{printed}", flush=True)
+        log = LOGS / f"{session.name}-{number}.txt"
+        try:
+            with log.open("w") as output:  # not a pipe: a process that a test has left would hold it open
+                session.run("pytest", "-q", *arguments[len(named) :], *session.posargs, stdout=output, env=env)
+        finally:
+            print(f"pytest {' '.join(arguments)}\n{log.read_text(errors='replace')}", flush=True)
 
     with ThreadPoolExecutor(at_once) as pool:
-        started = [pool.submit(run, [str(each) for each in arguments]) for arguments in runs]
+        started = [pool.submit(run, number, list(map(str, words))) for number, words in enumerate(runs, 1)]
     for each in started:
         each.result()
 
@@ -447,18 +456,23 @@ def together(session: nox.Session) -> None:
     pytests(session, [[file] for file in sorted(Path("tests/multi_framework").glob("test_*.py"))])
 
 
-@nox.session(python=DEFAULT, default=False)
+@nox.session(python=DEFAULT)
 def world(session: nox.Session) -> None:
     """Start several ranks with Ray on NumPy and PyTorch, make them fail in every way, and look for what is left."""
     install_framework(session, "torch", "test", "ray")
-    matrix, rest = f"{RANKS}/test_failure_matrix.py", [RANKS, f"--ignore={RANKS}/test_failure_matrix.py"]
-    others = [f"--ignore={RANKS}/{each}" for each in LAUNCHED]
-    once = [f"--deselect={RANKS}/{each}" for each in ON_NUMPY]
     torch, numpy = "DEVSHIM_BACKEND=torch", "DEVSHIM_BACKEND=numpy"
-    runs = [[torch, *rest, *others, *once]]
-    runs += [[name, matrix, "-k", stages] for name in (torch, numpy) for stages in STAGES]
-    runs += [[numpy, *rest, *others], [numpy, *(f"{RANKS}/{each}" for each in LAUNCHED)]]
-    pytests(session, runs, at_once=3)  # the longest first
+    matrix, trained = f"{RANKS}/test_failure_matrix.py", [f"{RANKS}/{each}" for each in TRAINED]
+    rest = [RANKS, f"--ignore={matrix}", *(f"--ignore={RANKS}/{each}" for each in LAUNCHED)]
+    once = [f"--deselect={RANKS}/{each}" for each in ON_NUMPY]
+    runs = [
+        *([torch, matrix, "-k", stages] for stages in STAGES),
+        [torch, *rest, *once, *(f"--ignore={each}" for each in trained)],
+        [torch, *trained, *once],
+        *([numpy, matrix, "-k", stages] for stages in STAGES),
+        [numpy, *rest],
+        [numpy, *(f"{RANKS}/{each}" for each in LAUNCHED)],
+    ]
+    pytests(session, runs, at_once=4)  # most of a test is waiting
 
 
 @nox.session(name="world-others", python=DEFAULT, default=False)

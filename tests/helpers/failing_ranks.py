@@ -16,11 +16,13 @@ from typing import Any
 
 import devshim as ds
 
-__all__ = ["CAUSES", "HERE", "LATEST", "LONG", "MOMENTS", "check", "job", "left"]
+__all__ = ["CAUSES", "HERE", "LATEST", "LONG", "MOMENTS", "busy", "check", "job", "left"]
 
 MOMENTS = ("start", "between", "sum", "save")
 LATEST = 7
 """Seconds from the failure to the error, beside the time that a collective may wait."""
+BUSY = 4
+"""With more processes than so many for each processor, everything takes longer."""
 HERE = Path(__file__).name
 LONG = 100
 CAUSES: dict[str, tuple[type[ds.WorldError], str]] = {
@@ -132,6 +134,11 @@ def check(error: Any, how: str, rank: int, host: str, ranks: int) -> None:
         assert error.late == (rank,) or (how == "sleep" and ranks == 2 and error.late == (0, 1)), error
     elif kind is ds.RankFailedError:
         assert (error.rank, error.host) == (rank, host)
+
+
+def busy() -> float:
+    """Return how many times longer everything may take now than on a machine with little to do."""
+    return max(1.0, os.getloadavg()[0] / (BUSY * (os.cpu_count() or 1)))
 
 
 def left(folder: Path) -> list[int]:

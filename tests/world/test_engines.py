@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from listening import is_loopback, listening
+from one_host import host as host
 
 import devshim as ds
 
+pytestmark = pytest.mark.usefixtures("host")
 ENGINES = {"torch": "gloo", "jax": "gloo", "tensorflow": "ring", "paddle": "gloo"}
 
 

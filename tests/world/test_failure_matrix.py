@@ -1,7 +1,8 @@
 """A rank of three fails in every way, at the start, in a sum, in a save and between, on three simulated hosts.
 
-The error must come in time and name the rank, its host and the innermost line of the program. After each test, no
-process, port, shared memory or temporary folder may be left of it. The job is in `failing_ranks`.
+The import of PyTorch takes most of the time of a job. So its jobs have three ranks in a sum, and two elsewhere. The
+error must come in time and name the rank, its host and the innermost line of the program. After each test, no process,
+port, shared memory or temporary folder may be left of it. The job is in `failing_ranks`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 import failing_ranks
 import numpy as np
 import pytest
-from failing_ranks import CAUSES, LATEST, LONG, MOMENTS, check, job, left
+from failing_ranks import CAUSES, LATEST, LONG, MOMENTS, busy, check, job, left
 from leftovers import MARK, nothing_left
 
 import devshim as ds
@@ -27,7 +28,6 @@ from devshim.world.simulated_hosts import SimulatedHosts
 
 TIMEOUT = 4.0
 RANKS = 3
-BAD = RANKS - 1
 
 CELLS = [(how, when) for when in MOMENTS for how in CAUSES]
 
@@ -59,10 +59,10 @@ def another(started: SimulatedHosts) -> str:
 
 
 @pytest.fixture
-def hosts(started: SimulatedHosts) -> Iterator[list[str]]:
-    """Return the names of three hosts that run; what a test leaves on them is an error."""
+def hosts(started: SimulatedHosts, when: str) -> Iterator[list[str]]:
+    """Return the names of hosts that run, one for each rank; what a test leaves on them is an error."""
     with nothing_left():
-        yield started.names[:RANKS]
+        yield started.names[: 2 if framework() == "torch" and when != "sum" else RANKS]
 
 
 def framework() -> str:
@@ -72,16 +72,18 @@ def framework() -> str:
 
 @pytest.mark.parametrize(("how", "when"), CELLS)
 def test_a_failing_rank_is_named_in_time(hosts: list[str], how: str, when: str, tmp_path: Path) -> None:
+    bad, timeout = len(hosts) - 1, TIMEOUT * busy()
     with pytest.raises(ds.WorldError) as caught:
-        ds.launch(job, framework(), how, when, str(tmp_path), BAD, hosts=hosts, timeout=TIMEOUT)
+        ds.launch(job, framework(), how, when, str(tmp_path), bad, hosts=hosts, timeout=timeout)
+    assert (tmp_path / "failed").exists(), caught.value
     waited = time.time() - (tmp_path / "failed").stat().st_mtime
-    check(caught.value, how, BAD, "host2", RANKS)
-    assert waited < TIMEOUT + LATEST, caught.value
-    assert len(list(tmp_path.glob("process-*"))) == RANKS
+    check(caught.value, how, bad, hosts[bad], len(hosts))
+    assert waited < timeout + LATEST * busy(), caught.value
+    assert len(list(tmp_path.glob("process-*"))) == len(hosts)
     assert left(tmp_path) == []
     if when == "save":
         saved = ds.load(str(tmp_path / "saved"))
-        assert np.array_equal(ds.to_numpy(saved["x"]), np.ones((3000, 100)))
+        assert np.array_equal(ds.to_numpy(saved["x"]), np.ones((1000 * len(hosts), 100)))
 
 
 def wait_for(folder: Path, name: str, caller: subprocess.Popen[str] | None = None) -> None:
@@ -105,13 +107,12 @@ def test_a_lost_host_is_named_in_time(
 
     losing = threading.Thread(target=lose)
     losing.start()
-    with pytest.raises(ds.HostLostError, match=f"rank 2 on {another} was lost with its host") as caught:
-        ds.launch(
-            job, framework(), "wait", when, str(tmp_path), BAD, hosts=[*hosts[:BAD], another], timeout=TIMEOUT + 6
-        )
+    bad, names, timeout = len(hosts) - 1, [*hosts[:-1], another], (TIMEOUT + 6) * busy()
+    with pytest.raises(ds.HostLostError, match=f"rank {bad} on {another} was lost with its host") as caught:
+        ds.launch(job, framework(), "wait", when, str(tmp_path), bad, hosts=names, timeout=timeout)
     losing.join()
-    assert time.time() - (tmp_path / "lost").stat().st_mtime < TIMEOUT + 6 + LATEST
-    assert (caught.value.host, caught.value.ranks) == (another, (2,))
+    assert time.time() - (tmp_path / "lost").stat().st_mtime < timeout + LATEST * busy()
+    assert (caught.value.host, caught.value.ranks) == (another, (bad,))
     assert left(tmp_path) == []
 
 
@@ -127,10 +128,11 @@ ds.launch(failing_ranks.job, *sys.argv[2:6], int(sys.argv[6]), hosts=sys.argv[7:
 @pytest.mark.parametrize("when", MOMENTS)
 @pytest.mark.parametrize("who", ["caller", "launcher"])
 def test_no_rank_is_left_if_its_launcher_is_killed(hosts: list[str], who: str, when: str, tmp_path: Path) -> None:
-    words = [str(Path(failing_ranks.__file__).parent), framework(), "wait", when, str(tmp_path), str(BAD), *hosts]
+    folder, bad = str(Path(failing_ranks.__file__).parent), str(len(hosts) - 1)
+    words = [folder, framework(), "wait", when, str(tmp_path), bad, *hosts]
     with subprocess.Popen([sys.executable, "-c", LAUNCH, *words], stderr=subprocess.PIPE, text=True) as caller:
         wait_for(tmp_path, "failed", caller)
-        assert len(left(tmp_path)) == RANKS
+        assert len(left(tmp_path)) == len(hosts)
         children = Path(f"/proc/{caller.pid}/task/{caller.pid}/children").read_text().split()
         os.kill(caller.pid if who == "caller" else int(children[0]), signal.SIGKILL)
         until = time.monotonic() + 30
