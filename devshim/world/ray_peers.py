@@ -180,6 +180,7 @@ def _imported(place: Place) -> Any:
     _require_ray(place)
     if place.one_host:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # listen on 127.0.0.1, and not on all addresses
+    os.environ.setdefault("RAY_worker_niceness", "0")  # otherwise what carries the tensors has the lowest priority
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # leave the variables of GPUs as they are
     import ray
 
