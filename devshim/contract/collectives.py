@@ -69,10 +69,11 @@ class CollectiveBackend(RanksBackend):
     def scalar_reader(self, x: Any) -> tuple[Callable[[Any], Any], np.dtype] | None:
         """Return a function that reads one-element tensors like ``x``, and the dtype of the values it reads.
 
-        The function returns the element's bytes or the Python number. It returns None, or may raise, for a tensor of
-        another type, dtype or device, or with more elements. Called only for plain tensors of one element on the host
-        and on simulated GPUs: their memory is the host's, and reading a number there costs less than an operator that
-        copies it. The result is None where that is not so, and for dtypes that NumPy lacks.
+        The function returns the element's bytes or the Python number; or, if reading would wait for the computation,
+        a `detached_copy` whose buffer has these bytes. It returns None, or may raise, for a tensor of another type,
+        dtype or device, or with more elements. Called only for plain tensors of one element on the host and on
+        simulated GPUs: their memory is the host's, and reading a number there costs less than an operator that copies
+        it. The result is None where that is not so, and for dtypes that NumPy lacks.
         """
         return None
 

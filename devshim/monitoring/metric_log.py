@@ -4,8 +4,10 @@ Reading a loss at each step (``float(loss)``) makes the host wait for the device
 numbers costs as much as a transfer of one.
 
 On a real GPU, a value is kept by a copy on the GPU.  On the host, and on a simulated GPU, whose memory is host memory,
-an operator that copies one number costs more than reading it, so the number is read (`Backend.scalar_reader`). A flush
-then puts all of them on the device as one tensor, whose transfer is the one that a ledger, a guard and a fault see.
+an operator that copies one number costs more than reading it, so the number is read (`Backend.scalar_reader`). On JAX,
+a number that is not computed yet is copied all the same: reading it would keep the loop from dispatching the next step.
+A flush then puts all of them on the device as one tensor, whose transfer is the one that a ledger, a guard and a fault
+see.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
@@ -125,10 +128,7 @@ class MetricLog:
         observing.show_call(backend, "metric_append")
         self._read = self._read_dtype = found = None  # without a dtype, `_read` returns a tensor
         if here is CPU or backend.simulated:
-            active = observing.ACTIVE
-            record = None if active is None else active.record
-            recording = record and record(backend, here, here, None, 1)
-            with recording or nullcontext():  # a ledger and a guard see the transfer when the log is flushed
+            with _unrecorded(backend, here):
                 found = self._read_first(backend, value)
         if found is None:
             self._read = backend.scalar_copier(value)
@@ -175,9 +175,23 @@ class MetricLog:
         if self._kept:
             assert self._backend is not None
             observing.show_call(self._backend, "metric_flush")
+            self._read_waiting(self._backend)
             self._values.append(engine.to_host(self._backend, self._together(self._backend), copy=True))
             self._kept.clear()
             self._dtypes.clear()
+
+    def _read_waiting(self, backend: Backend) -> None:
+        """Read the values that were not computed yet when they were appended."""
+        assert self._device is not None
+        waiting = [
+            i
+            for i, (each, dtype) in enumerate(zip(self._kept, self._dtypes, strict=True))
+            if dtype is not None and type(each) not in _READ
+        ]
+        if waiting:
+            with _unrecorded(backend, self._device):
+                for i in waiting:
+                    self._kept[i] = memoryview(self._kept[i]).tobytes()
 
     def _together(self, backend: Backend) -> Tensor:
         """Return the kept values as one tensor on the device."""
@@ -221,6 +235,17 @@ class MetricLog:
     def __repr__(self) -> str:
         where = "" if self._device is None else f" on {self._device}"
         return f"<MetricLog{where}: {self._length} values, {len(self._kept)} of them on the device>"
+
+
+_READ = frozenset({bytes, bool, int, float, complex})
+"""The types of values that were read; any other is a tensor on the device."""
+
+
+def _unrecorded(backend: Backend, device: Device) -> AbstractContextManager[object]:
+    """Return a context in which numbers are read; a ledger and a guard see the transfer when the log is flushed."""
+    active = observing.ACTIVE
+    record = None if active is None else active.record
+    return (record and record(backend, device, device, None, 1)) or nullcontext()
 
 
 def _array(read: list[Any], dtype: np.dtype) -> np.ndarray:

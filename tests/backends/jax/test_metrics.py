@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from devshim_backends._jax import collectives
+from jax._src.array import ArrayImpl
 
 import devshim as ds
 
@@ -71,3 +73,23 @@ def test_a_differentiated_number_can_be_appended(x: Any) -> None:
     log = ds.MetricLog()
     jax.grad(lambda t: (log.append(t), t * t)[1])(x)
     assert log.flush().tolist() == [2.0]
+
+
+def test_a_value_that_is_not_computed_yet_is_not_waited_for(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copy stays on the device, and is read with the other values."""
+    log = ds.MetricLog(where)
+    values = [ds.full((), float(i), dtype="float32", device=where) for i in range(4)]
+    rows = ds.ones(3, dtype="float32", device=where)
+    with ds.transfers() as copies, ds.guard("error"):
+        log.append(values[0])
+        monkeypatch.setattr(ArrayImpl, "is_ready", lambda x: False)
+        monkeypatch.setattr(collectives, "memoryview", pytest.fail, raising=False)  # it would wait
+        log.append(values[1])
+        log.append(values[2])
+        values[2].delete()
+        with pytest.raises(ds.ArgumentError, match="one number"):
+            log.append(rows)
+        monkeypatch.undo()
+        log.append(values[3])
+        assert log.flush().tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert [record.bytes for record in copies.records] == [16]
