@@ -24,6 +24,7 @@ from devshim.contract.backend import Backend
 from devshim.devices import cuda, host, nvml, startup
 from devshim.devices.device import ALIASES, CPU, KINDS, Device
 from devshim.devices.info import DeviceInfo
+from devshim_backends._tensorflow.scopes import has_started_with_host_alone
 from devshim_backends._tensorflow.simulation.storage import SIMULATED
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class TensorflowDevices(Backend):
             return 1
         if self.simulated:
             return self.simulated if kind == "gpu" and not self.gpus_hidden else 0
+        if has_started_with_host_alone():
+            return 0
         if self.platform(kind) == "metal" and self.started():  # before, the query would start TensorFlow
             metal_works()
         return 0 if startup.reason(self.name, kind) else len(logical_gpus(kind))

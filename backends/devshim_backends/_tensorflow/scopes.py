@@ -88,13 +88,21 @@ _hosts: object = None
 
 def computes_on_host() -> bool:
     """Return True if the calling code is eager, in no scope of a device, and TensorFlow has no device but the host."""
-    global _hosts
     state = context.context()
     local, devices = state._thread_local_data, getattr(state, "_logical_devices", None)  # missing before it starts
     if not local.is_eager or local.device_name or devices is None:
         return False
-    if devices is _hosts:
-        return True
+    return devices is _hosts or _are_hosts(devices)
+
+
+def has_started_with_host_alone() -> bool:
+    """Return True if TensorFlow has started its devices, and has no device but the host."""
+    devices = getattr(context.context(), "_logical_devices", None)
+    return devices is not None and (devices is _hosts or _are_hosts(devices))
+
+
+def _are_hosts(devices: list[Any]) -> bool:
+    global _hosts
     if len(devices) != 1 or devices[0].device_type != "CPU":
         return False
     _hosts = devices
