@@ -32,27 +32,57 @@ class JaxNamespace(Backend):
         full = hasattr(jnp, "__array_api_version__")
         found = native_functions(jnp if full else import_module("jax.experimental.array_api"))
         return {
-            name: fn if name in ABOUT_DTYPES - {"result_type"} else _at_full_width(following(self, name, fn))
+            name: fn if name in ABOUT_DTYPES - {"result_type"} else _at_full_width(self, fn, following(self, name, fn))
             for name, fn in found.items()
         }
 
 
-def _at_full_width(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that computes with 64 bits if one of its arrays, or a dtype that it is given, has 64 bits."""
+def _at_full_width(backend: Backend, native: Callable[..., Any], followed: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that computes with 64 bits if one of its arrays, or a dtype that it is given, has 64 bits.
 
-    @wraps(fn)
+    Args:
+        backend: The adapter.
+        native: JAX's function, which is called as it is if there is no device but the host.
+        followed: The function that computes on the device of its arguments.
+    """
+
+    @wraps(native)
     def compute(*args: Any, **options: Any) -> Any:
         for value in (*args, *options.values()) if options else args:
-            if _has_64_bits(value) and not jax.config.jax_enable_x64:
+            kind = type(value)
+            if kind is ArrayImpl:
+                wide = value.dtype.num not in _NARROW
+            elif kind in _PLAIN:
+                continue
+            else:
+                wide = _has_64_bits(value)
+            if wide and not jax.config.jax_enable_x64:
                 with enable_x64(True):
-                    return fn(*args, **options)
-        return fn(*args, **options)
+                    return followed(*args, **options)
+        return (native if backend.has_only_host() else followed)(*args, **options)
 
     return compute
 
 
+_PLAIN = frozenset({bool, int, float, complex, str, type(None)})
+_NARROW = frozenset(np.dtype(name).num for name in ("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32"))
+_NARROW |= {np.dtype(name).num for name in ("float16", "float32", "complex64")}
+_NARROW |= {jnp.dtype("bfloat16").num}
+"""NumPy's numbers of the usual dtypes without 64 bits; a number takes less time to compare than a dtype."""
+
+
 def _has_64_bits(value: Any) -> bool:
-    # JAX answers `isinstance` of its arrays in Python, so their usual type is compared first.
-    if type(value) is ArrayImpl or isinstance(value, (jax.Array, np.dtype)):
-        return is_wide(value if isinstance(value, np.dtype) else value.dtype)
-    return isinstance(value, (list, tuple)) and any(map(_has_64_bits, value))
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_64_bits, value))
+    if isinstance(value, np.dtype):
+        return is_wide(value)
+    # JAX answers `isinstance` of its arrays in Python, so the types of its tracers are kept.
+    kind = type(value)
+    is_tracer = _TRACERS.get(kind)
+    if is_tracer is None:
+        is_tracer = _TRACERS[kind] = issubclass(kind, jax.core.Tracer)
+    return (is_tracer or isinstance(value, jax.Array)) and is_wide(value.dtype)
+
+
+_TRACERS: dict[type, bool] = {}
+"""For each type of argument that was seen, if it is one of JAX's tracers."""

@@ -37,6 +37,9 @@ class MxnetDevices(Backend):
     def kinds(self) -> Sequence[str]:
         return ("gpu",)
 
+    def has_only_host(self) -> bool:
+        return not (self.simulated or (HAS_CUDA and _count_cards()))
+
     def count(self, kind: str) -> int:
         if kind == "gpu":
             return self.simulated or _count_cards()

@@ -19,7 +19,7 @@ from devshim_backends._array_api.manipulation import axes_of, axis_of
 from devshim_backends._array_api.table import complete
 from devshim_backends._mxnet import elementwise, linear, symbols
 from devshim_backends._mxnet.elementwise import DT, RARE, cast, iota, moving, name_of, np_function, scalar, wide
-from devshim_backends._mxnet.native import IS_2, numpy_shapes
+from devshim_backends._mxnet.native import IS_2, set_numpy_shapes, unset_numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
 
 if TYPE_CHECKING:
@@ -256,7 +256,11 @@ def _shaped(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def compute(*args: Any, **options: Any) -> Any:
         if not IS_2 and symbols.among(args):
             return symbols.call(name, args, options)
-        with numpy_shapes():
+        before = set_numpy_shapes()  # a context would call two more functions
+        try:
             return fn(*args, **options)
+        finally:
+            if not before:
+                unset_numpy_shapes()
 
     return compute

@@ -94,12 +94,23 @@ class numpy_shapes:
     __slots__ = ("_before",)
 
     def __enter__(self) -> None:
-        self._before = c_int()
-        _shapes(1, byref(self._before))
+        self._before = set_numpy_shapes()
 
     def __exit__(self, *failure: object) -> None:
-        if not self._before.value:
-            _shapes(0, byref(c_int()))
+        if not self._before:
+            unset_numpy_shapes()
+
+
+def set_numpy_shapes() -> int:
+    """Begin what `numpy_shapes` does; return 1 if it was so already, so that `unset_numpy_shapes` must not follow."""
+    before = c_int()
+    _shapes(1, byref(before))
+    return before.value
+
+
+def unset_numpy_shapes() -> None:
+    """End what `set_numpy_shapes` began."""
+    _shapes(0, byref(c_int()))
 
 
 class ArrayMemory:

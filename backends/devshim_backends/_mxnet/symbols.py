@@ -45,7 +45,10 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 def among(values: Any) -> bool:
     """Return True if there is a symbol among arguments, or in lists and tuples among them."""
-    return any(isinstance(x, mx.sym.Symbol) or (type(x) in (list, tuple) and among(x)) for x in values)
+    for x in values:  # noqa: SIM110  # a generator would take as long as all of this
+        if isinstance(x, mx.sym.Symbol) or (type(x) in (list, tuple) and among(x)):
+            return True
+    return False
 
 
 def call(name: str, args: Any, options: Any) -> Any:

@@ -1,7 +1,8 @@
 """The array-API namespace of NumPy: the functions of array-api-compat, which is imported on first use.
 
 NumPy's functions return scalars where the standard has arrays without dimensions: here they are arrays. Functions that
-are written in terms of others make host arrays on their way, so on a simulated GPU each is run as a whole.
+are written in terms of others make host arrays on their way, so on a simulated GPU each is run as a whole. A ufunc
+needs no such care: NumPy asks the array itself to run it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,36 @@ class NumpyNamespace(Backend):
 
     def array_api(self) -> Mapping[str, Any]:
         found = native_functions(compat(self.title, "numpy"))
-        return {name: each if name in ABOUT_DTYPES else _on_device(each) for name, each in found.items()}
+        return {name: each if name in ABOUT_DTYPES else _adapted(each) for name, each in found.items()}
+
+
+def _adapted(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that returns arrays, on the device of its arguments."""
+    if isinstance(fn, np.ufunc) and fn.signature is None and fn.nout == 1:
+        return _of_one(fn) if fn.nargs == 2 else _of_two(fn)
+    return _on_device(fn)
+
+
+def _of_one(ufunc: np.ufunc) -> Callable[[Any], Any]:
+    array = np.ndarray
+
+    @wraps(ufunc)
+    def compute(x: Any, /) -> Any:
+        result = ufunc(x)
+        return result if type(result) is array else _as_arrays(result)
+
+    return compute
+
+
+def _of_two(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
+    array = np.ndarray
+
+    @wraps(ufunc)
+    def compute(x1: Any, x2: Any, /) -> Any:
+        result = ufunc(x1, x2)
+        return result if type(result) is array else _as_arrays(result)
+
+    return compute
 
 
 def _on_device(fn: Callable[..., Any]) -> Callable[..., Any]:

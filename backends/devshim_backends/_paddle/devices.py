@@ -34,9 +34,8 @@ HOST = {1: CPU, 3: CPU, 5: CPU}
 KINDS_OF_MEMORY: dict[int, Device | None] = {**dict.fromkeys((2, 4, 9)), **HOST}
 """The same, with None for memory of CUDA, XPU and plug-in devices: finding None costs less than a KeyError."""
 
-only_host = not any(
-    getattr(core, f"is_compiled_with_{name}", bool)() for name in ("cuda", "rocm", "xpu", "ipu")
-) and not (core.get_all_custom_device_type() or ())
+_built_for_host = not any(getattr(core, f"is_compiled_with_{name}", bool)() for name in ("cuda", "rocm", "xpu", "ipu"))
+only_host = _built_for_host and not (core.get_all_custom_device_type() or ())
 """True if this Paddle has only host memory, so that no tensor can be elsewhere; a plug-in may be loaded later."""
 
 _PLACES: dict[Device, Any] = {}
@@ -57,7 +56,7 @@ class PaddleDevices(Backend):
         return tuple(dict.fromkeys(("gpu", *_custom_types())))
 
     def has_only_host(self) -> bool:
-        return not (_has_cuda() or _has_xpu() or core.get_all_custom_device_type())
+        return _built_for_host and not core.get_all_custom_device_type()
 
     def count(self, kind: str) -> int:
         if kind == "cpu":

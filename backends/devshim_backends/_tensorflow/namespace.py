@@ -20,6 +20,7 @@ from devshim_backends._array_api.following import following
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 from devshim_backends._array_api.table import complete
 from devshim_backends._tensorflow import fourier, linear
+from devshim_backends._tensorflow.axes import reduced_axes
 from devshim_backends._tensorflow.collectives import TensorflowCollectives
 
 if TYPE_CHECKING:
@@ -114,15 +115,9 @@ def _trunc(x: Any, /) -> Any:
     return tf.identity(x) if x.dtype.is_integer else tf.where(tf.less(x, 0), tf.math.ceil(x), tf.floor(x))
 
 
-def _axes(axis: Any, x: Any) -> Any:
-    """Return the axes of a reduction; one axis as a number, which TensorFlow keeps as a tensor, unlike a tuple."""
-    count = len(x.shape)
-    return axis_of(axis, count, "a reduction") if type(axis) is int else axes_of(axis, count, "a reduction")
-
-
 def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        return fn(x, _axes(axis, x), keepdims)
+        return fn(x, reduced_axes(axis, x), keepdims)
 
     return reduce
 
@@ -131,14 +126,14 @@ def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
         wanted = DT.sum_dtype(x, dtype)
         x = x if x.dtype is wanted else _cast(x, wanted)
-        return fn(x, _axes(axis, x), keepdims)
+        return fn(x, reduced_axes(axis, x), keepdims)
 
     return reduce
 
 
 def _question(fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        return fn(_cast(x, tf.bool), _axes(axis, x), keepdims)
+        return fn(_cast(x, tf.bool), reduced_axes(axis, x), keepdims)
 
     return reduce
 
