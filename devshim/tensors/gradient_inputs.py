@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -114,9 +115,20 @@ class Inputs:
 
     # ------------------------------------------------------------------ computing
     def differentiate(
-        self, fn: Callable[[list[Any]], tuple[Any, Any]], args: tuple[Any, ...]
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        results: Callable[[Any], tuple[Any, Any]] | None,
     ) -> tuple[Any, Any, list[Any]]:
-        """Return the value, the other results, and the gradients of each argument."""
+        """Return the value, the other results, and the gradients of each argument.
+
+        Args:
+            fn: The function.
+            args: Its arguments.
+            kwargs: Its keyword arguments.
+            results: Returns the value and the other results; None if the function returns the value alone.
+        """
         backend = self.backend
         devices = engine.devices_of(backend, self.xs)
         planned = backend.tracers_have_no_device and backend.tracing()  # `differentiate` puts each gradient in place
@@ -126,7 +138,9 @@ class Inputs:
         kept: list[Any] = []
 
         def call(variables: list[Tensor], models: list[Any]) -> tuple[Tensor, list[Tensor]]:
-            value, aux = fn(self._replaced(args, iter(variables), iter(models)))
+            value, aux = fn(*self._replaced(args, iter(variables), iter(models)), **kwargs), None
+            if results is not None:
+                value, aux = results(value)
             gradient_errors.require_scalar(backend, value, described)
             if aux is None:
                 return value, []
@@ -196,7 +210,8 @@ class _computing_on:
         self._before = current.DEVICE.set(self._device)
         try:
             self._scope = self._backend.scope(self._device)
-            self._scope.__enter__()
+            if type(self._scope) is not nullcontext:
+                self._scope.__enter__()
         except BaseException:
             current.DEVICE.reset(self._before)
             raise
@@ -205,7 +220,8 @@ class _computing_on:
         if self._device is None:
             return
         try:
-            self._scope.__exit__(*failure)
+            if type(self._scope) is not nullcontext:
+                self._scope.__exit__(*failure)
         finally:
             current.DEVICE.reset(self._before)
 

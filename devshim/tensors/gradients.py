@@ -79,12 +79,13 @@ def value_and_grad(
 
     @wraps(fn, updated=())
     def differentiated(*args: P.args, **kwargs: P.kwargs) -> tuple[Any, Any]:
-        reader = tracing.compiler()
+        reading = tracing.reading
+        reader = None if reading is None or not reading() else tracing.compiler()
         if reader is not None:
             value, aux, trees = _in_trace(reader, fn, args, kwargs, positions, has_aux)
             return (value, aux) if has_aux else value, trees[0] if single else tuple(trees)
         inputs = Inputs(args, positions)
-        value, aux, grads = inputs.differentiate(lambda given: _results(fn(*given, **kwargs), has_aux), args)
+        value, aux, grads = inputs.differentiate(fn, args, kwargs, _results if has_aux else None)
         return (value, aux) if has_aux else value, grads[0] if single else tuple(grads)
 
     return differentiated
@@ -117,10 +118,8 @@ def _positions(argnums: Any) -> tuple[bool, list[int]]:
     raise messages.bad_argument("argnums", argnums, "an int or a tuple of different ints", "write argnums=(0, 1)")
 
 
-def _results(found: Any, has_aux: bool) -> tuple[Any, Any]:
-    """Return the value and the other results of the user's function."""
-    if not has_aux:
-        return found, None
+def _results(found: Any) -> tuple[Any, Any]:
+    """Return the value and the other results of the user's function, which returns both."""
     if type(found) in (tuple, list) and len(found) == 2:
         return found[0], found[1]
     raise gradient_errors.no_pair(described(found))

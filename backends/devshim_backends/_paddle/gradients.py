@@ -8,6 +8,7 @@ the outer one sees what is computed with it.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from devshim_backends._paddle.thread_safety import GRAD_LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Tensor
     from devshim.contract.gradients import Call
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 _RECORDING: ContextVar[bool] = ContextVar("devshim_paddle_recording", default=False)
 """True inside the function of a `differentiate`, also in the threads that it starts with `devshim.parallel`."""
+
+
+_NO_MODE: AbstractContextManager[object] = nullcontext()
 
 
 class PaddleGradients(PaddleTensors):
@@ -36,7 +41,7 @@ class PaddleGradients(PaddleTensors):
         nested = _RECORDING.get() and paddle.is_grad_enabled()
         token = _RECORDING.set(True)
         try:
-            with paddle.set_grad_enabled(True):
+            with _NO_MODE if paddle.is_grad_enabled() else paddle.set_grad_enabled(True):
                 inputs = [_variable(x, nested) for x in xs]
                 value, tensors = call(list(inputs), list(models))
                 inputs += [leaf.owner for leaf in parameters]

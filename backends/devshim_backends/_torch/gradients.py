@@ -57,13 +57,15 @@ class TorchGradients(TorchTensors):
         RECORDING.open.append(None)
         try:
             with torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_MODE:
-                torch.set_grad_enabled(True)
+                if not recorded:  # setting it takes as long as a small operator
+                    torch.set_grad_enabled(True)
                 inputs = [_variable(x, nested) for x in xs]
                 value, tensors = call(list(inputs), list(models))
                 inputs += [leaf.owner for leaf in parameters]
                 grads = _gradients(value, inputs, nested)
         finally:
-            torch.set_grad_enabled(recorded)
+            if torch.is_grad_enabled() is not recorded:
+                torch.set_grad_enabled(recorded)
             RECORDING.open.pop()
         if nested:
             return value, tensors, grads
