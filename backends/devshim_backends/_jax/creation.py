@@ -30,7 +30,7 @@ from devshim.devices.ranges import require_all_fit, require_fit
 from devshim.errors import ConversionError, messages
 from devshim_backends._jax.devices import concrete
 from devshim_backends._jax.host_arrays import commit_on_host, is_narrow
-from devshim_backends._jax.tensors import JaxTensors, private_copy
+from devshim_backends._jax.tensors import JaxTensors, private_copy, private_memory
 from devshim_backends._jax.widths import default_dtype, is_wide, wide
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def _filler(native: Any) -> Callable[[int, tuple[int, ...], np.dtype], Tensor]:
     """Return a compiled function that fills an array on a device, and commits it there, in a third of the time.
 
     The value is a part of the program, so that nothing is transferred: this is for the few values of most calls. It is
-    for the host, where no allocation fails by a fault: a failed call is made again on the slow path.
+    for the host, where no allocation fails by a fault: a failed call is made again on the slow path. Without simulated
+    GPUs, `commit_on_host` is used, which compiles nothing.
     """
     options: dict[str, Any] = {"static_argnums": (0, 1, 2), "out_shardings": jax.sharding.SingleDeviceSharding(native)}
     return jax.jit(lambda value, shape, dtype: jax.lax.full(shape, value, dtype), **options)  # type: ignore[no-any-return]
@@ -159,16 +160,17 @@ class JaxCreation(JaxTensors):
         return self._create("eye", partial(jnp.eye, n_rows, n_cols, k, dtype=wanted), wanted, device)
 
     def _fill(self, call: str, shape: tuple[int, ...], value: complex, dtype: np.dtype, device: Device) -> Tensor:
+        if device is CPU and trace_state_clean():
+            with suppress(Exception):  # such as a size that NumPy refuses: the slow path says what is wrong
+                values = private_memory(shape, dtype)
+                values.fill(dtype.type(value))
+                found = self._commit_on_host(values, self.to_native(device), device)
+                if found is not None:
+                    return found
         if device is CPU and type(value) is int and value in (0, 1) and not is_wide(dtype) and _is_plain():
             with suppress(Exception):  # such as in `jax.set_mesh`: the slow path works, or says what is wrong
                 x = _filler(self.to_native(device))(value, shape, dtype)
                 return x.block_until_ready() if x.is_ready() else x  # as in `commit`
-        if device is CPU and trace_state_clean():
-            with suppress(Exception):  # such as a size that NumPy refuses: the slow path says what is wrong
-                values = private_copy(np.broadcast_to(dtype.type(value), shape), dtype)
-                found = self._commit_on_host(values, self.to_native(device), device)
-                if found is not None:
-                    return found
         return self._create(call, partial(_compiled_fill, dtype.type(value), shape, dtype), dtype, device)
 
     def _commit_on_host(self, array: np.ndarray, native: Any, device: Device) -> Tensor | None:

@@ -20,6 +20,7 @@ on the target already is returned unchanged, because `place` promises the same o
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -69,12 +70,17 @@ def is_compiling() -> bool:
 
 def private_copy(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return a copy with a dtype that JAX may keep: in C order, in aligned memory that only the result refers to."""
-    nbytes = array.size * dtype.itemsize
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    copied = raw[start : start + nbytes].view(dtype).reshape(array.shape)
+    copied = private_memory(array.shape, dtype)
     copied[...] = array
     return copied
+
+
+def private_memory(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return an array of any values that JAX may keep: in C order, in aligned memory."""
+    nbytes = prod(shape) * dtype.itemsize
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes].view(dtype).reshape(shape)
 
 
 class JaxTensors(JaxDevices, Backend):
