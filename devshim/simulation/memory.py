@@ -72,6 +72,7 @@ class SimulatedDevice:
         device: Its device.
         limit: Its memory in bytes, or None for no limit.
         vanished: True if a fault has made it vanish.
+        refusals: The number of allocations that it has refused because it was full.
         removed_at: The line that removed it, as ``file:line``; None while it is shown.
         group: All simulated GPUs of the framework.
     """
@@ -80,11 +81,11 @@ class SimulatedDevice:
         self.device = device
         self.limit: int | None = None
         self.vanished: bool = False
+        self.refusals: int = 0
         self.removed_at: str | None = None
         self.group: SimulatedDevices
         self._error_class = error_class
-        self._used = 0
-        self._peak = 0
+        self._used = self._peak = 0
         self._allocations: dict[int, _Allocation] = {}
         """The counted allocations, by their addresses; `_used` is the sum of their bytes."""
         self._changes: deque[tuple[_Allocation] | _Allocation] = deque()
@@ -99,7 +100,7 @@ class SimulatedDevice:
         with _LOCK:
             if not nested:
                 self._apply_changes()
-            self.limit, self.vanished = limit, False
+            self.limit, self.vanished, self.refusals = limit, False, 0
             self._peak = self._used
             self._faults = [fault for fault in faults if fault.device is self.device]
             self._events = dict.fromkeys(self._events, 0)
@@ -138,6 +139,7 @@ class SimulatedDevice:
                 self._add(allocation)
                 return
             free = self._free()
+            self.refusals += not self.vanished
         del allocation  # the error refers to this frame, and a living allocation would count as known
         if self.vanished:
             raise messages.device_failed(self.device, f"an allocation of {nbytes:,} bytes")

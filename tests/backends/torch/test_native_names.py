@@ -462,6 +462,8 @@ def test_a_full_card_has_the_text_of_a_real_one() -> None:
         with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
             torch.ones(1 << 28, device="cuda:1")
         del x
+        assert [torch.cuda.memory_stats(i)["num_ooms"] for i in (0, 1)] == [0, 1]
+        assert "CUDA OOMs: 1 " in torch.cuda.memory_summary(1)
     assert isinstance(caught.value, ds.OutOfMemoryError)
     assert str(caught.value).startswith(
         "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 1 has a total capacity of 1.00 GiB of which 768.00 MiB is "

@@ -82,7 +82,7 @@ def _memory_stats(index: int) -> dict[str, Any]:
             stats[kind]["all"][figure] = known.get(f"{source}.all.{figure}", 0)
     for kind in ("oversize_allocations", "oversize_segments"):
         stats[kind] = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
-    return {**stats, **dict.fromkeys(_COUNTS, 0), "max_split_size": -1}
+    return {**stats, **dict.fromkeys(_COUNTS, 0), "num_ooms": SIMULATED[index].refusals, "max_split_size": -1}
 
 
 class _SyncDebugMode:
