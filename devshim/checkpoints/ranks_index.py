@@ -98,9 +98,9 @@ def _flaw(contents: Any) -> str | None:
     if not isinstance(parts, list) or not 1 <= len(parts) <= _MOST or not all(map(_is_part_entry, parts)):
         return "its list of parts is invalid"
     if not isinstance(cuts, list) or not all(_is_cut(cut, len(parts)) for cut in cuts):
-        return "the bounds of a cut are invalid"
+        return "the bounds of the rows of a part are invalid"
     if not isinstance(tensors, list) or not all(_is_located(each, len(parts), cuts) for each in tensors):
-        return "a tensor is in none of its parts, or its rows are not those of a cut"
+        return "a tensor names a part that does not exist, or bounds that do not"
     if len({each["name"] for each in tensors}) != len(tensors):
         return "two tensors have the same name"
     return None

@@ -100,7 +100,7 @@ class _Save:
         """Write this rank's part, and return its bytes and the checksum of its header."""
         unfinished = os.path.join(self._folder, ranks_index.unfinished_name(self._name))
         if not os.path.isdir(unfinished):
-            msg = f"the folder {self._folder!r} of rank 0 on {self._host} is not seen on {self._world.host}"
+            msg = f"the folder {self._folder!r} of rank 0 on {self._host} is not visible on {self._world.host}"
             raise CheckpointError(msg, "save to a folder that all hosts share")
         arrays = self.tree.copy(self._chosen)
         size, rank = self._world.size, self._world.rank
@@ -133,7 +133,7 @@ class _Save:
         for rank, (size, _) in enumerate(parts):
             path = os.path.join(self._folder, ranks_index.part_name(self._name, rank, len(parts)))
             if not os.path.exists(path) or os.stat(path).st_size != size:
-                msg = f"the part of rank {rank} in {self._folder!r} is not seen on {self._world.host}"
+                msg = f"the part of rank {rank} in {self._folder!r} is not visible on {self._world.host}"
                 raise CheckpointError(msg, "save to a folder that all hosts share")
         unfinished = os.path.join(self._folder, ranks_index.unfinished_name(self._name))
         new = os.path.join(unfinished, ranks_index.INDEX)

@@ -118,7 +118,7 @@ def _one(tensors: list[StoredTensor], number: Any, is_cut: bool = False) -> Stor
         msg = "a description refers to a missing tensor"
         raise ValueError(msg)
     if tensors[number].is_cut != is_cut:
-        msg = "a description confuses rows with whole tensors"
+        msg = "a description has rows where a whole tensor belongs, or the reverse"
         raise ValueError(msg)
     return tensors[number]
 

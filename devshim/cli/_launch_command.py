@@ -32,7 +32,7 @@ __all__ = ["launch"]
     "--min-ranks",
     type=click.IntRange(1),
     metavar="N",
-    help="With how few ranks it may start again, if a host is lost; default: all.",
+    help="The fewest ranks with which it may start again after a host is lost; default: all.",
 )
 def launch(
     program: list[str],

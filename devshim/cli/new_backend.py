@@ -1,7 +1,7 @@
 """`devshim new-backend`: write the files of a new distribution with a backend for another array library.
 
-The class has every abstract method of `devshim.adapters.Backend`, read from the contract itself: the signature, and the
-first sentence of its docstring. Each method raises `NotImplementedError` until its author writes it, so the conformance
+The class has every abstract method of `devshim.adapters.Backend`, read from the contract itself: its signature and its
+docstring. Each method raises `NotImplementedError` until its author writes it, so the conformance
 kit, which the new distribution's tests run, fails until the backend works.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import keyword
 import sys
+import textwrap
 from pathlib import Path
 
 from devshim.errors.formatting import show
@@ -46,7 +47,7 @@ class {cls}(Backend):
 
 METHOD = '''
     def {method}{signature}:
-        """{summary}"""
+        """{doc}"""
         raise NotImplementedError("write {cls}.{method}")
 '''
 
@@ -91,7 +92,7 @@ A [devshim](https://pypi.org/project/devshim/) backend for {name}.
 
 1. Write the methods of `{cls}` in `{name}_devshim.py`.
 2. `pip install -e '.[test]'`
-3. `pytest -m "not gpu"` tests the host, and `pytest -m gpu` the other devices.
+3. `pytest` tests the host, and `pytest -m gpu` the other devices.
 
 A feature that {name} lacks is a `Gap` with a reason; a feature without a method is one automatically.
 """
@@ -150,7 +151,8 @@ def _methods(cls: str) -> list[str]:
     found = []
     for method, function in vars(Backend).items():
         if method in Backend.__abstractmethods__:
-            summary = (inspect.getdoc(function) or "").partition("\n")[0].partition(". ")[0].rstrip(".")
+            doc = textwrap.indent(inspect.getdoc(function) or "", " " * 8).strip()
+            doc += "\n        " * ("\n" in doc)
             signature = str(inspect.signature(function)).replace("'", "")
-            found.append(METHOD.format(cls=cls, method=method, signature=signature, summary=f"{summary}."))
+            found.append(METHOD.format(cls=cls, method=method, signature=signature, doc=doc))
     return found

@@ -152,7 +152,7 @@ def _not_there_too(source: Backend, target: Backend, device: Device) -> DeviceNo
     have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
     return DeviceNotFoundError(
         f"the tensor of {source.title} is on {device}, and {target.title} has {have}",
-        f"say where the result is to be: ds.convert(x, {target.name!r}, 'cpu')",
+        f"name the device of the result: ds.convert(x, {target.name!r}, 'cpu')",
     )
 
 

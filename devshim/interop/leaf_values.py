@@ -101,7 +101,7 @@ def assign(obj: T, values: Mapping[str, Tensor]) -> T:
             value = values[slot.path]
             first, _ = new.get(slot.key, (slot.path, None))
             if first != slot.path and values[first] is not value:
-                msg = f"{show(first)} and {show(slot.path)} are one tensor, and their values are two"
+                msg = f"{show(first)} and {show(slot.path)} are one tensor, and were given two values"
                 raise ArgumentError(msg, f"name one of them, or give both the same value: values[{first!r}]")
             if slot.key not in new:
                 new[slot.key] = (slot.path, slot.copied(value))

@@ -99,7 +99,7 @@ class Placement:
     def __getitem__(self, path: str) -> Device:
         found = self.find(path)
         if found is None:
-            msg = f"the placement says nothing of the leaf {path!r}"
+            msg = f"the placement has no device for the leaf {path!r}"
             raise ArgumentError(msg, f"add {path!r}: 'cpu' to it, or a default: ds.Placement(places, default='cpu')")
         return found
 
@@ -191,7 +191,7 @@ class Placement:
         except (TypeError, ValueError) as error:
             raise _no_placement(error) from error
         if not isinstance(read, dict) or read.get("format") != _FORMAT or not isinstance(read.get("places"), dict):
-            raise _no_placement("it has another form")
+            raise _no_placement("its form is invalid")
         return cls(read["places"], read.get("default"))
 
     @classmethod

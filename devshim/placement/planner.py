@@ -46,7 +46,7 @@ def plan(
     chosen = device_lists.parse_devices(devices, "Placement.balanced", "obj", obj)
     if len(set(chosen)) < len(chosen):
         once = [str(device) for device in dict.fromkeys(chosen)]
-        msg = f"ds.Placement.balanced takes different devices, and {len(chosen) - len(once)} of these are named before"
+        msg = f"ds.Placement.balanced takes each device once, and was given {len(chosen) - len(once)} of them again"
         raise ArgumentError(msg, f"name each device once: ds.Placement.balanced(obj, {once})")
     parts, backends = parts_of(obj)
     caps = _read_budgets(chosen, budgets, backends)

@@ -133,7 +133,7 @@ def no_callable(call: str, fn: object, args: tuple[object, ...]) -> ArgumentErro
     second = "x" if call == "run" else show(fn) if type(fn) is int else "64"
     if args and callable(args[0]):
         return ArgumentError(problem, f"the arguments are swapped: ds.{call}(fn, {second})")
-    return ArgumentError(problem, f"pass what is to be called: ds.{call}(fn, {second})")
+    return ArgumentError(problem, f"pass the function to call: ds.{call}(fn, {second})")
 
 
 def no_pairs(fns: Any, inputs: Any) -> ArgumentError | None:

@@ -36,7 +36,7 @@ def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
     else:
         hint = "use ds.try_gpu() to fall back to the CPU, or run `devshim doctor` to see why"
         if "simulate" not in backend.gaps:
-            hint += "; ds.simulate(gpus=2) goes on without cards"
+            hint += "; ds.simulate(gpus=2) simulates two"
     return DeviceNotFoundError(f"{device} was asked for, and {backend.title} has {have}: {why}", hint)
 
 

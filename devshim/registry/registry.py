@@ -163,7 +163,7 @@ def _check(name: str, made: object, target: str) -> None:
     from devshim.contract.backend import Backend as Contract
 
     if not isinstance(made, Contract) or made.name != name:
-        what = f"a backend called {made.name!r}" if isinstance(made, Contract) else "no devshim.backend.Backend"
+        what = f"a backend called {made.name!r}" if isinstance(made, Contract) else "not a devshim.backend.Backend"
         msg = f"the backend name {name!r} is registered for {target}, which is {what}"
         raise BackendBrokenError(msg, "this is a defect of the distribution that registers it: see backends/README.md")
 

@@ -227,7 +227,7 @@ def finite(name: str, value: Any) -> Any:
     """Return a Python or NumPy number as a finite real Python number."""
     found = real(name, value)
     if not (isinstance(found, int) or isfinite(found)):
-        raise bad_argument(name, value, "a finite number", f"write {name}=1.0, or another number that has an end")
+        raise bad_argument(name, value, "a finite number", f"write {name}=1.0, or another finite number")
     return found
 
 

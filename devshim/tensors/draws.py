@@ -163,7 +163,7 @@ def uniform(low: Any, high: Any, size: Shape | None, result: Result) -> tuple[An
         raise value_hints.no_bound("uniform", "low", low)
     bounds = arguments.finite("low", low), arguments.finite("high", high)
     if not bounds[0] <= bounds[1]:
-        raise bad_argument("high", high, f"at least low ({low})", f"exchange them: ds.random.uniform({high}, {low})")
+        raise bad_argument("high", high, f"at least low ({low})", f"swap them: ds.random.uniform({high}, {low})")
     return result.plan("uniform", "float", (*bounds, _shape(size)))
 
 

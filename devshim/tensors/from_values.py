@@ -165,7 +165,7 @@ def _reading(
     """Return the arguments of `engine.make` that give a framework an object's values."""
     if type(obj) in _NUMBERS:
         if copy is False:
-            raise messages.cannot_share("Python numbers", "a tensor has memory of its own")
+            raise messages.cannot_share("Python numbers", "they have no memory that a tensor could use")
         return arguments.planned(backend, "asarray", arguments.target(backend, device), (obj,), dtype)
     return from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
 
@@ -208,5 +208,5 @@ def _cast(backend: Backend, x: Tensor, wanted: Any, copy: bool | None) -> tuple[
     if backend.dtype_name(cast) == backend.dtype_name(x):
         return x, copy
     if copy is False:
-        raise messages.cannot_share("the tensor", "another dtype needs memory of its own")
+        raise messages.cannot_share("the tensor", "a tensor of another dtype needs new memory")
     return cast, None

@@ -48,7 +48,7 @@ def require_scalar(backend: Backend, value: Any, describe: Callable[[Any], str])
 def position(given: int, count: int) -> ArgumentError:
     """Return the error for a position at which the function was given no argument."""
     was = f"{count} argument{'' if count == 1 else 's'} by position"
-    msg = f"ds.value_and_grad is to differentiate argument {given}, and the function was given {was}"
+    msg = f"ds.value_and_grad was asked to differentiate argument {given}, and the function was given {was}"
     return ArgumentError(msg, "pass the differentiated arguments by position; argnums counts them from 0")
 
 

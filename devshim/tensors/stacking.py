@@ -71,7 +71,7 @@ def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None,
         ConversionError: Shapes differ, or the framework does not stack these dtypes.
     """
     if copy is False:
-        raise messages.cannot_share("a list of tensors", "one tensor of all needs memory of its own")
+        raise messages.cannot_share("a list of tensors", "the stacked tensor needs new memory")
     backend = framework_of(found)
     located = {label: owner.device_of(x) for label, x, owner in found}
     devices = set(located.values())

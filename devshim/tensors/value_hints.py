@@ -28,7 +28,7 @@ def no_shape(value: object) -> ArgumentError:
 
 def negative_length(value: object) -> ArgumentError:
     """Return the error for a shape with a negative length."""
-    hint = "write each length as a number, such as (2, 3): only a reshape of what is there can work one out"
+    hint = "write each length as a number, such as (2, 3): only a reshape can infer one"
     return bad_argument("shape", value, "made of lengths of 0 or more", hint)
 
 
@@ -51,7 +51,7 @@ def too_many(call: str, takes: int, args: tuple[object, ...]) -> ArgumentError:
         word, value = (
             ("dtype", repr(extra) if type(extra) is str else "dtype") if device is None else ("device", device)
         )
-        problem = f"ds.{call} takes {word} by its name, and was given {described(extra)} by place"
+        problem = f"ds.{call} takes {word} by its name, and was given {described(extra)} by position"
         return ArgumentError(problem, f"ds.{call}({kept}, {word}={value})")
     at = 0 if call == "full" else takes - 1
     last = len(args) - 1 if call == "full" else len(args)

@@ -161,7 +161,7 @@ def placement_of(tree: Any) -> tuple[dict[str, Device], dict[str, int]]:
         _measure(sizes, path_text(cell), backend, partial(_itself, x))
     for _, cell, obj, backend in flat.models:
         prefix = path_text(cell)
-        tracing.refuse_where_read("placement_of", "ask of models outside the compiled function")
+        tracing.refuse_where_read("placement_of", "call it for models outside the compiled function")
         for leaf in backend.leaves(obj):
             if leaf.kind != "gradient":
                 path = joined(prefix, leaf.path)

@@ -182,7 +182,7 @@ def test_hosts_that_do_not_share_the_folder_are_found(path: Path, monkeypatch: p
 
     monkeypatch.setattr(ranks_save._Save, "begin", elsewhere)
     found = on_ranks(2, lambda world: ds.save(tree_of(world), path, world=world))
-    assert all("is not seen on host1" in str(each) for each in found)
+    assert all("is not visible on host1" in str(each) for each in found)
     assert os.listdir(path.parent) == []
 
 

@@ -44,7 +44,7 @@ def test_a_tensor_at_two_places_is_one() -> None:
     same = np.full(2, 5.0)
     ds.assign(tree, {"a": same, "b.0": same})
     assert x.tolist() == [5, 5]
-    with pytest.raises(ds.ArgumentError, match="are one tensor, and their values are two"):
+    with pytest.raises(ds.ArgumentError, match="are one tensor, and were given two values"):
         ds.assign(tree, {"a": np.ones(2), "b.0": np.zeros(2)})
     assert x.tolist() == [5, 5]
 

@@ -50,7 +50,7 @@ def test_which_key_counts(path: str, device: str) -> None:
 def test_what_nothing_says() -> None:
     plan = placement(a="cpu")
     assert plan.find("b") is None
-    with pytest.raises(ds.ArgumentError, match="says nothing of the leaf 'b'"):
+    with pytest.raises(ds.ArgumentError, match="has no device for the leaf 'b'"):
         plan["b"]
 
 
@@ -126,7 +126,7 @@ def test_read_and_applied_to_a_tree() -> None:
 
 def test_a_leaf_without_a_place_moves_nothing() -> None:
     tree = [ds.zeros(2), ds.zeros(2)]
-    with pytest.raises(ds.ArgumentError, match="says nothing of the leaf '1'"):
+    with pytest.raises(ds.ArgumentError, match="has no device for the leaf '1'"):
         ds.place(tree, ds.Placement({"0": 1}))
     assert ds.placement_of(tree).devices == {ds.cpu()}
 
@@ -173,7 +173,7 @@ def test_the_full_path_counts_before_the_path_in_an_item_and_that_before_the_def
     assert plan.of_leaf("b.0", "") is ds.cpu()
     assert plan.of_leaf("c.d.0", "") is ds.gpu(0)
     assert plan.of_leaf("", "x.0") is ds.gpu(0), "a model that is all there is has no other path"
-    with pytest.raises(ds.ArgumentError, match=r"says nothing of the leaf 'c\.1'"):
+    with pytest.raises(ds.ArgumentError, match=r"has no device for the leaf 'c\.1'"):
         ds.Placement({"0": 1}).of_leaf("c.1", "")
 
 
@@ -293,7 +293,7 @@ def test_a_block_is_opened_only_where_it_must_be() -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (([0, 0],), "takes different devices, and 1 of these are named before"),
+        (([0, 0],), "takes each device once, and was given 1 of them again"),
         (([],), "empty list of devices"),
         (([0], [1, 2]), "2 budgets for 1 devices"),
         (([0], {1: 5}), "budgets name gpu:1, not among the devices"),

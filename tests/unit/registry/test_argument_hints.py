@@ -114,7 +114,7 @@ TEXTS: dict[str, tuple[type[ds.DevshimError], str, str]] = {
     ),
     'ds.Placement.balanced(tree, ["cpu", "cpu"])': (
         ds.ArgumentError,
-        "ds.Placement.balanced takes different devices, and 1 of these are named before",
+        "ds.Placement.balanced takes each device once, and was given 1 of them again",
         "name each device once: ds.Placement.balanced(obj, ['cpu'])",
     ),
     'ds.Placement("gpu:0")': (
@@ -170,7 +170,7 @@ TEXTS: dict[str, tuple[type[ds.DevshimError], str, str]] = {
     "ds.run(5)": (
         ds.ArgumentError,
         "ds.run takes a function first, and was given 5",
-        "pass what is to be called: ds.run(fn, x)",
+        "pass the function to call: ds.run(fn, x)",
     ),
     "ds.shrink_batch(8, fn)": (
         ds.ArgumentError,
@@ -234,12 +234,12 @@ TEXTS: dict[str, tuple[type[ds.DevshimError], str, str]] = {
     ),
     'ds.ones(3, "gpu:0")': (
         ds.ArgumentError,
-        "ds.ones takes device by its name, and was given 'gpu:0' by place",
+        "ds.ones takes device by its name, and was given 'gpu:0' by position",
         "ds.ones(3, device='gpu:0')",
     ),
     'ds.full((2, 3), 7, "float32")': (
         ds.ArgumentError,
-        "ds.full takes dtype by its name, and was given 'float32' by place",
+        "ds.full takes dtype by its name, and was given 'float32' by position",
         "ds.full((2, 3), 7, dtype='float32')",
     ),
     "ds.random.uniform((2, 3))": (
@@ -260,7 +260,7 @@ TEXTS: dict[str, tuple[type[ds.DevshimError], str, str]] = {
     "ds.random.uniform(1, 0)": (
         ds.ArgumentError,
         "high is 0, and it must be at least low (1)",
-        "exchange them: ds.random.uniform(0, 1)",
+        "swap them: ds.random.uniform(0, 1)",
     ),
     "ds.random.seed(-1)": (
         ds.ArgumentError,
@@ -280,7 +280,7 @@ TEXTS: dict[str, tuple[type[ds.DevshimError], str, str]] = {
     "ds.zeros((2, -1))": (
         ds.ArgumentError,
         "shape is (2, -1), and it must be made of lengths of 0 or more",
-        "write each length as a number, such as (2, 3): only a reshape of what is there can work one out",
+        "write each length as a number, such as (2, 3): only a reshape can infer one",
     ),
     "ds.zeros(x)": (
         ds.ArgumentError,

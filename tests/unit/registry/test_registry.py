@@ -134,7 +134,7 @@ def test_a_claimant_of_a_name_of_ours_is_refused(python: Any, distribution: Any)
 @pytest.mark.parametrize(
     ("source", "reported"),
     [
-        ("Backend = object", "which is no devshim.backend.Backend"),
+        ("Backend = object", "which is not a devshim.backend.Backend"),
         ("from devshim_backends._numpy.backend import NumpyBackend as Backend", "a backend called 'numpy'"),
         ("", "has no attribute 'Backend'"),
         ("import nothing_of_the_kind", "nothing_of_the_kind"),
