@@ -35,23 +35,23 @@ def _adapted(fn: Callable[..., Any]) -> Callable[..., Any]:
     return _on_device(fn)
 
 
-def _of_one(ufunc: np.ufunc) -> Callable[[Any], Any]:
+def _of_one(ufunc: np.ufunc) -> Callable[..., Any]:
     array = np.ndarray
 
     @wraps(ufunc)
-    def compute(x: Any, /) -> Any:
-        result = ufunc(x)
+    def compute(x: Any, /, **options: Any) -> Any:
+        result = ufunc(x, **options) if options else ufunc(x)
         return result if type(result) is array else _as_arrays(result)
 
     return compute
 
 
-def _of_two(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
+def _of_two(ufunc: np.ufunc) -> Callable[..., Any]:
     array = np.ndarray
 
     @wraps(ufunc)
-    def compute(x1: Any, x2: Any, /) -> Any:
-        result = ufunc(x1, x2)
+    def compute(x1: Any, x2: Any, /, **options: Any) -> Any:
+        result = ufunc(x1, x2, **options) if options else ufunc(x1, x2)
         return result if type(result) is array else _as_arrays(result)
 
     return compute

@@ -85,3 +85,13 @@ def test_a_mask_is_not_lost(backend: Any) -> None:
     ):
         with pytest.raises(ds.ConversionError, match="mask"):
             call()
+
+
+def test_options_of_a_ufunc_reach_numpy() -> None:
+    """Trap: functions of a namespace take the standard's arguments alone, and NumPy's own options are lost."""
+    x = np.ones(3, "float32")
+    xp = ds.namespace(x)
+    out = np.zeros(3)
+    assert xp.add(x, x, dtype="float64").dtype == np.float64
+    assert xp.sqrt(x, out=out) is out
+    assert out.tolist() == [1.0, 1.0, 1.0]
