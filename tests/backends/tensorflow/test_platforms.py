@@ -25,6 +25,7 @@ def machine(monkeypatch, device_type, count):
 
     monkeypatch.setattr(tf.config, "list_physical_devices", listed)
     monkeypatch.setattr(tf.config, "get_visible_devices", listed)
+    monkeypatch.setattr(devices, "has_started_with_host_alone", lambda: False)  # TensorFlow would have started these
     monkeypatch.setattr(tf.config, "get_logical_device_configuration", lambda card: None)
     details = {"device_name": "METAL" if device_type == "GPU" else "XPU"}
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda card: details)
