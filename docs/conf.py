@@ -84,7 +84,7 @@ SHORT = {
 
 
 def colons_make_no_type(app: Sphinx, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
-    """Keep napoleon from taking what stands before a colon for a type: what we return and hold is annotated."""
+    """Keep napoleon from taking the words before a colon for a type: what we return and hold is annotated."""
     texts = [at + 1 for at, line in enumerate(lines[:-1]) if line.strip() == "Returns:"]
     for at in [0] if what == "attribute" else texts:
         text = lines[at].lstrip()

@@ -76,7 +76,7 @@ def require_folder() -> None:
         from devshim.errors import SimulationError
 
         path = _folders()[-1]
-        msg = f"programs answer in the folder {path}, which is not of this user alone"
+        msg = f"programs answer in the folder {path}, which is not private: others may own or read it"
         raise SimulationError(msg, f"chmod 700 {path}, or remove it")
 
 

@@ -30,7 +30,7 @@ class Call:
     """A devshim call that a cell made.
 
     Attributes:
-        call: Its name, such as ``place``; empty for a line that stands for no single call.
+        call: Its name, such as ``place``; empty for a line that does not belong to one call.
         text: The framework's own line for it, as `devshim.explain` prints it: the names of real GPUs.
         span: Its place in the cell's source: line, end line, column, end column. Lines count from 1, columns in
             UTF-8 bytes from 0, as in `ast`. The line alone on Python 3.10; None if no line of the cell made the call.

@@ -200,7 +200,7 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
         guilty, reason = outliving, f"the program of {named(outliving, hosts)} has ended, and its process has not"
     elif behind:
         guilty, where = behind, reports[behind[0]].at
-        reason = f"{named(behind, hosts)} has not come to it" + (f", and is at {where}" if where else "")
+        reason = f"{named(behind, hosts)} has not made this call" + (f", and is at {where}" if where else "")
     elif len(calls) > 1:
         each = "; ".join(f"{named([rank], hosts)}: {reports[rank].what}" for rank in waiting)
         lines = some(

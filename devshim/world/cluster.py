@@ -67,7 +67,7 @@ def require_private(folder: Path, hint: str) -> Path:
         WorldError: It belongs to another user, or others may read it.
     """
     if not is_private(folder):
-        msg = f"the folder {folder} is not of this user alone"
+        msg = f"the folder {folder} is not private: others may own or read it"
         raise WorldError(msg, hint)
     return folder
 

@@ -139,7 +139,7 @@ class Native:
         if self.backend is not None:
             return f"{self.name} of {self.backend.name}; other dtypes: {ray}"
         if not self._is_decided:
-            return "the first sum starts what adds them"
+            return "not started yet: the first sum starts an engine"
         return f"{ray}, because {self.why_not}"
 
     def lacks(self, backend: Backend, dtype: str, op: str) -> bool:
@@ -159,7 +159,7 @@ class Native:
 
         Raises:
             RanksDisagreeError: A rank does something else in this step.
-            RankLateError: A rank has not come to it in time.
+            RankLateError: A rank has not made this call in time.
             RankFailedError: A rank is gone.
             UnsupportedError: The environment asks for the engine, and some rank cannot use it here.
         """
@@ -172,7 +172,7 @@ class Native:
             self._disagree(step)
         somewhere = [bool(each) for each in found[2 : 2 + len(flags)]] + [True] * (len(lacking) - len(flags))
         if any(somewhere) and requested() == "native":
-            msg = f"{self.name} was not seen to be right for this call: {step.what}"
+            msg = f"{self.name} did not pass the tests for this call: {step.what}"
             raise UnsupportedError(msg, "unset DEVSHIM_ENGINE: devshim then adds such tensors by Ray")
         return somewhere, sum(found[2 + _KINDS :])
 

@@ -60,7 +60,7 @@ class Portable:
 
         Raises:
             RanksDisagreeError: A rank does something else in this step.
-            RankLateError: A rank has not come to it in time.
+            RankLateError: A rank has not made this call in time.
             RankFailedError: A rank is gone.
         """
         self._peers.put(step, {key: mine})
@@ -131,11 +131,11 @@ def disagreement(place: Place, step: Step, other: int, said: str) -> RanksDisagr
 
 
 def late_error(place: Place, step: Step, late: list[int]) -> RankLateError:
-    """Return the error for ranks that have not come to a step in time; an empty list if it is unknown which."""
+    """Return the error for ranks that have not reached a step in time; an empty list if it is unknown which."""
     waited = time.monotonic() - step.began
     msg = (
         f"step {step.number} ({step.what}) has waited {waited:.0f} s on {place.named(place.rank)}: "
-        f"{place.listed(late) or 'another rank'} has not come to it"
+        f"{place.listed(late) or 'another rank'} has not made this call"
     )
     error = RankLateError(msg, "every rank must make this call; DEVSHIM_TIMEOUT is the time to wait")
     error.waiting, error.late = (place.rank,), tuple(sorted(late))

@@ -227,7 +227,7 @@ class World:
 
     @contextmanager
     def _exchange(self, what: str) -> Iterator[tuple[Step, Portable]]:
-        """Run a block as a step that is no sum: the other ranks may expect one."""
+        """Run a block as a step without a sum, although the other ranks may expect one."""
         with self.steps.alone(f"world.{what}"):
             engine = self._engine()  # to connect takes its own time, and not that of a step
             with self.steps.step(what) as step:

@@ -235,6 +235,6 @@ def test_a_folder_that_others_may_read_is_an_error(
     done = invoke("smi")
     assert done.exit_code == 1
     said = done.output.replace("\n", " ")
-    assert f"programs answer in the folder {tmp_path}, which is not of this user alone" in said
+    assert f"programs answer in the folder {tmp_path}, which is not private" in said
     tmp_path.chmod(0o700)
-    assert "which is not of this user alone" not in invoke("smi").output
+    assert "which is not private" not in invoke("smi").output

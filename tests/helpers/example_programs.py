@@ -1,4 +1,4 @@
-"""The programs in examples/, as modules: they are no package, so tests and benchmarks import them from their files."""
+"""The programs in examples/, as modules: they are not a package, so tests and benchmarks import their files."""
 
 from __future__ import annotations
 

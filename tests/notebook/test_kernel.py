@@ -165,7 +165,7 @@ def test_an_error_of_a_rank_names_the_cell(cell: Cell) -> None:
     shown = cell(f"{late}\n    ds.world().barrier()\nds.launch(job, ranks_per_host=2, timeout=2)")
     (text,) = [text for kind, text in shown if kind == "error"]
     number = value(cell, "str(len(In) - 2)")
-    assert f"has not come to it, and is at In [{number}]:4 in job" in text
+    assert f"has not made this call, and is at In [{number}]:4 in job" in text
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ SUM = "all_reduce, sum of float32 (10,)"
 
 RANKS = 3
 PAUSES = {"kill": 1.2, "stop": 0.7}
-"""Seconds in which the agent hears where the rank is, before it fails."""
+"""Seconds before a rank fails, in which its agent learns at which line it is."""
 
 
 def fail(how: str, folder: str) -> None:
@@ -92,7 +92,7 @@ CAUSES = {
     "exit": (ds.RankFailedError, "ended with exit status 3"),
     "exception": (ds.RankFailedError, "ended with exit status 1: ValueError: a bad batch, at test_failures.py:"),
     "stop": (ds.RankLateError, "does not answer"),
-    "sleep": (ds.RankLateError, "has not come to it, and is at test_failures.py:"),
+    "sleep": (ds.RankLateError, "has not made this call, and is at test_failures.py:"),
     "return": (ds.RankLateError, "has returned"),
 }
 

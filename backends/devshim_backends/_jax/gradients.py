@@ -75,7 +75,7 @@ class JaxGradients(JaxNnx):
         return value, tensors, [*grads[0], *grads[1]]
 
     def model_in_trace(self, model: Any) -> Any:
-        """Return the object that stands for a model while JAX traces a function."""
+        """Return the object that replaces a model while JAX traces a function."""
         return clone_in_trace(model) if self._is_nnx_object(model) else model
 
     def stop_gradient(self, x: Tensor) -> Tensor:

@@ -30,9 +30,9 @@ IMPLICIT: dict[str, Callable[[Any], object]] = {
 """Operations that read a tensor's value into Python, which is an implicit transfer."""
 
 IMPLICIT_TO_GPU: dict[str, Callable[[Any], object]] = {
-    "an array of NumPy's": lambda x: x + numbers(),
+    "a NumPy array": lambda x: x + numbers(),
     "an index of the host's": lambda x: x[ds.asarray([0, 1], dtype="int64", device="cpu")],
-    "an index of NumPy's": lambda x: x[numbers()[:, 0].astype("int64") % 3],
+    "a NumPy index": lambda x: x[numbers()[:, 0].astype("int64") % 3],
 }
 """Operations of a GPU's tensor with data on the host."""
 

@@ -202,7 +202,7 @@ def _callables(packages: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _members(cls: type) -> list[tuple[str, Any]]:
-    """Return the methods and properties of a class; those that Python adds by itself are left out."""
+    """Return the methods and properties of a class; those that Python adds are left out."""
     added = ("__dict__", "__weakref__", "__abstractmethods__", "_abc_impl", "__slotnames__", "__annotations__")
     return [
         (name, value)

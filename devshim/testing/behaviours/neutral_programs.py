@@ -65,7 +65,7 @@ def _chosen_squares(x: Any, indices: Any, axis: int) -> Any:
 
 
 class NeutralProgramTests(Kit):
-    """Networks without a word of a framework."""
+    """Networks that name no framework."""
 
     @feature("namespace", "value_and_grad")
     @pytest.mark.parametrize("dimensions", [4, 5, 6])
@@ -106,7 +106,7 @@ class NeutralProgramTests(Kit):
         assert np.allclose(ds.to_numpy(grad), slope, rtol=1e-5)
         assert ds.device_of(found) is ds.device_of(grad) is device
 
-    @feature("namespace", "gradient")  # the scalars of NumPy are no arrays
+    @feature("namespace", "gradient")  # the scalars of NumPy are not arrays
     def test_operators_on_numbers_of_the_namespace(self, device: Device) -> None:
         """A tensor without axes takes part in the operators of Python, in every thread."""
         found: list[Tensor] = []

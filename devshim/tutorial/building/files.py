@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "own_words", "read_formats", "write"]
 
 FORMATS = ("md", "html", "ipynb")
-"""MyST for Sphinx, a page that stands alone, and a notebook for each framework."""
+"""MyST for Sphinx, a self-contained page, and a notebook for each framework."""
 
 
 def read_formats(text: str) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def _without_addresses(result: Result) -> tuple[str, str]:
 
 
 def problems(framework: str, seen: dict[str, Result], recorded: dict[str, Result] | None = None) -> Iterator[str]:
-    """Yield each statement that differs and is not listed, each that is listed and does not differ, and the like."""
+    """Yield each mistake in the list, such as a statement that differs and is not listed."""
     recorded = recording(framework)["results"] if recorded is None else recorded
     listed = DIFFERENCES[framework]
     statements = [each for group in groups(framework).values() for each in group]

@@ -106,7 +106,7 @@ def test_a_rank_that_has_not_come_is_named_with_its_line() -> None:
     error = late({**WAITING, 2: Report(0, 2, None, 0, "train.py:32 in job")})
     assert error.problem == (
         f"step 3 ({SUM}) has waited 5 s on rank 0 on a, rank 1 on a: "
-        "rank 2 on b has not come to it, and is at train.py:32 in job"
+        "rank 2 on b has not made this call, and is at train.py:32 in job"
     )
     assert (error.waiting, error.late, error.where) == ((0, 1), (2,), "train.py:32 in job")
     assert isinstance(error, TimeoutError)

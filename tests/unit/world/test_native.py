@@ -118,7 +118,7 @@ def test_the_environment_may_insist_on_the_engine(table: Table, monkeypatch: pyt
     monkeypatch.setenv("DEVSHIM_ENGINE", "native")
     for error in in_ranks(lambda world: world.all_reduce_([np.ones(2, "float16")])):
         assert isinstance(error, ds.UnsupportedError)
-        assert "swap was not seen to be right for this call: all_reduce, sum of float16 (2,)" in str(error)
+        assert "swap did not pass the tests for this call: all_reduce, sum of float16 (2,)" in str(error)
     monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: None)
     for error in in_ranks(lambda world: world.all_reduce_([np.ones(2)])):
         assert isinstance(error, ds.UnsupportedError)
@@ -239,7 +239,10 @@ def test_describe_says_why_an_engine_is_not_used(table: Table, monkeypatch: pyte
         return before, world.describe().splitlines()[-1]
 
     ray = "sums: Ray, in the order of the ranks, because"
-    begun, used = "sums: the first sum starts what adds them", "sums: swap of numpy; other dtypes: " + ray[6:-9]
+    begun, used = (
+        "sums: not started yet: the first sum starts an engine",
+        "sums: swap of numpy; other dtypes: " + ray[6:-9],
+    )
     assert in_ranks(job) == [(begun, used)] * 2
     no_address = on_ranks(2, job, timeout=20)
     assert [after for _, after in no_address] == [f"{ray} the launcher names no address where rank 0 may listen"] * 2

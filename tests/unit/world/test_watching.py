@@ -28,7 +28,7 @@ class Reported(Attempt):
 
 
 def test_a_late_rank_is_an_error() -> None:
-    with pytest.raises(ds.RankLateError, match="rank 1 on a has not come to it"):
+    with pytest.raises(ds.RankLateError, match="rank 1 on a has not made this call"):
         Reported(WAITS, Report(0, 2))._raise_if_late(at_once=False)
 
 

@@ -196,7 +196,7 @@ def test_a_late_rank_is_named_and_nothing_changes() -> None:
         if world.rank == 2:
             return None
         world._engine().patience = 0.3
-        with pytest.raises(ds.RankLateError, match="rank 2 on host1 has not come to it") as caught:
+        with pytest.raises(ds.RankLateError, match="rank 2 on host1 has not made this call") as caught:
             world.all_reduce_([x])
         assert caught.value.late == (2,)
         assert isinstance(caught.value, TimeoutError)

@@ -1,4 +1,4 @@
-"""MXNet's own names for GPUs, ``mx.gpu(1)`` and the like, for simulated GPUs (``ds.simulate(2, native_names=True)``).
+"""MXNet's own names for GPUs, such as ``mx.gpu(1)``, for simulated GPUs (``ds.simulate(2, native_names=True)``).
 
 A simulated GPU is a CPU for MXNet's C++ library: its ``cpu(1)`` is ``gpu(0)`` (see `simulate`).  Everything above the
 library is Python, and every device crosses into it in one of these ways:
