@@ -73,6 +73,15 @@ def test_a_rank_prints_only_what_its_program_prints(capfd: pytest.CaptureFixture
 DTYPES = ("bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64", "float16", "bool", "complex64")
 
 
+def large(world: ds.World) -> None:
+    """Add and average a tensor that an engine adds in several parts, the last of which is smaller."""
+    values = [np.random.default_rng(rank).normal(size=5_000_003).astype("float32") for rank in range(world.size)]
+    for op in ("sum", "mean"):
+        (total,) = world.all_reduce_([ds.from_numpy(values[world.rank])], op)
+        expected = np.sum(values, axis=0, dtype="float32") / (world.size if op == "mean" else 1)
+        np.testing.assert_array_equal(ds.to_numpy(total), expected)
+
+
 def dtypes(framework: str) -> list[Any]:
     """Return the sums of tensors of every dtype that devshim and the framework have, alone and together."""
     ds.use(framework)
@@ -86,6 +95,7 @@ def dtypes(framework: str) -> list[Any]:
         (total,) = world.all_reduce_([ds.place(x, "cpu", copy=True)])
         alone.append((name, ds.to_numpy(total).astype("complex64").tolist(), str(ds.to_numpy(total).dtype)))
     (together,) = world.all_reduce_([dict(mine)])
+    large(world)
     return [
         *alone,
         *((n, ds.to_numpy(x).astype("complex64").tolist(), str(ds.to_numpy(x).dtype)) for n, x in together.items()),

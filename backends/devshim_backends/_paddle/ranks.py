@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import paddle
@@ -25,7 +28,7 @@ from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.rank_store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from devshim.contract.ranks import Place
 
@@ -38,6 +41,7 @@ class PaddleRankEngine(RankEngine):
 
     name: ClassVar[str] = "gloo"
     in_place: ClassVar[bool] = True
+    part_bytes: ClassVar[int] = 8 * 2**20  # a thread adds one while the next is filled
     right: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
         ("bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"), _ALL
     )
@@ -59,6 +63,25 @@ class PaddleRankEngine(RankEngine):
         on_host = x if x.place.is_cpu_place() else x.cpu()
         self._group.all_reduce(on_host, getattr(core.ReduceOp, op.upper()), True).wait()
         return x if on_host is x else on_host._copy_to(x.place, True)
+
+    def reduce_parts(self, parts: Iterable[Any], op: Literal["sum", "max", "min"]) -> Iterator[Any]:
+        """Add several parts in a thread, because PaddlePaddle's call returns when its sum is complete."""
+        rest = iter(parts)
+        first = list(islice(rest, 2))
+        if len(first) < 2:
+            yield from (self.reduce_flat(part, op) for part in first)
+            return
+        begun: deque[Future[Any]] = deque()
+        pool = ThreadPoolExecutor(1, "devshim-sums")
+        try:
+            for part in chain(first, rest):
+                begun.append(pool.submit(self.reduce_flat, part, op))
+                if len(begun) == 2:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error, the part that is being added still uses its memory
 
     def max_ints(self, values: Sequence[int]) -> list[int]:
         x = paddle.to_tensor(list(values), dtype="int32", place=paddle.CPUPlace())
