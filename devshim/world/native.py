@@ -185,7 +185,7 @@ class Native:
         def tensors() -> Iterator[Any]:
             for part in parts:
                 shares = trees.can_share(backend, part, CPU)
-                x = trees.tensor_of(backend, part, CPU, copy=not shares)
+                x = trees.tensor_of(backend, part, CPU, copy=not shares, recorded=False)
                 given.append((part, x if shares else None))
                 yield x
 

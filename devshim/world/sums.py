@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from devshim.devices.device import CPU
 from devshim.transfers import observers, observing
 from devshim.trees.key_paths import brackets
 from devshim.world import trees
@@ -101,7 +102,11 @@ class Sums:
         if is_small and not any(lacks):
             only = Sum(step.what, sources[0].kind, sum(source.size for source in sources), (count, devices))
             self._habit.did(only)
-            return {only.kind: self._with_tail(step, sources, only)[: only.size]}, devices
+            total = self._with_tail(step, sources, only, only)
+            if has_agreed(total[only.size :], step.number):
+                return {only.kind: total[: only.size]}, devices
+            self._habit.broke(only)
+            self._native.compare(step, list(lacking.values()), count)  # raises: a rank is in another step
         self._habit.did(None)
         kinds = list(lacking)
         totals = {}
@@ -117,14 +122,24 @@ class Sums:
         before, expected = self._habit.last, self._habit.next
         assert expected is not None
         self._habit.did(expected)
-        total = self._with_tail(step, sources, expected)
+        total = self._with_tail(step, sources, expected, before)
         if sources and has_agreed(total[expected.size :], step.number):
             return total[: expected.size]
         self._habit.broke(before)
         return None
 
-    def _with_tail(self, step: Step, sources: list[Source], made: Sum) -> np.ndarray[Any, Any]:
-        total = self._buckets.with_tail(sources, made.kind, made.size, self._place.size)
+    def _with_tail(self, step: Step, sources: list[Source], made: Sum, before: Sum | None) -> np.ndarray[Any, Any]:
+        """Return a sum and its tail. If this rank cannot read its tensors, it takes part without values, and raises.
+
+        The other ranks wait for it in this sum. They see in the tail that it does not agree.
+        """
+        try:
+            total = self._buckets.with_tail(sources, made.kind, made.size, self._place.size)
+        except BaseException:
+            if sources:
+                self._with_tail(step, [], made, before)
+                self._habit.broke(before)
+            raise
         if sources:
             write_tail(total[made.size :], self._place.rank, step.number)
         try:
@@ -197,7 +212,7 @@ def _result(backend: Backend, total: np.ndarray, x: Tensor) -> Tensor:
     """Return the values for a tensor, on its device; in the memory of ``total`` if they are then copied into ``x``."""
     device = backend.device_of(x)
     shares = backend.supports_inplace(x) and trees.can_share(backend, total, device)
-    return trees.tensor_of(backend, total, device, copy=not shares)
+    return trees.tensor_of(backend, total, device, copy=not shares, recorded=device is not CPU)
 
 
 def _described(op: str, sources: list[Source]) -> str:

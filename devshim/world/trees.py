@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from devshim.errors import ArgumentError
 from devshim.interop.leaf_values import assign, leaves
 from devshim.registry import current
 from devshim.tensors import arguments
-from devshim.transfers import alignment, engine
+from devshim.transfers import alignment, engine, observing
 from devshim.trees.flatten import flatten
 
 if TYPE_CHECKING:
@@ -97,9 +98,15 @@ def tensors_in(tree: Any) -> list[tuple[Backend, Tensor]]:
     return found + [(backend, x) for _, _, model, backend in flat.models for x in leaves(model).values()]
 
 
-def tensor_of(backend: Backend, array: np.ndarray, device: Device, copy: bool = True) -> Tensor:
-    """Return a tensor on a device with the values of an array, in new memory or in the array's."""
-    return engine.make(*engine.from_host(backend, array, device, copy))
+def tensor_of(backend: Backend, array: np.ndarray, device: Device, copy: bool = True, recorded: bool = True) -> Tensor:
+    """Return a tensor on a device with the values of an array, in new memory or in the array's.
+
+    Ledgers do not have it if it is not ``recorded``: it belongs to an exchange, which they have.
+    """
+    active = observing.ACTIVE
+    record = None if recorded or active is None else active.record
+    with (record and record(backend, CPU, device, None, 1)) or nullcontext():
+        return engine.make(*engine.from_host(backend, array, device, copy))
 
 
 def can_share(backend: Backend, array: np.ndarray, device: Device) -> bool:

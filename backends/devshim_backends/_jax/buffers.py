@@ -49,7 +49,11 @@ def _pointer(x: Any) -> int:
 
 def alias(x: Any) -> Any:
     """Return another array over the same memory: an array on a GPU caches the values read from it (0.10)."""
-    if type(x) is not ArrayImpl or len(x.sharding.device_set) != 1 or computes_on_cpu(x.sharding._device):
+    if (
+        type(x) is not ArrayImpl
+        or len(x.sharding.device_set) != 1
+        or computes_on_cpu(next(iter(x.sharding.device_set)))
+    ):
         return x
     return ArrayImpl(x.aval, x.sharding, [x], committed=x._committed)
 

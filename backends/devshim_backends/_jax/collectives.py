@@ -46,7 +46,10 @@ class JaxCollectives(JaxDevices, Backend):
             return self._wait_for_host_memory(jax.lax.slice_in_dim(x, start, stop, axis=axis))
 
     def narrow_copies(self, x: Tensor) -> bool:
-        return type(x) is ArrayImpl and x._committed  # a part of an uncommitted array would be uncommitted
+        if type(x) is not ArrayImpl or not x._committed:  # a part of an uncommitted array would be uncommitted
+            return False
+        natives = x.sharding.device_set  # of several CPU devices of JAX, only one is the host's
+        return len(natives) == 1 and self.to_native(self.device_of(x)) in natives
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         with self._computing_on(xs[0]):
@@ -66,7 +69,7 @@ class JaxCollectives(JaxDevices, Backend):
 
     def _wait_for_host_memory(self, result: Tensor) -> Tensor:
         """Wait until host memory was read: NumPy may share it, and writes by NumPy do not wait for XLA (0.10)."""
-        if type(result) is ArrayImpl and computes_on_cpu(result.sharding._device):
+        if type(result) is ArrayImpl and computes_on_cpu(next(iter(result.sharding.device_set))):
             result.block_until_ready()
         return result
 
@@ -82,7 +85,7 @@ class JaxCollectives(JaxDevices, Backend):
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
         if type(x) is not ArrayImpl or x.dtype.isbuiltin != 1:  # Python buffers do not support the other dtypes
             return None
-        dtype, native, size = x.dtype, x.sharding._device, x.dtype.itemsize
+        dtype, native, size = x.dtype, getattr(x.sharding, "_device", None), x.dtype.itemsize
 
         def read(x: Tensor) -> bytes | Tensor | None:
             if type(x) is not ArrayImpl or x.dtype is not dtype or x.sharding._device is not native:

@@ -51,7 +51,7 @@ def _at_full_width(backend: Backend, native: Callable[..., Any], followed: Calla
         for value in (*args, *options.values()) if options else args:
             kind = type(value)
             if kind is ArrayImpl:
-                wide = value.dtype.num not in _NARROW
+                wide = value.dtype.num not in _NARROW and is_wide(value.dtype)
             elif kind in _PLAIN:
                 continue
             else:

@@ -104,16 +104,10 @@ class JaxTensors(JaxDevices, Backend):
                 y = jax.device_put(source if x.ndim < 2 or is_c_ordered(value) else jax.lax.copy_p.bind(x), native)
             if isinstance(value, jax.Array) and native in value.sharding.device_set:
                 y = jax.lax.copy_p.bind(y)
-        if device is CPU or not (non_blocking or self._is_private(value)):
+        if device is CPU or not non_blocking:
             # JAX reads the source later; by then, NumPy or PyTorch may have written to shared memory.
             jax.block_until_ready(concrete(y) if isinstance(y, Tracer) else y)
         return y
-
-    def _is_private(self, value: Any) -> bool:
-        """Return True for an array on a simulated GPU, whose memory no other library can share."""
-        if not self.simulated or type(value) is not ArrayImpl or len(value.sharding.device_set) != 1:
-            return False
-        return self.device_of(value) is not CPU
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
         if not trace_state_clean() and self.compiling():
@@ -140,7 +134,7 @@ class JaxTensors(JaxDevices, Backend):
                     ys = jax.device_put([*map(alias, ordered)] if device is CPU else ordered, native)
             for i in already_there:
                 ys[i] = jax.lax.copy_p.bind(ys[i])
-            if device is CPU or not (non_blocking or all(map(self._is_private, values))):
+            if device is CPU or not non_blocking:
                 jax.block_until_ready([y if type(y) is ArrayImpl else concrete(y) for y in ys])
         except BaseException:
             ys.clear()  # the traceback would keep both lists alive, and their memory

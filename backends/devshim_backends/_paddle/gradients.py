@@ -39,15 +39,17 @@ class PaddleGradients(PaddleTensors):
         self, call: Call, xs: Sequence[Tensor], parameters: Sequence[Leaf], models: Sequence[Any]
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         nested = _RECORDING.get() and paddle.is_grad_enabled()
-        token = _RECORDING.set(True)
+        token, records = _RECORDING.set(True), paddle.is_grad_enabled()
         try:
-            with _NO_MODE if paddle.is_grad_enabled() else paddle.set_grad_enabled(True):
+            with _NO_MODE if records else paddle.set_grad_enabled(True):
                 inputs = [_variable(x, nested) for x in xs]
                 value, tensors = call(list(inputs), list(models))
                 inputs += [leaf.owner for leaf in parameters]
                 grads = _gradients(value, inputs, nested)
         finally:
             _RECORDING.reset(token)
+            if paddle.is_grad_enabled() is not records:  # the function has changed it
+                paddle.set_grad_enabled(records)
         if nested:
             return value, tensors, grads
         return value.detach(), [self.detach(x) for x in tensors], [self.detach(x) for x in grads]

@@ -854,3 +854,23 @@ def test_new_host_arrays_are_explicit_transfers_to_jaxs_guard():
         "    else:\n"
         "        raise AssertionError('the guard allowed an explicit transfer')\n"
     )
+
+
+def test_a_namespace_computes_narrow_numbers_as_jax_does():
+    """Trap: JAX's dtypes of 4 and 8 bits are not NumPy's, and must not turn the mode of 64 bits on."""
+    xp = ds.namespace(jnp.ones(2))
+    for dtype in (jnp.float8_e4m3fn, jnp.int4):
+        assert xp.argmax(jnp.ones(3, dtype)).dtype == jnp.argmax(jnp.ones(3, dtype)).dtype
+
+
+def test_an_array_with_a_named_sharding_over_one_device_is_read():
+    """Trap: only JAX's sharding of a single device has the device as an attribute."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("x",))
+    x = jax.device_put(jnp.arange(4.0), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x")))
+    assert ds.to_numpy(x).tolist() == [0, 1, 2, 3]
+    assert ds.to_numpy(ds.from_numpy(ds.to_numpy(x, copy=False))).tolist() == [0, 1, 2, 3]
+    assert [ds.to_numpy(part).tolist() for part in ds.split(x, ["cpu", "cpu"])] == [[0, 1], [2, 3]]
+    log = ds.MetricLog()
+    for value in (x[0], x[1]):
+        log.append(value)
+    assert log.flush().tolist() == [0, 1]

@@ -598,23 +598,3 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch, backend):
         assert ds.device_count() == 0
         startup._REASONS.clear()
     assert backend.why_unable_to_start(mx.MXNetError("CUDA: an illegal memory access was encountered")) is None
-
-
-@KINDS
-def test_a_copy_between_gpus_is_not_waited_for(two_cards, make, monkeypatch):
-    """MXNet alone uses their memory, and its engine knows the order; NumPy may write to the host's at any time."""
-    waited = []
-    for cls in (mx.np.ndarray, mx.nd.NDArray):
-        monkeypatch.setattr(cls, "wait_to_read", lambda x: waited.append(ds.device_of(x)))
-    x = make([1.0, 2.0])
-    on_gpu = ds.place(x, GPU0)
-    assert waited == [GPU0]
-    on_other = ds.place(on_gpu, GPU1)
-    tree = ds.place([on_gpu, on_gpu + 1], GPU1)
-    assert waited == [GPU0]
-    back = ds.place(on_other, CPU, non_blocking=True)
-    assert waited == [GPU0, CPU]
-    monkeypatch.undo()
-    on_gpu += 1
-    assert back.asnumpy().tolist() == on_other.asnumpy().tolist() == tree[0].asnumpy().tolist() == [1.0, 2.0]
-    assert tree[1].asnumpy().tolist() == [2.0, 3.0]

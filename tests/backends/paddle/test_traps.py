@@ -420,3 +420,15 @@ def test_flags_for_loading_libraries_are_restored(run_python: Callable[..., str]
         "import sys; before = sys.getdlopenflags(); import devshim as ds; ds.use('paddle'); import paddle; "
         "assert sys.getdlopenflags() == before",
     )
+
+
+def test_a_function_that_switches_gradients_off_switches_them_off_inside_alone(paddle):
+    def function(x):
+        y = (x * x).sum()
+        paddle.set_grad_enabled(False)
+        return y
+
+    value, grads = ds.value_and_grad(function)(ds.ones(2, dtype="float32"))
+    assert paddle.is_grad_enabled()
+    assert float(value) == 2
+    assert ds.to_numpy(grads).tolist() == [2, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import sys
 import warnings
 
@@ -399,3 +400,21 @@ def test_the_guard_on_a_real_card(name, _):
     with ds.guard("error"), pytest.raises(ds.TransferError, match=__file__) if hidden else contextlib.nullcontext():
         calls[name](x)
     assert torch.cuda.get_sync_debug_mode() == 0
+
+
+def test_a_guard_outlives_simulated_gpus_with_native_names():
+    """It is instrumented when they are switched on, and PyTorch's CUDA is gone when it is closed."""
+    code = """
+import warnings
+import torch
+import devshim as ds
+ds.use("torch")
+filters = list(warnings.filters)
+with ds.guard("error"):
+    with ds.simulate(1, native_names=True):
+        x = torch.ones(1, device="cuda:0")
+        del x
+assert warnings.filters == filters
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

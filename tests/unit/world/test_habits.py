@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from swapping_engine import Engine, Table
 import devshim as ds
 from devshim.registry import registry
 from devshim.testing.thread_ranks import on_ranks
+from devshim.world import trees
 from devshim.world.world import World
 
 RANKS = 3
@@ -155,3 +157,59 @@ def test_an_error_of_the_engine_in_an_expected_sum_changes_nothing(table: Table)
         return mine.tolist()
 
     assert in_ranks(job) == [[rank] * 2 for rank in range(RANKS)]
+
+
+@pytest.mark.parametrize("at", range(1, LEARNED + 4))
+@pytest.mark.parametrize("size", [2, 5])
+def test_a_rank_that_cannot_read_its_tensors_is_named(table: Table, at: int, size: int) -> None:
+    """It catches the error, and its next sum must not be taken for the one that the others are in."""
+
+    def job(world: World) -> list[Any]:
+        results: list[Any] = []
+        for call in range(1, LEARNED + 6):
+            fails = world.rank == 1 and call == at
+            with broken(world) if fails else nullcontext():
+                try:
+                    results.append(total(world, size if world.rank == 1 and call == at + 1 else 2))
+                except MemoryError:
+                    results.append("no memory")
+                except ds.WorldError as error:
+                    return [*results, type(error)]
+        return results
+
+    right = [[6.0, 6.0]] * (at - 1)
+    end = ds.RanksDisagreeError
+    assert in_ranks(job) == [[*right, end], [*right, "no memory", end], [*right, end]]
+
+
+@contextmanager
+def broken(world: World) -> Iterator[None]:
+    """Let a rank fail when it reads the tensors of a sum."""
+    buckets, read = world._sums._buckets, world._sums._buckets.with_tail
+
+    def with_tail(sources: Any, *rest: Any) -> Any:
+        if sources:
+            raise MemoryError
+        return read(sources, *rest)
+
+    buckets.with_tail = with_tail  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del buckets.with_tail
+
+
+def test_a_ledger_has_the_exchange_and_not_how_it_is_made(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "can_share", lambda *args: False)  # as where tensors cannot change
+
+    def job(world: World) -> list[tuple[int, int]]:
+        results = []
+        for _ in range(LEARNED + 2):
+            with ds.transfers() as log:
+                total(world)
+            results.append((log.count, log.total_bytes))
+        return results
+
+    found = in_ranks(job)
+    assert found == [found[0][:1] * (LEARNED + 2)] * RANKS
+    assert found[0][0][0] == 1

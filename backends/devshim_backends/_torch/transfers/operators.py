@@ -74,6 +74,11 @@ def instrument_waits(where: Callable[[Any], Device | None], report: Report) -> I
 
 
 # ---------------------------------------------------------------------- CUDA
+def _cuda() -> object:
+    """Return what tells CUDA's modes apart: native names have one of their own, which ends before a guard may."""
+    return getattr(torch._C, "_cuda_get_sync_debug_mode", None)
+
+
 class _SyncFilter:
     """A warnings filter's pattern, replaced by an object that sees each warning's text in the warning's own thread."""
 
@@ -81,6 +86,7 @@ class _SyncFilter:
         self._report = report
         self.mode_before: int | None = None
         self.open = True
+        self._cuda: object = None
 
     def match(self, text: str) -> bool:
         """Return True if a warning comes from this guard's mode, and must not be shown."""
@@ -93,15 +99,15 @@ class _SyncFilter:
     def start(self) -> None:
         """Set the mode, if CUDA has started; a mode that other code has set stays, because it reports too."""
         if self.open and self.mode_before is None:
-            self.mode_before = torch.cuda.get_sync_debug_mode()
+            self.mode_before, self._cuda = torch.cuda.get_sync_debug_mode(), _cuda()
             if not self.mode_before:
                 torch.cuda.set_sync_debug_mode("warn")
 
     def stop(self) -> None:
         """Restore the mode, unless other code has changed it meanwhile."""
-        if self.mode_before == 0 and torch.cuda.get_sync_debug_mode() == 1:
-            torch.cuda.set_sync_debug_mode("default")
         self.open = False
+        if self.mode_before == 0 and self._cuda is _cuda() and torch.cuda.get_sync_debug_mode() == 1:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 _OPEN_FILTERS: list[_SyncFilter] = []
