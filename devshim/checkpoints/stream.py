@@ -6,7 +6,7 @@ Requirements of this module:
   summed is a copy of a few hundred kilobytes, and that copy is written.
 * The host needs no memory for a copy of the tensors.
 * The checksums are in the header, at the start of the file, and are known only at the end. So the header is written
-  last, into room that is left for it; the format allows spaces at its end.
+  last, into the space reserved for it; the format allows spaces at its end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write(handle: int, target: str, arrays: Mapping[str, np.ndarray], metadata: 
         metadata: The description, in which the tensors have no checksums yet.
 
     Raises:
-        CheckpointError: There are more tensors than a header has room for.
+        CheckpointError: The header would be longer than the format allows.
         OSError: The system refuses.
     """
     # Larger numbers first, as the library writes them, so that each tensor is aligned in the file.
@@ -54,15 +54,15 @@ def write(handle: int, target: str, arrays: Mapping[str, np.ndarray], metadata: 
         array, start = arrays[name], end
         end += array.nbytes
         header[name] = {"dtype": CODES[array.dtype.name], "shape": list(array.shape), "data_offsets": [start, end]}
-    room = len(_header(header, metadata, dict.fromkeys(arrays, _LARGEST)))
-    room += -room % 8
-    if room > LONGEST:
-        msg = f"{target!r} cannot be written: a header of {room:,} bytes is longer than the format allows"
+    reserved = len(_header(header, metadata, dict.fromkeys(arrays, _LARGEST)))
+    reserved += -reserved % 8
+    if reserved > LONGEST:
+        msg = f"{target!r} cannot be written: a header of {reserved:,} bytes is longer than the format allows"
         raise CheckpointError(msg, "save parts of the tree to several files; nothing has changed")
-    os.lseek(handle, 8 + room, os.SEEK_SET)
+    os.lseek(handle, 8 + reserved, os.SEEK_SET)
     sums = {name: _write_values(handle, arrays[name]) for name in ordered}
     os.lseek(handle, 0, os.SEEK_SET)
-    _write_all(handle, memoryview(room.to_bytes(8, "little") + _header(header, metadata, sums).ljust(room)))
+    _write_all(handle, memoryview(reserved.to_bytes(8, "little") + _header(header, metadata, sums).ljust(reserved)))
 
 
 def _header(header: dict[str, Any], metadata: dict[str, Any], sums: Mapping[str, int]) -> bytes:

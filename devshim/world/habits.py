@@ -1,4 +1,4 @@
-"""What the ranks will do next, if they go on as before: a step that all expect needs no comparison before it.
+"""Predict the next step of a job: a sum that all ranks expect needs no comparison before it.
 
 A training loop makes the same calls in each step. All ranks have compared the calls so far, so all expect the same one
 next. A rank that does something else knows what its peers expect of it. So it takes part in that sum with zeros, and

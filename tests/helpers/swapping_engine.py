@@ -6,22 +6,25 @@ A sum of unlike arrays fails the test, because gloo would end the process.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 
+import devshim as ds
 from devshim.contract.rank_engines import RankEngine
 from devshim.contract.ranks import Place
+from devshim.registry import registry
 
-__all__ = ["Engine", "Table"]
+__all__ = ["Engine", "Table", "numpy_alone", "table"]
 
 ADD = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 class Table:
-    """What the engines of all ranks share: the arrays that they swap, and the numbers of sums and of comparisons."""
+    """State that the engines of all ranks share: the swapped arrays, and counts of sums and comparisons."""
 
     def __init__(self, size: int) -> None:
         self.barrier = threading.Barrier(size, timeout=20)
@@ -62,3 +65,19 @@ class Engine(RankEngine):
 
     def close(self) -> None:
         pass
+
+
+@pytest.fixture(autouse=True)
+def numpy_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run each test on NumPy, without a choice of the engine by the environment."""
+    monkeypatch.delenv("DEVSHIM_ENGINE", raising=False)
+    with ds.using("numpy"):
+        yield
+
+
+@pytest.fixture
+def table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """Give NumPy an engine for the number of ranks that the test's module names."""
+    found = Table(request.module.RANKS)
+    monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: Engine(place, found))
+    return found

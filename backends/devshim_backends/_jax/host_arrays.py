@@ -1,7 +1,7 @@
 """Fast path: commit a NumPy array in host memory, in a quarter of the time that ``jax.device_put`` takes.
 
 ``jax.device_put`` looks at trees, shardings, donation and aliasing, which takes 20 us for an array of 16 numbers (JAX
-0.10). It ends in the function that this module calls, in the same scope of JAX's transfer guard.
+0.10). At the end it calls the function that this module calls, under the same JAX transfer guard.
 
 This is for arrays that need nothing else: of a dtype that ``jax_enable_x64`` does not change, outside traces, and
 without simulated GPUs, which count what `device_put` makes. For others the function returns None, and so it does if
@@ -24,7 +24,7 @@ from jax._src.interpreters import pxla
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
-__all__ = ["commit_on_host"]
+__all__ = ["commit_on_host", "is_narrow"]
 
 _NARROW = {np.dtype(code): None for code in "?bhiBHIefF"} | {np.dtype(ml_dtypes.bfloat16): None}
 """The dtypes of arrays that are the same with and without ``jax_enable_x64``."""

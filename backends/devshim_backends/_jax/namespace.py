@@ -42,7 +42,7 @@ def _at_full_width(backend: Backend, native: Callable[..., Any], followed: Calla
 
     Args:
         backend: The adapter.
-        native: JAX's function, which is called as it is if there is no device but the host.
+        native: The function of JAX, called directly if the host is the only device.
         followed: The function that computes on the device of its arguments.
     """
 
@@ -85,4 +85,4 @@ def _has_64_bits(value: Any) -> bool:
 
 
 _TRACERS: dict[type, bool] = {}
-"""For each type of argument that was seen, if it is one of JAX's tracers."""
+"""Type of an argument -> True if it is a JAX tracer; filled on first use."""

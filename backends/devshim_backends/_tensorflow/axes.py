@@ -1,4 +1,4 @@
-"""The axes of TensorFlow's reductions, in forms of which TensorFlow makes a tensor fast."""
+"""Axes of reductions, as arrays, which TensorFlow converts to tensors faster than tuples."""
 
 from __future__ import annotations
 

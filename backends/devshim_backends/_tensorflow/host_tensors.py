@@ -32,7 +32,7 @@ _NUMBERS = frozenset(tf.as_dtype(name).as_datatype_enum for name in DTYPES if ha
 _PLAIN_DTYPES = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
 """The dtypes of arrays that TensorFlow reads as they are."""
 _FILLED: dict[type, np.dtype] = {float: np.dtype("float32"), int: np.dtype("int32")}
-"""TensorFlow's default dtype of Python's numbers; `devshim.full` has checked that an int has 32 bits."""
+"""Python type -> the dtype that TensorFlow gives its numbers; `devshim.full` has checked that an int has 32 bits."""
 _DEFAULTS: dict[np.dtype, np.dtype] = {np.dtype("float64"): _FILLED[float], np.dtype("int64"): _FILLED[int]}
 _DEFAULTS |= {each: each for each in (np.dtype("bool"), np.dtype("complex128"))}
 _LARGEST = float(np.finfo("float32").max)
@@ -65,7 +65,7 @@ def copy_array(array: np.ndarray) -> Tensor | None:
 
 
 def _read_numbers(values: object) -> Tensor | None:
-    """Return Python numbers as a tensor of TensorFlow's default dtype, or None if the slow path must make it."""
+    """Return Python numbers as a tensor of the default dtype, or None if the slow path must make it."""
     if not computes_on_host():
         return None
     array = np.asarray(values)

@@ -601,9 +601,9 @@ def test_a_header_that_the_format_does_not_allow_is_not_written(path: Path, monk
 def test_tensors_are_aligned_in_the_file(path: Path) -> None:
     ds.save({"byte": np.ones(3, "uint8"), "long": np.ones(2, "int64"), "half": np.ones(1, "f2")}, path)
     data = path.read_bytes()
-    room = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + room])
-    assert room % 8 == 0
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    assert length % 8 == 0
     for name, size in (("long", 8), ("half", 2), ("byte", 1)):
         assert header[name]["data_offsets"][0] % size == 0
 

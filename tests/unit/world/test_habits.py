@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from swapping_engine import Engine, Table
+from swapping_engine import Table
+from swapping_engine import numpy_alone as numpy_alone
+from swapping_engine import table as table
 
 import devshim as ds
-from devshim.registry import registry
 from devshim.testing.thread_ranks import on_ranks
 from devshim.world import trees
 from devshim.world.world import World
@@ -19,21 +20,6 @@ from devshim.world.world import World
 RANKS = 3
 LEARNED = 4
 """So many equal calls are compared; the next ones are expected."""
-
-
-@pytest.fixture(autouse=True)
-def _numpy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv("DEVSHIM_ENGINE", raising=False)
-    with ds.using("numpy"):
-        yield
-
-
-@pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> Table:
-    """Give NumPy an engine."""
-    found = Table(RANKS)
-    monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: Engine(place, found))
-    return found
 
 
 def in_ranks(job: Callable[[World], Any]) -> list[Any]:

@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from swapping_engine import Engine, Table
+from swapping_engine import numpy_alone as numpy_alone
+from swapping_engine import table as table
 
 import devshim as ds
 from devshim.contract.ranks import Place
@@ -21,24 +23,11 @@ from devshim.testing.thread_ranks import on_ranks
 from devshim.world.native import Native
 from devshim.world.world import World
 
-
-@pytest.fixture(autouse=True)
-def _numpy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv("DEVSHIM_ENGINE", raising=False)
-    with ds.using("numpy"):
-        yield
-
-
-@pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> Table:
-    """Give NumPy an engine for two ranks."""
-    found = Table(2)
-    monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: Engine(place, found))
-    return found
+RANKS = 2
 
 
 def in_ranks(job: Callable[[World], Any]) -> list[Any]:
-    return on_ranks(2, job, timeout=20, engine_address="127.0.0.1:1")
+    return on_ranks(RANKS, job, timeout=20, engine_address="127.0.0.1:1")
 
 
 def test_a_sum_uses_the_engine(table: Table) -> None:

@@ -1,7 +1,7 @@
 """Operators that PyTorch has for the CPU, and not for CUDA: a simulated GPU refuses them with CUDA's error.
 
 Source: the dispatch tables of ``native_functions.yaml`` in PyTorch 2.13, which the wheel contains (package
-``torchgen``). Operators of the compiler and of PyTorch's own tests are left out, and so is `torch.narrow_copy` into
+``torchgen``). Operators for the compiler and for internal tests are left out, and so is `torch.narrow_copy` into
 ``out=``, which CUDA lacks only in that form.
 """
 

@@ -42,6 +42,6 @@ def _init(real: Callable[..., None]) -> Callable[..., None]:
 
 
 def install(patches: Patches) -> None:
-    """Make errors of PyTorch's C++ code name CUDA devices."""
+    """Name CUDA devices in errors that C++ code raises."""
     for each in _CLASSES:
         slots.replace(patches, each, slots.INIT, _init(vars(each)["__init__"]))
