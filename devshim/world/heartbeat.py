@@ -105,10 +105,22 @@ def is_program(file: str) -> bool:
 
 @cache
 def _own_folders() -> tuple[str, ...]:
-    """Return the folders of devshim and its adapters, which may be those of a checkout; this imports neither."""
+    """Return the folders of devshim and its adapters, which may be those of a checkout; this imports neither.
+
+    And those of other packages that are not in Python's own folders, as after ``pip install --target``.
+    """
     found = [find_spec(name) for name in _PACKAGES]
     folders = [folder for spec in found if spec is not None for folder in spec.submodule_search_locations or ()]
+    folders += [folder for folder in sys.path if folder and _has_packages(folder)]
     return tuple(os.path.abspath(folder) + os.sep for folder in folders)
+
+
+def _has_packages(folder: str) -> bool:
+    """Return True if an installer has put packages into a folder."""
+    try:
+        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+    except OSError:  # no folder, or one that this user may not read
+        return False
 
 
 def _end() -> None:

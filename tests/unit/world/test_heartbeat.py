@@ -35,6 +35,19 @@ def test_what_belongs_to_the_program(file: str, expected: bool) -> None:
     assert heartbeat.is_program(file) is expected
 
 
+def test_a_folder_with_installed_packages_is_not_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, installed = tmp_path / "own", tmp_path / "installed"
+    own.mkdir()
+    (installed / "ray-2.60.0.dist-info").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(own), str(installed), str(tmp_path / "missing"), *sys.path])
+    heartbeat._own_folders.cache_clear()
+    try:
+        found = [heartbeat.is_program(str(folder / "ray" / "worker.py")) for folder in (own, installed)]
+    finally:
+        heartbeat._own_folders.cache_clear()
+    assert found == [True, False]
+
+
 PROGRAM = """
 import os, sys, time
 os.environ["DEVSHIM_HEARTBEAT"] = f"{sys.argv[1]}:{os.getpid()}"
