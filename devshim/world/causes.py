@@ -29,6 +29,8 @@ _OF_PEERS = 4
 """The place in the order of causes of what ranks report of others."""
 SILENT = 2.0
 """Seconds without a heartbeat, after which a rank does not answer."""
+_BY_EXIT, _SHOWN = (1, 2), 300
+"""The exit statuses of ``sys.exit("...")`` and of wrong arguments, which print the reason; and the most of it shown."""
 _TRACEBACK = "Traceback (most recent call last)"
 _WRAPPED = re.compile(r"^SystemError: .* returned a result with an exception set|RankFailedError: ")
 """The last error if a signal handler of the program raised one in a call: the one before is the cause."""
@@ -112,6 +114,8 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
     reason = "" if first.status < 0 else _last_error(first.tail)
     where = _innermost(first.tail, first.status) or first.at
     text = f"{who} {ended_how(first.status)}{': ' if reason else ''}{reason}{f', at {where}' if where else ''}"
+    said = "" if reason or first.status not in _BY_EXIT else _last_line(first.tail)
+    text += f"; the last line of its output is: {said}" if said else ""
     failed = RankFailedError(text, "the end of its output is in the error's attribute tail")
     failed.rank, failed.host, failed.status, failed.tail = first.rank, hosts[first.rank], first.status, first.tail
     return failed
@@ -142,6 +146,12 @@ def _order(ended: Ended) -> int:
 def _last_error(tail: str) -> str:
     """Return the last line of a traceback with its error, without an indented context; empty without one."""
     return _error_of(_cause(tail))
+
+
+def _last_line(tail: str) -> str:
+    """Return the last line of an output that is not empty; the beginning of a long one."""
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    return lines[-1][:_SHOWN] if lines else ""
 
 
 def _cause(tail: str) -> str:

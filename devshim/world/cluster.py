@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import sys
 import tempfile
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +26,7 @@ __all__ = [
     "hosts_of",
     "make_token",
     "new_folder",
+    "own_handler",
     "require_private",
     "require_ray",
     "settings",
@@ -142,7 +146,24 @@ def connect(address: str) -> None:
     """Connect this process to a cluster."""
     import ray
 
-    ray.init(address=address, log_to_driver=False, logging_level="CRITICAL")
+    with own_handler():
+        ray.init(address=address, log_to_driver=False, logging_level="CRITICAL")
+
+
+@contextmanager
+def own_handler(also_default: bool = True) -> Iterator[None]:
+    """Restore the handler of SIGTERM after a block: Ray replaces it, and a program may save its state in its own.
+
+    Args:
+        also_default: False to leave Ray's handler if the program has none: it ends what Ray has started here.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        is_own = before is not None and (also_default or before != signal.SIG_DFL)
+        if is_own and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def hosts_of() -> dict[str, Host]:

@@ -61,7 +61,7 @@ def _beat(descriptor: int) -> None:
     until = 0.0
     while True:
         report = _report()
-        report["at"] = position(sys._current_frames().get(main))
+        report["at"] = position(sys._current_frames().get(main)) or sent.get("at", "")  # also while the program ends
         if {**report, "seconds": 0} != {**sent, "seconds": 0} or time.monotonic() >= until:
             sent, until = report, time.monotonic() + INTERVAL
             try:

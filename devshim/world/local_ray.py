@@ -48,24 +48,26 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
         # Registered before Ray is imported, so that it runs after Ray's end.
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         ray = imported()
-        found = ray.init(
-            address="local",
-            num_cpus=1,
-            num_gpus=0,
-            include_dashboard=False,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=str(folder),
-            object_store_memory=_store(),
-            namespace=namespace,
-            **options,
-        )
+        with cluster.own_handler(also_default=False):
+            found = ray.init(
+                address="local",
+                num_cpus=1,
+                num_gpus=0,
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                _temp_dir=str(folder),
+                object_store_memory=_store(),
+                namespace=namespace,
+                **options,
+            )
         atexit.register(lambda: file.unlink(missing_ok=True))
         write_facts(file, {"address": found["gcs_address"], "token": token})
         return ray
     facts = _wait_for(file, place)
     _set_token(facts["token"])
     ray = imported()
-    ray.init(address=facts["address"], _node_ip_address="127.0.0.1", namespace=namespace, **options)
+    with cluster.own_handler():
+        ray.init(address=facts["address"], _node_ip_address="127.0.0.1", namespace=namespace, **options)
     return ray
 
 

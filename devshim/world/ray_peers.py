@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.errors import UnsupportedError, WorldError
-from devshim.world.cluster import found_token
+from devshim.world.cluster import found_token, own_handler
 from devshim.world.portable import MOST_RANKS
 from devshim.world.step_store import StepStore
 
@@ -144,7 +144,8 @@ class RayPeers:
         ray = _imported(place)
         own = {"_node_ip_address": place.addresses[place.rank]} if place.addresses else {}
         job = os.environ.get(_JOB) or f"devshim-{place.engine_address}"
-        ray.init(address=address, namespace=job, **own, **quiet)
+        with own_handler():
+            ray.init(address=address, namespace=job, **own, **quiet)
         return ray
 
     def _start_store(self) -> bool:

@@ -8,6 +8,7 @@ the parent, because a parent with many threads may hold locks there.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -24,6 +25,7 @@ def main(parent: int, number: int, command: list[str]) -> None:
         os._exit(70)
     descriptor = os.environ.get(_HEARTBEAT)
     if descriptor:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray's processes block SIGINT, and their children would, too
         os.environ[_HEARTBEAT] = f"{descriptor}:{os.getpid()}"
     os.execvpe(command[0], command, os.environ)
 

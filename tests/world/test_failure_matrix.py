@@ -1,7 +1,7 @@
-"""A rank of three fails in every way, at the start, in a sum, in a save and between, on three simulated hosts.
+"""A rank fails in every way, at the start, in a sum, in a save and between, on simulated hosts.
 
-The import of PyTorch takes most of the time of a job. So its jobs have three ranks in a sum, and two elsewhere. The
-error must come in time and name the rank, its host and the innermost line of the program. After each test, no process,
+To start a rank takes most of the time of a job. So the jobs have three ranks in a sum, and two elsewhere. The error
+must come in time and name the rank, its host and the innermost line of the program. After each test, no process,
 port, shared memory or temporary folder may be left of it. The job is in `failing_ranks`.
 """
 
@@ -62,7 +62,7 @@ def another(started: SimulatedHosts) -> str:
 def hosts(started: SimulatedHosts, when: str) -> Iterator[list[str]]:
     """Return the names of hosts that run, one for each rank; what a test leaves on them is an error."""
     with nothing_left():
-        yield started.names[: 2 if framework() == "torch" and when != "sum" else RANKS]
+        yield started.names[: RANKS if when == "sum" else 2]
 
 
 def framework() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +20,12 @@ TOTAL = DATA[0] + DATA[1] + DATA[2]
 
 
 def job(framework: str) -> list[Any]:
-    """Return what a rank computes: a sum of its GPUs' tensors and of all ranks, a broadcast and a gathered list."""
+    """Return what a rank computes: a sum of its GPUs' tensors and of all ranks, a broadcast and a gathered list.
+
+    And which signals reach the program: Ray blocks one, and handles another itself.
+    """
+    signals: list[str] = []
+    signal.signal(signal.SIGTERM, lambda *_: signals.append("SIGTERM"))
     ds.use(framework)
     world = ds.world()
     large = np.random.default_rng(world.rank).normal(size=50_000).astype("float32")
@@ -30,6 +36,11 @@ def job(framework: str) -> list[Any]:
     world.barrier()
     where = str(ds.device_of(tree["large"]))
     found = ds.to_numpy(tree["large"])
+    signal.raise_signal(signal.SIGTERM)
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        signals.append("SIGINT")
     return [
         world.rank,
         found,
@@ -38,6 +49,7 @@ def job(framework: str) -> list[Any]:
         ds.to_numpy(step["x"]),
         gathered,
         where,
+        signals,
     ]
 
 
@@ -47,7 +59,7 @@ def test_ranks_of_launch_compute_together(way: str, monkeypatch: pytest.MonkeyPa
     framework = ds.framework().__name__.split(".")[0]
     results = ds.launch(job, framework, ranks_per_host=SIZE, simulate=2, timeout=30)
     assert [each[0] for each in results] == list(range(SIZE))
-    for _, large, small, step, x, gathered, where in results:
+    for _, large, small, step, x, gathered, where, signals in results:
         assert large.tobytes() == results[0][1].tobytes()
         np.testing.assert_allclose(large, TOTAL, rtol=0, atol=2e-6)  # an engine has an order of its own
         assert way != "portable" or large.tobytes() == TOTAL.tobytes()
@@ -55,6 +67,7 @@ def test_ranks_of_launch_compute_together(way: str, monkeypatch: pytest.MonkeyPa
         assert (step, x.tolist()) == (1, [1, 1])
         assert gathered == [[], [0], [0, 0]]
         assert where == "gpu:0"
+        assert signals == ["SIGTERM", "SIGINT"]
 
 
 def disagreeing() -> None:
@@ -69,11 +82,14 @@ def test_ranks_that_disagree_are_one_error() -> None:
 
 
 PROGRAM = """
+import signal
 import devshim as ds
 ds.use("numpy")
+signal.signal(signal.SIGTERM, lambda *_: print("SIGTERM"))
 world = ds.world()
 (x,) = world.all_reduce_([ds.full((3,), float(world.rank + 1))])
 print(world.rank, world.size, x.tolist())
+signal.raise_signal(signal.SIGTERM)
 """
 
 
@@ -120,7 +136,7 @@ def test_another_launcher_needs_only_its_variables(launcher: str) -> None:
         for rank in range(2)
     ]
     printed = [each.communicate(timeout=90)[0] for each in started]
-    assert printed == ["0 2 [3.0, 3.0, 3.0]\n", "1 2 [3.0, 3.0, 3.0]\n"]
+    assert printed == [f"{rank} 2 [3.0, 3.0, 3.0]\nSIGTERM\n" for rank in range(2)]
     assert [each.returncode for each in started] == [0, 0]
 
 

@@ -42,6 +42,20 @@ def test_an_error_of_a_program_is_named_with_its_innermost_line() -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "tail", "more"),
+    [
+        (1, "loading\nthe data are missing\n\n", "; the last line of its output is: the data are missing"),
+        (2, "train.py: error: no --steps\n", "; the last line of its output is: train.py: error: no --steps"),
+        (1, "", ""),
+        (3, "a warning\n", ""),
+    ],
+)
+def test_the_reason_of_an_exit_without_traceback_is_the_last_line(status: int, tail: str, more: str) -> None:
+    expected = f"rank 1 on a ended with exit status {status}, at train.py:7 in step{more}"
+    assert causes.failure([Ended(1, status, tail, "train.py:7 in step")], HOSTS).problem == expected
+
+
+@pytest.mark.parametrize(
     "end",
     [
         "SystemError: <cyfunction wait at 0x7f> returned a result with an exception set\n",

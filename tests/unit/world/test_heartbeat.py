@@ -91,6 +91,7 @@ ENDING = (
 import atexit
 atexit.register(time.sleep, 0.7)
 time.sleep(0.3)
+sys.exit(0)
 """
 )
 
@@ -101,6 +102,7 @@ def test_a_program_that_has_ended_says_so_while_its_process_goes_on() -> None:
     subprocess.run([sys.executable, "-c", ENDING, str(writing)], pass_fds=[writing], check=True)
     os.close(writing)
     with os.fdopen(reading) as lines:
-        found = [json.loads(line)["ends"] for line in lines]
-    assert found[0] is False
-    assert found[-2:] == [True, True]
+        found = [json.loads(line) for line in lines]
+    assert found[0]["ends"] is False
+    assert [each["ends"] for each in found[-2:]] == [True, True]
+    assert found[-2]["at"].endswith(" in <module>")  # the last line of the program, which has ended
