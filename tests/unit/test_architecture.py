@@ -1,4 +1,4 @@
-"""Tests of the rules for the source: which module may import which, how files are named, and that overrides fit.
+"""Tests of the rules for the source: which module may import which, and that overrides fit.
 
 Each rule is a function of source text that returns the violations. Each also gets a bad example, so that a rule that
 detects nothing fails.
@@ -12,7 +12,6 @@ import re
 import runpy
 import sys
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,20 +25,6 @@ from devshim.registry import discovery
 NEUTRAL = Path(ds.__file__).parent
 ADAPTERS = Path(sys.modules["devshim_backends"].__path__[0])
 FRAMEWORKS = {"torch", "tensorflow", "mxnet", "paddle", "jax", "jaxlib", "keras", "cupy"}
-COMMON = {
-    *("__init__.py", "backend.py", "capabilities.py", "collectives.py", "creation.py", "devices.py", "dlpack.py"),
-    *("random.py", "runtime.py", "scopes.py", "simulation/simulate.py", "snippets.py", "tensors.py"),
-    "transfers/implicit.py",
-}
-"""The files that every adapter has: a missing one is a missing feature."""
-FEATURE_FILES = {
-    "models": "models/models.py",
-    "namespace": "namespace.py",
-    "native_names": "simulation/native_names/switch.py",
-    "ranks": "ranks.py",
-    "value_and_grad": "gradients.py",
-}
-"""Feature -> the file of each adapter that supports it. An adapter without the file declares a gap."""
 FOR_ADAPTERS = (
     *("adapters", "backend", "contract", "devices", "errors", "transfers.dlpack", "transfers.interrupts"),
     *("monitoring.instrumentation", "monitoring.use_checks", "registry.import_hooks", "registry.mismatches"),
@@ -222,28 +207,6 @@ def test_the_contract_knows_nobody() -> None:
         assert [
             name for name in known if not name.startswith(("devshim.contract.", "devshim.devices.", "devshim.errors"))
         ] == [], path
-
-
-@pytest.mark.parametrize("name", discovery.BUILTIN)
-def test_every_adapter_has_the_same_files(name: str) -> None:
-    folder = ADAPTERS / f"_{name}"
-    assert {str(path.relative_to(folder)) for path in files(folder)} >= COMMON
-
-
-def without_file(folder: Path, gaps: Iterable[str]) -> list[str]:
-    """Return the features that an adapter has a file for and declares as a gap, or the other way round."""
-    return [name for name, file in FEATURE_FILES.items() if (folder / file).exists() == (name in gaps)]
-
-
-@pytest.mark.parametrize("name", discovery.BUILTIN)
-def test_a_feature_is_in_the_same_file_of_every_adapter(name: str) -> None:
-    gaps = import_module(f"devshim_backends._{name}.capabilities").GAPS
-    assert without_file(ADAPTERS / f"_{name}", gaps) == []
-
-
-def test_a_feature_without_its_file_is_found(tmp_path: Path) -> None:
-    (tmp_path / "ranks.py").touch()
-    assert without_file(tmp_path, {*FEATURE_FILES} - {"models"}) == ["models", "ranks"]
 
 
 def test_the_registrys_table_names_the_folders() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from devshim.contract.backend import Tensor
 from devshim.devices.device import CPU, Device
 from devshim.devices.ranges import require_all_fit
-from devshim_backends._cupy.transfers.peer_copies import to_gpu
+from devshim_backends._cupy.transfers.internals.peer_copies import to_gpu
 
 from .scopes import current_device
 from .tensors import CupyTensors

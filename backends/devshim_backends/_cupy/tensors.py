@@ -11,7 +11,7 @@ from devshim.contract.backend import Backend, Tensor
 from devshim.devices.device import CPU, Device
 from devshim.devices.dtypes import dtype_name, is_numpy_dtype, numpy_dtype
 from devshim.errors import messages
-from devshim_backends._cupy.transfers.peer_copies import copy_to_gpu, to_gpu, to_host
+from devshim_backends._cupy.transfers.internals.peer_copies import copy_to_gpu, to_gpu, to_host
 
 from .devices import gpu_device, is_used
 from .scopes import current_device

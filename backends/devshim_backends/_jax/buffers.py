@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax._src.array import ArrayImpl
 
-from devshim_backends._jax.clients import computes_on_cpu
+from devshim_backends._jax.internals.clients import computes_on_cpu
 
 __all__ = ["JaxError", "address_of", "addresses_of", "alias", "default_memory_sharding", "is_c_ordered"]
 

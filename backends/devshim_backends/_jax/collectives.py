@@ -24,10 +24,10 @@ from jax._src.core import trace_state_clean
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.errors import messages
-from devshim_backends._jax.clients import computes_on_cpu
 from devshim_backends._jax.devices import JaxDevices
+from devshim_backends._jax.internals.clients import computes_on_cpu
+from devshim_backends._jax.internals.widths import enable_x64, wide
 from devshim_backends._jax.tensors import detached_copy, primal
-from devshim_backends._jax.widths import enable_x64, wide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

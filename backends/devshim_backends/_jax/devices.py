@@ -30,7 +30,7 @@ from devshim.errors import DeviceNotFoundError, UnsupportedError, messages
 from devshim.registry import missing_devices
 from devshim_backends._jax import real_gpus
 from devshim_backends._jax.capabilities import GAPS, LIMITS
-from devshim_backends._jax.clients import computes_on_cpu, cpu_devices, local_devices, started, true_id
+from devshim_backends._jax.internals.clients import computes_on_cpu, cpu_devices, local_devices, started, true_id
 from devshim_backends._keras.traversal import is_variable
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import jax
 from jax._src.core import trace_state_clean
 
 from devshim.errors import messages
-from devshim_backends._jax.models.nnx import JaxNnx, clone_in_trace
-from devshim_backends._jax.widths import full_width, wide
+from devshim_backends._jax.internals.widths import full_width, wide
+from devshim_backends._jax.models.internals.nnx import JaxNnx, clone_in_trace
 from devshim_backends._keras.traversal import is_layer, is_variable
 
 if TYPE_CHECKING:

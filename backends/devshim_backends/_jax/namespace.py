@@ -19,7 +19,7 @@ from jax._src.array import ArrayImpl
 from devshim.contract.backend import Backend
 from devshim.contract.namespaces import ABOUT_DTYPES, native_functions
 from devshim_backends._array_api.following import following
-from devshim_backends._jax.widths import enable_x64, is_wide
+from devshim_backends._jax.internals.widths import enable_x64, is_wide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -26,7 +26,7 @@ from devshim.devices.ranges import require_fit
 from devshim.errors import ConversionError, messages
 from devshim.errors.formatting import show
 from devshim_backends._jax.creation import JaxCreation
-from devshim_backends._jax.widths import default_dtype
+from devshim_backends._jax.internals.widths import default_dtype
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor

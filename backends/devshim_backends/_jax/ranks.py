@@ -30,7 +30,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
 from devshim.contract.rank_rendezvous import Rendezvous
 from devshim.errors import AlreadyStartedError
-from devshim_backends._jax import clients, devices
+from devshim_backends._jax import devices
+from devshim_backends._jax.internals import clients
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -17,8 +17,9 @@ from devshim.devices import host
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim.errors.out_of_memory import reports_full_device
-from devshim_backends._jax import clients, real_gpus
+from devshim_backends._jax import real_gpus
 from devshim_backends._jax.devices import memory_stats
+from devshim_backends._jax.internals import clients
 from devshim_backends._jax.scopes import JaxScopes
 from devshim_backends._jax.simulation import memory as memory_module
 

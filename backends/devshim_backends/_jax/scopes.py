@@ -15,9 +15,9 @@ from jax._src.core import trace_state_clean
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.errors import messages
+from devshim_backends._jax.internals.widths import KEEPS_WIDTH, full_width
 from devshim_backends._jax.random import JaxRandom
 from devshim_backends._jax.tensors import is_compiling
-from devshim_backends._jax.widths import KEEPS_WIDTH, full_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

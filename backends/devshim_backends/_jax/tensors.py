@@ -35,12 +35,12 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import dtype_name
 from devshim.errors import ConversionError, messages
-from devshim_backends._jax import clients
 from devshim_backends._jax.buffers import address_of, alias, default_memory_sharding, is_c_ordered
 from devshim_backends._jax.devices import JaxDevices, concrete, in_gpu_host_memory
-from devshim_backends._jax.host_arrays import commit_on_host, is_narrow
+from devshim_backends._jax.host_tensors import commit_on_host, is_narrow
+from devshim_backends._jax.internals import clients
+from devshim_backends._jax.internals.widths import wide, wide_for_all
 from devshim_backends._jax.simulation import hooks
-from devshim_backends._jax.widths import wide, wide_for_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

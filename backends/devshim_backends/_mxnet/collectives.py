@@ -17,7 +17,7 @@ from mxnet.base import _LIB
 from devshim.devices.dtypes import widest
 from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.creation import MxnetCreation
-from devshim_backends._mxnet.native import CODES, device_code, dtype_code, numpy_shapes
+from devshim_backends._mxnet.internals.native import CODES, device_code, dtype_code, numpy_shapes
 from devshim_backends._mxnet.tracing import require_recordable
 
 if TYPE_CHECKING:

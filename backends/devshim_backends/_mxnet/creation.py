@@ -19,7 +19,7 @@ import numpy as np
 
 from devshim.devices.ranges import require_all_fit
 from devshim.errors import messages
-from devshim_backends._mxnet.native import BFLOAT16, CODES, DEVICE_ARGUMENT, allocate, numpy_shapes
+from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, DEVICE_ARGUMENT, allocate, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
 from devshim_backends._mxnet.tracing import require_recordable, require_symbolic
 

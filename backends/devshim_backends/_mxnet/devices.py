@@ -19,7 +19,7 @@ from devshim.devices import cuda, host, nvml, startup
 from devshim.devices.device import CPU, Device
 from devshim.devices.info import DeviceInfo
 from devshim.registry import missing_devices
-from devshim_backends._mxnet.native import NATIVE, native_code
+from devshim_backends._mxnet.internals.native import NATIVE, native_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

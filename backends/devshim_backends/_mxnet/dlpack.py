@@ -25,8 +25,16 @@ from mxnet.ndarray.ndarray import _int64_enabled
 from devshim.contract.fast_paths import FastPaths
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
-from devshim_backends._mxnet import capsules
-from devshim_backends._mxnet.native import CODES, FAST_LIB, NAMES, ArrayMemory, dtype_code, get_context, numpy_shapes
+from devshim_backends._mxnet import buffers
+from devshim_backends._mxnet.internals.native import (
+    CODES,
+    FAST_LIB,
+    NAMES,
+    ArrayMemory,
+    dtype_code,
+    get_context,
+    numpy_shapes,
+)
 from devshim_backends._mxnet.tensors import MxnetTensors, copy_on_host
 from devshim_backends._mxnet.tracing import is_deferred
 
@@ -95,7 +103,7 @@ def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | N
         return None  # MXNet reads these only after `_adapt`, or inside `numpy_shapes`
     handle = NDArrayHandle()
     check_call(_create(offered, False, byref(handle)))
-    capsules.mark_used(capsule)
+    buffers.mark_used(capsule)
     x = mx.np.ndarray(handle)
     return x if _describe(x) == (CODES.get(dtype), _HOST, shape) else None
 
@@ -140,8 +148,8 @@ def _capsule(x: Tensor, where: tuple[int, int]) -> Any:
     check_call(_export(x.handle, ctypes.byref(address)))
     tensor = dlpack.DLManagedTensor.from_address(address.value or 0).tensor
     tensor.device_type, tensor.device_id = where
-    capsules.set_dtype(tensor, NAMES[dtype_code(x)])
-    return capsules.make_capsule(address)
+    buffers.set_dtype(tensor, NAMES[dtype_code(x)])
+    return buffers.make_capsule(address)
 
 
 def _import_capsule(capsule: Any) -> Tensor:
@@ -153,7 +161,7 @@ def _import_capsule(capsule: Any) -> Tensor:
     create = getattr(_LIB, "MXNDArrayFromDLPackEx", None) or _LIB.MXNDArrayFromDLPack
     with numpy_shapes():
         check_call(create(ctypes.byref(managed), ctypes.c_bool(False), ctypes.byref(handle)))
-    capsules.mark_used(capsule)
+    buffers.mark_used(capsule)
     return mx.np.ndarray(handle)
 
 

@@ -15,8 +15,8 @@ from mxnet.base import MXNetError
 
 from devshim.contract import capabilities
 from devshim_backends._mxnet.creation import MxnetCreation
+from devshim_backends._mxnet.internals.native import numpy_shapes
 from devshim_backends._mxnet.models.traversal import parameters_of
-from devshim_backends._mxnet.native import numpy_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

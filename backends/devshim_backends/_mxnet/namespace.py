@@ -17,9 +17,20 @@ from devshim.errors import ArgumentError
 from devshim_backends._array_api.following import following
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 from devshim_backends._array_api.table import complete
-from devshim_backends._mxnet import elementwise, linear, symbols
-from devshim_backends._mxnet.elementwise import DT, RARE, cast, iota, moving, name_of, np_function, scalar, wide
-from devshim_backends._mxnet.native import IS_2, set_numpy_shapes, unset_numpy_shapes
+from devshim_backends._mxnet import extensions
+from devshim_backends._mxnet.internals import elementwise, symbols
+from devshim_backends._mxnet.internals.elementwise import (
+    DT,
+    RARE,
+    cast,
+    iota,
+    moving,
+    name_of,
+    np_function,
+    scalar,
+    wide,
+)
+from devshim_backends._mxnet.internals.native import IS_2, set_numpy_shapes, unset_numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
 
 if TYPE_CHECKING:
@@ -207,7 +218,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "_mean": _reduction(_mean),
     **{name: _index_of(np_function(name)) for name in ("argmax", "argmin")},
     **elementwise.FUNCTIONS,
-    **linear.FUNCTIONS,
+    **extensions.FUNCTIONS,
     "sum": _accumulation(mx.np.sum),
     "prod": _accumulation(_prod),
     "all": _question(_all),

@@ -17,7 +17,7 @@ import mxnet as mx
 import numpy as np
 
 from devshim_backends._mxnet.creation import MxnetCreation
-from devshim_backends._mxnet.native import numpy_shapes
+from devshim_backends._mxnet.internals.native import numpy_shapes
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor

@@ -13,8 +13,8 @@ import mxnet as mx
 
 from devshim.devices.device import CPU
 from devshim.errors import messages
-from devshim_backends._mxnet.models import recompiling
-from devshim_backends._mxnet.native import IS_2
+from devshim_backends._mxnet.internals.native import IS_2
+from devshim_backends._mxnet.models.internals import recompiling
 from devshim_backends._mxnet.simulation import hooks
 from devshim_backends._mxnet.tensors import MxnetTensors
 from devshim_backends._mxnet.tracing import OUTSIDE, device_of_block, is_deferred, is_in_block, is_symbolic

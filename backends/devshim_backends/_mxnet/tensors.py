@@ -25,10 +25,9 @@ import numpy as np
 from devshim.devices.device import CPU, Device
 from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import ConversionError, UnsupportedError, messages
-from devshim_backends._mxnet.capsules import HostArray
+from devshim_backends._mxnet.buffers import HostArray
 from devshim_backends._mxnet.devices import MxnetDevices, device_from_code
-from devshim_backends._mxnet.models.traversal import MODELS
-from devshim_backends._mxnet.native import (
+from devshim_backends._mxnet.internals.native import (
     BFLOAT16,
     CODES,
     NAMES,
@@ -41,6 +40,7 @@ from devshim_backends._mxnet.native import (
     native_code,
     numpy_shapes,
 )
+from devshim_backends._mxnet.models.traversal import MODELS
 from devshim_backends._mxnet.tracing import (
     OUTSIDE,
     called_function,

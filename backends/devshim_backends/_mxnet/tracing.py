@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from devshim.errors import messages
-from devshim_backends._mxnet.native import FAST_LIB, IS_2, iter_arrays
+from devshim_backends._mxnet.internals.native import FAST_LIB, IS_2, iter_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable

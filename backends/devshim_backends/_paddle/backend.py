@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import paddle
 
-from devshim_backends._paddle import cuda_context
 from devshim_backends._paddle.capabilities import GAPS, LIMITS
 from devshim_backends._paddle.collectives import PaddleCollectives
 from devshim_backends._paddle.creation import PaddleCreation
@@ -14,6 +13,7 @@ from devshim_backends._paddle.devices import PaddleDevices, core
 from devshim_backends._paddle.dlpack import PaddleDlpack
 from devshim_backends._paddle.gradients import PaddleGradients
 from devshim_backends._paddle.import_hooks import exclude_from_compilers
+from devshim_backends._paddle.internals import cuda_context
 from devshim_backends._paddle.models.blocks import PaddleBlocks
 from devshim_backends._paddle.models.extra_state import PaddleExtraState
 from devshim_backends._paddle.models.models import PaddleModels

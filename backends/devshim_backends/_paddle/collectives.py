@@ -15,8 +15,8 @@ import paddle
 
 from devshim_backends._paddle import devices, scopes
 from devshim_backends._paddle.creation import NUMPY_DTYPES, EagerTensor
+from devshim_backends._paddle.internals.thread_safety import ParallelThread
 from devshim_backends._paddle.tensors import PaddleTensors
-from devshim_backends._paddle.thread_safety import ParallelThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

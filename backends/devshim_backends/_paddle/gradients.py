@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
+from devshim_backends._paddle.internals.thread_safety import GRAD_LOCK
 from devshim_backends._paddle.tensors import PaddleTensors
-from devshim_backends._paddle.thread_safety import GRAD_LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

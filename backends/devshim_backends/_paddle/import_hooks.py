@@ -59,7 +59,7 @@ def around() -> Iterator[None]:
 @contextmanager
 def simulating() -> Iterator[None]:
     """Run Paddle's own import inside this context as well if GPUs are to be simulated."""
-    from devshim_backends._paddle.simulation import plugin  # compiles, which only simulation needs
+    from devshim_backends._paddle.simulation.internals import plugin
 
     with plugin.loaded_during_import(Path(sys.modules["paddle"].__path__[0])):
         yield

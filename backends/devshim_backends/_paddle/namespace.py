@@ -17,8 +17,9 @@ from devshim_backends._array_api.elementwise import promoting
 from devshim_backends._array_api.following import following
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 from devshim_backends._array_api.table import complete
-from devshim_backends._paddle import linear, statistics
+from devshim_backends._paddle import extensions
 from devshim_backends._paddle.creation import DTYPE_NAMES, PADDLE_DTYPES
+from devshim_backends._paddle.internals import statistics
 from devshim_backends._paddle.tensors import PaddleTensors
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def _matmul(x1: Any, x2: Any, /) -> Any:
     first, second = _same_dtype([x1, x2])
     kept = _name_of(first)
     if DT.isdtype(kept, "integral"):
-        return linear.integer_matmul(first, second, kept)
+        return extensions.integer_matmul(first, second, kept)
     return paddle.matmul(first, second)
 
 
@@ -245,7 +246,7 @@ PROMOTED.pop("less_than")
 
 NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
-    **linear.FUNCTIONS,
+    **extensions.FUNCTIONS,
     **{name: promoting(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items() if fn is not None},
     **{name: _reduction(statistics.over_one_axis(getattr(paddle, name))) for name in ("max", "min")},
     "_mean": _reduction(paddle.mean),

@@ -25,7 +25,7 @@ import paddle
 from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
 from devshim.contract.rank_rendezvous import Rendezvous
 from devshim_backends._paddle.devices import core
-from devshim_backends._paddle.rank_store import Store
+from devshim_backends._paddle.internals.rank_store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

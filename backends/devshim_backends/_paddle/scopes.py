@@ -36,8 +36,8 @@ from paddle import _C_ops
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU, Device
 from devshim.errors import messages
-from devshim_backends._paddle import cuda_context
 from devshim_backends._paddle.devices import is_custom, make_place
+from devshim_backends._paddle.internals import cuda_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from tensorflow.python.eager import record
 from tensorflow.python.ops import gen_array_ops
 
 from devshim.devices.dtypes import widest
-from devshim_backends._tensorflow.locations import EAGER, ON_HOST
+from devshim_backends._tensorflow.internals.locations import EAGER, ON_HOST
 from devshim_backends._tensorflow.scopes import computes_on_host
 from devshim_backends._tensorflow.tensors import TensorflowTensors, mark_placed
 

@@ -26,7 +26,7 @@ from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
 from devshim_backends._tensorflow.devices import DEVICE_BY_NAME, logical_gpus
 from devshim_backends._tensorflow.host_tensors import HOST_MAKERS, copy_on_host
-from devshim_backends._tensorflow.locations import EAGER
+from devshim_backends._tensorflow.internals.locations import EAGER
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 
 if TYPE_CHECKING:

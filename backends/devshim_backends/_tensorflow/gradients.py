@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 
 from devshim_backends._keras.traversal import is_variable
-from devshim_backends._tensorflow.locations import EAGER, ON_HOST, parts_of
+from devshim_backends._tensorflow.internals.locations import EAGER, ON_HOST, parts_of
 from devshim_backends._tensorflow.models.align_devices import allow_mixed_devices
 from devshim_backends._tensorflow.models.models import TensorflowModels
 from devshim_backends._tensorflow.models.traversal import is_layer, native

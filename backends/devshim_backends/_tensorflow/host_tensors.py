@@ -18,7 +18,7 @@ from tensorflow.python.ops import gen_array_ops
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
 from devshim_backends._tensorflow.devices import DEVICE_BY_NAME
-from devshim_backends._tensorflow.locations import EAGER
+from devshim_backends._tensorflow.internals.locations import EAGER
 from devshim_backends._tensorflow.scopes import computes_on_host
 
 if TYPE_CHECKING:

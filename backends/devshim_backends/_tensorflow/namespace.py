@@ -19,9 +19,9 @@ from devshim_backends._array_api.elementwise import promoting
 from devshim_backends._array_api.following import following
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 from devshim_backends._array_api.table import complete
-from devshim_backends._tensorflow import fourier, linear
-from devshim_backends._tensorflow.axes import reduced_axes
+from devshim_backends._tensorflow import extensions
 from devshim_backends._tensorflow.collectives import TensorflowCollectives
+from devshim_backends._tensorflow.internals.axes import reduced_axes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -269,7 +269,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "matmul": _matmul,
     "nonzero": _nonzero,
     "searchsorted": _searchsorted,
-    **linear.FUNCTIONS,
+    **extensions.FUNCTIONS,
     "cast": _cast,
     "shape": lambda x: tuple(x.shape),
     "scalar": _scalar,
@@ -287,7 +287,7 @@ class TensorflowNamespace(TensorflowCollectives):
     """The mixin for array-API namespaces."""
 
     def array_api(self) -> Mapping[str, Any]:
-        found = {**complete(DT, NATIVE), **fourier.functions()}
+        found = {**complete(DT, NATIVE), **extensions.fft_functions()}
         return {
             name: fn if name in ABOUT_DTYPES else following(self, name, fn, self._move_result)
             for name, fn in found.items()

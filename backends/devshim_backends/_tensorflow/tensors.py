@@ -23,11 +23,18 @@ from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import ConversionError, UnsupportedError, messages
 from devshim_backends._tensorflow.host_tensors import copy_array
-from devshim_backends._tensorflow.locations import COMPOSITES, EAGER, ON_HOST, PLACED, TensorflowLocations, parts_of
+from devshim_backends._tensorflow.internals.locations import (
+    COMPOSITES,
+    EAGER,
+    ON_HOST,
+    PLACED,
+    TensorflowLocations,
+    parts_of,
+)
 from devshim_backends._tensorflow.scopes import in_xla, refused_in_xla
 from devshim_backends._tensorflow.simulation.hooks import count_results
 from devshim_backends._tensorflow.simulation.memory import BUFFERED, LOCAL, memory_view
-from devshim_backends._tensorflow.transfers import duplicate
+from devshim_backends._tensorflow.transfers.internals import duplicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

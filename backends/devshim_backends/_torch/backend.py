@@ -24,8 +24,8 @@ from devshim_backends._torch.runtime import TorchRuntime
 from devshim_backends._torch.scopes import TorchScopes
 from devshim_backends._torch.simulation.simulate import TorchSimulation
 from devshim_backends._torch.snippets import SNIPPETS
-from devshim_backends._torch.transfers.ahead import TorchAhead
 from devshim_backends._torch.transfers.implicit import TorchTransferHooks
+from devshim_backends._torch.transfers.internals.ahead import TorchAhead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,7 @@ import torch
 from devshim.devices.dtypes import widest
 from devshim_backends._torch.gradients import RECORDING
 from devshim_backends._torch.tensors import TorchTensors
-from devshim_backends._torch.transfers import coalesce
+from devshim_backends._torch.transfers.internals import coalesce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

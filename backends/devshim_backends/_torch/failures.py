@@ -23,7 +23,7 @@ class FullDeviceError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore
 
     @classmethod
     def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
-        from devshim_backends._torch.simulation import module
+        from devshim_backends._torch.simulation.internals import module
 
         if nbytes is None:
             return None

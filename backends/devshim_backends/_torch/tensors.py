@@ -30,7 +30,7 @@ from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.creation import NUMPY_DTYPES, SMALL_FLOATS, TORCH_DTYPES
 from devshim_backends._torch.devices import DEVICES, NATIVE, TYPES, device_module, has_context, native
 from devshim_backends._torch.models.optimizers import OTHER_CLASSES
-from devshim_backends._torch.transfers import coalesce, pinned
+from devshim_backends._torch.transfers.internals import coalesce, pinned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

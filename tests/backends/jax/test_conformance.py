@@ -32,7 +32,7 @@ class TestJax(Conformance):
     @feature("float64", "trace_run")
     def test_run_keeps_64_bits_when_compiled(self, device: ds.Device) -> None:
         """Before JAX 0.8, `run` of 64-bit arrays inside ``jax.jit`` is refused if ``jax_enable_x64`` is off."""
-        from devshim_backends._jax.widths import KEEPS_WIDTH
+        from devshim_backends._jax.internals.widths import KEEPS_WIDTH
 
         if KEEPS_WIDTH:
             super().test_run_keeps_64_bits_when_compiled(device)

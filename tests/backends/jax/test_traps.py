@@ -564,7 +564,8 @@ def test_dtypes_that_numpy_lacks_keep_their_bits(name):
 @pytest.fixture
 def nvidia_machine(monkeypatch):
     """Return a machine with two NVIDIA GPUs, before JAX has started."""
-    from devshim_backends._jax import clients, devices, real_gpus
+    from devshim_backends._jax import devices, real_gpus
+    from devshim_backends._jax.internals import clients
 
     from devshim.devices import nvml
 
@@ -774,7 +775,7 @@ def test_the_memory_policy_comes_before_the_start(in_fresh_process):
 
 def test_waiting_for_values_does_not_wait_for_all_arrays(monkeypatch):
     """`convert` to a framework that names no stream used to wait for every live array."""
-    from devshim_backends._jax import clients
+    from devshim_backends._jax.internals import clients
 
     monkeypatch.setattr(clients, "arrays_on", lambda native: pytest.fail("it waits for all arrays"))
     x = jax.jit(lambda t: (t @ t).sum())(jnp.ones((900, 900)))

@@ -263,7 +263,7 @@ class Driver:
 @pytest.fixture
 def driver(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """Return a driver whose current context is the one that Paddle's layer left: that of the last tensor's GPU."""
-    current = import_module("devshim_backends._paddle.cuda_context")
+    current = import_module("devshim_backends._paddle.internals.cuda_context")
     backend = type(import_module("devshim.registry.registry").load("paddle"))
     found = Driver()
     monkeypatch.setattr(current, "load_driver", lambda: found)

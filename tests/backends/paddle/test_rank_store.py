@@ -14,7 +14,7 @@ from devshim.registry import registry
 
 registry.load("paddle")  # imports Paddle without its warnings
 from devshim_backends._paddle.devices import core  # noqa: E402
-from devshim_backends._paddle.rank_store import Store  # noqa: E402
+from devshim_backends._paddle.internals.rank_store import Store  # noqa: E402
 
 
 def test_paddles_client_and_the_store_understand_each_other() -> None:

@@ -109,7 +109,7 @@ def test_a_broken_compiler_is_shown_with_what_it_said(cache: Path, tmp_path: Pat
 )
 def test_an_incomplete_installation_is_named(monkeypatch: pytest.MonkeyPatch, name: str, what: str, hint: str) -> None:
     """A missing source belongs to devshim's wheel, a missing header to Paddle's."""
-    plugin = import_module("devshim_backends._paddle.simulation.plugin")
+    plugin = import_module("devshim_backends._paddle.simulation.internals.plugin")
     monkeypatch.setattr(plugin, name, Path("/no/such/file"))
     monkeypatch.delenv("CUSTOM_DEVICE_ROOT", raising=False)
     with pytest.raises(ds.SimulationError, match=f"{what}.* cannot be read: .*/no/such/file") as caught:
@@ -125,7 +125,9 @@ def test_another_plug_in_is_left_alone(cache: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the folder
 def private_folder(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    found: Path = import_module("devshim_backends._paddle.simulation.cache_dir").private_folder("devshim", "paddle")
+    found: Path = import_module("devshim_backends._paddle.simulation.internals.cache_dir").private_folder(
+        "devshim", "paddle"
+    )
     return found
 
 
@@ -183,7 +185,7 @@ def test_a_folder_of_its_own_that_is_a_link_is_refused(
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of another user's")
 def test_files_of_another_user_are_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    private = import_module("devshim_backends._paddle.simulation.cache_dir")
+    private = import_module("devshim_backends._paddle.simulation.internals.cache_dir")
     ours = private_folder(cache, monkeypatch)
     library = ours / "library.so"
     library.write_bytes(b"")
@@ -206,7 +208,7 @@ def test_a_library_that_others_can_write_is_refused(cache: Path, monkeypatch: py
     library.write_bytes(b"")
     library.chmod(0o722)
     with pytest.raises(ds.SimulationError, match="not a file that only this user can write to"):
-        import_module("devshim_backends._paddle.simulation.cache_dir").require_private_file(library)
+        import_module("devshim_backends._paddle.simulation.internals.cache_dir").require_private_file(library)
 
 
 def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
-from devshim_backends._tensorflow.locations import EAGER
+from devshim_backends._tensorflow.internals.locations import EAGER
 from devshim_backends._tensorflow.transfers import operators
 from tensorflow.python import pywrap_tfe
 

@@ -16,7 +16,7 @@ import torch
 from devshim_backends._torch import devices as devices_module
 from devshim_backends._torch import random as draws_module
 from devshim_backends._torch import scopes as scopes_module
-from devshim_backends._torch.transfers import pinned as pinned_module
+from devshim_backends._torch.transfers.internals import pinned as pinned_module
 
 import devshim as ds
 from devshim.devices import cuda, startup

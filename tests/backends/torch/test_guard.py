@@ -111,12 +111,13 @@ def test_the_report_names_the_line_in_a_module(x):
 
 
 def test_afterwards_nothing_is_left(x):
-    from devshim_backends._torch.simulation import dispatch, kernels
+    from devshim_backends._torch.simulation import hooks
+    from devshim_backends._torch.simulation.internals import kernels
 
-    before = dispatch._compute, kernels.read, list(warnings.filters)
+    before = hooks._compute, kernels.read, list(warnings.filters)
     with ds.guard("error"):
-        assert dispatch._compute is not before[0]
-    assert (dispatch._compute, kernels.read, list(warnings.filters)) == before
+        assert hooks._compute is not before[0]
+    assert (hooks._compute, kernels.read, list(warnings.filters)) == before
 
 
 # ---------------------------------------------------------------------- CUDA, or its stub

@@ -12,7 +12,7 @@ import time
 
 import pytest
 import torch
-from devshim_backends._torch.transfers import coalesce, pinned
+from devshim_backends._torch.transfers.internals import coalesce, pinned
 
 import devshim as ds
 

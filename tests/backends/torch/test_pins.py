@@ -31,7 +31,7 @@ def test_a_capsule_keeps_strides_and_offset():
 
 def test_a_capsule_is_laid_out_as_dlpack_says():
     """`relabel` finds the eight bytes of the device from the capsule's address."""
-    from devshim_backends._torch.simulation import relabel
+    from devshim_backends._torch.simulation.internals import relabel
 
     capsule = _C._to_dlpack(torch.ones(3))
     pointer = relabel._WORDS[(id(capsule) >> 3) + relabel._POINTER]

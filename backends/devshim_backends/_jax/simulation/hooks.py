@@ -29,7 +29,8 @@ from jax._src.interpreters import pxla
 
 from devshim.errors import DeviceMismatchError, messages
 from devshim.simulation.memory import ROUND
-from devshim_backends._jax.simulation import fast_path, memory, records
+from devshim_backends._jax.simulation import memory, storage
+from devshim_backends._jax.simulation.internals import fast_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -139,7 +140,7 @@ def _put_and_count(put: Callable[[], Any], sources: Any) -> Any:
     """Count the arrays that a move made, but not those of the moves inside it, with which they share buffers."""
     if getattr(_moving, "now", False):
         return put()
-    for x in map(records.underlying_array, sources):
+    for x in map(storage.underlying_array, sources):
         for _, gpu in () if x is None or x.is_deleted() else memory.simulated_gpus_of(x):
             gpu.require_shown()
     moved = _without_counting(put)
@@ -194,7 +195,7 @@ def _recording_execute(executable: Any, *args: Any) -> Any:
     try:
         memory.count_arrays(results)
     except BaseException:
-        for x in map(records.underlying_array, results):
+        for x in map(storage.underlying_array, results):
             if x is not None:
                 x.delete()  # the traceback of this error may keep it alive for long
         raise
@@ -237,5 +238,5 @@ def _result_bytes(aval: Any, sharding: Any) -> int:
 
 
 def _argument_bytes(x: Any) -> int:
-    array = records.underlying_array(x)
+    array = storage.underlying_array(x)
     return 0 if array is None or array.is_deleted() else _rounded_up(memory.part_bytes(array))

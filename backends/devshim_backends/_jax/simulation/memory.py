@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from devshim.errors import OutOfMemoryError
 from devshim.simulation.memory import SimulatedDevice, SimulatedDevices
 from devshim_backends._jax.buffers import addresses_of
-from devshim_backends._jax.clients import live_arrays
-from devshim_backends._jax.simulation.records import (
+from devshim_backends._jax.internals.clients import live_arrays
+from devshim_backends._jax.simulation.storage import (
     ARRAYS,
     LOCK,
     Buffer,

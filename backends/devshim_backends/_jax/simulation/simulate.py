@@ -18,9 +18,10 @@ from jax._src import distributed, xla_bridge
 
 from devshim.contract.backend import Backend
 from devshim.errors import OutOfMemoryError, SimulationError, joined, messages
-from devshim_backends._jax import clients, devices
+from devshim_backends._jax import devices
 from devshim_backends._jax.buffers import JaxError
 from devshim_backends._jax.dlpack import JaxDlpack
+from devshim_backends._jax.internals import clients
 from devshim_backends._jax.simulation import hooks
 from devshim_backends._jax.simulation import memory as memory_module
 from devshim_backends._jax.simulation.memory import JaxSimulatedDevices

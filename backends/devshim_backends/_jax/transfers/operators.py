@@ -25,8 +25,8 @@ from jax._src.numpy.array_methods import _IndexUpdateRef
 
 from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import is_suppressed, patched, suppressed
-from devshim_backends._jax.clients import computes_on_cpu
-from devshim_backends._jax.simulation import fast_path
+from devshim_backends._jax.internals.clients import computes_on_cpu
+from devshim_backends._jax.simulation.internals import fast_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from devshim.tensors import activations
+from devshim_backends._mxnet.internals.native import device_code, iter_arrays
 from devshim_backends._mxnet.models.storage_swap import native_device
 from devshim_backends._mxnet.models.traversal import parameter_devices, parameters_of
-from devshim_backends._mxnet.native import device_code, iter_arrays
 from devshim_backends._mxnet.simulation import hooks
 from devshim_backends._mxnet.tracing import is_deferred
 

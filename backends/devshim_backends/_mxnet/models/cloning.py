@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from devshim.errors import DevshimError, UnsupportedError, messages
+from devshim_backends._mxnet.internals.native import IS_2, numpy_shapes
 from devshim_backends._mxnet.models import optimizer_step
 from devshim_backends._mxnet.models.optimizers import optimizer_of, parameters_by_index, settings_of, updaters_of
 from devshim_backends._mxnet.models.storage_swap import arrays_in
@@ -32,7 +33,6 @@ from devshim_backends._mxnet.models.traversal import (
     parameters_of,
     wait_for_compiled,
 )
-from devshim_backends._mxnet.native import IS_2, numpy_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,6 +21,7 @@ import mxnet as mx
 
 from devshim.contract.blocks import join_path
 from devshim.errors import UnsupportedError
+from devshim_backends._mxnet.internals.native import IS_2
 from devshim_backends._mxnet.models import optimizer_step, optimizers, split_forward
 from devshim_backends._mxnet.models.storage_swap import LAST_MOVE
 from devshim_backends._mxnet.models.traversal import (
@@ -30,7 +31,6 @@ from devshim_backends._mxnet.models.traversal import (
     own_devices,
     parameters_of,
 )
-from devshim_backends._mxnet.native import IS_2
 
 if TYPE_CHECKING:
     from collections.abc import Callable

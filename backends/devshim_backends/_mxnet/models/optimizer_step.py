@@ -14,8 +14,8 @@ from weakref import WeakSet
 
 import mxnet as mx
 
+from devshim_backends._mxnet.internals.native import IS_2
 from devshim_backends._mxnet.models.traversal import parameter_devices
-from devshim_backends._mxnet.native import IS_2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -25,10 +25,10 @@ import mxnet as mx
 from devshim.contract.blocks import join_path
 from devshim.contract.models import Leaf
 from devshim.errors import UnsupportedError
+from devshim_backends._mxnet.internals.native import IS_2
 from devshim_backends._mxnet.models import optimizer_step
 from devshim_backends._mxnet.models.storage_swap import arrays_in, native_device, swap_storage
 from devshim_backends._mxnet.models.traversal import parameter_devices
-from devshim_backends._mxnet.native import IS_2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

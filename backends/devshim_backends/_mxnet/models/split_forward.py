@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
+from devshim_backends._mxnet.internals.native import IS_2
 from devshim_backends._mxnet.models.align_devices import PASS, align_operators, move_arrays
 from devshim_backends._mxnet.models.traversal import block_devices, blocks_in, own_devices
-from devshim_backends._mxnet.native import IS_2
 from devshim_backends._mxnet.tracing import is_deferred
 
 if TYPE_CHECKING:

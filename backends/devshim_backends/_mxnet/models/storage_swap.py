@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 import mxnet as mx
 
 from devshim.contract.blocks import join_path
+from devshim_backends._mxnet.internals.native import IS_2, device_code
 from devshim_backends._mxnet.models.traversal import DEVICE_MAP_ATTRIBUTE, DEVICES_ATTRIBUTE
-from devshim_backends._mxnet.native import IS_2, device_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

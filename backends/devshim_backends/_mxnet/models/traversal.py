@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from devshim.errors import UnsupportedError
-from devshim_backends._mxnet.native import IS_2
+from devshim_backends._mxnet.internals.native import IS_2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

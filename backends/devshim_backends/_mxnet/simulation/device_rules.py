@@ -15,7 +15,7 @@ import mxnet as mx
 from devshim.devices.device import CPU
 from devshim.errors import DeviceMismatchError, joined
 from devshim_backends._mxnet.devices import device_from_code
-from devshim_backends._mxnet.native import device_code
+from devshim_backends._mxnet.internals.native import device_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

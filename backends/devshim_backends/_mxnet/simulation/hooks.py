@@ -31,8 +31,8 @@ from mxnet._ffi._ctypes.function import FunctionBase
 from mxnet.base import _LIB, check_call
 
 from devshim.devices.device import CPU
-from devshim_backends._mxnet import numpy_operators
-from devshim_backends._mxnet.native import is_recording, iter_arrays
+from devshim_backends._mxnet.internals import numpy_operators
+from devshim_backends._mxnet.internals.native import is_recording, iter_arrays
 from devshim_backends._mxnet.simulation import memory, storage
 from devshim_backends._mxnet.simulation.device_rules import (
     MixedDevicesError,

@@ -32,7 +32,7 @@ from weakref import ref
 import mxnet as mx
 import numpy as np
 
-from devshim_backends._mxnet.native import device_code, is_recording
+from devshim_backends._mxnet.internals.native import device_code, is_recording
 from devshim_backends._mxnet.simulation import storage
 from devshim_backends._mxnet.simulation.storage import OwnHandle
 

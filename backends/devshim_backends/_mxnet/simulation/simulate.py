@@ -18,9 +18,9 @@ import mxnet as mx
 from devshim.errors import OutOfMemoryError, SimulationError, joined, messages
 from devshim.simulation.memory import SimulatedDevices
 from devshim_backends._mxnet.devices import HAS_CUDA
-from devshim_backends._mxnet.models import parameters
 from devshim_backends._mxnet.simulation import hooks, storage
 from devshim_backends._mxnet.simulation import memory as memory_module
+from devshim_backends._mxnet.simulation.internals import parameter_errors
 from devshim_backends._mxnet.tensors import MxnetTensors
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ class MxnetSimulation(MxnetTensors):
             self._devices = {}
             if self.simulated_or_removed:
                 hooks.install(self)
-                parameters.install(self)
+                parameter_errors.install(self)
             memory_module.begin(SIMULATED, gpus, self.simulated_or_removed)
             if not self.simulated_or_removed:
                 hooks.uninstall()
-                parameters.uninstall()
+                parameter_errors.uninstall()
             SIMULATED.begin(gpus, memory, faults)
 
     def set_native_names(self, named: bool) -> None:

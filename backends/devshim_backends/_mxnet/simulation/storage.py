@@ -23,7 +23,7 @@ import mxnet as mx
 from mxnet.base import _LIB, check_call
 
 from devshim.errors import SimulationError
-from devshim_backends._mxnet.native import FAST_LIB
+from devshim_backends._mxnet.internals.native import FAST_LIB
 
 _word = c_void_p.from_address  # reads the pointer, or the size, at an address
 _count = c_int32.from_address

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import UnsupportedError
 from devshim_backends._paddle.models import optimizer_step
-from devshim_backends._paddle.models.parameters import place_lazy
+from devshim_backends._paddle.models.internals.lazy_parameters import place_lazy
 from devshim_backends._paddle.models.split_forward import (
     METHOD,
     CallHook,

@@ -24,7 +24,7 @@ import paddle
 
 from devshim.tensors import activations
 from devshim_backends._paddle.devices import core, device_at
-from devshim_backends._paddle.models.parameters import planned_device
+from devshim_backends._paddle.models.internals.lazy_parameters import planned_device
 from devshim_backends._paddle.models.storage_swap import has_memory
 from devshim_backends._paddle.scopes import open_scope
 

@@ -38,7 +38,7 @@ _cast = paddle._C_ops.cast  # the original: this module is imported before the w
 _NATIVE = frozenset(
     {
         *("full_like", "empty_like", "assign_out_", "share_data", "copy_to", "set_value_", "fill_"),
-        *("view_dtype", "view_shape"),  # see ``views.py``
+        *("view_dtype", "view_shape"),  # see ``tensors.py``
     }
 )
 """Operators that need no float32: they work with all dtypes, and no kernel computes their gradient."""

@@ -1,9 +1,9 @@
 """Wrappers around Paddle's operators and tensor methods, installed while GPUs are simulated.
 
-The simulated GPUs are a plug-in without kernels (``plugin.py``): Paddle computes for them on the host, and does not
-check that the arguments of an operator are on one device (3.0 to 3.3; PaddlePaddle/Paddle#51706, #71667).  Its Python
-layer calls C++ through functions in its modules and through methods of its tensors.  `install` replaces each of these
-by a wrapper, which does three things:
+The simulated GPUs are a plug-in without kernels (``internals/plugin.py``): Paddle computes for them on the host, and
+does not check that the arguments of an operator are on one device (3.0 to 3.3; PaddlePaddle/Paddle#51706, #71667). Its
+Python layer calls C++ through functions in its modules and through methods of its tensors. `install` replaces each of
+these by a wrapper, which does three things:
 
 1. It refuses tensors on different devices (``device_rules.py``).  On real GPUs they are an illegal memory access or a
    silent copy.  The error is a `DeviceMismatchError`, which is a ``ValueError`` like Paddle's own.

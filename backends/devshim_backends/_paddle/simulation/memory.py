@@ -13,7 +13,7 @@ from devshim.devices.device import Device
 from devshim.devices.info import MemoryInfo
 from devshim.errors import DevshimError, OutOfMemoryError, SimulationError, joined, messages
 from devshim.simulation.memory import EVENTS, SimulatedDevice, SimulatedDevices
-from devshim_backends._paddle.simulation import plugin
+from devshim_backends._paddle.simulation.internals import plugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -20,7 +20,8 @@ from devshim.contract.backend import Backend
 from devshim.errors import messages
 from devshim_backends._paddle import devices, import_hooks
 from devshim_backends._paddle.devices import core
-from devshim_backends._paddle.simulation import hooks, plugin, visibility
+from devshim_backends._paddle.simulation import hooks
+from devshim_backends._paddle.simulation.internals import plugin, visibility
 from devshim_backends._paddle.simulation.memory import SIMULATED, FullDeviceError
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from devshim_backends._paddle import scopes
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.models import optimizer_step
 from devshim_backends._paddle.models.optimizers import parameters_of
-from devshim_backends._paddle.simulation import views
 from devshim_backends._paddle.simulation.device_rules import device_or_none, tensors_in
+from devshim_backends._paddle.simulation.tensors import view_dtype, view_shape
 from devshim_backends._paddle.tensors import Copy
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ OPERATORS = {
     "rmsprop_": run_in_place_on_host,
     "run_program": run_program_on_host,
     "sgd_": run_in_place_on_host,
-    "view_dtype": views.view_dtype,
-    "view_shape": views.view_shape,
+    "view_dtype": view_dtype,
+    "view_shape": view_shape,
 }
 """Operator -> its workaround."""

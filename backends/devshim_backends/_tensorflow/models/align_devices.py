@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from devshim.tensors import activations
-from devshim_backends._tensorflow.locations import COMPOSITES, EAGER
+from devshim_backends._tensorflow.internals.locations import COMPOSITES, EAGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

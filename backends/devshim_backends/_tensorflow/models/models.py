@@ -19,7 +19,7 @@ from devshim.errors import messages
 from devshim_backends._keras.cloning import clone_objects
 from devshim_backends._keras.models import model_leaves
 from devshim_backends._keras.optimizers import optimizer_leaves
-from devshim_backends._tensorflow.locations import TensorflowLocations
+from devshim_backends._tensorflow.internals.locations import TensorflowLocations
 from devshim_backends._tensorflow.models import dispatch
 from devshim_backends._tensorflow.models.cloning import clone_model
 from devshim_backends._tensorflow.models.storage_swap import StorageSwap, check_swappable, stays_on_host

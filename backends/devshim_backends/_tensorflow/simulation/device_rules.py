@@ -32,7 +32,7 @@ from tensorflow.python.eager import context
 from devshim.devices.device import CPU
 from devshim.registry import mismatches
 from devshim_backends._tensorflow.failures import MixedDevicesError
-from devshim_backends._tensorflow.locations import EAGER, PLACED, RAW_BACKING_DEVICE
+from devshim_backends._tensorflow.internals.locations import EAGER, PLACED, RAW_BACKING_DEVICE
 from devshim_backends._tensorflow.models.align_devices import SPLIT, copy_tensors
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from devshim.devices.device import Device
-    from devshim_backends._tensorflow.locations import TensorflowLocations
+    from devshim_backends._tensorflow.internals.locations import TensorflowLocations
 
     RunOn = Callable[[Device, Sequence[Any]], Any]
 

@@ -32,7 +32,7 @@ from tensorflow.python.framework import constant_op, ops
 
 from devshim.devices.device import CPU
 from devshim_backends._tensorflow.failures import FAILURES
-from devshim_backends._tensorflow.locations import EAGER, RAW_BACKING_DEVICE
+from devshim_backends._tensorflow.internals.locations import EAGER, RAW_BACKING_DEVICE
 from devshim_backends._tensorflow.simulation import workarounds
 from devshim_backends._tensorflow.simulation.device_rules import (
     REFUSED,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from devshim.devices.device import Device
-    from devshim_backends._tensorflow.locations import TensorflowLocations
+    from devshim_backends._tensorflow.internals.locations import TensorflowLocations
     from devshim_backends._tensorflow.simulation.device_rules import RunOn
     from devshim_backends._tensorflow.simulation.storage import TensorflowSimulatedDevice
 

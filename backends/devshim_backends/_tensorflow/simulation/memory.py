@@ -32,7 +32,7 @@ from tensorflow.python.framework import ops
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import DevshimError
 from devshim_backends._tensorflow.failures import FAILURES
-from devshim_backends._tensorflow.locations import RAW_DEVICE
+from devshim_backends._tensorflow.internals.locations import RAW_DEVICE
 from devshim_backends._tensorflow.simulation.storage import (
     GONE,
     LOCK,

@@ -16,7 +16,7 @@ from tensorflow.python.framework import ops
 
 from devshim.monitoring.instrumentation import patched
 from devshim.monitoring.use_checks import instrument_uses
-from devshim_backends._tensorflow.locations import EAGER, TensorflowLocations
+from devshim_backends._tensorflow.internals.locations import EAGER, TensorflowLocations
 from devshim_backends._tensorflow.simulation.memory import LOCAL
 
 if TYPE_CHECKING:

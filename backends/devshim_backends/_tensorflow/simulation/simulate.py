@@ -18,7 +18,7 @@ from tensorflow.python.eager import context
 from devshim.errors import messages
 from devshim_backends._tensorflow.devices import DEVICE_BY_NAME
 from devshim_backends._tensorflow.failures import FullDeviceError
-from devshim_backends._tensorflow.locations import TensorflowLocations
+from devshim_backends._tensorflow.internals.locations import TensorflowLocations
 from devshim_backends._tensorflow.runtime import TensorflowRuntime
 from devshim_backends._tensorflow.simulation import device_rules, hooks
 from devshim_backends._tensorflow.simulation.storage import SIMULATED

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 
-from devshim_backends._tensorflow.locations import EAGER
+from devshim_backends._tensorflow.internals.locations import EAGER
 
 if TYPE_CHECKING:
-    from devshim_backends._tensorflow.locations import TensorflowLocations
+    from devshim_backends._tensorflow.internals.locations import TensorflowLocations
 
 __all__ = ["ON_VARIABLES", "on_variable", "option", "run_operators_directly"]
 

@@ -15,7 +15,7 @@ from tensorflow.python.ops import resource_variable_ops
 
 from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import instrument_operands, instrument_reads, is_suppressed, patched, suppressed
-from devshim_backends._tensorflow.locations import EAGER, ON_HOST, PLACED, TensorflowLocations
+from devshim_backends._tensorflow.internals.locations import EAGER, ON_HOST, PLACED, TensorflowLocations
 from devshim_backends._tensorflow.simulation.memory import LOCAL
 from devshim_backends._tensorflow.transfers.operators import report_operators
 

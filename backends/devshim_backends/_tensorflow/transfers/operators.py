@@ -23,14 +23,14 @@ from tensorflow.python.eager import context
 from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import is_suppressed, patched
 from devshim_backends._tensorflow.failures import FAILURES
-from devshim_backends._tensorflow.locations import EAGER, ON_HOST
+from devshim_backends._tensorflow.internals.locations import EAGER, ON_HOST
 from devshim_backends._tensorflow.simulation.device_rules import set_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from devshim.devices.device import Device
-    from devshim_backends._tensorflow.locations import TensorflowLocations
+    from devshim_backends._tensorflow.internals.locations import TensorflowLocations
 
     Report = Callable[[Device, Device, str], None]
 

@@ -5,23 +5,25 @@ Requirements this package answers:
 * Tensors are plain `torch.Tensor`s on ``sim:i``, so that autograd, optimizers, hooks, views and ``isinstance`` are
   PyTorch's own. ``sim`` is the name of PrivateUse1, the dispatch key that PyTorch reserves for unknown devices.
 * Tensors contain real data in host memory. Through its DLPack capsule, a host tensor becomes a simulated GPU's tensor,
-  and back, without a copy (`relabel`). An operator runs the CPU's kernel on the arguments as host tensors (`dispatch`).
+  and back, without a copy (`relabel`). An operator runs the CPU's kernel on the arguments as host tensors (`hooks`).
 * Whatever a real GPU refuses is refused, with PyTorch's messages: mixed devices, a NumPy view of a GPU's tensor, a GPU
   that does not exist, a full GPU.
 * Simulation can be switched on and off at any time (`switch`). What PyTorch allows a process to do only once remains:
   the name ``sim``, its module and methods, and kernels that refuse while no GPU is simulated.
+
+The modules that only this adapter has are in ``internals``.
 
 | module | concern |
 |---|---|
 | `state` | how many GPUs are simulated, each thread's current one, what a device-like argument means |
 | `relabel` | the same memory as a tensor of another device |
 | `memory` | which storage is on which GPU |
-| `schemas`, `host_arguments`, `dispatch` | every operator: its arguments on the way to the host, and its results back |
+| `schemas`, `host_arguments`, `hooks` | every operator: its arguments on the way to the host, and its results back |
 | `device_rules` | which mixtures of devices are refused |
 | `composites` | operators that run on the CPU as one call, although PyTorch would decompose them |
 | `cpu_only` | operators that CUDA does not have |
 | `dtypes` | operators in dtypes for which CUDA has kernels and PyTorch's CPU build does not |
-| `kernels`, `storages`, `recurrent_cells`, `sync_batch_norm`, `attention`, `sparse` | operators with own kernels |
+| `kernels`, `storage`, `recurrent_cells`, `sync_batch_norm`, `attention`, `sparse` | operators with own kernels |
 | `generators` | random numbers |
 | `autocast` | mixed precision |
 | `module`, `streams`, `accelerator` | ``torch.sim``, and the functions behind ``torch.accelerator`` |

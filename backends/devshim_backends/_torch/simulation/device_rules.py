@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from devshim.errors import DeviceMismatchError, joined
-from devshim_backends._torch.simulation.state import TYPES
+from devshim_backends._torch.simulation.internals.state import TYPES
 
 HOST_SCALARS = frozenset(
     {

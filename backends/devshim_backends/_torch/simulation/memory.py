@@ -10,9 +10,9 @@ import torch
 from devshim.errors import OutOfMemoryError, messages
 from devshim.simulation.memory import SimulatedDevices
 from devshim_backends._torch.failures import FullDeviceError, RemovedDeviceError
-from devshim_backends._torch.simulation import sparse
-from devshim_backends._torch.simulation.relabel import CODES, keep_lazy_bits, relabel, unsupported_error
-from devshim_backends._torch.simulation.state import NAME, TYPES
+from devshim_backends._torch.simulation.internals import sparse
+from devshim_backends._torch.simulation.internals.relabel import CODES, keep_lazy_bits, relabel, unsupported_error
+from devshim_backends._torch.simulation.internals.state import NAME, TYPES
 
 SIMULATED = SimulatedDevices(FullDeviceError)
 SIMULATED.removed_error = RemovedDeviceError

@@ -29,7 +29,7 @@ class TorchSimulation(Backend):
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if not gpus and self.simulated_devices is None:
             return
-        from devshim_backends._torch.simulation import late_copies, stream_order, switch
+        from devshim_backends._torch.simulation.internals import late_copies, stream_order, switch
         from devshim_backends._torch.simulation.memory import SIMULATED
 
         late_copies.finish()

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.utils.dlpack import DLDeviceType
 
-from devshim_backends._torch.simulation.generators import Generator
-from devshim_backends._torch.simulation.patches import install
-from devshim_backends._torch.simulation.state import CURRENT, NAME, TYPES, index_of
+from devshim_backends._torch.simulation.internals.generators import Generator
+from devshim_backends._torch.simulation.internals.patches import install
+from devshim_backends._torch.simulation.internals.state import CURRENT, NAME, TYPES, index_of
 
 Tensor, Storage = torch.Tensor, torch.UntypedStorage
 _real_new_tensor = torch._C.TensorBase.new_tensor

@@ -13,7 +13,7 @@ from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import OPERANDS, instrument_operands, instrument_reads
 from devshim.monitoring.use_checks import instrument_uses
 from devshim_backends._torch.scopes import skip_methods
-from devshim_backends._torch.transfers.c_slots import read_item_slots, restore_item_slots
+from devshim_backends._torch.transfers.internals.c_slots import read_item_slots, restore_item_slots
 from devshim_backends._torch.transfers.operators import instrument_waits
 
 if TYPE_CHECKING:

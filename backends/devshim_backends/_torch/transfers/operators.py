@@ -30,7 +30,7 @@ import torch
 from devshim.devices.device import CPU, Device
 from devshim.monitoring.instrumentation import is_suppressed, patched, suppressed
 from devshim_backends._torch.devices import cuda_device_count, has_context
-from devshim_backends._torch.transfers.backward import allow_gradients_of_copies
+from devshim_backends._torch.transfers.internals.backward import allow_gradients_of_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,9 +66,9 @@ def instrument_waits(where: Callable[[Any], Device | None], report: Report) -> I
         if torch.cuda.is_available():
             stack.enter_context(_instrument_cuda(report))
         simulated = "devshim_backends._torch.simulation"
-        if f"{simulated}.dispatch" in sys.modules:
-            dispatch, kernels = sys.modules[f"{simulated}.dispatch"], sys.modules[f"{simulated}.kernels"]
-            stack.enter_context(patched(dispatch, {"_compute": _reporting_compute(dispatch._compute, where, report)}))
+        if f"{simulated}.hooks" in sys.modules:
+            hooks, kernels = sys.modules[f"{simulated}.hooks"], sys.modules[f"{simulated}.internals.kernels"]
+            stack.enter_context(patched(hooks, {"_compute": _reporting_compute(hooks._compute, where, report)}))
             stack.enter_context(patched(kernels, {"read": _reporting_read(kernels.read, where, report)}))
         yield
 

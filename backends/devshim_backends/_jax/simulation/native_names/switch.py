@@ -12,10 +12,11 @@ from jax._src.lib import xla_client
 
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
-from devshim_backends._jax import clients
-from devshim_backends._jax.simulation.fast_path import clear_fast_paths
-from devshim_backends._jax.simulation.native_names import devices, platforms, tensors
-from devshim_backends._jax.simulation.native_names.client import GpuClient
+from devshim_backends._jax.internals import clients
+from devshim_backends._jax.simulation.internals.fast_path import clear_fast_paths
+from devshim_backends._jax.simulation.native_names import devices, tensors
+from devshim_backends._jax.simulation.native_names.internals import platforms
+from devshim_backends._jax.simulation.native_names.runtime import GpuClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,7 +24,7 @@ from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP
 from mxnet.ndarray.sparse import _ndarray_cls
 
-from devshim_backends._mxnet.native import numpy_shapes
+from devshim_backends._mxnet.internals.native import numpy_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

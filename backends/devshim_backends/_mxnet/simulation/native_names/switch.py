@@ -13,7 +13,7 @@ from devshim.devices import host
 from devshim.devices.device import Device
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
-from devshim_backends._mxnet.native import IS_2
+from devshim_backends._mxnet.internals.native import IS_2
 from devshim_backends._mxnet.simulation import hooks
 from devshim_backends._mxnet.simulation.native_names import names, saved_devices
 from devshim_backends._mxnet.simulation.native_names.names import (

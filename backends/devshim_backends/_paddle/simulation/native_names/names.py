@@ -12,8 +12,8 @@ from devshim.devices.device import Device
 from devshim.errors import DeviceNotFoundError, UnsupportedError, joined
 from devshim.registry import missing_devices
 from devshim_backends._paddle.devices import core
-from devshim_backends._paddle.simulation.native_names.callers import for_programs, is_program
-from devshim_backends._paddle.simulation.visibility import NAME
+from devshim_backends._paddle.simulation.internals.visibility import NAME
+from devshim_backends._paddle.simulation.native_names.internals.callers import for_programs, is_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,8 @@ import paddle
 from devshim.simulation.patching import Patches
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.scopes import process_wide_place, set_process_wide_place
-from devshim_backends._paddle.simulation.native_names import distributed, generators, names, runtime, tensors
+from devshim_backends._paddle.simulation.native_names import distributed, names, runtime, tensors
+from devshim_backends._paddle.simulation.native_names.internals import generators
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.eager import context
 
-from devshim_backends._tensorflow.locations import EAGER, RAW_DEVICE
+from devshim_backends._tensorflow.internals.locations import EAGER, RAW_DEVICE
 from devshim_backends._tensorflow.simulation import device_rules, hooks
 from devshim_backends._tensorflow.simulation.memory import VARIABLES
 from devshim_backends._tensorflow.simulation.native_names.names import logical_name

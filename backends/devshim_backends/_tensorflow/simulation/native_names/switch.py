@@ -1,21 +1,12 @@
-"""Switching TensorFlow's own names of GPUs on and off: every module beside this one replaces attributes."""
+"""Switching TensorFlow's own names of GPUs on and off: every module of this package replaces attributes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from devshim.simulation.patching import Patches
-from devshim_backends._tensorflow.simulation.native_names import (
-    builds,
-    datasets,
-    devices,
-    distributed,
-    libraries,
-    names,
-    operators,
-    policies,
-    scopes,
-)
+from devshim_backends._tensorflow.simulation.native_names import devices, distributed, libraries, names, operators
+from devshim_backends._tensorflow.simulation.native_names.internals import builds, datasets, policies, scopes
 
 if TYPE_CHECKING:
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation

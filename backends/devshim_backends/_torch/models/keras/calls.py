@@ -15,7 +15,7 @@ from devshim_backends._keras.patching import ORIGINAL
 from devshim_backends._torch.devices import native
 from devshim_backends._torch.models.align_devices import FORWARD, to_device
 from devshim_backends._torch.models.keras import split_forward
-from devshim_backends._torch.models.keras.scopes import CURRENT, ComputeOn, find_device, tensor_of
+from devshim_backends._torch.models.keras.internals.scopes import CURRENT, ComputeOn, find_device, tensor_of
 from devshim_backends._torch.models.keras.traversal import CONTENTS, device_of, first_device_of
 
 if TYPE_CHECKING:

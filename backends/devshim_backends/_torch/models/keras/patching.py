@@ -1,6 +1,6 @@
 """Patches that make Keras compute where its data is, when PyTorch is the backend of Keras.
 
-Keras chooses a device in each operator (`devshim_backends._torch.models.keras.scopes`). This module wraps its
+Keras chooses a device in each operator (`devshim_backends._torch.models.keras.internals.scopes`). This module wraps its
 operators, layers, losses, metrics, optimizers and training steps in a scope of the device of their arguments, once, as
 soon as both Keras and this adapter are loaded. The outermost call chooses the device; inside ``keras.device`` nothing
 is changed.
@@ -25,8 +25,15 @@ from typing import TYPE_CHECKING, Any
 from torch.compiler import is_compiling
 
 from devshim_backends._keras.patching import ORIGINAL, wrap_method
-from devshim_backends._torch.models.keras import calls, scopes, split_forward
-from devshim_backends._torch.models.keras.scopes import CURRENT, ComputeOn, explicit_device, find_device, tensor_of
+from devshim_backends._torch.models.keras import calls, split_forward
+from devshim_backends._torch.models.keras.internals import scopes
+from devshim_backends._torch.models.keras.internals.scopes import (
+    CURRENT,
+    ComputeOn,
+    explicit_device,
+    find_device,
+    tensor_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

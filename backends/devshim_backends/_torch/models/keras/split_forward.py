@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from devshim.errors import UnsupportedError
 from devshim_backends._torch.models.align_devices import FORWARD, AlignDevices, to_device
-from devshim_backends._torch.models.keras.scopes import ComputeOn, tensor_of
+from devshim_backends._torch.models.keras.internals.scopes import ComputeOn, tensor_of
 from devshim_backends._torch.models.keras.traversal import CONTENTS, first_device_of
 
 if TYPE_CHECKING:

@@ -12,11 +12,13 @@ Requirements this package answers:
 * A call without a counterpart raises `UnsupportedError`, and names the line to write instead.
 * Switched off, no attribute of PyTorch is changed. A kernel remains at the key CUDA, which raises PyTorch's own error.
 
+The modules that only this adapter has are in ``internals``.
+
 | module | concern |
 |---|---|
 | `names` | ``cuda:1`` to the simulated GPU's device, and back |
 | `operators` | kernels at the dispatcher's key CUDA |
-| `tensors`, `storages` | methods and properties of tensors and storages |
+| `tensors`, `saved_devices` | methods and properties of tensors and storages |
 | `constructors` | functions that create tensors, and the default device |
 | `numbered` | ``torch.device(1)`` |
 | `messages` | the texts of errors that C++ raises |

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.state import NAME
+from devshim_backends._torch.simulation.internals.state import NAME
 
 
 def _both(real: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,8 +19,8 @@ import torch
 from torch import distributed
 
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.relabel import to_host
-from devshim_backends._torch.simulation.state import require_simulated
+from devshim_backends._torch.simulation.internals.relabel import to_host
+from devshim_backends._torch.simulation.internals.state import require_simulated
 
 _TEXT = "simulated GPUs: gloo carries the collectives of the backend nccl"
 _get_device = torch._C.TensorBase.get_device

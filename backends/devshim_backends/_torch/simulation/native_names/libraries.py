@@ -14,8 +14,8 @@ from torch.backends import cuda, cudnn
 from torch.cuda import nccl
 
 from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation.internals.state import index_of
 from devshim_backends._torch.simulation.native_names.names import CARDS
-from devshim_backends._torch.simulation.state import index_of
 
 CUDNN_VERSION = 91002
 """The version of cuDNN that programs ask for: 9.10.2."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.state import NAME, index_of
+from devshim_backends._torch.simulation.internals.state import NAME, index_of
 
 CARDS = 64
 """The largest number of simulated GPUs."""

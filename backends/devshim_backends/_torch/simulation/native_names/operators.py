@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.composites import CREATING, as_one_call
-from devshim_backends._torch.simulation.dispatch import run, without_modes
-from devshim_backends._torch.simulation.kernels import KERNELS
+from devshim_backends._torch.simulation.hooks import run, without_modes
+from devshim_backends._torch.simulation.internals.composites import CREATING, as_one_call
+from devshim_backends._torch.simulation.internals.kernels import KERNELS
+from devshim_backends._torch.simulation.internals.schemas import PLANS, plan_of
+from devshim_backends._torch.simulation.internals.state import TYPES
 from devshim_backends._torch.simulation.native_names.names import to_simulated
-from devshim_backends._torch.simulation.schemas import PLANS, plan_of
-from devshim_backends._torch.simulation.state import TYPES
 
 _OWN = ("empty.memory_format", "empty_strided", "_efficientzerotensor", "zeros", "ones", "full", "scalar_tensor")
 _KERNELS = {

@@ -10,9 +10,9 @@ import torch
 from devshim.errors import UnsupportedError
 from devshim.simulation.driver_numbers import driver_number
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation import generators, module
-from devshim_backends._torch.simulation.native_names import bindings, streams
-from devshim_backends._torch.simulation.state import SIMULATION, index_of
+from devshim_backends._torch.simulation.internals import generators, module
+from devshim_backends._torch.simulation.internals.state import SIMULATION, index_of
+from devshim_backends._torch.simulation.native_names.internals import bindings, streams
 
 VERSION = "13.0"
 """The version of CUDA that a program reads: one for which PyTorch has a build."""

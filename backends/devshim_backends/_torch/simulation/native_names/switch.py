@@ -6,34 +6,36 @@ from collections.abc import Callable
 
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.devices import set_gpu_type
+from devshim_backends._torch.simulation.internals.state import NAME, SIMULATION, set_types
+from devshim_backends._torch.simulation.internals.untraced import keep_compiler_out
 from devshim_backends._torch.simulation.native_names import (
     autocast,
+    distributed,
+    libraries,
+    operators,
+    refused,
+    runtime,
+    saved_devices,
+    tensors,
+)
+from devshim_backends._torch.simulation.native_names.internals import (
     bindings,
     compiling,
     constructors,
-    distributed,
-    libraries,
     messages,
     numbered,
-    operators,
     profiling,
-    refused,
-    runtime,
     scripting,
-    storages,
     streams,
     tensor_types,
-    tensors,
 )
-from devshim_backends._torch.simulation.state import NAME, SIMULATION, set_types
-from devshim_backends._torch.simulation.untraced import keep_compiler_out
 
 _PATCHES = Patches()
 _MODULES = (
     runtime,
     streams,
     tensors,
-    storages,
+    saved_devices,
     constructors,
     tensor_types,
     autocast,

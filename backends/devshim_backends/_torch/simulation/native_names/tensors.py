@@ -14,9 +14,9 @@ from torch.nn.parameter import UninitializedTensorMixin
 
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.native_names import tensor_types
+from devshim_backends._torch.simulation.internals.state import NAME, index_of
+from devshim_backends._torch.simulation.native_names.internals import tensor_types
 from devshim_backends._torch.simulation.native_names.names import SHOWN, SIMULATED, to_simulated
-from devshim_backends._torch.simulation.state import NAME, index_of
 
 Tensor, Base = torch.Tensor, torch._C.TensorBase
 _device, _is_cuda, _type, _cpu = Base.device.__get__, Base.is_cuda.__get__, Base.type, Base.cpu

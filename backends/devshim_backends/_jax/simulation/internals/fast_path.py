@@ -1,0 +1,125 @@
+"""JAX's fast path for functions on simulated GPUs, with results that are counted.
+
+After its first run, a compiled function, and so every operator, runs in C++ without any Python: it takes 5 us instead
+of 50. At its end, C++ arranges the results as the tree that the function returns. For a node of a class that was
+registered in Python, it calls Python. So devshim makes the whole tree one such node, `_Results`, which counts the
+arrays before it arranges them.
+
+The fast path can refuse nothing before it runs, and does not show which arguments it was given. So a function goes
+through Python each time if a GPU has a fault or was removed, if the function takes over its arguments' memory, if its
+results are large and a GPU has a limit, or while a guard or ledger observes arguments.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax._src import pjit
+from jax._src.tree_util import dispatch_registry
+
+from devshim_backends._jax.simulation import memory, storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from devshim.simulation.memory import SimulatedDevice
+
+__all__ = ["clear_fast_paths", "counting", "is_allowed", "refused"]
+
+_CACHES = ("_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
+"""The names of the caches of fast paths."""
+
+_SMALL = 1 << 26
+"""The bytes of results up to which a function may run before a GPU with a limit refuses them."""
+
+_observers: list[object] = []
+"""An entry for each context in which functions on GPUs must go through Python."""
+
+
+def clear_fast_paths() -> None:
+    """Make JAX decide again which operators take the fast path; nothing is compiled again."""
+    for name in _CACHES:
+        if hasattr(pjit, name):
+            getattr(pjit, name).clear()
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """Keep functions on simulated GPUs from the fast path inside the context, also on GPUs that are shown later."""
+    observer = object()
+    _observers.append(observer)
+    clear_fast_paths()
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+        clear_fast_paths()
+
+
+def is_allowed(gpus: Iterable[SimulatedDevice], nbytes: int, arguments: Iterable[Any]) -> bool:
+    """Return True if a function that has just run may take the fast path from now on.
+
+    Args:
+        gpus: The simulated GPUs that it runs on.
+        nbytes: The size of its results on each of them.
+        arguments: The arguments that it was given.
+    """
+    if _observers or any(_can_fail(gpu) or (gpu.limit is not None and nbytes > _SMALL) for gpu in gpus):
+        return False
+    return not any(x.is_deleted() for x in map(storage.underlying_array, arguments) if x is not None)
+
+
+def _can_fail(gpu: SimulatedDevice) -> bool:
+    """Return True if operators may have to be refused for another reason than a full memory."""
+    return bool(gpu._faults or gpu.vanished or gpu.removed_at is not None)
+
+
+def counting(fastpath: Any, waits: bool) -> Any:
+    """Return JAX's data of a fast path, changed so that its results are counted.
+
+    Args:
+        fastpath: What JAX would use.
+        waits: True to return only when the results are there.
+    """
+    tree = fastpath.out_pytree_def
+    _, node = dispatch_registry.flatten(_Results([0] * tree.num_leaves, _Plan(tree, waits)), None)
+    return fastpath._replace(out_pytree_def=node)
+
+
+class _Plan:
+    """How a function's results are counted and arranged.
+
+    Attributes:
+        tree: The tree that the function returns.
+        parts: For each result, the buffers that it has, as for `memory.count_results`; None before the first run, after
+            which it never changes.
+        waits: True if the results are waited for.
+    """
+
+    __slots__ = ("parts", "tree", "waits")
+
+    def __init__(self, tree: Any, waits: bool) -> None:
+        self.tree, self.waits = tree, waits
+        self.parts: list[memory.Parts] | None = None
+
+
+class _Results:
+    """A node that stands for a function's results; it only exists to be registered."""
+
+    def __init__(self, leaves: Sequence[Any], plan: _Plan) -> None:
+        self.leaves, self.plan = leaves, plan
+
+
+def _count_and_arrange(plan: _Plan, results: Sequence[Any]) -> Any:
+    parts = plan.parts
+    if parts is None:
+        parts = plan.parts = [memory.parts_of(x) for x in results]
+    memory.count_results(results, parts)
+    if plan.waits:
+        jax.block_until_ready(results)
+    return plan.tree.unflatten(results)
+
+
+dispatch_registry.register_node(_Results, lambda node: (node.leaves, node.plan), _count_and_arrange)

@@ -1,0 +1,296 @@
+"""The hook in PyTorch's dispatcher through which operators on simulated GPUs run: its fallback kernel.
+
+It runs the CPU's kernel on the arguments on the host. Operators in ``internals/kernels.py`` have kernels of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from devshim.errors import DevshimError
+from devshim_backends._torch.simulation.dtypes import UNSUPPORTED, compute_as_cuda
+from devshim_backends._torch.simulation.internals import sparse
+from devshim_backends._torch.simulation.internals.generators import generator_for
+from devshim_backends._torch.simulation.internals.host_arguments import ArgumentConverter
+from devshim_backends._torch.simulation.internals.relabel import (
+    HOST,
+    relabel,
+    to_host,
+    to_host_keeping_bits,
+    unsupported_error,
+)
+from devshim_backends._torch.simulation.internals.schemas import PLANS, OperatorPlan, plan_of, sparse_plan_of
+from devshim_backends._torch.simulation.internals.state import SIMULATION, index_of, require_simulated
+from devshim_backends._torch.simulation.memory import adopt, full_error, host_is_full
+
+_CPU = torch._C.DispatchKey.CPU
+_HOST, _NOT_SEEN = -1, -2  # in place of a GPU's index
+_Tensor, _get_device = torch.Tensor, torch._C.TensorBase.get_device
+_CPU_CASTS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_autocasts = torch._C._is_any_autocast_enabled
+_modes = torch._C._len_torch_function_stack
+_empty = torch.ops.aten.empty.memory_format
+_copy = torch.ops.aten.copy_.default
+_clone = torch.ops.aten.clone.default
+_resize = torch.ops.aten.resize_.default
+
+
+def fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compute one call of an operator; PyTorch's dispatcher calls this below autograd."""
+    return run(PLANS.get(op) or plan_of(op), args, kwargs)
+
+
+def refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refuse an operator on a nested or quantized tensor, which simulated GPUs do not support."""
+    raise unsupported_error(None, str(op._schema.name))
+
+
+def fallback_sparse(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compute one call of an operator with a sparse tensor, whose parts are relabelled one by one."""
+    return compute_sparse(sparse_plan_of(op), args, kwargs)
+
+
+def compute_sparse(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute one call, with a sparse tensor, of an operator with a known plan."""
+    for name in plan.out_names:
+        sparse.refuse_writing(kwargs.get(name))
+    written = plan.is_inplace and args[0].layout in sparse.LAYOUTS
+    if plan.is_view or written:
+        return _call_without_modes(_compute_view_or_write, plan, args, kwargs)
+    return run(plan, args, kwargs)
+
+
+def _compute_view_or_write(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return a view of a sparse tensor as a new tensor; write an in-place result's parts back to the argument."""
+    converter = ArgumentConverter(plan)
+    converted, keywords = converter.convert_positional(args), converter.convert_keywords(kwargs)
+    gpu = converter.choose_gpu()
+    if plan.is_view:
+        return converter.convert_results(plan.call(*converted, **keywords), gpu)
+    plan.call(*converted, **keywords)
+    return sparse.replace_parts(args[0], adopt(converted[0], gpu))
+
+
+def run(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute one call of an operator with a known plan."""
+    try:
+        if _modes() or _autocasts():
+            return _call_without_modes(_compute, plan, args, kwargs)
+        return _compute(plan, args, kwargs)
+    except RuntimeError as error:  # the CPU may lack a kernel in a dtype that CUDA has
+        if isinstance(error, DevshimError):
+            raise
+        if host_is_full(error, kwargs.get("device")):
+            raise full_error(error, _gpu_of(args, kwargs)) from error
+        result = _call_without_modes(compute_as_cuda, plan, args, kwargs)
+        if result is UNSUPPORTED:
+            raise  # here: a frame that received the error would keep it alive, with the tensors in it
+        return result
+
+
+def without_modes(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper that runs a kernel without the user's modes and ``torch.autocast("cpu")``."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            if _modes() or _autocasts():
+                return _call_without_modes(kernel, *args, **kwargs)
+            return kernel(*args, **kwargs)
+        except RuntimeError as error:
+            if isinstance(error, DevshimError) or not host_is_full(error, kwargs.get("device")):
+                raise
+            raise full_error(error, _gpu_of(args, kwargs)) from error
+
+    return wrapper
+
+
+def _gpu_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Return the GPU of a call that failed: the one that it names, that of its first tensor, or the current one."""
+    device = kwargs.get("device")
+    tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, _Tensor)]
+    of = [each.get_device() for each in tensors if each.get_device() >= 0]
+    return of[0] if device is None and of else index_of(device)
+
+
+def _call_without_modes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function without them; ``torch.device(...)`` as a context is such a mode."""
+    with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_CPU_CASTS):
+        return function(*args, **kwargs)
+
+
+def _compute(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if plan.is_view:
+        return _view(plan, args, kwargs)
+    if plan.is_common and (not kwargs or (plan.keywords_are_plain and kwargs.get("device") is None)):
+        result = _compute_common(plan, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    converter = ArgumentConverter(plan)
+    converted = converter.convert_positional(args)
+    keywords = converter.convert_keywords(kwargs) if kwargs else kwargs
+    gpu = converter.choose_gpu()
+    if plan.only_computes:
+        return converter.convert_results(plan.call(*converted, **keywords), gpu)
+    if plan.generator_name is not None:
+        _set_generator(plan, converted, keywords, gpu)
+    if plan.out_names:
+        return _write_to_out(plan, converted, keywords, kwargs)
+    if plan.is_inplace:
+        return _in_place(plan, args[0], converted, keywords)
+    return converter.convert_results(plan.call(*converted, **keywords), gpu)
+
+
+def _view(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return a view of a GPU's tensor: the CPU's kernels for views touch no memory, so no relabelling is needed."""
+    require_simulated(args[0].get_device())
+    return plan.kernel(_CPU, *args, **kwargs)
+
+
+def _compute_common(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute a call whose tensors are all on one GPU: a fast path, with the results of an `ArgumentConverter`.
+
+    Return ``NotImplemented``, before anything is computed, for a call with a host tensor or several GPUs.
+    """
+    gpu = _NOT_SEEN
+    converted = list(args)
+    count = len(converted)
+    for position, is_list in plan.tensor_positions:
+        if position >= count:
+            break
+        value = converted[position]
+        if isinstance(value, _Tensor):
+            index = _get_device(value)
+            if index != gpu:
+                if gpu >= 0 or index < 0:
+                    return NotImplemented
+                gpu = index
+            converted[position] = to_host_keeping_bits(value) if plan.accepts_lazy_bits else relabel(value, HOST)
+        elif is_list and value is not None:
+            gpu = _gpu_of_list(value, gpu)
+            if gpu == _HOST:
+                return NotImplemented
+            converted[position] = [_to_host_or_none(plan, each) for each in value]
+        elif value is not None and not plan.accepts_numbers:
+            return NotImplemented
+    if not 0 <= gpu < SIMULATION.count:
+        return NotImplemented
+    if plan.is_inplace:
+        return _in_place(plan, args[0], converted, kwargs)
+    return _adopt_results(plan.call(*converted, **kwargs), gpu, args, converted)
+
+
+def _gpu_of_list(values: Any, gpu: int) -> int:
+    """Return the GPU of the tensors in a list and of the call's earlier ones; `_HOST` if that is not one GPU."""
+    for value in values:
+        if value is not None:
+            index = int(_get_device(value))
+            if index != gpu:
+                if gpu >= 0 or index < 0:
+                    return _HOST
+                gpu = index
+    return gpu
+
+
+def _to_host_or_none(plan: OperatorPlan, tensor: Any) -> Any:
+    if tensor is None:
+        return None
+    return to_host_keeping_bits(tensor) if plan.accepts_lazy_bits else relabel(tensor, HOST)
+
+
+def _adopt_results(result: Any, gpu: int, args: tuple[Any, ...], converted: list[Any]) -> Any:
+    """Return results as the GPU's: an argument as itself, every other tensor as a new one."""
+    if not isinstance(result, _Tensor):
+        if isinstance(result, (tuple, list)):
+            return type(result)([_adopt_results(each, gpu, args, converted) for each in result])
+        return result
+    for position, argument in enumerate(converted):
+        if argument is result:
+            return args[position]
+        if type(argument) is list:
+            for index, each in enumerate(argument):
+                if each is result:
+                    return args[position][index]
+    return adopt(result, gpu)
+
+
+def _set_generator(plan: OperatorPlan, converted: list[Any], keywords: dict[str, Any], gpu: int) -> None:
+    """Make a call draw from the GPU's own generator, or from the given one for that GPU."""
+    name = plan.generator_name
+    assert name is not None
+    for position, value in enumerate(converted):
+        if isinstance(value, torch._C.Generator):
+            converted[position] = generator_for(value, gpu)
+            return
+    keywords[name] = generator_for(keywords.get(name), gpu)
+
+
+def _in_place(plan: OperatorPlan, target: Any, converted: list[Any], keywords: dict[str, Any]) -> Any:
+    """Change the target; memory that the CPU's kernel cannot enlarge is replaced by memory that it can."""
+    try:
+        plan.call(*converted, **keywords)
+    except RuntimeError as error:
+        if not _is_not_resizable(error):
+            raise
+        resizable = _clone(converted[0])
+        plan.call(resizable, *converted[1:], **keywords)
+        _write(target, resizable)
+    return target
+
+
+def _write_to_out(plan: OperatorPlan, converted: list[Any], keywords: dict[str, Any], kwargs: dict[str, Any]) -> Any:
+    """Write results to ``out=``; memory that the CPU's kernel cannot enlarge is replaced by memory that it can."""
+    if any(0 in each.shape for name in plan.out_names for each in _as_list(keywords.get(name))):
+        return _replace_out(plan, converted, keywords, kwargs)
+    try:
+        plan.call(*converted, **keywords)
+    except RuntimeError as error:
+        if not _is_not_resizable(error):
+            raise
+        return _replace_out(plan, converted, keywords, kwargs)
+    for name in plan.out_names:
+        for target, written in zip(_as_list(kwargs.get(name)), _as_list(keywords.get(name)), strict=True):
+            if target.shape != written.shape:  # it became smaller, within the existing memory
+                _resize(target, written.shape)
+            if written.is_conj() and not target.is_conj():  # linalg.lu_solve leaves a pending conjugation in its result
+                _copy(to_host(target), _clone(written))
+    return _out_arguments(plan, kwargs)
+
+
+def _replace_out(plan: OperatorPlan, converted: list[Any], keywords: dict[str, Any], kwargs: dict[str, Any]) -> Any:
+    """Compute into new host tensors, and copy their values and shapes to ``out=``."""
+    fresh = dict(keywords)
+    for name in plan.out_names:
+        out = keywords.get(name)
+        if out is not None:
+            empty = [_empty((0,), dtype=each.dtype, device="cpu") for each in _as_list(out)]
+            fresh[name] = empty if isinstance(out, list) else empty[0]
+    plan.call(*converted, **fresh)
+    for name in plan.out_names:
+        for target, source in zip(_as_list(kwargs.get(name)), _as_list(fresh.get(name)), strict=True):
+            _write(target, source)
+    return _out_arguments(plan, kwargs)
+
+
+def _write(target: Any, source: Any) -> None:
+    """Give a GPU's tensor the values and the shape of a host tensor."""
+    if target.shape != source.shape:
+        _resize(target, source.shape)
+    _copy(to_host(target), source)
+
+
+def _out_arguments(plan: OperatorPlan, kwargs: dict[str, Any]) -> Any:
+    """Return the ``out=`` arguments, as an operator with ``out=`` does."""
+    outs = [kwargs.get(name) for name in plan.out_names]
+    return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _is_not_resizable(error: RuntimeError) -> bool:
+    """Return True if a CPU kernel failed to enlarge memory that came through DLPack."""
+    return "not resizable" in str(error)

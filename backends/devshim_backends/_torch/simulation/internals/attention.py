@@ -1,0 +1,121 @@
+"""Attention computed as the CPU computes it, with the CPU's fused kernel where the CPU would choose it: the same bits.
+
+For an unknown device, PyTorch computes the formula softmax(QK')V, unless the device offers a kernel under an
+"overrideable" name. This module offers the CPU's kernel there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from devshim_backends._torch.simulation.hooks import run
+from devshim_backends._torch.simulation.internals.schemas import plan_of
+from devshim_backends._torch.simulation.memory import adopt
+
+aten = torch.ops.aten
+_FORMULA, _FLASH = 0, 1  # torch.nn.attention.SDPBackend
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_CPU, _choice = torch._C.DispatchKey.CPU, aten._fused_sdp_choice.default._op_dk
+_formula = aten._scaled_dot_product_attention_math.default
+_attention, _fused = aten.scaled_dot_product_attention.default, aten._scaled_dot_product_fused_attention_overrideable
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Implement ``aten::scaled_dot_product_attention``; C++ finds a device's kernel in a table instead."""
+    arguments = (query, key, value, attn_mask, dropout_p, is_causal)
+    options = {"scale": scale, "enable_gqa": enable_gqa}
+    if _is_only_of_cuda():
+        return _formula(*arguments, **options)[0]
+    if _is_plain(query, key, value):
+        mask = _to_additive_mask(attn_mask, query)
+        if _choose_kernel((query, key, value, mask, dropout_p, is_causal), options) == _FLASH:
+            return _fused(query, key, value, mask, dropout_p, is_causal, scale=scale)[0]
+    return _attention._op_dk(_COMPOSITE, *arguments, **options)
+
+
+def _is_only_of_cuda() -> bool:
+    """Return True if the program allows only kernels that CUDA alone has, for which the formula is computed."""
+    allowed = torch._C
+    if allowed._get_math_sdp_enabled() or allowed._get_flash_sdp_enabled():
+        return False
+    return bool(allowed._get_mem_efficient_sdp_enabled() or allowed._get_cudnn_sdp_enabled())
+
+
+def _is_plain(query: Any, key: Any, value: Any) -> bool:
+    """Return True if these hold data on one GPU; others (the compiler's, ``torch.func``'s) use PyTorch's formula."""
+    if torch._C._len_torch_dispatch_stack() or not query.get_device() == key.get_device() == value.get_device():
+        return False
+    return not any(map(torch._C._functorch.is_functorch_wrapped_tensor, (query, key, value)))
+
+
+def _to_additive_mask(mask: Any, query: Any) -> Any:
+    """Return a boolean mask as a mask to add, as PyTorch does."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+
+
+def _choose_kernel(arguments: tuple[Any, ...], options: dict[str, Any]) -> int:
+    """Return the implementation that the CPU would choose; the CPU's kernel has no gradient for the mask."""
+    mask = arguments[3]
+    if mask is not None and (mask.requires_grad or mask.get_device() != arguments[0].get_device()):
+        return _FORMULA
+    return int(_choice(_CPU, *arguments, **options))  # which reads no values, so no relabelling is needed
+
+
+def fused_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    debug: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Any, ...]:
+    """Implement ``aten::_scaled_dot_product_fused_attention_overrideable``."""
+    flash = plan_of(aten._scaled_dot_product_flash_attention_for_cpu.default)
+    out, sums = run(flash, (query, key, value, dropout, causal), {"attn_mask": bias, "scale": scale})
+    # Unused: where CUDA's kernels return the sequences' ends and the state of their random numbers.
+    unused = adopt(torch.empty(0, dtype=query.dtype, device="cpu"), query.get_device())
+    return out, sums, unused, unused, query.shape[-2], key.shape[-2], unused, unused, unused
+
+
+def fused_attention_backward(
+    grad: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    grad_input_mask: Any,
+    out: Any,
+    sums: Any,
+    *rest: Any,
+    scale: float | None = None,
+) -> tuple[Any, ...]:
+    """Implement ``aten::_scaled_dot_product_fused_attention_overrideable_backward``."""
+    dropout, causal = rest[4:6]
+    flash = plan_of(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+    arguments = (grad, query, key, value, out, sums, dropout, causal)
+    return (*run(flash, arguments, {"attn_mask": bias, "scale": scale}), None)
+
+
+ATTENTION_KERNELS: Mapping[str, Callable[..., Any]] = {
+    "_scaled_dot_product_fused_attention_overrideable": fused_attention,
+    "_scaled_dot_product_fused_attention_overrideable_backward": fused_attention_backward,
+}
+"""Operator -> its kernel at PrivateUse1."""

@@ -1,0 +1,168 @@
+"""Random numbers: every simulated GPU has its own generator, which computes the same values as the CPU's.
+
+PyTorch makes no generator for a device in Python, so a simulated GPU's has two parts: a CPU generator that draws, with
+which a simulated GPU and the host draw the same values from the same seed, and the object that a program has. Its C++
+object says that it is on the GPU, so that operators of the host refuse it, as they refuse a real GPU's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from functools import cache
+from typing import Any
+
+import torch
+
+from devshim_backends._torch.simulation.internals.state import NAME, TYPES, gpu_name, index_of, shown_device
+
+RealGenerator: Any = torch._C.Generator
+
+
+class _GeneratorType(type(RealGenerator)):  # type: ignore[misc]  # PyTorch is Any to the type checker
+    """Metaclass that makes every generator an instance of the class that replaces `torch.Generator`."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, RealGenerator)
+
+
+_GENERATORS: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDictionary()
+"""Address of the generator in C++ -> the GPU's generator: kernels receive new wrappers of the C++ object."""
+
+
+class Generator(RealGenerator, metaclass=_GeneratorType):  # type: ignore[misc]
+    """Replacement for `torch.Generator` while GPUs are simulated: ``torch.Generator("sim:1")`` works too.
+
+    Attributes:
+        gpu: The index of the GPU.
+        host: The generator that draws.
+    """
+
+    gpu: int
+    host: Any
+    _has_index: bool
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        named = torch.device(device)
+        if named.type not in TYPES:
+            return RealGenerator(device=named)
+        return _make(index_of(named), named.index is not None, cls)
+
+    @property
+    def device(self) -> Any:
+        """The simulated GPU, as a `torch.device`; as on a real one, ``cuda`` if it was named without an index."""
+        shown = shown_device(self.gpu)
+        return shown if self._has_index or shown.type == NAME else torch.device(shown.type)
+
+    def manual_seed(self, seed: int) -> Any:
+        """Seed the generator, and return it."""
+        self.host.manual_seed(seed)
+        return self
+
+    def _seed_from_system(self) -> int:
+        """Seed the generator with a seed from the system, and return the seed."""
+        return int(self.host.seed())
+
+    seed = _seed_from_system
+
+    def initial_seed(self) -> int:
+        """Return the seed."""
+        return int(self.host.initial_seed())
+
+    def get_state(self) -> Any:
+        """Return the state, as a tensor of bytes on the host."""
+        return self.host.get_state()
+
+    def set_state(self, state: Any) -> Any:
+        """Set the generator to a state that `get_state` returned, and return the generator."""
+        self.host.set_state(state)
+        return self
+
+    def clone_state(self) -> Any:
+        """Return a generator of the same GPU in the same state."""
+        return _make(self.gpu, self._has_index).set_state(self.get_state())
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self.gpu, self.get_state())
+
+
+def _make(gpu: int, has_index: bool = True, cls: Any = Generator) -> Any:
+    """Return a new generator of a GPU, and whose device has an index or not."""
+    generator = RealGenerator.__new__(cls, device="cpu")
+    generator.gpu, generator.host, generator._has_index = gpu, RealGenerator(device="cpu"), has_index
+    offset = _offset_of_device()
+    if offset is not None:
+        _device_bytes(generator, offset)[:] = _as_bytes(gpu if has_index else _NO_INDEX)
+    _GENERATORS[generator._cdata] = generator
+    return generator
+
+
+def _device_bytes(generator: Any, offset: int) -> Any:
+    """Return two bytes of a generator's C++ object, which can be written to."""
+    return (ctypes.c_uint8 * 2).from_address(generator._cdata + offset)
+
+
+def _as_bytes(gpu: int) -> bytes:
+    """Return a simulated GPU as a ``c10::Device``: its type and its index, a byte each."""
+    return bytes([_PRIVATE_USE, gpu])
+
+
+@cache
+def _offset_of_device() -> int | None:
+    """Return where a generator's C++ object says its device; found once, by comparison with PyTorch's answer."""
+    generator = RealGenerator(device="cpu")
+    for offset in range(_SEARCHED):
+        found = _device_bytes(generator, offset)
+        before = bytes(found)
+        if before == _CPU:
+            found[:] = _as_bytes(1)
+            shown = generator.device
+            found[:] = before
+            if shown == torch.device(NAME, 1):
+                return offset
+    return None
+
+
+_NO_INDEX = 255
+_CPU = bytes([0, _NO_INDEX])
+"""The CPU as a ``c10::Device``: type 0, and no index."""
+_PRIVATE_USE = 20
+"""The number of PrivateUse1 in ``c10::DeviceType``."""
+_SEARCHED = 96
+"""The bytes of a generator that are searched: those of ``c10::GeneratorImpl``, whose size is 88 in PyTorch 2.13."""
+
+
+def _rebuild(gpu: int, state: Any) -> Any:
+    generator = Generator(torch.device(NAME, gpu))
+    generator.set_state(state)
+    return generator
+
+
+DEFAULTS: list[Any] = []
+"""Each simulated GPU's own generator."""
+
+
+def create_all(count: int) -> None:
+    """Give GPUs their generators, with the host's seed, from the latest `torch.manual_seed`, as CUDA would have it."""
+    seed = torch.default_generator.initial_seed()
+    DEFAULTS[:] = [_make(gpu) for gpu in range(count)]
+    for each in DEFAULTS:
+        each.manual_seed(seed)
+
+
+def generator_for(requested: Any, gpu: int) -> Any:
+    """Return the generator that draws for a GPU: that of the requested one, if it is the GPU's, or the GPU's own.
+
+    Raises:
+        RuntimeError: The requested one belongs to another device; the message is PyTorch's.
+    """
+    if requested is None:
+        return DEFAULTS[gpu].host
+    labelled = _GENERATORS.get(requested._cdata)
+    if labelled is None:
+        msg = f"Expected a '{shown_device(gpu).type}' device type for generator but found '{requested.device.type}'"
+        raise RuntimeError(msg)
+    if labelled.gpu != gpu:
+        msg = f"Expected a '{gpu_name(gpu)}' generator but found '{gpu_name(labelled.gpu)}'"
+        raise RuntimeError(msg)
+    return labelled.host

@@ -1,0 +1,52 @@
+"""Patches that make ``"sim"`` without an index mean the current GPU; PyTorch's C++ would use index 0.
+
+C++ asks the device guard, which always answers 0 for a device in Python. devshim's own kernels know the current GPU;
+these functions fill in the index before C++ asks. They are installed when a thread first makes a GPU other than the
+first its current one: before that, both mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedTensorMixin
+from torch.utils._device import _device_constructors
+
+from devshim_backends._torch.simulation.internals.patches import install
+from devshim_backends._torch.simulation.internals.state import CURRENT, NAME, current
+
+
+def _with_index(device: Any) -> Any:
+    if device == NAME or (isinstance(device, torch.device) and device.type == NAME and device.index is None):
+        return torch.device(NAME, current())
+    return device
+
+
+def _fill_in_index(function: Any, moves: bool) -> Callable[..., Any]:
+    """Return a wrapper that fills in a GPU's index in ``device=`` or, for a move, in any argument."""
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if CURRENT.index:
+            if moves:
+                args = (args[0], *(_with_index(each) for each in args[1:]))
+            if "device" in kwargs:
+                kwargs["device"] = _with_index(kwargs["device"])
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def patch() -> None:
+    """Install the patches."""
+    _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognises calls
+    for name in ("tensor", "as_tensor", "asarray"):
+        install(torch, name, _fill_in_index(getattr(torch, name), moves=False))
+    to = _fill_in_index(torch._C.TensorBase.to, moves=True)
+    install(torch.Tensor, "to", to)
+    install(torch.Tensor, "_devshim_to", torch._C.TensorBase.to)  # dynamo traces only C methods that the class has
+    # The parameters of lazy modules accept only listed operators, and recognise `to` only by the object itself.
+    install(UninitializedTensorMixin, "_allowed_methods", [*UninitializedTensorMixin._allowed_methods, to])

@@ -1,0 +1,47 @@
+"""The texts of errors that PyTorch's C++ raises: they name a card, and not the device ``sim:1`` of its tensor.
+
+C++ raises these errors from any function, below every hook of Python, so the one place that all of them pass is the
+class of the error. Its slot for ``__init__`` is changed (see `slots`) while native names are on. Subclasses that exist
+already, devshim's own errors among them, keep theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation.internals.state import NAME
+from devshim_backends._torch.simulation.native_names.internals import slots
+
+__all__ = ["install", "with_cards_names"]
+
+_CLASSES = (RuntimeError, NotImplementedError)
+"""The classes that C++ raises for a failed check, and for an operator that a device lacks."""
+_DEVICE = re.compile(
+    rf"(?<![\w.]){NAME}(?=:\d)|(?<=\btorch\.){NAME}(?=\.)|(?<=device type '){NAME}(?=')|(?<=found '){NAME}(?=')"
+)
+"""The device in PyTorch's error text: ``sim:1``, ``torch.sim.FloatTensor``, ``device type 'sim'``, ``found 'sim'``."""
+
+
+def with_cards_names(text: str) -> str:
+    """Return the text of an error with the names of cards."""
+    return _DEVICE.sub("cuda", text)
+
+
+def _init(real: Callable[..., None]) -> Callable[..., None]:
+    """Return a replacement for the ``__init__`` of a class of errors."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if args and type(args[0]) is str and NAME in args[0]:
+            args = (with_cards_names(args[0]), *args[1:])
+        real(self, *args, **kwargs)
+
+    return __init__
+
+
+def install(patches: Patches) -> None:
+    """Name CUDA devices in errors that C++ code raises."""
+    for each in _CLASSES:
+        slots.replace(patches, each, slots.INIT, _init(vars(each)["__init__"]))
