@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -58,6 +57,7 @@ class PaddleRankEngine(RankEngine):
             self._store = core.TCPStore(address, rendezvous.said[0], False, place.size, int(patience(place)))
             self._group: Any = core.ProcessGroupGloo.create(self._store, place.rank, place.size, _GROUP)
         rendezvous.close()
+        self._thread = ThreadPoolExecutor(1, "devshim-sums")
 
     def reduce_flat(self, x: Any, op: Literal["sum", "max", "min"]) -> Any:
         on_host = x if x.place.is_cpu_place() else x.cpu()
@@ -65,23 +65,24 @@ class PaddleRankEngine(RankEngine):
         return x if on_host is x else on_host._copy_to(x.place, True)
 
     def reduce_parts(self, parts: Iterable[Any], op: Literal["sum", "max", "min"]) -> Iterator[Any]:
-        """Add several parts in a thread, because PaddlePaddle's call returns when its sum is complete."""
+        """Add several parts in a thread, because PaddlePaddle's call returns when its sum is complete.
+
+        The thread does not wait until the result of a part before has been taken: this is slow on two processors.
+        """
         rest = iter(parts)
         first = list(islice(rest, 2))
         if len(first) < 2:
             yield from (self.reduce_flat(part, op) for part in first)
             return
-        begun: deque[Future[Any]] = deque()
-        pool = ThreadPoolExecutor(1, "devshim-sums")
+        begun: list[Future[Any]] = []
         try:
             for part in chain(first, rest):
-                begun.append(pool.submit(self.reduce_flat, part, op))
-                if len(begun) == 2:
-                    yield begun.popleft().result()
-            while begun:
-                yield begun.popleft().result()
+                begun.append(self._thread.submit(self.reduce_flat, part, op))
+            yield from (each.result() for each in begun)
         finally:
-            pool.shutdown(cancel_futures=True)  # after an error, the part that is being added still uses its memory
+            for each in begun:  # after an error, the part that is being added still uses its memory
+                each.cancel()
+            wait(begun)
 
     def max_ints(self, values: Sequence[int]) -> list[int]:
         x = paddle.to_tensor(list(values), dtype="int32", place=paddle.CPUPlace())
@@ -89,6 +90,7 @@ class PaddleRankEngine(RankEngine):
         return found
 
     def close(self) -> None:
+        self._thread.shutdown(wait=False)
         self._group = self._store = None
         if self._server is not None:
             self._server.close()
