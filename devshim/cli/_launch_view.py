@@ -75,6 +75,9 @@ class JobView:
             self._say(f"devshim: {rest[1]}; starting again (attempt {rest[0]})")
         elif kind == "state":
             self._change(*rest)
+        elif kind == "steps":
+            for rank, step in rest[0].items():
+                self.rows[rank].step = max(self.rows[rank].step, step)
         elif kind == "end":
             rank, status, step = rest
             self._change(rank, "failed" if status else "returned", step, None, ended_how(status) if status else "")

@@ -29,7 +29,7 @@ from devshim.world.launchers import without_launchers
 from devshim.world.output import lines
 from devshim.world.step_store import StepStore
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "grouped"]
 
 TAIL = 6000
 """How many characters of a rank's output are kept for its error."""
@@ -247,8 +247,8 @@ class Agent:
         """Return the last report of each rank that runs."""
         return {rank: each.report() for rank, each in self._ranks.items() if each.process.poll() is None}
 
-    def stop(self) -> None:
-        """End every rank and the processes that it started; remove the folder."""
+    def stop(self) -> dict[int, int]:
+        """End every rank and the processes that it started; remove the folder; return the last step of each rank."""
         running = [each.process for each in self._ranks.values()]
         for number in (signal.SIGTERM, signal.SIGCONT):
             for process in running:
@@ -263,6 +263,7 @@ class Agent:
         with suppress(OSError):
             self._watchdog.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        return {rank: int(each.heartbeat.get("step", 0)) for rank, each in self._ranks.items()}
 
     def put(self, rank: int, number: int, what: str, items: dict[Any, Any]) -> None:
         """Put a rank's items of a collective into the store."""
@@ -287,3 +288,12 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     """Send a signal to the process group that a rank began: the rank itself may already have ended."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+def grouped() -> type:
+    """Return `Agent` with its methods in Ray's concurrency groups."""
+    import ray
+
+    names = {"put": "peers", "take": "peers", "news": "watch", "where": "watch", "stop": "watch"}
+    methods = {name: ray.method(concurrency_group=group)(getattr(Agent, name)) for name, group in names.items()}
+    return type("Agent", (Agent,), {**methods, "__module__": Agent.__module__})

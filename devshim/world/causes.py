@@ -7,6 +7,7 @@ then an error of a program, and last what the peers of such a rank report.
 from __future__ import annotations
 
 import re
+import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ SILENT = 2.0
 _BY_EXIT, _SHOWN = (1, 2), 300
 """The exit statuses of ``sys.exit("...")`` and of wrong arguments, which print the reason; and the most of it shown."""
 _TRACEBACK = "Traceback (most recent call last)"
+_GROUP = re.compile(r"^  \+ Exception Group (?P<whole>Traceback .*?)^  \+-\+-", re.MULTILINE | re.DOTALL)
+"""The traceback of an exception group, before those of its exceptions; each line has a border."""
 _WRAPPED = re.compile(r"^SystemError: .* returned a result with an exception set|RankFailedError: ")
 """The last error if a signal handler of the program raised one in a call: the one before is the cause."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+?)\s*$', re.MULTILINE)
@@ -107,12 +110,13 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
         return error
     if "RanksDisagreeError" in first.tail:
         problem = _last_error(first.tail).partition(": ")[2] or f"{who} disagrees with its peers"
-        lines = {each.rank: _innermost(each.tail, 1) for each in ended if "RanksDisagreeError" in each.tail}
+        lines = {each.rank: _innermost(each.tail) for each in ended if "RanksDisagreeError" in each.tail}
         known = [rank for rank in sorted(lines) if lines[rank]]
         where = some(known, 4, lambda rank: f"rank {rank} at {lines[rank]}")
         return RanksDisagreeError(f"{problem} ({where})" if where else problem, ONE_ORDER)
-    reason = "" if first.status < 0 else _last_error(first.tail)
-    where = _innermost(first.tail, first.status) or first.at
+    is_crash = first.status < 0 and first.status != -signal.SIGINT  # Python raises KeyboardInterrupt for it
+    reason = "" if is_crash else _last_error(first.tail)
+    where = _innermost(first.tail, is_crash) or first.at
     text = f"{who} {ended_how(first.status)}{': ' if reason else ''}{reason}{f', at {where}' if where else ''}"
     said = "" if reason or first.status not in _BY_EXIT else _last_line(first.tail)
     text += f"; the last line of its output is: {said}" if said else ""
@@ -156,6 +160,9 @@ def _last_line(tail: str) -> str:
 
 def _cause(tail: str) -> str:
     """Return the traceback that tells why a program ended: the last one, or the one before if that only wraps it."""
+    groups = [each["whole"] for each in _GROUP.finditer(tail)]
+    if groups:
+        tail = re.sub(r"^  \| ?", "", groups[-1], flags=re.MULTILINE)
     tracebacks = tail.split(_TRACEBACK)[1:]
     if len(tracebacks) > 1 and _WRAPPED.search(_error_of(tracebacks[-1])):
         frames = _FRAME.findall(tracebacks[-2])
@@ -169,9 +176,9 @@ def _error_of(traceback: str) -> str:
     return next((line.strip() for line in lines if line[:1].strip() and re.match(r"[\w.]+(:|$)", line)), "")
 
 
-def _innermost(tail: str, status: int) -> str:
+def _innermost(tail: str, is_crash: bool = False) -> str:
     """Return the innermost line of the program in a traceback; faulthandler prints the innermost one first."""
-    if status < 0:
+    if is_crash:
         part = re.split(r"Current thread[^\n]*\n|Stack \(most recent call first\):\n", tail)[-1].partition("\n\n")[0]
         frames = list(_FRAME.finditer(part)) if "Fatal Python error" in tail else []
     else:

@@ -154,7 +154,8 @@ def launch_job(wanted: Job, notify: Listener) -> list[bytes | None]:
         wanted: The job.
         notify: Called with each event: ``("started", hosts, attempt, devices)``,
             ``("output", rank, host, stream, lines)``, ``("state", rank, state, step, collective, line)``,
-            ``("end", rank, status, step)`` and ``("again", attempt, problem)``.
+            ``("end", rank, status, step)``, ``("again", attempt, problem)``, and ``("steps", {rank: step})`` of a
+            start that has failed.
     """
     folder = cluster.new_folder()
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from devshim.errors import ArgumentError, HostLostError, WorldError
 from devshim.world import causes
-from devshim.world.agent import Agent
+from devshim.world.agent import grouped
 from devshim.world.cluster import Host, chosen, hosts_of
 from devshim.world.job import Job
 from devshim.world.launchers import listed
@@ -96,20 +96,31 @@ class Attempt:
         self.late_since: float | None = None
 
     def run(self) -> list[bytes | None]:
-        import ray
-
         try:
             self._place()
             self._start()
             self.notify("started", self.names, self.attempt, self.devices)
             self.follow()
+        except WorldError:
+            self.notify("steps", self._stopped())
+            raise
         finally:
-            stopped = [agent.stop.remote() for agent in self.agents]
-            if stopped:
-                ray.wait(stopped, num_returns=len(stopped), timeout=10)
-            for agent in self.agents:
-                ray.kill(agent)
+            self._stopped()
         return [self.results[rank] for rank in range(len(self.names))]
+
+    def _stopped(self) -> dict[int, int]:
+        """End all ranks and agents; return how many collectives each rank of an agent that answers has begun."""
+        import ray
+
+        agents, self.agents = self.agents, []
+        asked = [agent.stop.remote() for agent in agents]
+        steps: dict[int, int] = {}
+        for ref in ray.wait(asked, num_returns=len(asked), timeout=10)[0] if asked else ():
+            with suppress(ray.exceptions.RayError):
+                steps.update(ray.get(ref))
+        for agent in agents:
+            ray.kill(agent)
+        return steps
 
     def _place(self) -> None:
         """Start an agent on each host, and wait until all answer."""
@@ -117,7 +128,7 @@ class Attempt:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         groups = {"peers": 64, "watch": 4}
-        kind = ray.remote(num_cpus=0, max_restarts=0, concurrency_groups=groups)(_grouped())
+        kind = ray.remote(num_cpus=0, max_restarts=0, concurrency_groups=groups)(grouped())
         for index, (host, count) in enumerate(zip(self.hosts, self.counts, strict=True)):
             cards = count * self.job.cards_per_rank if host.cards and self.job.simulate is None else 0
             needs: dict[str, Any] = {"resources": {"sim_gpu": cards}} if host.simulated else {"num_gpus": cards}
@@ -286,12 +297,3 @@ class Attempt:
             with suppress(ray.exceptions.RayError):
                 found.update({rank: causes.Report(**each) for rank, each in ray.get(ref).items()})
         return found
-
-
-def _grouped() -> type:
-    """Return the agent's class with its methods in Ray's concurrency groups."""
-    import ray
-
-    names = {"put": "peers", "take": "peers", "news": "watch", "where": "watch", "stop": "watch"}
-    methods = {name: ray.method(concurrency_group=group)(getattr(Agent, name)) for name, group in names.items()}
-    return type("Agent", (Agent,), {**methods, "__module__": Agent.__module__})

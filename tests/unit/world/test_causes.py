@@ -41,6 +41,28 @@ def test_an_error_of_a_program_is_named_with_its_innermost_line() -> None:
     assert error.problem == "rank 2 on b ended with exit status 1: ValueError: a bad batch, at train.py:32 in job"
 
 
+GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "/home/me/train.py", line 40, in <module>
+  |     main()
+  |   File "/home/me/train.py", line 32, in job
+  |     raise ExceptionGroup("several", [a, b])
+  | ExceptionGroup: several (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/home/me/data.py", line 3, in read
+    | ValueError: a bad batch
+    +---------------- 2 ----------------
+    | TypeError: b
+    +------------------------------------
+"""
+
+
+def test_an_exception_group_is_named_with_its_innermost_line() -> None:
+    problem = causes.failure([Ended(2, 1, f"a warning\n{GROUP}")], HOSTS).problem
+    where = "at train.py:32 in job"
+    assert problem == f"rank 2 on b ended with exit status 1: ExceptionGroup: several (2 sub-exceptions), {where}"
+
+
 @pytest.mark.parametrize(
     ("status", "tail", "more"),
     [
@@ -72,6 +94,12 @@ def test_an_error_of_a_signal_handler_in_a_call_is_named(end: str) -> None:
 def test_a_signal_is_named() -> None:
     error = causes.failure([Ended(1, -9, "", "train.py:7 in step")], HOSTS)
     assert error.problem == "rank 1 on a was killed by SIGKILL, at train.py:7 in step"
+
+
+def test_a_keyboard_interrupt_has_the_line_of_its_traceback() -> None:
+    tail = TRACEBACK.replace("ValueError: a bad batch", "KeyboardInterrupt")
+    problem = causes.failure([Ended(1, -2, tail, "train.py:7 in step")], HOSTS).problem
+    assert problem == "rank 1 on a was killed by SIGINT: KeyboardInterrupt, at train.py:32 in job"
 
 
 def test_a_crash_has_the_innermost_line_of_the_thread_that_crashed() -> None:
