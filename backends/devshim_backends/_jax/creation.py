@@ -29,9 +29,9 @@ from devshim.devices.dtypes import DTYPES
 from devshim.devices.ranges import require_all_fit, require_fit
 from devshim.errors import ConversionError, messages
 from devshim_backends._jax.devices import concrete
-from devshim_backends._jax.host_tensors import commit_on_host, is_narrow
+from devshim_backends._jax.host_tensors import commit_on_host, is_narrow, private_copy, private_memory
 from devshim_backends._jax.internals.widths import default_dtype, is_wide, wide
-from devshim_backends._jax.tensors import JaxTensors, private_copy, private_memory
+from devshim_backends._jax.tensors import JaxTensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

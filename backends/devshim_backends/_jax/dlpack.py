@@ -31,9 +31,10 @@ from devshim.transfers import dlpack
 from devshim_backends._jax.buffers import address_of
 from devshim_backends._jax.creation import NAMES
 from devshim_backends._jax.devices import DEVICES, host_device, in_gpu_host_memory
+from devshim_backends._jax.host_tensors import ALIGNMENT
 from devshim_backends._jax.internals.widths import enable_x64
 from devshim_backends._jax.runtime import JaxRuntime
-from devshim_backends._jax.tensors import ALIGNMENT, is_compiling, primal
+from devshim_backends._jax.tensors import is_compiling, primal
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor

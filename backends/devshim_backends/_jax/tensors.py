@@ -20,7 +20,6 @@ on the target already is returned unchanged, because `place` promises the same o
 from __future__ import annotations
 
 from functools import cache
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -37,7 +36,7 @@ from devshim.devices.dtypes import dtype_name
 from devshim.errors import ConversionError, messages
 from devshim_backends._jax.buffers import address_of, alias, default_memory_sharding, is_c_ordered
 from devshim_backends._jax.devices import JaxDevices, concrete, in_gpu_host_memory
-from devshim_backends._jax.host_tensors import commit_on_host, is_narrow
+from devshim_backends._jax.host_tensors import ALIGNMENT, commit_on_host, is_narrow, private_copy
 from devshim_backends._jax.internals import clients
 from devshim_backends._jax.internals.widths import wide, wide_for_all
 from devshim_backends._jax.simulation import hooks
@@ -47,9 +46,6 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
-
-ALIGNMENT = 64
-"""XLA shares host memory on the CPU that is aligned to this many bytes."""
 
 _SHARD_MAP_TRACE = "ShardMapTrace"
 """The name of a class in a private module."""
@@ -66,21 +62,6 @@ def is_compiling() -> bool:
             return True
         trace = getattr(trace, "parent_trace", None)
     return False
-
-
-def private_copy(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return a copy with a dtype that JAX may keep: in C order, in aligned memory that only the result refers to."""
-    copied = private_memory(array.shape, dtype)
-    copied[...] = array
-    return copied
-
-
-def private_memory(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return an array of any values that JAX may keep: in C order, in aligned memory."""
-    nbytes = prod(shape) * dtype.itemsize
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes].view(dtype).reshape(shape)
 
 
 class JaxTensors(JaxDevices, Backend):
@@ -104,10 +85,16 @@ class JaxTensors(JaxDevices, Backend):
                 y = jax.device_put(source if x.ndim < 2 or is_c_ordered(value) else jax.lax.copy_p.bind(x), native)
             if isinstance(value, jax.Array) and native in value.sharding.device_set:
                 y = jax.lax.copy_p.bind(y)
-        if device is CPU or not non_blocking:
+        if device is CPU or not (non_blocking or self._is_private(value)):
             # JAX reads the source later; by then, NumPy or PyTorch may have written to shared memory.
             jax.block_until_ready(concrete(y) if isinstance(y, Tracer) else y)
         return y
+
+    def _is_private(self, value: Any) -> bool:
+        """Return True for an array on a simulated GPU: nothing but JAX writes to its memory (`simulation.hooks`)."""
+        if not self.simulated or type(value) is not ArrayImpl or len(value.sharding.device_set) != 1:
+            return False
+        return self.device_of(value) is not CPU
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
         if not trace_state_clean() and self.compiling():
@@ -134,7 +121,7 @@ class JaxTensors(JaxDevices, Backend):
                     ys = jax.device_put([*map(alias, ordered)] if device is CPU else ordered, native)
             for i in already_there:
                 ys[i] = jax.lax.copy_p.bind(ys[i])
-            if device is CPU or not non_blocking:
+            if device is CPU or not (non_blocking or all(map(self._is_private, values))):
                 jax.block_until_ready([y if type(y) is ArrayImpl else concrete(y) for y in ys])
         except BaseException:
             ys.clear()  # the traceback would keep both lists alive, and their memory

@@ -8,7 +8,8 @@ Requirements that this module meets:
   (apache/mxnet#14391): there the copy gets one of its own.
 * MXNet copies asynchronously and allocates late.  Here memory is allocated at the call, so that a full device raises
   at the call.  A copy is waited for: NumPy or PyTorch may share the source's memory, and their writes do not wait for
-  MXNet's reads (1.9.1, 2.0.0b1). With ``non_blocking=True`` only a copy to the host is waited for.
+  MXNet's reads (1.9.1, 2.0.0b1). They cannot share that of a simulated GPU, so a copy from one to another is not waited
+  for. With ``non_blocking=True`` only a copy to the host is.
 * Symbols represent arrays while 1.9 compiles a hybridized block.  They have a ``handle`` too, and the array interface
   would read unrelated memory through it: the type is checked first.
 """
@@ -138,7 +139,7 @@ class MxnetTensors(MxnetDevices):
                 copied = x.copyto(cls(allocate(x.shape, native, device is CPU, x.dtype)))
             if not is_recording() and x.grad is not None:
                 copied.attach_grad()
-        if not non_blocking or (device is CPU and self.device_of(x) is not CPU):
+        if not self._may_end_later(x, device, non_blocking):
             copied.wait_to_read()
         return copied
 
@@ -148,11 +149,21 @@ class MxnetTensors(MxnetDevices):
             for x in xs:
                 copies.append(self.copy_to(x, device, True))
                 yield copies[-1]
-            for copied in copies:  # all at the end, so that the copies run concurrently
-                if not non_blocking and not self.is_tracer(copied):
+            for x, copied in zip(xs, copies, strict=True):  # all at the end, so that the copies run concurrently
+                if not self.is_tracer(copied) and not self._may_end_later(x, device, non_blocking):
                     copied.wait_to_read()
         finally:
             copies.clear()  # the traceback would keep them, and their memory
+
+    def _may_end_later(self, x: Tensor, device: Device, non_blocking: bool) -> bool:
+        """Return True if a copy need not be waited for: that was asked for, or MXNet alone uses the source's memory.
+
+        MXNet's engine writes to an array only after earlier copies have read it.
+        """
+        from_host = self.device_of(x) is CPU
+        if device is CPU:
+            return non_blocking and from_host
+        return non_blocking or (bool(self.simulated) and not from_host)
 
     def _copy_traced(self, x: Tensor, device: Device) -> Tensor:
         """Copy while a block is compiled: a copy on the block's own device joins the graph, another is refused."""

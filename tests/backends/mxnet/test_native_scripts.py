@@ -36,12 +36,15 @@ def test_other_cpus_are_the_host(current: str, old_calls: None) -> None:
             x + mx.nd.ones(2, ctx=mx.gpu(0))
 
 
-def test_memory_of_a_simulated_gpu_is_not_exported_as_the_hosts(current: str) -> None:
+@pytest.mark.parametrize("native_names", [False, True])
+def test_memory_of_a_simulated_gpu_is_not_exported_as_the_hosts(current: str, native_names: bool) -> None:
     mx = ds.framework("mxnet")
-    with ds.simulate(2, native_names=True):
-        x = mx.nd.ones(2, ctx=mx.gpu(1))
+    with ds.simulate(2, native_names=native_names):
+        x = ds.place(mx.nd.ones(2), "gpu:1")
         with pytest.raises(ds.UnsupportedError, match="use ds"):
             x.to_dlpack_for_read()
+        with pytest.raises(ds.UnsupportedError, match="use ds"):
+            x.to_dlpack_for_write()
         assert mx.nd.ones(2).to_dlpack_for_read() is not None
         assert ds.convert(x, "numpy").shape == (2,)
 

@@ -598,3 +598,57 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch, backend):
         assert ds.device_count() == 0
         startup._REASONS.clear()
     assert backend.why_unable_to_start(mx.MXNetError("CUDA: an illegal memory access was encountered")) is None
+
+
+# ---------------------------------------------------------------------- copies between simulated GPUs
+@KINDS
+def test_a_copy_between_gpus_is_not_waited_for(two_cards, make, monkeypatch):
+    """MXNet alone uses their memory, and its engine knows the order; NumPy may write to the host's at any time."""
+    waited = []
+    for cls in (mx.np.ndarray, mx.nd.NDArray):
+        monkeypatch.setattr(cls, "wait_to_read", lambda x: waited.append(ds.device_of(x)))
+    x = make([1.0, 2.0])
+    on_gpu = ds.place(x, GPU0)
+    assert waited == [GPU0]
+    on_other = ds.place(on_gpu, GPU1)
+    tree = ds.place([on_gpu, on_gpu + 1], GPU1)
+    assert waited == [GPU0]
+    back = ds.place(on_other, CPU, non_blocking=True)
+    assert waited == [GPU0, CPU]
+    monkeypatch.undo()
+    on_gpu += 1
+    assert back.asnumpy().tolist() == on_other.asnumpy().tolist() == tree[0].asnumpy().tolist() == [1.0, 2.0]
+    assert tree[1].asnumpy().tolist() == [2.0, 3.0]
+
+
+@KINDS
+def test_writes_after_a_copy_between_gpus_do_not_reach_it(two_cards, make):
+    """Also writes by operators with ``out=``, by NumPy through MXNet, by gradients, and by a block's next call."""
+    net = mx.gluon.nn.Dense(64, in_units=64)
+    net.initialize()
+    ds.place(net, GPU0)
+    net.hybridize(static_alloc=True, static_shape=True)
+    one = ds.place((mx.nd if DEVICE == "ctx" else mx.np).ones((64, 64)), GPU0)
+    for _ in range(20):
+        x = ds.place(make(np.ones((64, 64), "float32")), GPU0)
+        x[:] = ds.place(make(np.full((64, 64), 2, "float32")), GPU0)
+        first = ds.place(x, GPU1)
+        x *= 3
+        second = ds.place([x], GPU1)[0]
+        x[:] = np.zeros((64, 64), "float32")
+        third = ds.place(x, GPU1)
+        x += 1
+        y = net(one)
+        expected, copied = y.asnumpy().copy(), ds.place(net(one), GPU1)
+        net(one * 2)
+        found = [each.asnumpy() for each in (first, second, third)]
+        assert [np.unique(each).tolist() for each in found] == [[2], [6], [0]]
+        np.testing.assert_array_equal(copied.asnumpy(), expected)
+    x.attach_grad()
+    for factor in (2, 3):
+        with mx.autograd.record():
+            total = (x * factor).sum()
+        total.backward()
+        gradient = ds.place(x.grad, GPU1)
+        x.grad[:] = 0
+        assert (gradient.asnumpy() == factor).all()

@@ -5,6 +5,9 @@ Requirements this module answers:
 * JAX's operators run out of memory as devshim's calls do. If their results cannot possibly fit, the error comes before
   they run, so that the host does not store what the simulated GPU would refuse. Otherwise it comes after they ran.
 * Arrays on the host are as fast as without simulation.
+* A simulated GPU has memory of its own. On the CPU, JAX shares the memory of a NumPy array that is 64-byte aligned
+  (jax-ml/jax#37830), and reads host memory after the call has returned. So NumPy arrays are copied first, and a
+  function that got one, or a move from the host, ends when JAX has read it. The memory is not exported by DLPack.
 * XLA runs a function on several CPU devices in a thread for each, from a pool with few threads. If a program calls the
   next one before the last has ended, functions with collectives can take all threads and deadlock
   (jaxlib 0.10.2, two devices and two processor cores, in a loop of 200 steps). So each call of such a function ends
@@ -24,11 +27,14 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 from jax._src import dispatch, pjit, stages
+from jax._src.array import ArrayImpl
 from jax._src.interpreters import pxla
 
 from devshim.errors import DeviceMismatchError, messages
 from devshim.simulation.memory import ROUND
+from devshim_backends._jax.host_tensors import ALIGNMENT, private_copy
 from devshim_backends._jax.simulation import memory, storage
 from devshim_backends._jax.simulation.internals import fast_path
 
@@ -43,6 +49,8 @@ _execute = pxla.ExecuteReplicated.__call__
 _put_impl = dispatch.device_put_p.impl
 _put_many, _put_parts = dispatch._batched_device_put_impl, pxla.batched_device_put
 _MISMATCH_MESSAGE = "_device_assignment_mismatch_error"
+export = ArrayImpl.__dlpack__
+"""JAX's own method."""
 
 _moving = threading.local()
 _simulated: Mapping[Any, SimulatedDevice] = {}
@@ -60,6 +68,7 @@ def install(simulated: JaxSimulatedDevices, by_native: Mapping[Any, SimulatedDev
     pxla.batched_device_put = _recording_put_parts
     for module, _, refuse in _mismatch_messages:
         setattr(module, _MISMATCH_MESSAGE, refuse)
+    ArrayImpl.__dlpack__ = _refuse_export
     fast_path.clear_fast_paths()  # those decided before count nothing, or would refuse nothing from now on
 
 
@@ -67,6 +76,7 @@ def uninstall() -> None:
     """Uninstall the hooks."""
     global _simulated
     _simulated = {}
+    ArrayImpl.__dlpack__ = export
     for module, original, _ in _mismatch_messages:
         setattr(module, _MISMATCH_MESSAGE, original)
     pxla.batched_device_put = _put_parts
@@ -121,7 +131,8 @@ def _recording_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
     if gpus and not fast_path.is_allowed(gpus, sum(_result_sizes(executable.unsafe_call)), args[1]):
         return None
     found = _fastpath(executable, *args, **kwargs)
-    return fast_path.counting(found, len(natives) > 1) if gpus and found is not None else found
+    waits = len(natives) > 1 or any(isinstance(x, np.ndarray) for x in args[1])
+    return fast_path.counting(found, waits) if gpus and found is not None else found
 
 
 def _recording_put_impl(*xs: Any, **params: Any) -> Any:
@@ -132,8 +143,24 @@ def _recording_put_many(*xs: Any, **params: Any) -> Any:
     return _put_and_count(lambda: _put_many(*xs, **params), xs)
 
 
-def _recording_put_parts(aval: Any, sharding: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
-    return _put_and_count(lambda: [_put_parts(aval, sharding, xs, *args, **kwargs)], xs)[0]
+def _recording_put_parts(aval: Any, sharding: Any, xs: Any, natives: Any, *args: Any, **kwargs: Any) -> Any:
+    private = [_unshared(x, native) for x, native in zip(xs, natives, strict=True)]
+    return _put_and_count(lambda: [_put_parts(aval, sharding, private, natives, *args, **kwargs)], xs)[0]
+
+
+def _unshared(x: Any, native: Any) -> Any:
+    """Return what to put on a device: a copy of a NumPy array whose memory JAX would share with a simulated GPU."""
+    if native not in _simulated or not isinstance(x, np.ndarray) or x.ctypes.data % ALIGNMENT:
+        return x
+    return private_copy(x, x.dtype).view(type(x))
+
+
+def _refuse_export(x: Any, **options: Any) -> Any:
+    """Refuse to export the memory of a simulated GPU: DLPack would call it the host's, and others could write to it."""
+    if memory.simulated_gpus_of(x):
+        msg = "the memory of a simulated GPU cannot be exported; copy the array with ds.convert or ds.to_numpy"
+        raise BufferError(msg)
+    return export(x, **options)
 
 
 def _put_and_count(put: Callable[[], Any], sources: Any) -> Any:
@@ -144,6 +171,8 @@ def _put_and_count(put: Callable[[], Any], sources: Any) -> Any:
         for _, gpu in () if x is None or x.is_deleted() else memory.simulated_gpus_of(x):
             gpu.require_shown()
     moved = _without_counting(put)
+    if any(type(x) is ArrayImpl and not x.is_deleted() and not memory.simulated_gpus_of(x) for x in sources):
+        jax.block_until_ready(moved)
     try:
         memory.count_arrays(moved, sources=sources)
     except BaseException:

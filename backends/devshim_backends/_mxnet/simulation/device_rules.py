@@ -54,7 +54,7 @@ def check_operands(backend: MxnetTensors, arrays: Sequence[Any]) -> None:
 def check_gradients(backend: MxnetTensors, count: int, arrays: Any, gradients: Any) -> None:
     """Raise an error if a gradient is not on the device of its array; both are C arrays of handles, null for none."""
     for i in range(count):
-        device, gradient = _device_of_handle(backend, arrays[i]), _device_of_handle(backend, gradients[i])
+        device, gradient = device_of_handle(backend, arrays[i]), device_of_handle(backend, gradients[i])
         if gradient is not None and device is not gradient:
             raise mixed_devices(device or CPU, gradient)
 
@@ -66,7 +66,8 @@ class _HandleOnly:
         self.handle = c_void_p(handle)
 
 
-def _device_of_handle(backend: MxnetTensors, handle: Any) -> Device | None:
+def device_of_handle(backend: MxnetTensors, handle: Any) -> Device | None:
+    """Return the device of a handle, as for `address_in`; None if it is null."""
     address = address_in(handle)
     return device_from_code(device_code(_HandleOnly(address)), backend.simulated_or_removed) if address else None
 

@@ -1,7 +1,7 @@
 """Wrappers of MXNet functions that check devices and count memory while GPUs are simulated.
 
 A simulated GPU is a CPU for MXNet, so MXNet neither limits its memory nor refuses to mix it with others.  All arrays
-and operators go through seven functions of MXNet.  `install` replaces them, and `uninstall` restores them:
+and operators go through eight functions of MXNet.  `install` replaces them, and `uninstall` restores them:
 
 * ``NDArrayBase.__init__`` makes every array: the wrapper counts its memory (see `memory`).
 * ``NDArrayBase.__del__`` frees every array.  MXNet's own (1.9.1 and 2.0.0b1) is a Python function, and loses a Ctrl-C
@@ -13,6 +13,8 @@ and operators go through seven functions of MXNet.  `install` replaces them, and
   simulated GPUs.
 * ``MXAutogradMarkVariables`` and ``MXAutogradBackwardEx`` attach and compute gradients: the wrappers check that each
   gradient is on the device of its array.
+* ``MXNDArrayToDLPack`` exports memory: the replacement refuses that of a simulated GPU.  DLPack would call it the
+  host's, the importer would compute there, and its writes would not wait for MXNet's reads.
 
 The tape of a recording keeps memory that Python has released.  So while one runs, the wrappers report the arguments
 to `memory.track_chunks`.
@@ -31,6 +33,7 @@ from mxnet._ffi._ctypes.function import FunctionBase
 from mxnet.base import _LIB, check_call
 
 from devshim.devices.device import CPU
+from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.internals import numpy_operators
 from devshim_backends._mxnet.internals.native import is_recording, iter_arrays
 from devshim_backends._mxnet.simulation import memory, storage
@@ -39,6 +42,7 @@ from devshim_backends._mxnet.simulation.device_rules import (
     address_in,
     check_gradients,
     check_operands,
+    device_of_handle,
     mixed_devices,
 )
 
@@ -56,6 +60,7 @@ _free = storage.free_in_c(NDArrayBase)
 _call, _invoke = numpy_operators.call, numpy_operators.invoke
 _CachedOp = mx.nd._internal.CachedOp
 _call_cached = _CachedOp.__call__
+_export = _LIB.MXNDArrayToDLPack
 _mark, _backward = _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx
 
 
@@ -66,6 +71,7 @@ def install(backend: MxnetTensors) -> None:
     NDArrayBase.__init__, NDArrayBase.__del__ = _init_counted, _free
     _CachedOp.__call__ = _call_cached_checked
     _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _mark_checked, _backward_checked
+    _LIB.MXNDArrayToDLPack = _export_checked
     set_operators(*operators())
 
 
@@ -74,6 +80,7 @@ def uninstall() -> None:
     global _backend
     _backend = None
     set_operators(*operators())
+    _LIB.MXNDArrayToDLPack = _export
     _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _mark, _backward
     _CachedOp.__call__ = _call_cached
     NDArrayBase.__init__, NDArrayBase.__del__ = _init, _del
@@ -112,6 +119,15 @@ def _init_counted(self: Any, handle: Any, writable: bool = True) -> None:
     _init(self, handle, writable)
     if handle:  # neither None nor null
         memory.count_array(self)
+
+
+def _export_checked(handle: Any, out: Any) -> Any:
+    backend = _backend
+    device = None if backend is None else device_of_handle(backend, handle)
+    if device is not None and device is not CPU:
+        msg = f"the array is on the simulated {device}, which DLPack cannot name"
+        raise UnsupportedError(msg, "use ds.convert(x, 'torch'), or copy it first: x.copyto(mx.cpu())")
+    return _export(handle, out)
 
 
 # ---------------------------------------------------------------------- operators

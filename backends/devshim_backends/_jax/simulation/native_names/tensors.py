@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jax._src.array import ArrayImpl
 
 from devshim.transfers import dlpack
+from devshim_backends._jax.simulation.hooks import export
 from devshim_backends._jax.simulation.native_names.devices import gpu_index
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 _CUDA = 2
 """DLPack's number for memory of CUDA."""
-_platform, _dlpack, _dlpack_device = ArrayImpl.platform, ArrayImpl.__dlpack__, ArrayImpl.__dlpack_device__
+_platform, _dlpack_device = ArrayImpl.platform, ArrayImpl.__dlpack_device__
 
 
 def install(patches: Patches) -> None:
@@ -45,8 +46,8 @@ def _device_of(x: Any) -> Any:
 def _export(x: Any, **options: Any) -> Any:
     index, target = gpu_index(x), options.get("dl_device")
     if index is None or (target is not None and int(target[0]) != _CUDA):
-        return _dlpack(x, **options)
-    capsule = _dlpack(x, **{**options, "stream": None})
+        return export(x, **options)
+    capsule = export(x, **{**options, "stream": None})
     tensor = dlpack.managed(capsule).tensor
     tensor.device_type, tensor.device_id = _CUDA, index if target is None else int(target[1])
     return capsule

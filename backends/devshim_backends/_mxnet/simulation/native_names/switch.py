@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_char_p, c_int
+from ctypes import c_char_p, c_int
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
-from mxnet.base import _LIB, check_call
+from mxnet.base import _LIB
 
 from devshim.devices import host
 from devshim.devices.device import Device
-from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
 from devshim_backends._mxnet.internals.native import IS_2
 from devshim_backends._mxnet.simulation import hooks
@@ -150,20 +149,6 @@ def _get_memory(call: Any) -> Any:
     return get_memory
 
 
-def _to_dlpack(call: Any) -> Any:
-    """Refuse to export memory of a simulated GPU: DLPack would name the host, and the importer compute there."""
-
-    def to_dlpack(handle: Any, out: Any) -> Any:
-        kind, index = c_int(), c_int()
-        check_call(_LIB.MXNDArrayGetContext(handle, byref(kind), byref(index)))
-        if kind.value == _GPU:
-            msg = f"the array is on the simulated gpu({index.value}), which DLPack cannot name"
-            raise UnsupportedError(msg, "use ds.convert(x, 'torch'), or copy it first: x.copyto(mx.cpu())")
-        return call(handle, out)
-
-    return to_dlpack
-
-
 def _empty_cache(call: Any) -> Any:
     def empty_cache(kind: Any, index: Any) -> Any:
         if number_of(kind) == _GPU:
@@ -192,7 +177,6 @@ def _create_symbol(call: Any) -> Any:
 
 _QUESTIONS = {
     "MXNDArrayGetContext": _get_context,
-    "MXNDArrayToDLPack": _to_dlpack,
     "MXGetGPUCount": _count,
     "MXGetGPUMemoryInformation64": _get_memory,
     "MXGetGPUMemoryInformation": _get_memory,
