@@ -1,4 +1,4 @@
-"""Numbers that a dtype cannot represent: refused on every framework, in one text.
+"""Numbers that a dtype cannot represent: refused on every framework, in one text, or kept out of a range.
 
 The frameworks themselves differ: some wrap integers, make an arbitrary integer of NaN, or drop an imaginary part
 silently, and the others raise errors of their own.
@@ -6,13 +6,14 @@ silently, and the others raise errors of their own.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from devshim.errors import ConversionError
 
-__all__ = ["require_all_fit", "require_fit"]
+__all__ = ["largest_below", "require_all_fit", "require_fit"]
 
 
 def require_fit(value: Any, name: str) -> None:
@@ -41,3 +42,30 @@ def require_all_fit(array: np.ndarray, name: str) -> None:
         extremes = (array.flat[0],) if array.dtype.kind == "c" else (array.min(), array.max())
         for extreme in extremes:
             require_fit(extreme.item(), name)
+
+
+@lru_cache(maxsize=256)
+def largest_below(high: float, name: str) -> float:
+    """Return the largest number of a floating dtype that is less than ``high``.
+
+    A draw from ``[low, high)`` is limited to it, because the frameworks' scaling and rounding can reach ``high``.
+    """
+    if name == "bfloat16":
+        return _largest_bfloat16_below(high)
+    dtype = np.dtype(name).type
+    with np.errstate(over="ignore"):
+        found = dtype(high)
+        return float(found if float(found) < high else np.nextafter(found, dtype(-np.inf)))
+
+
+def _largest_bfloat16_below(high: float) -> float:
+    """Return the largest number of bfloat16 below another, whose upper half of bits it has, without ``ml_dtypes``."""
+    bits = np.array(high, "float32").view("uint32")
+    cut = (bits & np.uint32(0xFFFF0000)).view("float32")  # towards zero
+    if float(cut) < high:
+        return float(cut)
+    step = np.uint32(0x10000)
+    if float(cut) == 0.0:
+        return float(np.array(0x80010000, "uint32").view("float32"))
+    moved = cut.view("uint32") - step if float(cut) > 0 else cut.view("uint32") + step
+    return float(np.array(moved, "uint32").view("float32"))

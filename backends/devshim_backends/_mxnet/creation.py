@@ -57,7 +57,7 @@ class MxnetCreation(MxnetTensors):
         kind = array.dtype
         if kind.kind not in "biuf":
             raise messages.no_dtype(self, kind.name)
-        if dtype is not None and not _is_bfloat16(dtype):
+        if dtype is not None and not is_bfloat16(dtype):
             require_all_fit(array, np.dtype(dtype).name)
         if dtype is None and kind.kind != "f":
             dtype = _default_dtype(kind)
@@ -74,7 +74,7 @@ class MxnetCreation(MxnetTensors):
             return {DEVICE_ARGUMENT: self.to_native(device)}
         return {
             DEVICE_ARGUMENT: self.to_native(device),
-            "dtype": "float32" if _is_bfloat16(dtype) else np.dtype(dtype).name,
+            "dtype": "float32" if is_bfloat16(dtype) else np.dtype(dtype).name,
         }
 
     def _from_values(self, values: object, **options: Any) -> Tensor:
@@ -84,7 +84,7 @@ class MxnetCreation(MxnetTensors):
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         with numpy_shapes():
-            if not _is_bfloat16(dtype):
+            if not is_bfloat16(dtype):
                 return x.astype(np.dtype(dtype).name)
             # Only the operators of the older interface know bfloat16; the views on both sides keep the gradient.
             if isinstance(x, mx.np.ndarray):
@@ -93,7 +93,7 @@ class MxnetCreation(MxnetTensors):
 
     def round_to(self, x: Tensor, dtype: Any | None) -> Tensor:
         """Return an array in the requested dtype: unchanged, but bfloat16 is rounded from float32 on the device."""
-        return x if dtype is None or not _is_bfloat16(dtype) else self.cast(x, dtype)
+        return x if dtype is None or not is_bfloat16(dtype) else self.cast(x, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         require_recordable(self)
@@ -157,7 +157,7 @@ class MxnetCreation(MxnetTensors):
             return self.round_to(self._from_values(np.eye(n_rows, n_cols, k, options["dtype"]), **options), dtype)
 
 
-def _is_bfloat16(dtype: Any) -> bool:
+def is_bfloat16(dtype: Any) -> bool:
     return bool(np.dtype(dtype) == BFLOAT16)
 
 

@@ -6,6 +6,9 @@ one draw is the gap ``generator``.
 
 ``mx.np.random.randint`` of 2.0.0b1 takes bounds of 32 bits, so integers are computed from floats of 53 bits, and a
 permutation is the order of such floats.
+
+MXNet's scaling and rounding reach the upper bound of ``uniform``, which the interval excludes, so values are limited to
+the largest number of the dtype below it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
-from devshim_backends._mxnet.creation import MxnetCreation
+from devshim.devices.ranges import largest_below
+from devshim_backends._mxnet.creation import MxnetCreation, is_bfloat16
 from devshim_backends._mxnet.internals.native import numpy_shapes
 
 if TYPE_CHECKING:
@@ -41,6 +45,9 @@ class MxnetRandom(MxnetCreation):
     ) -> Tensor:
         with numpy_shapes():
             x = mx.np.random.uniform(low, high, shape, **self.options(dtype, device))
+            name = "bfloat16" if dtype is not None and is_bfloat16(dtype) else self.dtype_name(x)
+            if low or name not in ("float32", "float64"):
+                x = mx.np.minimum(x, max(float(low), largest_below(high, name)))
             return self.round_to(x, dtype)
 
     def normal(

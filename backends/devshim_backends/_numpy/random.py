@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from devshim.contract.backend import Tensor
 from devshim.devices.device import Device
+from devshim.devices.ranges import largest_below
 from devshim_backends._numpy.tensors import NumpyTensors
+
+_FLOATS = ("float16", "float32", "bfloat16")
+"""The floating dtypes that are rounded from float64."""
 
 
 def _uniform(low: float, high: float, shape: tuple[int, ...]) -> Tensor | None:
     """Return the same numbers as `NumpyRandom.uniform`; None for a single number, which NumPy returns as a float."""
     if not shape:
         return None
-    return np.random.random_sample(shape) if low == 0 and high == 1 else np.random.uniform(low, high, shape)
+    return np.random.random_sample(shape) if low == 0 and high == 1 else _limit(np.random.uniform, low, high, shape)
+
+
+def _limit(draw: Callable[..., Any], low: float, high: float, shape: tuple[int, ...], name: str = "float64") -> Any:
+    """Draw float64 numbers that stay below ``high`` in a dtype: NumPy's scaling can reach it, and so can rounding."""
+    values = draw(low, high, shape)
+    return np.minimum(values, max(low, largest_below(high, name))) if low or name != "float64" else values
 
 
 def _normal(loc: float, scale: float, shape: tuple[int, ...]) -> Tensor | None:
@@ -41,7 +52,9 @@ class NumpyRandom(NumpyTensors):
         device: Device,
         seed: int | None = None,
     ) -> Tensor:
-        return self.to_device(np.asarray(_source(seed).uniform(low, high, shape), dtype), device)
+        name = "float64" if dtype is None else np.dtype(dtype).name
+        values = _limit(_source(seed).uniform, low, high, shape, name if name in _FLOATS else "float64")
+        return self.to_device(np.asarray(values, dtype), device)
 
     def normal(
         self,

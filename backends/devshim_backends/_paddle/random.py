@@ -3,8 +3,8 @@
 Requirements that this module meets:
 
 * Values are generated on the device, not copied there, and the process-wide device is not read.
-* ``[low, high)`` is true for every dtype: rounding to 16 bits reaches ``high`` once in 512 values of bfloat16, so
-  values are limited to the largest 16-bit number below it before they are rounded.
+* ``[low, high)`` is true for every dtype. Paddle's scaling reaches ``high`` if ``low`` is not 0, and rounding to 16
+  bits once in 512 values of bfloat16. So values are limited to the largest number of the dtype below it.
 * ``paddle.seed`` restarts a plug-in's generators only while one of its devices is the process-wide one (3.3); here it
   always does.
 * Paddle's operators for integers take no seed and bounds of 32 bits (3.3), so integers are computed from floats of 53
@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import paddle
 from paddle import _C_ops
 
 from devshim.contract.backend import Backend
+from devshim.devices.ranges import largest_below
 from devshim.errors import ConversionError
 from devshim_backends._paddle.creation import DTYPE_NAMES, PADDLE_DTYPES, require_dynamic
 from devshim_backends._paddle.devices import core
@@ -35,7 +35,7 @@ _DEVICE_GENERATOR = 0
 """The seed that means "use the device's own generator"."""
 
 
-def _draw_on_host(draw: Callable[..., Tensor]) -> Callable[[float, float, tuple[int, ...]], Tensor | None]:
+def _draw_on_host(draw: Callable[..., Tensor | None]) -> Callable[[float, float, tuple[int, ...]], Tensor | None]:
     """Return a function that draws float32 on the host; it returns None where the slow path must draw, or refuse."""
 
     def drawn(first: float, second: float, shape: tuple[int, ...]) -> Tensor | None:
@@ -51,7 +51,9 @@ HOST_DRAWS: dict[str, Any] = {
         lambda shape, loc, scale: _C_ops.gaussian(shape, loc, scale, _DEVICE_GENERATOR, _FLOAT32, HOST_PLACE)
     ),
     "uniform": _draw_on_host(
-        lambda shape, low, high: _C_ops.uniform(shape, _FLOAT32, low, high, _DEVICE_GENERATOR, HOST_PLACE)
+        lambda shape, low, high: (
+            None if low else _C_ops.uniform(shape, _FLOAT32, low, high, _DEVICE_GENERATOR, HOST_PLACE)
+        )
     ),
 }
 """See `FastPaths.host_makers`."""
@@ -72,10 +74,11 @@ class PaddleRandom(Backend):
         require_dynamic(self, "random.uniform")
         name, wide = _choose_dtype(dtype or paddle.get_default_dtype(), "uniform")
         made = self._fractions(shape, device, seed, wide, low, high)
-        if PADDLE_DTYPES[name] is wide:
+        if PADDLE_DTYPES[name] is wide and low == 0:
             return made
         with self.scope(device):
-            return paddle.clip(made, max=max(float(low), _largest_below(high, name))).astype(PADDLE_DTYPES[name])
+            limited = paddle.clip(made, max=max(float(low), largest_below(high, name)))
+            return limited if PADDLE_DTYPES[name] is wide else limited.astype(PADDLE_DTYPES[name])
 
     def normal(
         self,
@@ -162,19 +165,3 @@ def _choose_dtype(dtype: Any, call: str) -> tuple[str, Any]:
         return name, PADDLE_DTYPES["float32"]
     msg = f"ds.random.{call} was asked for {name}, but PaddlePaddle draws only floats"
     raise ConversionError(msg, "draw floats, then cast them")
-
-
-def _largest_below(high: float, name: str) -> float:
-    """Return the largest number of a 16-bit dtype that is less than ``high``."""
-    if name == "float16":
-        found = np.float16(high)
-        return float(found if float(found) < high else np.nextafter(found, np.float16(-np.inf)))
-    bits = np.array(high, "float32").view("uint32")
-    cut = (bits & np.uint32(0xFFFF0000)).view("float32")  # towards zero
-    if float(cut) < high:
-        return float(cut)
-    step = np.uint32(0x10000)
-    if float(cut) == 0.0:
-        return float(np.array(0x80010000, "uint32").view("float32"))
-    moved = cut.view("uint32") - step if float(cut) > 0 else cut.view("uint32") + step
-    return float(np.array(moved, "uint32").view("float32"))

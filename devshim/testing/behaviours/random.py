@@ -10,12 +10,17 @@ import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit
-from devshim.testing.values import feature
+from devshim.testing.values import FEATURE_OF, feature
 
 if TYPE_CHECKING:
+    from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
 DRAWS = ["uniform", "normal"]
+FLOATS: list[Any] = [
+    "float32",
+    *(pytest.param(name, marks=feature(FEATURE_OF[name])) for name in ("float16", "bfloat16", "float64")),
+]
 NONSENSE: dict[str, Callable[[], object]] = {
     "bounds the wrong way round": lambda: ds.random.uniform(2, 1),
     "a negative deviation": lambda: ds.random.normal(0, -1),
@@ -118,6 +123,25 @@ class RandomTests(Kit):
         x = draw(call, size=4, dtype=dtype, device=device)
         assert self.adapter.dtype_name(x) == dtype
         assert ds.device_of(x) is device
+
+    @feature("random")
+    @pytest.mark.parametrize("dtype", FLOATS)
+    def test_uniform_excludes_its_upper_bound(self, dtype: str, device: Device) -> None:
+        """No draw rounds up to ``high``, also between neighbours of the dtype, and where a fast path draws."""
+        step = 2.0 ** -{"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}[dtype]
+        own = ds.dtype_of(ds.random.uniform(size=2)) == dtype
+        for low, high in ((1, 1 + step), (1, 1 + 2 * step), (-2, -2 + 4 * step), (0.5, 1), (0, 7)):
+            draws = [ds.random.uniform(low, high, 4096, dtype=dtype, device=device)]
+            draws += [ds.random.uniform(low, high, 4096)] if own else []
+            for values in map(self._read, draws):
+                assert values.min() >= low
+                assert values.max() < high
+        assert (self._read(ds.random.uniform(3, 3, 8, dtype=dtype, device=device)) == 3).all()
+
+    def _read(self, x: Tensor) -> np.ndarray[Any, Any]:
+        """Return float64 numbers; bfloat16 is read without ml_dtypes."""
+        x = ds.asarray(x, dtype="float32") if self.adapter.dtype_name(x) == "bfloat16" else x
+        return ds.to_numpy(x).astype("float64")
 
     @feature("random")
     @pytest.mark.parametrize("nonsense", NONSENSE)
