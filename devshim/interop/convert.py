@@ -110,16 +110,20 @@ def _convert_checked(
     """Check all arguments and take the slow path; record the fast path for later calls, if there is one."""
     # before `x`'s own: see `devshim.devices.device`
     wanted = None if device is None else parsing.of_argument(device, framework=backend)
-    if registry.backend_for(x) is None and argument_hints.is_tensor(backend):
-        raise argument_hints.swapped_conversion(x)
-    source, x = arguments.tensor_of(x, "convert")
+    source = registry.backend_for(x)
+    if source is None:
+        if argument_hints.is_tensor(backend):
+            raise argument_hints.swapped_conversion(x)
+        source, x = arguments.tensor_of(x, "convert")
     target = _load(backend)
     if source is not target and source.is_tracer(x):
         raise messages.tracing(source, "convert", "convert before or after the compiled function")
     here = source.device_of(x)
     if wanted is None and here is not CPU and here.index >= target.count(here.kind):
         raise _not_there_too(source, target, here)
-    there = engine.require(target, here if wanted is None else wanted)
+    there = here if wanted is None else wanted
+    if source is not target:  # otherwise the copy engine checks the device
+        engine.require_observed(active, target, there)
     if active is not None and active.explain is not None:
         call = "convert" if source is not target else "copy" if copy else "place"
         active.explain.call(target, call, there)
@@ -127,9 +131,10 @@ def _convert_checked(
         return engine.place(active, source, x, there, copy)
     if copy is not None and type(copy) is not bool:
         raise messages.bad_flag(copy)
-    fast_path = _fast_path(source, target, type(x))
-    if fast_path is not None:
-        _FAST_PATHS[type(x), backend] = fast_path
+    if (type(x), backend) not in _FAST_PATHS:
+        fast_path = _fast_path(source, target, type(x))
+        if fast_path is not None:
+            _FAST_PATHS[type(x), backend] = fast_path
     try:
         return _Conversion(active, source, target, x, here, there).run(copy)
     except (DevshimError, MemoryError):
@@ -183,38 +188,41 @@ class _Conversion:
 
     def run(self, copy: bool | None) -> Tensor:
         """Return the tensor of the other framework."""
-        if self._source.random_key(self._x) is not None:
-            raise messages.key_not_converted(self._source, self._target)
-        self._target.dtype(self._source.dtype_name(self._x))  # refuses a missing dtype before anything is exported
-        if copy is not True:
-            shared, why = self._share()
-            if why is None:
+        source, target, here, there = self._source, self._target, self._here, self._there
+        if source.random_key(self._x) is not None:
+            raise messages.key_not_converted(source, target)
+        target.dtype(source.dtype_name(self._x))  # refuses a missing dtype before anything is exported
+        if copy is False and here is not there:
+            why = f"the tensor is on {here}, and {there} was asked for"
+            raise self._not_shared(why)
+        if copy is not True and here is there:
+            shared, reason = self._share()
+            if reason is None:
                 return shared
             if copy is False:
-                frameworks = f"{self._source.title} with {self._target.title}"
-                raise messages.cannot_share(frameworks, why)
-        copied = self._copy_on_gpu()
-        if copied is not None:
-            return copied
+                raise self._not_shared(reason)
+        if here is there and here is not CPU:
+            copied = self._copy_on_gpu()
+            if copied is not None:
+                return copied
         recording = None
-        if self._there is CPU and self._active is not None and self._active.record is not None:
+        if there is CPU and self._active is not None and self._active.record is not None:
             # Record one copy, whatever is rearranged on the host besides.
-            recording = self._active.record(self._source, self._here, CPU, self._source.nbytes(self._x), 1)
-        with recording or nullcontext(), progress.bar("convert", self._bytes()):
+            recording = self._active.record(source, here, CPU, source.nbytes(self._x), 1)
+        bar = progress.bar("convert", source.nbytes(self._x)) if progress.is_wanted() else nullcontext()
+        with recording or nullcontext(), bar:
             return self._copy_through_host()
 
-    def _bytes(self) -> int:
-        return self._source.nbytes(self._x) if progress.is_wanted() else 0
+    def _not_shared(self, why: str) -> CopyNeededError:
+        return messages.cannot_share(f"{self._source.title} with {self._target.title}", why)
 
     def _share(self, *, to_read: bool = False) -> tuple[Tensor, str | None]:
-        """Return a tensor over the same memory and None, or None and the reason.
+        """Return a tensor on the same device over the same memory and None, or None and the reason.
 
         Args:
             to_read: True if the result is only read, and is not returned to a caller.
         """
-        source, target, here, there = self._source, self._target, self._here, self._there
-        if here is not there:
-            return None, f"the tensor is on {here}, and {there} was asked for"
+        source, target, here = self._source, self._target, self._here
         if here is not CPU and (source.simulated or target.simulated):
             return None, "a simulated GPU's label does not cross frameworks"
         read_only = not source.is_writable(self._x)
@@ -230,7 +238,7 @@ class _Conversion:
         if read_only and not to_read and target.has_readonly_tensors:
             target.freeze(result)
         if (
-            target.device_of(result) is not there
+            target.device_of(result) is not here
             or target.dtype_name(result) != source.dtype_name(self._x)
             or target.shape(result) != source.shape(self._x)
         ):
@@ -239,8 +247,6 @@ class _Conversion:
 
     def _copy_on_gpu(self) -> Tensor | None:
         """Return a copy made on the GPU that both frameworks have, or None if one cannot read the other's memory."""
-        if self._here is not self._there or self._here is CPU:
-            return None
         shared, why = self._share(to_read=True)
         if why is not None:
             return None
@@ -262,16 +268,19 @@ class _Conversion:
         array = arguments.numpy_array(array)  # NumPy's own tensors may have the other byte order
         if shares:
             try:  # no other tensor uses this memory
-                return engine.make(*engine.from_host(self._target, array, self._there, copy=False))
+                return self._make(array, copy=False)
             except CopyNeededError:
                 pass
-        return engine.make(*engine.from_host(self._target, array, self._there, copy=True))
+        return self._make(array, copy=True)
+
+    def _make(self, array: np.ndarray, copy: bool) -> Tensor:
+        return engine.make(*engine.from_host_observed(self._active, self._target, array, self._there, copy))
 
     def _values(self, look: bool) -> np.ndarray:
         """Return the tensor's values on the host; if ``look`` is True, without a copy where that is possible."""
         if look:
             try:
-                return engine.to_host(self._source, self._x, copy=False)
+                return engine.to_host(self._source, self._x, copy=False, device=self._here)
             except CopyNeededError:
                 pass
         return engine.to_host(self._source, self._x, copy=True)

@@ -192,13 +192,20 @@ def fault(active: Active, backend: Backend, x: Tensor, target: Device) -> None:
 
 
 # ---------------------------------------------------------------------- new tensors
-def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
-    """Copy a tensor's values into NumPy memory, or with ``copy=False`` make an array over the tensor's memory."""
+def to_host(backend: Backend, x: Tensor, copy: bool, device: Device | None = None) -> np.ndarray[Any, Any]:
+    """Copy a tensor's values into NumPy memory, or with ``copy=False`` make an array over the tensor's memory.
+
+    Args:
+        backend: The tensor's backend.
+        x: The tensor.
+        copy: True for new memory.
+        device: The tensor's device, if the caller has read it already.
+    """
     if backend.compiling():
         from devshim.registry import tracing
 
         tracing.refuse("to_numpy", "return the tensor from the compiled function, and read it outside")
-    if not copy and backend.device_of(x) is not CPU:
+    if not copy and (backend.device_of(x) if device is None else device) is not CPU:
         raise messages.copy_needed(backend.device_of(x), CPU)
     active = observing.ACTIVE
     if active is None:
@@ -223,6 +230,13 @@ def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -
     """Return the arguments with which `make` copies NumPy memory into a tensor, or shares it (``copy=False``)."""
     active = observing.ACTIVE
     require_observed(active, backend, target)
+    return from_host_observed(active, backend, array, target, copy)
+
+
+def from_host_observed(
+    active: Active | None, backend: Backend, array: np.ndarray, target: Device, copy: bool
+) -> tuple[Any, ...]:
+    """Return the arguments for `make` as `from_host` does, for a caller that has called `require_observed` already."""
     if backend.dtypes_lacking:
         require_dtype(backend, target, array.dtype.name)
     if not copy:

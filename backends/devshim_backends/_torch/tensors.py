@@ -173,7 +173,7 @@ class TorchTensors(Backend):
         if not copy:
             return self._share_array(array, name, device)
         if device is not CPU and _is_shareable(array):
-            return pinned.copy_to(self._share_array(array, name, CPU), native(device))
+            return pinned.copy_to(_view(array, name), native(device))
         result = torch.empty(array.shape, dtype=dtype, device="cpu")
         if name in SMALL_FLOATS:
             result.view(SMALL_FLOATS[name]).numpy()[...] = array.view(_integer_of_width(name))
@@ -188,10 +188,7 @@ class TorchTensors(Backend):
         if not _is_shareable(array):
             reason = "PyTorch has no negative or uneven strides" if array.flags.writeable else "it is read-only"
             raise messages.cannot_share("this array", reason)
-        if name in SMALL_FLOATS:
-            return torch.from_numpy(array.view(_integer_of_width(name))).view(TORCH_DTYPES[name])
-        # NumPy has two equal dtypes for unsigned 64-bit integers, and PyTorch recognises only one of them.
-        return torch.from_numpy(array if array.dtype is NUMPY_DTYPES[name] else array.view(NUMPY_DTYPES[name]))
+        return _view(array, name)
 
     def detach(self, x: Tensor) -> Tensor:
         return x.detach()
@@ -268,6 +265,14 @@ def _is_shareable(array: np.ndarray) -> bool:
         and array.ctypes.data % size == 0
         and all(step >= 0 and step % size == 0 for step in array.strides)
     )
+
+
+def _view(array: np.ndarray, name: str) -> Tensor:
+    """Return a tensor over the memory of an array that `_is_shareable` has accepted."""
+    if name in SMALL_FLOATS:
+        return torch.from_numpy(array.view(_integer_of_width(name))).view(TORCH_DTYPES[name])
+    # NumPy has two equal dtypes for unsigned 64-bit integers, and PyTorch recognises only one of them.
+    return torch.from_numpy(array if array.dtype is NUMPY_DTYPES[name] else array.view(NUMPY_DTYPES[name]))
 
 
 def _integer_of_width(name: str) -> Any:
