@@ -19,6 +19,8 @@ PACKAGES = (
 )
 ORDER = ("numpy", "torch", "tensorflow", "jax", "paddle", "mxnet1", "mxnet2")
 """The order of environments in tables."""
+ADDED = "us more"
+"""The unit of a single operator on simulated GPUs; there are too many for the table of all targets."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.record import Record, Row, in_order, read, write
+from benchmarks.explained import missed, title_of
+from benchmarks.record import ADDED, Record, Row, in_order, read, write
 from benchmarks.table import goal, number, plain, show
 
 HEAD = """# Benchmarks
@@ -77,8 +78,6 @@ SECTIONS = {
     ),
     "cards": ("Real cards", ""),
 }
-ADDED = "us more"
-"""The unit of an operator on simulated GPUs; there are too many for the first table."""
 OVERVIEW = """## All targets
 
 Each entry is the measured ratio and the largest one allowed: ✓ is met, ✗ is missed, and ? is unclear. A cell with
@@ -101,7 +100,7 @@ def page(records: Sequence[Record], profiles: str) -> str:
                 _table(("", "case", "devshim", "held against", "target", "measured", "met"), map(_cells, rows))
             )
             parts.append(_notes(rows))
-    parts += [_peers(records), _machines(records), profiles]
+    parts += [_peers(records), _machines(records), profiles, _explained(records)]
     return "\n".join(part for part in parts if part)
 
 
@@ -168,6 +167,16 @@ def _peers(records: Sequence[Record]) -> str:
 def _split(rival: str) -> tuple[str, str]:
     name, _, call = rival.partition(": ")
     return name, _code(call)
+
+
+def _explained(records: Sequence[Record]) -> str:
+    """Return the table of all missed targets with the paragraph that explains each; operators have one together."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for record, row in missed(records):
+        if row.unit != ADDED:
+            found.setdefault((row.case, title_of(row) or ""), {})[record.environment] = None
+    cells = ((case, ", ".join(names), title) for (case, title), names in found.items())
+    return "### Paragraphs by target\n\n" + _table(("missed", "on", "paragraph"), cells) if found else ""
 
 
 def _machines(records: Sequence[Record]) -> str:

@@ -102,6 +102,32 @@ def test_the_page_in_the_docs_is_made_of_its_record() -> None:
     assert all((DOCS / picture).is_file() for picture in re.findall(r"\((benchmarks-\w+\.svg)\)", text))
 
 
+def test_each_missed_target_of_the_docs_is_explained() -> None:
+    from benchmarks.explained import PARAGRAPHS, paragraphs, unexplained
+    from benchmarks.record import read
+    from benchmarks.report import PROFILES
+
+    profiles = PROFILES.read_text(encoding="utf-8")
+    assert [*PARAGRAPHS] == [title for title in paragraphs(profiles) if title in PARAGRAPHS]
+    assert unexplained(read(DOCS / "benchmarks.json"), profiles) == []
+
+
+def test_a_missed_target_without_an_explanation_is_found(record: Any) -> None:
+    from benchmarks.explained import title_of, unexplained
+    from benchmarks.record import Record, Row
+
+    assert unexplained([record], "") == ["torch: slow: no paragraph None", "torch: large: no paragraph None"]
+    rows = [Row("calls", case, "", value=3.0, target=2.0) for case in ("on", "ones, 1 MiB", "copy of 4 B")]
+    assert [title_of(row) for row in rows] == ["`on`", "Making and reading tensors", "A copy of 4 bytes"]
+    profiles = (
+        "# Why\n\n- **`on`.** On JAX.\n- **Making and reading tensors.**\n  - **JAX** too.\n- **A copy of 4 bytes**"
+    )
+    assert unexplained([Record("jax", {}, rows)], profiles) == [
+        "jax: copy of 4 B: 'A copy of 4 bytes' does not speak of JAX"
+    ]
+    assert unexplained([Record("mxnet1", {}, rows[:1])], profiles.replace("On JAX", "On every framework")) == []
+
+
 def test_ratios_are_of_neighbours() -> None:
     from benchmarks.paired import ratios, spread
 

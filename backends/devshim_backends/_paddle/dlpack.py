@@ -54,6 +54,10 @@ _FLOAT8_DTYPES = frozenset(FLOAT8.values())
 _UNUSABLE_DTYPES = frozenset({"uint16", "uint32", "uint64"})
 """The dtypes that Paddle 3.x imports but then cannot even copy."""
 
+_COPIED = {id(PADDLE_DTYPES[name]): dtype for name, dtype in NUMPY_DTYPES.items() if name != "complex128"}
+"""By the id of Paddle's dtype: NumPy's, if `_fast_copy` takes it. Paddle's own hash of a dtype takes 0.3 us (3.3.1).
+Its dtypes live as long as Paddle."""
+
 _TENSORS = (EagerTensor, paddle.base.framework.EagerParamBase)
 """The types whose values are in one block of memory: a tensor, and a layer's parameter."""
 _HAS_VERSIONED_CAPSULES = hasattr(core.DenseTensor, "_to_dlpack_versioned") and (
@@ -93,9 +97,8 @@ def _fast_view(x: Tensor) -> np.ndarray | None:
 
 def _fast_copy(x: Tensor) -> np.ndarray | None:
     """Return a plain tensor's values in new memory (see `FastPaths.numpy_copy`), in a process without GPUs."""
-    name = DTYPE_NAMES.get(x.dtype, "")
-    kind = NUMPY_DTYPES.get(name)
-    if kind is None or not x.stop_gradient or not devices.only_host or name == "complex128" or not x.is_dense():
+    kind = _COPIED.get(id(x.dtype))
+    if kind is None or not x.stop_gradient or not devices.only_host or not x.is_dense():
         return None
     array = x.numpy()
     return array if type(array) is np.ndarray and array.dtype is kind else None

@@ -78,7 +78,7 @@ def copy_to_host(x: Tensor) -> Tensor | None:
     only_host = devices.only_host
     if not x.stop_gradient or not x.is_dense() or not (only_host or x.place._type() in HOST):
         return None
-    if x.dtype == paddle.complex128 and _is_unaligned_view(x):
+    if x.element_size() == 16 and _is_unaligned_view(x):  # complex128; comparing two dtypes takes 0.5 us (3.3.1)
         return None
     try:
         made = x._copy_to(HOST_PLACE, True)
