@@ -110,7 +110,7 @@ class SimulatedDevice:
 
         Args:
             owner: The object that owns the memory; it must allow weak references.
-            nbytes: How many bytes; they are rounded up to `ROUND`.
+            nbytes: How many, rounded up to `ROUND`; negative for bytes that a program frees although their owner lives.
             exists: True if the memory is already allocated: it is counted, and not refused.
 
         Raises:

@@ -165,7 +165,12 @@ def test_no_name_of_the_simulation_is_shown() -> None:
     x = torch.ones(2, device="cuda:1")
     shown = [x, x.device, x.type(), x.untyped_storage().device, torch.accelerator.current_accelerator()]
     shown += [torch.Generator("cuda").device, torch.cuda.current_stream(), torch.Stream("cuda:1").device]
-    shown += [torch.get_device_module("cuda"), nn.Parameter(x), torch.empty(0, device="cuda")]
+    shown += [
+        torch.get_device_module("cuda"),
+        torch._C._get_accelerator(),
+        nn.Parameter(x),
+        torch.empty(0, device="cuda"),
+    ]
     assert not [each for each in shown if "sim" in repr(each)]
     for call in (lambda: x.numpy(), lambda: x + torch.ones(2), lambda: x + x.cuda(0), lambda: x.cuda(9)):
         with pytest.raises((TypeError, RuntimeError)) as caught:
@@ -491,6 +496,47 @@ def test_a_tensor_of_a_card_that_was_taken_away_is_an_illegal_access() -> None:
     with ds.simulate(2, native_names=True):
         assert (x + 1).tolist() == [2, 2, 2]
         del x, caught
+
+
+@pytest.mark.usefixtures("cards")
+def test_the_memory_of_a_storage_is_freed_and_allocated_again() -> None:
+    x = torch.ones(1024, device="cuda:1")
+    storage, part = x.untyped_storage(), x[:2]
+    before = torch.cuda.memory_allocated(1)
+    assert storage.resize_(4096) is storage
+    assert storage.resize_(0).nbytes() == storage.size() == len(storage) == 0
+    assert torch.cuda.memory_allocated(1) == before - 4096
+    assert part.isnan().all()  # its values are gone, as on a real GPU
+    with pytest.raises(ds.UnsupportedError, match="same size"):
+        storage.resize_(8192)
+    storage.resize_(4096)
+    assert storage.nbytes() == 4096
+    assert torch.cuda.memory_allocated(1) == before
+    torch.cuda.reset_peak_memory_stats(1)
+    assert x.fill_(2.0).sum().item() == 2048
+    del x, part, storage
+    assert torch.cuda.memory_allocated(1) == before - 4096
+
+
+def test_a_full_card_refuses_to_allocate_the_memory_of_a_storage_again() -> None:
+    with ds.simulate(1, memory="1MiB", native_names=True):
+        storage = torch.ones(1 << 18, device="cuda").untyped_storage().resize_(0)
+        other = torch.ones(1 << 10, device="cuda")
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            storage.resize_(1 << 20)
+        assert storage.nbytes() == 0
+        del other
+        assert storage.resize_(1 << 20).nbytes() == 1 << 20
+
+
+@pytest.mark.usefixtures("cards")
+def test_data_of_another_shape_leaves_the_gradient() -> None:
+    x = torch.ones(2, device="cuda:1", requires_grad=True)
+    x.sum().backward()
+    x.data = torch.zeros(5)
+    assert (x.device.type, x.shape) == ("cpu", (5,))
+    assert x.grad is not None
+    assert (x.grad.shape, x.grad.tolist(), x.is_leaf, x.requires_grad) == ((2,), [1, 1], True, True)
 
 
 @pytest.mark.usefixtures("cards")

@@ -808,7 +808,8 @@ for owner, was in zip(owners, before):
         elif value is not was[name] and callable(value):
             changed.add(name)
     assert set(was) <= set(vars(owner)), owner
-assert changed == {"_accelerator_getAccelerator"}, changed
+assert changed == {"_accelerator_getAccelerator", "_get_accelerator"}, changed
+assert torch._C._get_accelerator() == torch.device("cpu") or torch.version.cuda
 assert {name for name in new if not name.startswith("_")} <= {"sim", "is_sim"}, new
 assert "__new__" in vars(torch.UntypedStorage)
 x = torch.ones(3, requires_grad=True)

@@ -37,7 +37,7 @@ def main(rank, world, store):
     except RuntimeError as error:
         refused = str(error)
     if rank == 0:
-        print(dist.get_backend(group), refused)
+        print(dist.get_backend(group), dist.get_backend_config(), refused)
         print(dist.get_backend(), dist.is_nccl_available(), x, parts, number, objects)
         print(gradient, torch.equal(*weights), net.device_ids)
         sys.stdout.flush()

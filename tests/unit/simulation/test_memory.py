@@ -326,6 +326,17 @@ def test_no_python_runs_when_an_owner_goes() -> None:
     assert [name for name, event in events if event == "call"] == []
 
 
+def test_memory_that_is_freed_while_its_owner_lives_does_not_count() -> None:
+    one, owner, freed = card(), Owner(), Owner()
+    one.track(owner, 2 * ROUND)
+    one.track(freed, -2 * ROUND, exists=True)
+    assert used(one) == 0
+    del freed
+    assert used(one) == 2 * ROUND
+    del owner
+    assert used(one) == 0
+
+
 @pytest.mark.parametrize("source", range(4))
 @pytest.mark.parametrize("target", range(4))
 def test_a_fault_of_the_target_comes_first(source: int, target: int) -> None:

@@ -16,6 +16,7 @@ from devshim_backends._torch.simulation.internals.state import NAME, TYPES
 
 SIMULATED = SimulatedDevices(FullDeviceError)
 SIMULATED.removed_error = RemovedDeviceError
+_nbytes = torch._C.StorageBase.nbytes
 _HOST_IS_FULL = re.compile(r"DefaultCPUAllocator: .* (\d+) bytes")
 
 
@@ -35,7 +36,7 @@ def adopt(tensor: Any, index: int) -> Any:
         if tensor.layout not in sparse.LAYOUTS:
             raise unsupported_error(tensor) from error
         return sparse.move_parts(tensor, torch.device(NAME, index), lambda part: adopt(part, index))
-    nbytes = storage.nbytes()
+    nbytes = _nbytes(storage)
     if nbytes:
         SIMULATED[index].track(storage, nbytes)  # PyTorch keeps this object as long as the storage
     relabelled = relabel(tensor, CODES[index])

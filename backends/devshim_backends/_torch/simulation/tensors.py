@@ -74,6 +74,9 @@ def _set_data(self: Any, value: Any) -> None:
         return
     gradient = self.grad if self.is_leaf else None
     moved = value.detach().requires_grad_(self.requires_grad)
+    if gradient is not None and gradient.shape != moved.shape:  # FSDP's is that of a shard
+        moved = _with_other_gradient(moved, gradient.to(moved.device, moved.dtype))
+        gradient = None
     hooks, after = self._backward_hooks, self._post_accumulate_grad_hooks
     torch._C._swap_tensor_impl(self, moved)
     if gradient is not None:
@@ -82,6 +85,14 @@ def _set_data(self: Any, value: Any) -> None:
         self._backward_hooks = hooks
     if after:
         self._post_accumulate_grad_hooks = after
+
+
+def _with_other_gradient(tensor: Any, gradient: Any) -> Any:
+    """Return a tensor with a gradient of another shape, which PyTorch accepts only before ``.data`` is set."""
+    holder = torch.empty_like(gradient, requires_grad=True)
+    holder.grad = gradient
+    _real_data.__set__(holder, tensor)
+    return holder
 
 
 def apply(self: Any, fn: Any, recurse: bool = True) -> Any:

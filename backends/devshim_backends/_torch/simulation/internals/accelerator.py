@@ -72,7 +72,13 @@ def patch_permanently(real_accelerator: Any) -> None:
     """Make PyTorch report its accelerator correctly: ``sim`` while GPUs are simulated, otherwise the real one.
 
     C++ reports ``sim`` for the rest of the process, so a program that asks for an accelerator would continue to use it.
+
+    Args:
+        real_accelerator: The real accelerator, or None.
     """
-    torch._C._accelerator_getAccelerator = lambda: (
-        torch.device("cuda" if "cuda" in TYPES else NAME) if SIMULATION.count else real_accelerator
-    )
+
+    def name() -> Any:
+        return torch.device("cuda" if "cuda" in TYPES else NAME) if SIMULATION.count else None
+
+    torch._C._accelerator_getAccelerator = lambda: name() or real_accelerator
+    torch._C._get_accelerator = lambda: name() or real_accelerator or torch.device("cpu")

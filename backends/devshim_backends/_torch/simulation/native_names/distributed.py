@@ -114,6 +114,16 @@ def _backend_of(real: Callable[..., Any]) -> Callable[..., Any]:
     return get_backend
 
 
+def _config_of(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for `get_backend_config`, which answers what the program asked for."""
+
+    def get_backend_config(group: Any = None) -> str:
+        found = str(real(group))
+        return found.replace("cuda:gloo", "cuda:nccl") if _uses_nccl(group) else found
+
+    return get_backend_config
+
+
 def _register() -> None:
     """Register the kernels, when the first group is created; PyTorch has kernels there that know no simulated GPU."""
     with _LOCK:
@@ -139,6 +149,7 @@ def install(patches: Patches) -> None:
         ("init_process_group", _gloo_for_nccl(c10d.init_process_group, 0)),
         ("new_group", _gloo_for_nccl(c10d.new_group, 2)),
         ("get_backend", _backend_of(c10d.get_backend)),
+        ("get_backend_config", _config_of(c10d.get_backend_config)),
         ("is_nccl_available", lambda: True),
     ):
         patches.replace(c10d, name, new)

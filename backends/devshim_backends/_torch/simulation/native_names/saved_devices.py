@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, NoReturn
 
 import torch
 
 from devshim.errors import UnsupportedError
+from devshim.simulation.memory import ROUND
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.state import NAME
+from devshim_backends._torch.simulation.memory import SIMULATED
 from devshim_backends._torch.simulation.native_names.names import SHOWN, to_simulated
 
 Storage = torch.UntypedStorage
 _device = torch._C.StorageBase.device.__get__
 _new = torch._C.StorageBase.__new__
-_resize = torch._C.StorageBase.resize_
+_resize, _nbytes = torch._C.StorageBase.resize_, torch._C.StorageBase.nbytes
+_FREED = "_devshim_freed"
+"""An attribute of a storage whose memory the program has freed; PyTorch keeps this object as long as the storage."""
+
+
+class _Owner:
+    """An object that owns bytes, which count as long as it lives."""
 
 
 def device(self: Any) -> Any:
@@ -43,12 +52,33 @@ def _refuse_sharing(self: Any, *args: Any) -> NoReturn:
     raise UnsupportedError(msg, 'send a copy, and move it back there: queue.put(x.cpu()); queue.get().to("cuda:0")')
 
 
-def resize(self: Any, nbytes: int) -> Any:
-    """Replace `torch.UntypedStorage.resize_`, by which FSDP frees its parameters and allocates them again."""
+def nbytes(self: Any) -> int:
+    """Replace `torch.UntypedStorage.nbytes`, ``size`` and ``len``: 0 for memory that the program has freed."""
+    return 0 if _FREED in self.__dict__ else int(_nbytes(self))
+
+
+def resize(self: Any, size: int) -> Any:
+    """Replace `torch.UntypedStorage.resize_`, by which FSDP frees its parameters and allocates them again.
+
+    Freed memory no longer counts, and reads as ones in every bit, which is not a number: on a real GPU, it has other
+    values. It exists until the storage ends, because tensors may refer to it.
+    """
     if _device(self).type != NAME:
-        return _resize(self, nbytes)
-    msg = "a simulated GPU's memory cannot be freed or enlarged in place, as torch.distributed.fsdp does"
-    raise UnsupportedError(msg, "train with DistributedDataParallel, or make another tensor of the new size")
+        return _resize(self, size)
+    if size not in (0, _nbytes(self)):
+        msg = "a simulated GPU's memory can be freed in place and allocated again with the same size, not resized"
+        raise UnsupportedError(msg, "make another tensor of the new size")
+    if size == nbytes(self):
+        return self
+    gpu, owner, counted = SIMULATED[_device(self).index], _Owner(), -(-_nbytes(self) // ROUND) * ROUND
+    if size:
+        gpu.track(owner, counted)  # raises if the GPU is full; from then on, the tensors' own memory counts again
+        del self.__dict__[_FREED]
+    else:
+        ctypes.memset(self.data_ptr(), 0xFF, _nbytes(self))
+        gpu.track(owner, -counted, exists=True)
+        self.__dict__[_FREED] = owner
+    return self
 
 
 def install(patches: Patches) -> None:
@@ -57,4 +87,7 @@ def install(patches: Patches) -> None:
     patches.replace(Storage, "cuda", cuda)
     patches.replace(Storage, "to", to)
     patches.replace(Storage, "resize_", resize)
+    patches.replace(Storage, "nbytes", nbytes)
+    patches.replace(Storage, "size", nbytes)
+    patches.replace(Storage, "__len__", nbytes)
     patches.replace(Storage, "_share_cuda_", _refuse_sharing)
