@@ -8,7 +8,7 @@ import devshim as ds
 from devshim.world.causes import Report
 from devshim.world.cluster import Host
 from devshim.world.job import Job
-from devshim.world.watching import Attempt
+from devshim.world.watching import Attempt, _ranks
 
 SUM = "all_reduce, sum of float32 (10,)"
 WAITS = Report(0.1, 3, SUM, 5.2)
@@ -51,3 +51,17 @@ def test_ranks_that_have_come_in_the_meantime_are_no_error() -> None:
     job = Reported(Report(0.1, 4, SUM, 0.2), Report(0.1, 4, SUM, 0.1))
     job._raise_if_late(at_once=True)
     assert job.late_since is None
+
+
+SIMULATED = Host("a", "", "127.0.0.1", 2, True)
+
+
+def test_more_ranks_than_gpus_are_refused() -> None:
+    with pytest.raises(ds.ArgumentError, match="a has 2 GPUs, which are too few for 3 ranks with 1 GPU each"):
+        _ranks(Job(ranks_per_host=3), [SIMULATED])
+
+
+def test_ranks_that_simulate_gpus_of_their_own_need_none_of_the_host() -> None:
+    assert _ranks(Job(ranks_per_host=3, simulate=1), [SIMULATED]) == [3]
+    assert _ranks(Job(cards_per_rank=4, ranks_per_host=1, simulate=4), [SIMULATED]) == [1]
+    assert _ranks(Job(simulate=1), [SIMULATED]) == [2]  # as many as it has GPUs
