@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from leftovers import MARK, marked
 
 import devshim as ds
+from devshim.world.simulated_hosts import SimulatedHosts
 
 
 def place() -> tuple[str, str, str]:
@@ -77,14 +78,20 @@ def trained(framework: str, folder: str, how: str) -> tuple[int, int, int, float
     return world.attempt, world.size, first, float(ds.to_numpy(state["total"])[0])
 
 
-@pytest.mark.parametrize("how", ["kill", "lose"])
-def test_a_job_continues_from_its_checkpoint(devshim_cluster: Callable[..., Any], tmp_path: Path, how: str) -> None:
-    cluster = devshim_cluster(hosts=2, cards=0)
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[SimulatedHosts]:
+    """Start two simulated hosts, of which the last test loses one."""
+    cluster = SimulatedHosts(hosts=2, cards=0)
+    yield cluster
+    cluster.close()
 
+
+@pytest.mark.parametrize("how", ["kill", "lose"])
+def test_a_job_continues_from_its_checkpoint(hosts: SimulatedHosts, tmp_path: Path, how: str) -> None:
     def lose() -> None:
         while not (tmp_path / "failed").exists():
             time.sleep(0.05)
-        cluster.lose("host1")
+        hosts.lose("host1")
 
     losing = threading.Thread(target=lose)
     if how == "lose":
