@@ -30,6 +30,7 @@ from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.models import optimizer_step
 from devshim_backends._paddle.models.optimizers import parameters_of
 from devshim_backends._paddle.simulation.device_rules import device_or_none, tensors_in
+from devshim_backends._paddle.simulation.internals import programs
 from devshim_backends._paddle.simulation.tensors import view_dtype, view_shape
 from devshim_backends._paddle.tensors import Copy
 
@@ -58,6 +59,7 @@ def wrap_methods() -> Iterator[tuple[type, str, Function]]:
     if "_perform_call" in vars(static_function):  # it moves its arguments to the default device
         yield static_function, "_perform_call", use_argument_device(vars(static_function)["_perform_call"])
     yield from optimizer_step.wrap_methods()
+    yield from programs.wrap_methods()
     yield paddle.amp.AmpScaler, "_unscale", return_gradients(vars(paddle.amp.AmpScaler)["_unscale"])
 
 
