@@ -111,7 +111,8 @@ def _own_folders() -> tuple[str, ...]:
     """
     found = [find_spec(name) for name in _PACKAGES]
     folders = [folder for spec in found if spec is not None for folder in spec.submodule_search_locations or ()]
-    folders += [folder for folder in sys.path if folder and _has_packages(folder)]
+    program = {os.path.abspath(os.curdir), os.path.dirname(getattr(sys.modules["__main__"], "__file__", None) or "")}
+    folders += [folder for folder in sys.path if folder and folder not in program and _has_packages(folder)]
     return tuple(os.path.abspath(folder) + os.sep for folder in folders)
 
 

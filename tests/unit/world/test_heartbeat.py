@@ -38,14 +38,17 @@ def test_what_belongs_to_the_program(file: str, expected: bool) -> None:
 def test_a_folder_with_installed_packages_is_not_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, installed = tmp_path / "own", tmp_path / "installed"
     own.mkdir()
-    (installed / "ray-2.60.0.dist-info").mkdir(parents=True)
-    monkeypatch.setattr(sys, "path", [str(own), str(installed), str(tmp_path / "missing"), *sys.path])
+    here = tmp_path / "here"  # where the program runs, also if packages are there
+    for folder in (installed, here):
+        (folder / "ray-2.60.0.dist-info").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", [*map(str, (own, installed, here, tmp_path / "missing")), *sys.path])
     heartbeat._own_folders.cache_clear()
     try:
-        found = [heartbeat.is_program(str(folder / "ray" / "worker.py")) for folder in (own, installed)]
+        found = [heartbeat.is_program(str(folder / "ray" / "worker.py")) for folder in (own, installed, here)]
     finally:
         heartbeat._own_folders.cache_clear()
-    assert found == [True, False]
+    assert found == [True, False, True]
 
 
 PROGRAM = """
