@@ -22,6 +22,8 @@ from devshim.contract.defaults import Defaults
 from devshim.contract.fast_paths import FastPaths
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import numpy as np
 
     from devshim.devices.device import Device
@@ -231,6 +233,13 @@ class Backend(Defaults, ABC):
     def tracing(self) -> bool:
         """Return True if side effects of the calling code happen once, now, and not each time the function runs."""
         return self.compiling()
+
+    def data_scope(self, device: Device) -> AbstractContextManager[object]:
+        """Return the scope in which `run` and `value_and_grad` compute on the device of their tensors.
+
+        Operators on tensors that the function has placed on another device may run there. Default: `scope`.
+        """
+        return self.scope(device)
 
     def at_full_width(self, fn: Callable[..., Any], xs: Sequence[Tensor]) -> Callable[..., Any]:
         """Return a function that calls ``fn`` so that operators keep the 64 bits of tensors such as ``xs``.

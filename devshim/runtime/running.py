@@ -85,7 +85,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
             current.TRACED.devices.pop()
     before = current.DEVICE.set(device)  # what fn creates through devshim is on that device, too
     try:
-        scope = backend.scope(device)
+        scope = backend.data_scope(device)
         if type(scope) is nullcontext:
             return fn(*args, **kwargs)
         with scope:

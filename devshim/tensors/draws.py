@@ -33,7 +33,7 @@ __all__ = ["Result", "bernoulli", "normal", "permutation", "randint", "uniform"]
 _NARROW, _LARGEST_BFLOAT16 = 65504.0, 3.3895e38
 """The largest number of float16, which all other floating dtypes can represent, and that of bfloat16."""
 MOST = 2**53
-"""The most values that `randint` chooses from: as many as a fraction with 53 bits can tell apart."""
+"""The most values that a framework's `randint` chooses from: as many as a fraction with 53 bits can tell apart."""
 _OUTSIDE = "draw outside and pass the tensor in: a compiled function would repeat the same numbers"
 _KINDS = {"float": ("float", "bfloat"), "int": ("int", "uint"), "any": DTYPES}
 _PORTABLE_DTYPES = {"float": "float32", "int": "int64", "any": "bool"}
@@ -52,6 +52,11 @@ class Result:
 
     def __init__(self, dtype: object, device: DeviceLike | None, like: Tensor | None, source: Generator | None) -> None:
         self._dtype, self._device, self._like, self._source = dtype, device, like, source
+
+    @property
+    def is_portable(self) -> bool:
+        """True if the numbers come from a portable generator."""
+        return self._source is not None and self._source.portable
 
     def plan(self, call: str, kind: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments of `engine.make` for a draw.
@@ -73,8 +78,7 @@ class Result:
         if kind == "int":
             _check_range(name, args)
         elif call == "uniform":
-            portable = source is not None and source.portable
-            _check_width(backend, name or (_PORTABLE_DTYPES[kind] if portable else None), *args[:2])
+            _check_width(backend, name or (_PORTABLE_DTYPES[kind] if self.is_portable else None), *args[:2])
         if source is None:
             return arguments.planned(backend, call, target, args, wanted)
         if source.portable:
@@ -188,9 +192,11 @@ def randint(low: Any, high: Any, size: Shape | None, result: Result) -> tuple[An
     if first >= end:
         hint = "the integers are from low to high - 1: ds.random.randint(0, 10), or ds.random.randint(10)"
         raise bad_argument("high", high, f"greater than low ({low})", hint)
-    if end - first > MOST or first < -(2**63) or end >= 2**63:
-        hint = "ds.random.randint(2**53) draws from as many numbers as possible"
-        raise bad_argument("(low, high)", (low, high), "64-bit integers, and at most 2**53 apart", hint)
+    if first < -(2**63) or end >= 2**63:
+        raise bad_argument("(low, high)", (low, high), "64-bit integers", "ds.random.randint(-(2**52), 2**52)")
+    if end - first > MOST and not result.is_portable:
+        hint = "ds.random.Generator(0, portable=True).randint(...) draws from all 64-bit integers"
+        raise bad_argument("(low, high)", (low, high), "at most 2**53 apart", hint)
     return result.plan("randint", "int", (first, end, _shape(size)))
 
 

@@ -89,7 +89,7 @@ class Generator:
 
     def __init__(self, seed: int, device: DeviceLike | None = None, portable: bool = False) -> None:
         tracing.refuse("random.Generator", _OUTSIDE)
-        self._seed = _checked(seed, 64, "ds.random.Generator")
+        self._seed = _checked("seed", seed, 64, "ds.random.Generator")
         _check_flag(portable, "ds.random.Generator")
         self.portable: bool = portable
         self.device: Device | None = None if device is None else parsing.of_argument(device)
@@ -195,11 +195,10 @@ class Generator:
         return f"Generator(seed={self._seed}, device={self.device}, portable={self.portable}, draws={self._draws})"
 
 
-def _checked(value: object, bits: int, call: str) -> int:
+def _checked(name: str, value: object, bits: int, call: str) -> int:
     """Return a seed as an int below ``2**bits``."""
-    found = arguments.integer("seed" if bits == 64 else "n", value)
+    found = arguments.integer(name, value)
     if not 0 <= found < 2**bits:
-        name = "seed" if bits == 64 else "n"
         raise bad_argument(name, value, f"between 0 and 2**{bits} - 1", f"{call}({found % 2**bits})")
     return found
 
@@ -228,12 +227,12 @@ def seed(n: int, *, portable: bool = False) -> None:
     """Restart the current framework's generators on every device.
 
     Args:
-        n: The seed, from 0 to 2**32 - 1.
+        n: The seed, from 0 to 2**32 - 1; with ``portable=True``, to 2**64 - 1.
         portable: True: from now on the functions of `devshim.random` draw the same numbers on every framework and
             device, those of ``Generator(n, portable=True)``, in all threads of the process. False: the framework draws
             them, also after an earlier ``portable=True``.
 
-    The framework's own draws restart too, not only devshim's draws.
+    The framework's own draws restart too, not only devshim's draws. Their seed is the lower 32 bits of ``n``.
 
     Raises:
         ArgumentError: The seed is not an integer in its range.
@@ -249,9 +248,10 @@ def seed(n: int, *, portable: bool = False) -> None:
     """
     global SOURCE
     tracing.refuse("random.seed", "seed outside: here it would be done once, while the function is compiled")
-    value = _checked(n, 32, "ds.random.seed")
     _check_flag(portable, "ds.random.seed")
-    chosen = Generator(value, portable=True) if portable else None
+    given = _checked("n", n, 64 if portable else 32, "ds.random.seed")
+    chosen = Generator(given, portable=True) if portable else None
+    value = given % 2**32
     backend = current.current()
     observing.show_call(backend, "seed", None, (value,))
     start_failures.ask(backend, CPU, lambda _: backend.seed(value))

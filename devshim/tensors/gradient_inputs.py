@@ -209,7 +209,7 @@ class _computing_on:
             return
         self._before = current.DEVICE.set(self._device)
         try:
-            self._scope = self._backend.scope(self._device)
+            self._scope = self._backend.data_scope(self._device)
             if type(self._scope) is not nullcontext:
                 self._scope.__enter__()
         except BaseException:

@@ -120,7 +120,8 @@ def randint(
 
     Args:
         low: The smallest value.
-        high: The bound, which is excluded; greater than ``low``, by at most 2**53.
+        high: The bound, which is excluded; greater than ``low``, by at most 2**53 unless the generator is
+            portable.
         size: The shape, an int or a tuple of ints; None for a single 0-d value.
         dtype: An integer dtype that can represent the values; without it, the default integer.
         device: The device that draws; without it, the device of `on`, or the CPU.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,6 +125,27 @@ class NeutralProgramTests(Kit):
         expected = [1.5, 6.0, -3.0, 2.5, [[-2.0, -1.0], [0.0, 3.0]], 6.0] * 2
         assert [ds.to_numpy(x).tolist() for x in found] == expected
         assert all(ds.device_of(x) is device or self.adapter.ran_on(x) is device for x in found)
+
+    @feature("namespace", "value_and_grad")
+    def test_a_function_continues_on_another_device(self, away: tuple[Device, Device]) -> None:
+        """Operators compute on the GPU on which the function places a tensor; on the CPU, they do in a scope."""
+        first, second = away
+
+        def compute(w: Tensor) -> Tensor:
+            x = ds.place(w, second)
+            xp = ds.namespace(x)
+            with nullcontext() if second.kind == "gpu" else ds.on(second):
+                y = 2.0 * x**2 + xp.mean(x, axis=0) - 1
+                return xp.sum(y @ ds.ones((2, 2), like=y))
+
+        w = ds.from_numpy(np.array([[1, 2], [3, 4]], np.float32), first)
+        for found in (ds.run(compute, w), ds.value_and_grad(compute)(w)[0]):
+            assert float(ds.to_numpy(found)) == 132.0
+            assert ds.device_of(found) is second or not self.adapter.simulated
+        value, grad = ds.run(ds.value_and_grad(compute), w)
+        assert float(ds.to_numpy(value)) == 132.0
+        assert ds.to_numpy(grad).tolist() == [[10.0, 18.0], [26.0, 34.0]]
+        assert ds.device_of(grad) is first
 
     # ------------------------------------------------------------------ training
     @feature("namespace", "data_parallel", "value_and_grad", "checkpoints")

@@ -50,6 +50,11 @@ KNOWN: dict[str, tuple[Callable[..., Tensor], str, Any]] = {
         "int64",
         [-4399595710767973, -2327917884107496, -3499964744617467],
     ),
+    "randint of all integers": (
+        lambda g: g.randint(-(2**63), 2**63 - 1, 3),
+        "int64",
+        [-9010372015652808549, -4767575826652150350, -7167927796976570759],
+    ),
     "permutation": (lambda g: g.permutation(6), "int64", [0, 2, 1, 5, 4, 3]),
     "bernoulli": (lambda g: g.bernoulli(0.5, 6), "bool", [True, True, True, False, False, True]),
     "nothing": (lambda g: g.normal(size=(2, 0)), "float32", [[], []]),
@@ -109,6 +114,16 @@ class PortableDrawTests(Kit):
 
     def _drawn_in_thread(self, make: Callable[..., Tensor], device: Device) -> tuple[str, bytes]:
         return values(make(ds.random, device=device))
+
+    @feature("random")
+    def test_a_portable_seed_has_64_bits(self, device: Device) -> None:
+        """A portable seed is that of a generator; the framework's own generators take its lower 32 bits."""
+        for n in (2**32 + 7, 2**64 - 1):
+            ds.random.seed(n, portable=True)
+            found = ds.random.normal(size=3, device=device)
+            assert values(found) == values(ds.random.Generator(n, device, portable=True).normal(size=3))
+        with pytest.raises(ds.ArgumentError, match="2\\*\\*64"):
+            ds.random.seed(2**64, portable=True)
 
     @feature("random")
     def test_a_portable_seed_restarts_the_framework_too(self, device: Device) -> None:

@@ -11,6 +11,8 @@ operator again, and runs it if a real GPU would:
   device without regard to ``x``.
 * In a GPU's scope an operator runs there on tensors that are all on the host, as documented for `ds.on`.
 * While a model or optimizer on several devices runs, its inputs are copied to one device (`models.align_devices`).
+* In the scope of `ds.run` or `ds.value_and_grad`, an operator runs on the device of its tensors if they are on one GPU,
+  because the function has placed them there. A real TensorFlow moves them to the scope's device silently.
 * Outside any scope an operator runs on the device of its tensors, if they are on one device. A real TensorFlow runs on
   gpu:0, which is the same for tensors on that GPU; others it moves there silently.
 
@@ -23,6 +25,7 @@ that a real GPU would run, devshim checks that operator before each later run (`
 from __future__ import annotations
 
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -37,6 +40,7 @@ from devshim_backends._tensorflow.models.align_devices import SPLIT, copy_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from types import FrameType
 
     from devshim.devices.device import Device
@@ -44,7 +48,45 @@ if TYPE_CHECKING:
 
     RunOn = Callable[[Device, Sequence[Any]], Any]
 
-__all__ = ["REFUSED", "is_operand", "run_if_accepted", "run_refused_operator", "set_policy"]
+__all__ = [
+    "REFUSED",
+    "DataScope",
+    "is_operand",
+    "may_be_anywhere",
+    "run_if_accepted",
+    "run_refused_operator",
+    "set_policy",
+]
+
+
+class _DataScopes(threading.local):
+    """The name of the innermost device of `DataScope` in this thread."""
+
+    name: str | None = None
+
+
+_DATA_SCOPES = _DataScopes()
+
+
+class DataScope:
+    """The scope in which `ds.run` and `ds.value_and_grad` compute where their tensors are."""
+
+    def __init__(self, scope: AbstractContextManager[object]) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        self._scope.__enter__()
+        self._before, _DATA_SCOPES.name = _DATA_SCOPES.name, context.context().device_name
+
+    def __exit__(self, *failure: Any) -> None:
+        _DATA_SCOPES.name = self._before
+        self._scope.__exit__(*failure)
+
+
+def _in_data_scope() -> bool:
+    """Return True if the innermost scope is that of `ds.run` or `ds.value_and_grad`."""
+    return _DATA_SCOPES.name is not None and context.context().device_name == _DATA_SCOPES.name
+
 
 REFUSED: set[str] = set()
 """The operators that TensorFlow's policy has refused, and that a real GPU would run."""
@@ -146,6 +188,13 @@ def is_operand(depth: int = 2) -> bool:
     return False
 
 
+def may_be_anywhere(x: Any) -> bool:
+    """Return True for a number, or an array in ``x + array``, whose device TensorFlow chose without regard to ``x``."""
+    if context.context().device_name:
+        return _in_data_scope() and (not x.shape.rank or is_operand(3))
+    return bool(x.shape.rank) and is_operand(3)
+
+
 def set_policy(policy: int) -> None:
     """Set this thread's device policy."""
     pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(context.context()._handle, policy)
@@ -175,12 +224,14 @@ def _is_moved(x: Any) -> bool:
 def _common_device(backend: TensorflowLocations, op: str, inputs: Sequence[Any]) -> Device:
     """Return the one device on which an operator may run."""
     scope = backend.device_named(context.context().device_name or "")
+    follows = _in_data_scope()
     placed = [(x, _device_of(backend, x)) for x in _tensors(inputs)]
     on_host = _HOST_INPUTS.get(op, ())
     located = {
         number: device
         for number, (x, device) in enumerate(placed)
-        if device is not CPU or not (number in on_host or _may_stay_on_host(x))
+        if not (follows and hasattr(x, "_devshim_anywhere"))
+        and (device is not CPU or not (number in on_host or _may_stay_on_host(x)))
     }
     firm = {number: device for number, device in located.items() if not _is_hosted(placed[number][0])}
     if firm or scope is not None:
@@ -190,6 +241,8 @@ def _common_device(backend: TensorflowLocations, op: str, inputs: Sequence[Any])
     found = set(located.values())
     if scope is not None and found <= {CPU}:
         return scope
+    if len(found) == 1 and follows:
+        return found.pop()
     if len(found | ({scope} if scope is not None else set())) != 1:
         raise _mixed_devices_error(op, located, scope)
     return found.pop()

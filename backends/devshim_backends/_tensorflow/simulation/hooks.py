@@ -36,7 +36,7 @@ from devshim_backends._tensorflow.internals.locations import EAGER, RAW_BACKING_
 from devshim_backends._tensorflow.simulation import workarounds
 from devshim_backends._tensorflow.simulation.device_rules import (
     REFUSED,
-    is_operand,
+    may_be_anywhere,
     run_if_accepted,
     run_refused_operator,
     set_policy,
@@ -212,7 +212,7 @@ def _run_slow(execute: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 def _create_constant(value: Any, *args: Any, **kwargs: Any) -> Any:
     result = _CONSTANT(value, *args, **kwargs)
     if result is not value:
-        if result.shape.rank and not context.context().device_name and is_operand():
+        if may_be_anywhere(result):
             result._devshim_anywhere = True
         count_results(result)
     return result

@@ -25,7 +25,9 @@ from devshim_backends._tensorflow.simulation.storage import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
+    from devshim.devices.device import Device
     from devshim.errors import OutOfMemoryError
     from devshim.simulation.memory import Fault
 
@@ -44,6 +46,10 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
     _request: tuple[int | None, Sequence[Fault]] = (None, ())
     program_policy: Any = None
     """TensorFlow's device policy from before GPUs were simulated."""
+
+    def data_scope(self, device: Device) -> AbstractContextManager[object]:
+        scope = self.scope(device)
+        return device_rules.DataScope(scope) if self.simulated and not self.tracing() else scope
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus:
