@@ -15,12 +15,13 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
-import ml_dtypes
 import numpy as np
 from jax._src import core
 from jax._src.config import explicit_device_put_scope
 from jax._src.core import trace_state_clean
 from jax._src.interpreters import pxla
+
+from devshim_backends._jax.internals.widths import NARROW
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
@@ -29,9 +30,6 @@ __all__ = ["ALIGNMENT", "commit_on_host", "is_narrow", "private_copy", "private_
 
 ALIGNMENT = 64
 """XLA shares host memory on the CPU that is aligned to this many bytes."""
-
-_NARROW = {np.dtype(code): None for code in "?bhiBHIefF"} | {np.dtype(ml_dtypes.bfloat16): None}
-"""The dtypes of arrays that are the same with and without ``jax_enable_x64``."""
 
 
 def private_copy(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -56,7 +54,7 @@ def _sharding_on(native: Any) -> Any:
 
 def is_narrow(dtype: np.dtype) -> bool:
     """Return True for a dtype of `commit_on_host`."""
-    return dtype in _NARROW
+    return dtype in NARROW
 
 
 def commit_on_host(array: np.ndarray, native: Any) -> Tensor | None:

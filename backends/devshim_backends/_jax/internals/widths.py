@@ -31,6 +31,10 @@ else:  # before JAX 0.8, which deprecates this
     enable_x64 = experimental.enable_x64
 
 
+NARROW = frozenset({*map(np.dtype, "?bhiBHIefF"), np.dtype(jnp.bfloat16)})
+"""The usual dtypes of arrays that are the same with and without ``jax_enable_x64``; `is_wide` knows all others."""
+
+
 class _Own(_local):
     """True in a thread in which `full_width` has set ``jax_enable_x64``, and the program has not."""
 
