@@ -1,6 +1,6 @@
 """A program that prints the seconds of the first call of devshim: ``python -m benchmarks.first_call ENVIRONMENT``.
 
-The framework has been imported, has made a tensor in its own words, and its objects have been collected once: PyTorch's
+The framework has been imported, has made a tensor in its own code, and its objects have been collected once: PyTorch's
 import leaves so many objects that the next collection takes 90 ms, in whichever call makes the next objects.
 """
 

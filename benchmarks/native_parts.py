@@ -1,4 +1,4 @@
-"""Splitting, joining, copying and adding tensors in each framework's own words, for `benchmarks.test_parts`.
+"""Splitting, joining, copying and adding tensors in each framework's own code, for `benchmarks.test_parts`.
 
 Statements use ``x`` (a tensor of two parts), ``a`` and ``b`` (its parts), and the framework under its usual name. All
 parts are independent tensors, as devshim's are.

@@ -1,4 +1,4 @@
-"""The loop of `benchmarks.test_training` in each framework's own words: its functions and its gradients, no devshim.
+"""The loop of `benchmarks.test_training` in each framework's own code: its functions and its gradients, no devshim.
 
 The functions have the same names in most frameworks; `Words` lists those that do not, and each is the framework's own.
 """
@@ -55,7 +55,7 @@ def compare(benchmark: Any, session: Session, case: str, neutral: Any, native: A
         session: The session that records the result.
         case: The name of the row.
         neutral: The program with devshim.
-        native: The program in the framework's own words.
+        native: The program in the framework's own code.
         data: The argument of both.
         target: The largest ratio of the two times that meets the aim.
     """

@@ -61,7 +61,7 @@ class Neutral:
 
 
 class Natively:
-    """The same program in the framework's own words, on the framework's own names of the same two devices."""
+    """The same program in the framework's own code, on the framework's own names of the same two devices."""
 
     def __init__(self, session: Session) -> None:
         self.words: Words = WORDS[session.backend]()

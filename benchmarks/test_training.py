@@ -1,4 +1,4 @@
-"""The overhead of a neutral program: the loop of examples/lenet.py, and the same loop in the framework's own words.
+"""The overhead of a neutral program: the loop of examples/lenet.py, and the same loop in the framework's own code.
 
 Both train the same network on the same batches of NumPy arrays, on the CPU, and must find the same losses.
 """

@@ -34,17 +34,19 @@ RECORDS = click.option(
     metavar="FORMATS",
     help="With commas: md (for Sphinx), html (one file), ipynb; all by default.",
 )
-@click.option("--own-words", is_flag=True, help="Also write and check notebooks in each framework's own code.")
+@click.option(
+    "--own-words", "native_notebooks", is_flag=True, help="Also write and check notebooks in each framework's own code."
+)
 @FRAMEWORKS
 @ENVIRONMENTS
 @RECORDS
-@click.option("--recorded", is_flag=True, help="Run nothing: use the records as they are, and check no own words.")
+@click.option("--recorded", is_flag=True, help="Run nothing: use the stored records, and check no native notebooks.")
 @click.option("--watch", is_flag=True, help="Build again whenever a page's file changes, until Ctrl-C.")
 def build(
     pages: tuple[Path, ...],
     output: Path,
     formats: str,
-    own_words: bool,
+    native_notebooks: bool,
     frameworks: str | None,
     env: tuple[str, ...],
     records: Path | None,
@@ -54,8 +56,8 @@ def build(
     """Write pages with tabs of all frameworks, and notebooks of each; run first what has changed.
 
     A PAGE is a MyST file (.md), a percent script (.py) or a notebook (.ipynb). Exit code 1 if a cell fails, a framework
-    has no record, or a notebook in own words fails.
+    has no record, or a notebook in own code fails.
     """
     from devshim.cli import building as code
 
-    return code.main(list(pages), output, formats, own_words, frameworks, list(env), records, recorded, watch)
+    return code.main(list(pages), output, formats, native_notebooks, frameworks, list(env), records, recorded, watch)

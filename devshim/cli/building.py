@@ -15,8 +15,8 @@ from devshim.tutorial.front_matter import library
 
 if TYPE_CHECKING:
     from devshim.tutorial.building.slots import Shown
-    from devshim.tutorial.own_words.verifying import Verdict
     from devshim.tutorial.session import Options
+    from devshim.tutorial.transpiler.verifying import Verdict
 
 __all__ = ["main"]
 
@@ -25,7 +25,7 @@ def main(
     pages: Sequence[Path],
     output: Path,
     formats: str,
-    own_words: bool,
+    native_notebooks: bool,
     frameworks: str | None,
     env: Sequence[str],
     records: Path | None,
@@ -41,7 +41,7 @@ def main(
     options = session.Options(names, tuple(env), recorded=recorded, records=records)
 
     def build(path: Path) -> bool:
-        return _build(path, output, wanted, own_words, options)
+        return _build(path, output, wanted, native_notebooks, options)
 
     _refuse_same_names(pages)
     if watched:
@@ -60,7 +60,7 @@ def _refuse_same_names(pages: Sequence[Path]) -> None:
             raise DevshimError(msg, "build them with two commands, and give each its own --output")
 
 
-def _build(path: Path, output: Path, formats: Sequence[str], own_words: bool, options: Options) -> bool:
+def _build(path: Path, output: Path, formats: Sequence[str], native_notebooks: bool, options: Options) -> bool:
     from devshim.tutorial.building import files
     from devshim.tutorial.building.slots import Shown
 
@@ -78,15 +78,15 @@ def _build(path: Path, output: Path, formats: Sequence[str], own_words: bool, op
     shown = Shown(page, outcome.records)
     written = files.write(shown, output, formats)
     good = outcome.ok
-    if own_words:
-        more, fine = _own_words(shown, output, options)
+    if native_notebooks:
+        more, fine = _write_native(shown, output, options)
         written, good = [*written, *more], good and fine
     say(f"{path}: wrote {len(written)} files: {', '.join(str(each) for each in written)}")
     return good
 
 
-def _own_words(shown: Shown, output: Path, options: Options) -> tuple[list[Path], bool]:
-    """Write the notebooks in own words, and print what was translated, and how the check ended."""
+def _write_native(shown: Shown, output: Path, options: Options) -> tuple[list[Path], bool]:
+    """Write the notebooks in own code, and print what was translated, and how the check ended."""
     from devshim.tutorial.building import files
 
     names = [name for name in shown.records if shown.translated[name] is not None]
@@ -94,11 +94,11 @@ def _own_words(shown: Shown, output: Path, options: Options) -> tuple[list[Path]
     for name in names:
         _report(shown, name, verdicts.get(name))
     good = not any(each.failed for each in verdicts.values())
-    return files.own_words(shown, output, verdicts, names), good
+    return files.write_native(shown, output, verdicts, names), good
 
 
 def _verified(shown: Shown, names: Sequence[str], options: Options) -> dict[str, Verdict]:
-    from devshim.tutorial.own_words import verifying
+    from devshim.tutorial.transpiler import verifying
 
     table = environments.configured(shown.page.path.absolute().parent)
     found = environments.resolve(names, environments.read_options(options.environments), table)
@@ -111,7 +111,7 @@ def _report(shown: Shown, name: str, verdict: Verdict | None) -> None:
     assert translated is not None
     page, title = shown.page, title_of(name)
     cells = page.cells_of(name)
-    count = f"{title} in its own words: {translated.done} calls translated"
+    count = f"{title} in its own code: {translated.done} calls translated"
     if verdict is None:
         say(f"{count}, not checked")
     elif verdict.failed:

@@ -162,7 +162,7 @@ class Kit:
         raise NotImplementedError
 
     def native_gpus(self) -> NativeGpus:
-        """Return the framework's own words for GPUs, which ``simulate(native_names=True)`` must obey. Optional."""
+        """Return the framework's own names for GPUs, which ``simulate(native_names=True)`` must obey. Optional."""
         raise NotImplementedError
 
     def global_state(self) -> object:

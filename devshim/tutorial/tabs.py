@@ -13,8 +13,8 @@ from devshim.registry import current
 from devshim.runtime import queries
 from devshim.simulation.simulate import simulate
 from devshim.tutorial.front_matter import library
-from devshim.tutorial.own_words.calls import Ran
-from devshim.tutorial.own_words.recording import run_cells
+from devshim.tutorial.transpiler.calls import Ran
+from devshim.tutorial.transpiler.recording import run_cells
 
 __all__ = ["FRAMEWORKS", "tabs"]
 
@@ -62,8 +62,8 @@ def tabs(
 def _blocks(
     code: Sequence[str], calls: Sequence[Sequence[Ran]], frameworks: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    from devshim.tutorial.own_words.cells import Cell, translate_cells
-    from devshim.tutorial.own_words.templates import native_code
+    from devshim.tutorial.transpiler.cells import Cell, translate_cells
+    from devshim.tutorial.transpiler.templates import native_code
 
     sources: dict[str, list[str]] = {}
     left: dict[str, list[str]] = {}

@@ -124,10 +124,10 @@ def test_a_notebook_is_valid_and_has_outputs(shown: Shown) -> None:
     ]
 
 
-def test_a_notebook_in_own_words(shown: Shown) -> None:
+def test_a_notebook_in_own_code(shown: Shown) -> None:
     translated = shown.translated["torch"]
     assert translated is not None
-    found = json.loads(notebooks.own_words(shown, "torch", translated, {}))
+    found = json.loads(notebooks.native(shown, "torch", translated, {}))
     sources = ["".join(cell["source"]) for cell in found["cells"]]
     assert sources[0] == "import torch"
     assert 'X = torch.ones((2, 3), device="cuda:1")  # there\nX' in sources
@@ -157,7 +157,7 @@ def test_the_files(shown: Shown, tmp_path: Path) -> None:
         *("devices.md", "devices.html", "devices-torch.ipynb", "devices-tensorflow.ipynb"),
         *("devices-jax.ipynb", "devices-numpy.ipynb"),
     }
-    assert files.own_words(shown, tmp_path / "site", {}, ("torch", "numpy")) == [
+    assert files.write_native(shown, tmp_path / "site", {}, ("torch", "numpy")) == [
         tmp_path / "site" / "devices-torch-own-words.ipynb"
     ]
 

@@ -1,4 +1,4 @@
-"""Tests of the check of notebooks in own words: what is the same, what differs, and what fails."""
+"""Tests of the check of notebooks in own code: what is the same, what differs, and what fails."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import recorded_page
 
 from devshim.tutorial.building.slots import Shown
-from devshim.tutorial.own_words import verifying
 from devshim.tutorial.record import CellRecord, load_all
+from devshim.tutorial.transpiler import verifying
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""JAX code for devshim calls, as templates for a notebook in JAX's own words. Imports no framework.
+"""JAX code for devshim calls, as templates for a notebook in JAX's own code. Imports no framework.
 
 `devshim.tutorial.templates` explains the placeholders. JAX puts new arrays on GPU 0, so each template that creates an
 array names the device.

@@ -1,4 +1,4 @@
-"""MXNet code for devshim calls, as templates for a notebook in MXNet's own words. Imports no framework.
+"""MXNet code for devshim calls, as templates for a notebook in MXNet's own code. Imports no framework.
 
 `devshim.tutorial.templates` explains the placeholders. Both releases understand ``ctx=``.
 """

@@ -1,4 +1,4 @@
-"""PaddlePaddle code for devshim calls, as templates for a notebook in its own words. Imports no framework.
+"""PaddlePaddle code for devshim calls, as templates for a notebook in its own code. Imports no framework.
 
 `devshim.tutorial.templates` explains the placeholders. Paddle puts new tensors on GPU 0, so each template that creates
 a tensor names the place.

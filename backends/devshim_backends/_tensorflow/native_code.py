@@ -1,4 +1,4 @@
-"""TensorFlow code for devshim calls, as templates for a notebook in TensorFlow's own words. Imports no framework.
+"""TensorFlow code for devshim calls, as templates for a notebook in TensorFlow's own code. Imports no framework.
 
 `devshim.tutorial.templates` explains the placeholders. TensorFlow puts new tensors on GPU 0, and computes there, so
 each template that makes a tensor names the device.

@@ -1,4 +1,4 @@
-"""PyTorch code for devshim calls, as templates for a notebook in PyTorch's own words. Imports no framework.
+"""PyTorch code for devshim calls, as templates for a notebook in PyTorch's own code. Imports no framework.
 
 `devshim.tutorial.templates` explains the placeholders.
 """

@@ -1,7 +1,7 @@
 """Tests of simulated GPUs under the framework's own names: ``ds.simulate(2, native_names=True)``.
 
 A program that is written for real GPUs counts them, creates tensors on them and moves tensors to them in the
-framework's own words. With native names it gets the simulated GPUs. Without them, nothing of that is left.
+framework's own terms. With native names it gets the simulated GPUs. Without them, nothing of that is left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["NativeGpus", "NativeNameTests"]
 
 @dataclass(frozen=True)
 class NativeGpus:
-    """The framework's own words for GPUs.
+    """The framework's own names for GPUs.
 
     Attributes:
         count: Returns the number of GPUs.
@@ -109,7 +109,7 @@ class NativeNameTests(Kit):
     @feature("native_names")
     @hook("native_gpus")
     def test_a_missing_gpu_is_an_error(self, named: NativeGpus) -> None:
-        """A GPU that is not there is refused in the framework's own words; nothing is computed on the CPU."""
+        """A GPU that is not there is refused with the framework's own error; nothing is computed on the CPU."""
         with pytest.raises(Exception, match=r".") as caught:
             named.ones(5)
         assert not isinstance(caught.value, AttributeError)

@@ -11,9 +11,9 @@ from devshim.tutorial.building import html, myst, notebooks
 from devshim.tutorial.building.slots import Shown
 
 if TYPE_CHECKING:
-    from devshim.tutorial.own_words.verifying import Verdict
+    from devshim.tutorial.transpiler.verifying import Verdict
 
-__all__ = ["FORMATS", "own_words", "read_formats", "write"]
+__all__ = ["FORMATS", "read_formats", "write", "write_native"]
 
 FORMATS = ("md", "html", "ipynb")
 """MyST for Sphinx, a self-contained page, and a notebook for each framework."""
@@ -51,14 +51,14 @@ def write(shown: Shown, folder: Path, formats: Iterable[str]) -> list[Path]:
     return _written(shown, folder, texts)
 
 
-def own_words(shown: Shown, folder: Path, verdicts: Mapping[str, Verdict], frameworks: Sequence[str]) -> list[Path]:
-    """Write the notebooks in own words, with the outputs of their check, and return the files."""
+def write_native(shown: Shown, folder: Path, verdicts: Mapping[str, Verdict], frameworks: Sequence[str]) -> list[Path]:
+    """Write the notebooks in own code, with the outputs of their check, and return the files."""
     texts = {}
     for name in frameworks:
         translated = shown.translated[name]
         if translated is not None:
             ran = verdicts[name].record.cells if name in verdicts else {}
-            text = notebooks.own_words(shown, name, translated, ran)
+            text = notebooks.native(shown, name, translated, ran)
             texts[f"{shown.page.path.stem}-{name}-own-words.ipynb"] = text
     return _written(shown, folder, texts)
 

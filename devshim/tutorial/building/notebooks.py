@@ -1,4 +1,4 @@
-"""Notebooks of one framework: with devshim's calls, or in the framework's own words.
+"""Notebooks of one framework: with devshim's calls, or in the framework's own code.
 
 They are written as JSON, in the form of nbformat: to import that takes longer than to build the page.
 """
@@ -14,10 +14,10 @@ from devshim.tutorial.building.slots import Shown
 from devshim.tutorial.page import Cell, Text
 
 if TYPE_CHECKING:
-    from devshim.tutorial.own_words.cells import Translated
     from devshim.tutorial.record import CellRecord
+    from devshim.tutorial.transpiler.cells import Translated
 
-__all__ = ["neutral", "own_words"]
+__all__ = ["native", "neutral"]
 
 _COLAB = {"paddle": "'devshim[paddle]'", "mxnet": "'devshim[mxnet]'"}
 """The packages to install in Colab for frameworks that it does not have: an extra would install the others again."""
@@ -52,13 +52,13 @@ if found < {gpus}:
     ds.simulate(gpus={gpus})  # real data, computed on the CPU"""
 
 
-def own_words(shown: Shown, framework: str, translated: Translated, records: Mapping[str, CellRecord]) -> str:
-    """Return the page as a notebook in a framework's own words.
+def native(shown: Shown, framework: str, translated: Translated, records: Mapping[str, CellRecord]) -> str:
+    """Return the page as a notebook in a framework's own code.
 
     Args:
         shown: The page with its records.
         framework: The framework.
-        translated: Its cells in its own words.
+        translated: Its cells in its own code.
         records: What the translated cells did when they ran, by the cell's id; their outputs are shown.
     """
     cells = shown.page.cells_of(framework)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from devshim.tutorial.building.outputs import Output, parts_of
-from devshim.tutorial.own_words.calls import of_record
-from devshim.tutorial.own_words.cells import Cell as SourceCell
-from devshim.tutorial.own_words.cells import Translated, changed_lines, translate_cells
-from devshim.tutorial.own_words.templates import native_code
 from devshim.tutorial.page import Cell, Page, Slot, Text
 from devshim.tutorial.record import Call, CellRecord, Record
+from devshim.tutorial.transpiler.calls import of_record
+from devshim.tutorial.transpiler.cells import Cell as SourceCell
+from devshim.tutorial.transpiler.cells import Translated, changed_lines, translate_cells
+from devshim.tutorial.transpiler.templates import native_code
 
 __all__ = ["Shown", "Tab", "TabGroup"]
 
@@ -75,11 +75,11 @@ class Shown:
 
     @cached_property
     def translated(self) -> dict[str, Translated | None]:
-        """The cells of each framework in its own words; None where devshim has no templates for it."""
+        """The cells of each framework in its own code; None where devshim has no templates for it."""
         return {name: self._translate(name) for name in self.frameworks}
 
     def own_source(self, cell: Cell, framework: str) -> str | None:
-        """Return a cell in a framework's own words; None where devshim has no templates for it."""
+        """Return a cell in a framework's own code; None where devshim has no templates for it."""
         translated = self.translated[framework]
         cells = self.page.cells_of(framework)
         return None if translated is None else translated.sources[cells.index(cell)]

@@ -1,4 +1,4 @@
-"""Programs that name GPUs in JAX's own words, as `devshim run --gpus 2` runs them."""
+"""Programs that name GPUs as JAX does, as `devshim run --gpus 2` runs them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ _BY_TYPE = {1: "weight", 2: "bias"}
 """Positions in a convolution, whose types PyTorch compares with that of the input: a tensor's type names its device."""
 
 
-def _in_own_words(plan: Any, gpu: str, other: Any, position: int, host: Any) -> str:
+def _in_its_terms(plan: Any, gpu: str, other: Any, position: int, host: Any) -> str:
     """Return the sentence of an operator that checks its arguments itself, or an empty text."""
     if plan.name in ("aten::masked_fill", "aten::masked_fill_") and position in (0, 1):
         mask, filled = (other, gpu) if position else (gpu, other)
@@ -91,7 +91,7 @@ def mixed_devices_error(plan: Any, gpu: str, other: Any, position: int, host: An
         position: The position of the argument on the other device, or -1.
         host: That argument, if it is on the host.
     """
-    own = _in_own_words(plan, gpu, other, position, host)
+    own = _in_its_terms(plan, gpu, other, position, host)
     if own:
         return MixedDevicesError(own, _hint(gpu))
     if plan.takes_indices and position in (0, 1):

@@ -1,4 +1,4 @@
-"""Rewrite all cells of a page into a framework's own words, with the imports and functions that they need."""
+"""Rewrite all cells of a page into a framework's own code, with the imports and functions that they need."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from devshim.tutorial.own_words.calls import Ran, Seen
-from devshim.tutorial.own_words.names import Names, read_names
-from devshim.tutorial.own_words.rewriting import Left, Rewritten, rewrite
-from devshim.tutorial.own_words.templates import NativeCode, uses
+from devshim.tutorial.transpiler.calls import Ran, Seen
+from devshim.tutorial.transpiler.names import Names, read_names
+from devshim.tutorial.transpiler.rewriting import Left, Rewritten, rewrite
+from devshim.tutorial.transpiler.templates import NativeCode, uses
 
 __all__ = ["Cell", "Translated", "changed_lines", "translate_cells"]
 
@@ -30,7 +30,7 @@ class Cell:
 
 @dataclass
 class Translated:
-    """A page's cells in a framework's own words.
+    """A page's cells in a framework's own code.
 
     Attributes:
         setup: The code of the first cell: imports, and functions that the cells use.
@@ -59,7 +59,7 @@ class Translated:
 
 
 def translate_cells(cells: Sequence[Cell], native: NativeCode) -> Translated:
-    """Return cells in a framework's own words; a cell that is not Python stays as it is."""
+    """Return cells in a framework's own code; a cell that is not Python stays as it is."""
     names = read_names([_masked(cell.source)[0] for cell in cells])
     _reserve(native, names)
     found = [_rewrite(cell, native, names) for cell in cells]

@@ -1,19 +1,19 @@
-"""Tests of notebooks in a framework's own words: the code of each call, and where it is put."""
+"""Tests of notebooks in a framework's own code: the code of each call, and where it is put."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import own_words_sample as sample
 import pytest
+import transpiler_sample as sample
 
 import devshim as ds
 from devshim.errors import DevshimError
-from devshim.tutorial.own_words.calls import Ran, of_record
-from devshim.tutorial.own_words.cells import Cell, Translated, changed_lines, translate_cells
-from devshim.tutorial.own_words.recording import run_cells
-from devshim.tutorial.own_words.templates import native_code
 from devshim.tutorial.record import Call
+from devshim.tutorial.transpiler.calls import Ran, of_record
+from devshim.tutorial.transpiler.cells import Cell, Translated, changed_lines, translate_cells
+from devshim.tutorial.transpiler.recording import run_cells
+from devshim.tutorial.transpiler.templates import native_code
 
 PLACE = Path("script.py")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from devshim.devices import parsing
 from devshim.errors import DevshimError
-from devshim.tutorial.own_words.calls import Ran
-from devshim.tutorial.own_words.templates import NativeCode, Unfilled, fill
+from devshim.tutorial.transpiler.calls import Ran
+from devshim.tutorial.transpiler.templates import NativeCode, Unfilled, fill
 
 __all__ = ["Argument", "Filled", "translate"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from devshim.errors import DevshimError
 from devshim.monitoring.explain import Explainer
 from devshim.transfers import observing
-from devshim.tutorial.own_words.calls import Ran, in_characters
+from devshim.tutorial.transpiler.calls import Ran, in_characters
 
 __all__ = ["run_cells"]
 

@@ -1,4 +1,4 @@
-"""Check notebooks in own words: run them with native names on simulated GPUs, and compare with the neutral page.
+"""Check notebooks in own code: run them with native names on simulated GPUs, and compare with the neutral page.
 
 The text of devices is made neutral first, because each framework writes it in its own way. Random numbers are the
 framework's own: after a draw, shapes, dtypes and devices are compared, and no numbers.
@@ -42,7 +42,7 @@ _TEXTS = tuple(
 
 @dataclass(frozen=True)
 class Verdict:
-    """The check of one framework's notebook in its own words.
+    """The check of one framework's notebook in its own code.
 
     Attributes:
         framework: The framework.
@@ -58,7 +58,7 @@ class Verdict:
 
 
 def page_of(shown: Shown, frameworks: Iterable[str]) -> Page:
-    """Return a page that has each framework's notebook in its own words; the first cell of each is the set-up."""
+    """Return a page that has each framework's notebook in its own code; the first cell of each is the set-up."""
     cells: list[Cell] = []
     for name in frameworks:
         translated = shown.translated[name]
@@ -110,7 +110,7 @@ def judge(shown: Shown, framework: str, record: Record) -> Verdict:
 
 def _compared(neutral: CellRecord, own: CellRecord, drawn: bool) -> list[str]:
     if neutral.error is not None and own.error is not None:
-        return []  # each framework has its own words for an error
+        return []  # each framework words an error itself
     found = differences(_plain(neutral, False), _plain(own, False))
     return differences(_plain(neutral, True), _plain(own, True)) if found and drawn else found
 

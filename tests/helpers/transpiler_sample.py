@@ -2,7 +2,7 @@
 
 The translations are files in ``tests/native``, which the tests of each framework run on simulated GPUs. All print the
 same.
-``python tests/helpers/own_words_sample.py`` writes them again.
+``python tests/helpers/transpiler_sample.py`` writes them again.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ print(total(H), ds.device_of(H) == ds.device_of(x))
 
 
 def rewritten(framework: str, calls: list[Any]) -> str:
-    """Return the program in a framework's own words."""
-    from devshim.tutorial.own_words.cells import Cell, translate_cells
-    from devshim.tutorial.own_words.templates import native_code
+    """Return the program in a framework's own code."""
+    from devshim.tutorial.transpiler.cells import Cell, translate_cells
+    from devshim.tutorial.transpiler.templates import native_code
 
     native = native_code(framework)
     assert native is not None
@@ -68,7 +68,7 @@ def rewritten(framework: str, calls: list[Any]) -> str:
 
 def file_of(framework: str) -> Path:
     """Return the file with a framework's translation."""
-    return Path(__file__).parents[1] / "native" / framework / "own_words.py"
+    return Path(__file__).parents[1] / "native" / framework / "transpiler.py"
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
     from io import StringIO
 
     import devshim as ds
-    from devshim.tutorial.own_words.recording import run_cells
+    from devshim.tutorial.transpiler.recording import run_cells
 
     ds.use("numpy")
     ds.simulate(2)

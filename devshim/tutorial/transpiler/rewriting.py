@@ -14,11 +14,11 @@ from functools import lru_cache
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, PositionProvider
 
-from devshim.tutorial.own_words import translation
-from devshim.tutorial.own_words.calls import Ran, Seen
-from devshim.tutorial.own_words.names import Names
-from devshim.tutorial.own_words.templates import NativeCode, Unfilled
-from devshim.tutorial.own_words.translation import Argument, Filled
+from devshim.tutorial.transpiler import translation
+from devshim.tutorial.transpiler.calls import Ran, Seen
+from devshim.tutorial.transpiler.names import Names
+from devshim.tutorial.transpiler.templates import NativeCode, Unfilled
+from devshim.tutorial.transpiler.translation import Argument, Filled
 
 __all__ = ["Left", "Rewritten", "rewrite"]
 
@@ -51,7 +51,7 @@ class Rewritten:
 
 
 def rewrite(source: str, native: NativeCode, seen: Seen, names: Names) -> Rewritten:
-    """Return a cell in a framework's own words.
+    """Return a cell in a framework's own code.
 
     Args:
         source: The code of the cell, without magics.
