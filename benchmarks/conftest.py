@@ -27,8 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--bench-simulated",
         action="store_true",
-        help="only what needs a second device, on simulated cards; adds to FILE",
+        help="only what needs a second device, on simulated cards",
     )
+    group.addoption("--bench-add", action="store_true", help="add the results to those in FILE")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,7 +69,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.write_line(show([record]))
     path: Path | None = config.getoption("--bench-json")
     if path is not None:
-        if config.getoption("--bench-simulated") and path.exists():
+        if config.getoption("--bench-add") and path.exists():
             (earlier,) = read(path)
             record = Record(**{**vars(earlier), "rows": [*earlier.rows, *record.rows]})
         write([record], path)
