@@ -111,7 +111,9 @@ def _own_folders() -> tuple[str, ...]:
     """
     found = [find_spec(name) for name in _PACKAGES]
     folders = [folder for spec in found if spec is not None for folder in spec.submodule_search_locations or ()]
-    program = {os.path.abspath(os.curdir), os.path.dirname(getattr(sys.modules["__main__"], "__file__", None) or "")}
+    program = {os.path.dirname(getattr(sys.modules["__main__"], "__file__", None) or "")}
+    with suppress(OSError):  # the working directory may be gone
+        program.add(os.getcwd())
     folders += [folder for folder in sys.path if folder and folder not in program and _has_packages(folder)]
     return tuple(os.path.abspath(folder) + os.sep for folder in folders)
 
