@@ -7,6 +7,7 @@ interrupted or has gone, it ends the job, and removes the folder if no other pro
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import pickle
 import shutil
@@ -108,6 +109,7 @@ def _shut_down() -> None:
         ray.shutdown()
     if os.getsid(0) == os.getpid():
         sessions.end(os.getpid())
+    gc.freeze()  # Python would search Ray's modules for garbage several times before it ends
 
 
 if __name__ == "__main__":
