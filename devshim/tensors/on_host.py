@@ -39,8 +39,11 @@ __all__ = ["COPY", "DRAW", "FILL", "SHAPED", "VALUES", "are_numbers", "is_small"
 _FEW, _SHORT = 4, 2**14
 """So few lengths, none of them longer, are fewer elements than any framework can count."""
 _NUMBERS = frozenset({bool, int, float, complex})
-_PLAIN_DTYPES = {np.dtype(code): np.dtype(code) for code in "?bhilqBHILQefdFD"}
-"""NumPy's numbers in the machine's byte order; an equal dtype that is another object may have metadata."""
+_PLAIN_DTYPES = {dtype: dtype for dtype in map(np.dtype, (*"?bhiBHIefdFD", "int64", "uint64"))}
+"""NumPy's numbers in the machine's byte order; an equal dtype that is another object may have metadata.
+
+NumPy has two equal dtypes for each integer of 64 bits. An array has the one that is also found by its name.
+"""
 _DTYPES: dict[tuple[str, object], Any] = {}
 """A backend's name and a dtype as the user writes it -> the framework's dtype; only dtypes that exist."""
 

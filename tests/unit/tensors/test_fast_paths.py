@@ -50,6 +50,17 @@ def test_they_are_taken() -> None:
     assert on_host.make(on_host.COPY, "from_numpy", (), None, None, np.ones(3)) is not None
 
 
+@pytest.mark.parametrize("code", "?bhilqBHILQefdFD")
+def test_which_arrays_are_taken(code: str) -> None:
+    """One of NumPy's two equal integers of 64 bits is taken: the one that its arrays have by default."""
+    array = np.ones(3, code)
+    taken = on_host.make(on_host.COPY, "from_numpy", (), None, None, array) is not None
+    assert taken is (array.dtype is np.dtype(array.dtype.name))
+    with_metadata = array.view(np.dtype(code, metadata={"unit": "m"}))
+    assert on_host.make(on_host.COPY, "from_numpy", (), None, None, with_metadata) is None
+    assert on_host.make(on_host.COPY, "from_numpy", (), None, None, np.ones(3, ">f4")) is None
+
+
 def test_the_default_device(new: Callable[[], Any]) -> None:
     with ds.on(G1):
         assert ds.device_of(new()) is G1
