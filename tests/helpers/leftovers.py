@@ -40,7 +40,8 @@ def traces() -> set[str]:
     found = {f"process {process}: {command}" for process, command in processes.items()}
     found |= {f"port {address}" for address in listening({os.getpid(), *processes})}
     names = {path.name for path in _SHARED.glob("*")}
-    found |= {f"shared memory {name}" for name in names - (_of_others(processes) if names else set())}
+    names -= _of_others(processes) if names else set()
+    found |= {f"shared memory {name}" for name in names if (_SHARED / name).exists()}  # others may have ended meanwhile
     return found | {f"folder {path.name}" for path in Path(tempfile.gettempdir()).glob("devshim-*")}
 
 
