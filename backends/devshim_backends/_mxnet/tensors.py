@@ -194,7 +194,10 @@ class MxnetTensors(MxnetDevices):
         with numpy_shapes():
             if array.dtype.name == "bfloat16":  # as bits: MXNet does not know the dtype of ml_dtypes
                 array = np.array(array, order="C").view(np.uint16).view(BFLOAT16)
-            x = mx.np.ndarray(allocate(array.shape, self.to_native(device), False, array.dtype))
+                kind = array.dtype
+            else:  # of NumPy's two equal dtypes of 64 bits, MXNet 1.9 knows the one with the name
+                kind = np.dtype(array.dtype.name)
+            x = mx.np.ndarray(allocate(array.shape, self.to_native(device), False, kind))
             x._sync_copyfrom(array)
         return x
 

@@ -133,3 +133,10 @@ def test_an_import_with_wrong_metadata_takes_the_slow_path(monkeypatch):
         x = ds.convert(PLAIN, "mxnet", copy=False)
         assert calls
         assert ds.to_numpy(x).tolist() == PLAIN.tolist()
+
+
+@pytest.mark.parametrize("code", "lq")
+def test_both_of_numpys_integers_of_64_bits(code):
+    """MXNet 1.9 has no entry for the one that NumPy calls longlong."""
+    x = ds.from_numpy(np.arange(3, dtype=code))
+    assert (np.dtype(x.dtype).name, ds.to_numpy(x).tolist()) == ("int64", [0, 1, 2])
