@@ -7,7 +7,7 @@ and `devshim.world` computes all of its sums the portable way.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from devshim.errors import ArgumentError
@@ -49,7 +49,7 @@ class RankEngine(ABC):
         framework's own.
         """
 
-    def reduce_parts(self, parts: Iterable[Any], op: Literal["sum", "max", "min"]) -> Iterator[Any]:
+    def reduce_parts(self, parts: Iterable[Any], op: Literal["sum", "max", "min"]) -> Generator[Any, None, None]:
         """Return the results of `reduce_flat` for flat tensors on the host, one after another.
 
         An engine that can work on several at once asks for the next before it returns the first.

@@ -30,11 +30,17 @@ _OF_PEERS = 4
 """The place in the order of causes of what ranks report of others."""
 SILENT = 2.0
 """Seconds without a heartbeat, after which a rank does not answer."""
-_BY_EXIT, _SHOWN = (1, 2), 300
-"""The exit statuses of ``sys.exit("...")`` and of wrong arguments, which print the reason; and the most of it shown."""
+_BY_EXIT = (1, 2)
+"""The exit statuses of ``sys.exit("...")`` and of wrong arguments, which print the reason."""
+_LONGEST_SHOWN = 300
+"""The most characters of such a reason that an error shows."""
 _TRACEBACK = "Traceback (most recent call last)"
-_GROUP = re.compile(r"^  \+ Exception Group (?P<whole>Traceback .*?)^  \+-\+-", re.MULTILINE | re.DOTALL)
-"""The traceback of an exception group, before those of its exceptions; each line has a border."""
+_HEAD = re.compile(r"^(?P<group>  \+ Exception Group )?(?! *\|).*?Traceback \(most recent call last\)", re.MULTILINE)
+"""The first line of a traceback that is no part of an exception group: of one error, or of a whole group."""
+_BORDER = re.compile(r"^ *\| ?(.*)$", re.MULTILINE)
+"""A line of a group, and what is right of its border."""
+_SEPARATOR = re.compile(r"^ *\+(?:-\+)?-+(?: [\d.]+ -+)?$", re.MULTILINE)
+"""What stands before and after each exception of a group."""
 _WRAPPED = re.compile(r"^SystemError: .* returned a result with an exception set|RankFailedError: ")
 """The last error if a signal handler of the program raised one in a call: the one before is the cause."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+?)\s*$', re.MULTILINE)
@@ -142,7 +148,7 @@ def _order(ended: Ended) -> int:
         return 0
     if "RanksDisagreeError" in ended.tail:
         return 1
-    if ended.status > 0 and _PEER.search(_last_error(ended.tail) or ended.tail[-600:]):
+    if ended.status > 0 and all(_PEER.search(error or ended.tail[-600:]) for error in _last_errors(ended.tail)):
         return _OF_PEERS
     return 2 if ended.status != -6 else 3  # SIGABRT: engines abort a survivor
 
@@ -152,17 +158,36 @@ def _last_error(tail: str) -> str:
     return _error_of(_cause(tail))
 
 
+def _last_errors(tail: str) -> list[str]:
+    """Return the errors that a program ended with: the exceptions of a group, or one error, empty without one."""
+    parts = [_without_border(part) for part in _SEPARATOR.split(_group(tail))[1:]]
+    errors = [_error_of(part.split(_TRACEBACK)[-1]) for part in parts]
+    return [error for error in errors if error and not re.search(r"\(\d+ sub-exceptions?\)$", error)] or [
+        _last_error(tail)
+    ]
+
+
+def _group(tail: str) -> str:
+    """Return the traceback of the exception group that ended a program, without its first line; empty without one."""
+    heads = list(_HEAD.finditer(tail))
+    return tail[heads[-1].end() :] if heads and heads[-1]["group"] else ""
+
+
+def _without_border(part: str) -> str:
+    return "\n" + "\n".join(_BORDER.findall(part))
+
+
 def _last_line(tail: str) -> str:
     """Return the last line of an output that is not empty; the beginning of a long one."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
-    return lines[-1][:_SHOWN] if lines else ""
+    return lines[-1][:_LONGEST_SHOWN] if lines else ""
 
 
 def _cause(tail: str) -> str:
     """Return the traceback that tells why a program ended: the last one, or the one before if that only wraps it."""
-    groups = [each["whole"] for each in _GROUP.finditer(tail)]
-    if groups:
-        tail = re.sub(r"^  \| ?", "", groups[-1], flags=re.MULTILINE)
+    group = _group(tail)
+    if group:
+        tail = _TRACEBACK + _without_border(_SEPARATOR.split(group)[0])
     tracebacks = tail.split(_TRACEBACK)[1:]
     if len(tracebacks) > 1 and _WRAPPED.search(_error_of(tracebacks[-1])):
         frames = _FRAME.findall(tracebacks[-2])

@@ -13,6 +13,7 @@ import os
 import time
 import zlib
 from collections import deque
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -189,11 +190,11 @@ class Native:
                 given.append((part, x if shares else None))
                 yield x
 
-        results = self._engine.reduce_parts(tensors(), "sum" if op == "mean" else op)
-        while (result := self._called(step, next, results, None)) is not None:
-            part, own = given.popleft()
-            if result is not own:
-                np.copyto(part, engine.to_host(backend, result, copy=False))
+        with closing(self._engine.reduce_parts(tensors(), "sum" if op == "mean" else op)) as results:
+            while (result := self._called(step, next, results, None)) is not None:
+                part, own = given.popleft()
+                if result is not own:
+                    np.copyto(part, engine.to_host(backend, result, copy=False))
 
     def takes(self, backend: Backend, x: Any) -> bool:
         """Return True if the engine takes a tensor itself, and returns a new one: no copy on the host is needed."""

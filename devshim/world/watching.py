@@ -101,10 +101,11 @@ class Attempt:
             self._place()
             self._start()
             self.notify("started", self.names, self.attempt, self.devices)
-            self.follow()
-        except WorldError:
-            self.notify("steps", self._stopped())
-            raise
+            try:
+                self.follow()
+            except WorldError:
+                self.notify("steps", self._stopped())
+                raise
         finally:
             self._stopped()
         return [self.results[rank] for rank in range(len(self.names))]
@@ -228,8 +229,7 @@ class Attempt:
         waiting = {agent.news.remote(_PATIENCE): index for index, agent in enumerate(self.agents)}
         began: float | None = None
         while len(self.results) < len(self.names):
-            refs = list(waiting)
-            ready, left = ray.wait(refs, timeout=0.5)
+            ready, left = ray.wait(list(waiting), timeout=0.5)
             if ready and left:  # those that are ready as well
                 ready += ray.wait(left, num_returns=len(left), timeout=0)[0]
             for ref in ready:

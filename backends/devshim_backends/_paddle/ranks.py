@@ -27,7 +27,7 @@ from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.internals.rank_store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from devshim.contract.ranks import Place
 
@@ -64,7 +64,7 @@ class PaddleRankEngine(RankEngine):
         self._group.all_reduce(on_host, getattr(core.ReduceOp, op.upper()), True).wait()
         return x if on_host is x else on_host._copy_to(x.place, True)
 
-    def reduce_parts(self, parts: Iterable[Any], op: Literal["sum", "max", "min"]) -> Iterator[Any]:
+    def reduce_parts(self, parts: Iterable[Any], op: Literal["sum", "max", "min"]) -> Generator[Any, None, None]:
         """Add several parts in a thread, because PaddlePaddle's call returns when its sum is complete.
 
         The thread does not wait until the result of a part before has been taken: this is slow on two processors.

@@ -26,7 +26,7 @@ import torch.distributed as dist
 from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from devshim.contract.ranks import Place
 
@@ -59,7 +59,9 @@ class TorchRankEngine(RankEngine):
     def reduce_flat(self, x: torch.Tensor, op: Literal["sum", "max", "min"]) -> torch.Tensor:
         return self._reduced(x, op) if x.is_cpu is True else x.copy_(self._reduced(x.cpu(), op))
 
-    def reduce_parts(self, parts: Iterable[torch.Tensor], op: Literal["sum", "max", "min"]) -> Iterator[torch.Tensor]:
+    def reduce_parts(
+        self, parts: Iterable[torch.Tensor], op: Literal["sum", "max", "min"]
+    ) -> Generator[torch.Tensor, None, None]:
         begun: deque[tuple[Any, torch.Tensor]] = deque()
         try:
             for part in parts:

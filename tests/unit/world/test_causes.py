@@ -63,6 +63,27 @@ def test_an_exception_group_is_named_with_its_innermost_line() -> None:
     assert problem == f"rank 2 on b ended with exit status 1: ExceptionGroup: several (2 sub-exceptions), {where}"
 
 
+def test_a_group_that_the_program_has_handled_is_no_cause() -> None:
+    chained = f"{GROUP}\nThe above exception was the direct cause of the following exception:\n\n{TRACEBACK}"
+    for tail in (f"{GROUP}a line of a log\n{TRACEBACK}", chained):
+        problem = causes.failure([Ended(2, 1, tail)], HOSTS).problem
+        assert problem == "rank 2 on b ended with exit status 1: ValueError: a bad batch, at train.py:32 in job"
+
+
+def group_of(*errors: str) -> str:
+    head, _, rest = GROUP.partition("  +-+")
+    line = rest.partition("\n")[0]
+    return head + f"  +-+{line}\n" + "".join(f"    | {error}\n    +{'-' * 36}\n" for error in errors)
+
+
+def test_a_group_of_what_peers_report_is_not_the_first_cause() -> None:
+    peers = Ended(0, 1, group_of("ConnectionError: Connection closed by peer", "devshim.RankFailedError: rank 1 ended"))
+    assert causes.is_of_peers([peers])
+    assert "ValueError: a bad batch" in causes.failure([peers, Ended(1, 1, TRACEBACK)], HOSTS).problem
+    own = Ended(0, 1, group_of("ConnectionError: Connection closed by peer", "TypeError: of this rank"))
+    assert not causes.is_of_peers([own])
+
+
 @pytest.mark.parametrize(
     ("status", "tail", "more"),
     [

@@ -53,6 +53,24 @@ def test_ranks_that_have_come_in_the_meantime_are_no_error() -> None:
     assert job.late_since is None
 
 
+@pytest.mark.parametrize(("fails_in", "told"), [("_start", []), ("follow", ["started", "steps"])])
+def test_steps_are_reported_of_ranks_that_have_started_alone(
+    monkeypatch: pytest.MonkeyPatch, fails_in: str, told: list[str]
+) -> None:
+    def fail(_: Attempt) -> None:
+        raise ds.HostLostError("rank 1 on a was lost with its host")
+
+    kinds: list[str] = []
+    job = Reported()
+    job.notify = lambda kind, *_: kinds.append(kind)
+    for name in ("_place", "_start", "follow"):
+        monkeypatch.setattr(Attempt, name, fail if name == fails_in else lambda _: None)
+    monkeypatch.setattr(Attempt, "_stopped", lambda _: {0: 0, 1: 0})
+    with pytest.raises(ds.HostLostError):
+        job.run()
+    assert kinds == told
+
+
 SIMULATED = Host("a", "", "127.0.0.1", 2, True)
 
 
