@@ -498,6 +498,44 @@ def test_a_tensor_of_a_card_that_was_taken_away_is_an_illegal_access() -> None:
         del x, caught
 
 
+class _Wrapper(torch.Tensor):
+    """A tensor without data of its own, as many libraries define."""
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        inner = [each.inner if isinstance(each, _Wrapper) else each for each in args]
+        return _Wrapper(func(*inner, **(kwargs or {})))
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_wrapper_of_a_tensor_on_a_card_has_gradients() -> None:
+    x = _Wrapper(torch.ones(2, device="cuda:1")).requires_grad_()
+    (x * 3).sum().backward()
+    assert isinstance(x.grad, _Wrapper)
+    assert (x.device, x.grad.device, x.grad.inner.device) == (torch.device("cuda", 1),) * 3
+    assert x.grad.inner.tolist() == [3, 3]
+
+
+@pytest.mark.usefixtures("cards")
+def test_jagged_tensors_train_on_a_card_and_older_nested_ones_are_refused() -> None:
+    parts, layer = [torch.ones(2, 3), torch.ones(4, 3)], nn.Linear(3, 1).cuda(1)
+    jagged = torch.nested.nested_tensor(parts, device="cuda:1", layout=torch.jagged)
+    layer(jagged).values().sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.tolist() == [[6, 6, 6]]
+    assert [each.device for each in jagged.unbind()] == [torch.device("cuda", 1)] * 2
+    for make in (torch.nested.nested_tensor, torch.nested.as_nested_tensor):
+        with pytest.raises(NotImplementedError, match="dense and sparse tensors"):
+            make(parts, device="cuda:1") + 1
+
+
 @pytest.mark.usefixtures("cards")
 def test_the_memory_of_a_storage_is_freed_and_allocated_again() -> None:
     x = torch.ones(1024, device="cuda:1")

@@ -22,6 +22,9 @@ _NAMES = (
     *("sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"),
 )
 
+_NESTED = ("nested_tensor", "as_nested_tensor")
+"""Functions of `torch.nested`, which ask C++ for the device; simulated GPUs then refuse operators on the results."""
+
 _WITH_OUT = (
     *("arange", "empty", "eye", "full", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn"),
     *("randperm", "range", "zeros"),
@@ -83,6 +86,24 @@ def _translated_with_out(real: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+_make_wrapper = torch.Tensor._make_wrapper_subclass
+_DEVICE = 6
+"""The position of its argument ``device`` after the class."""
+
+
+def _make_wrapper_subclass(cls: type, *args: Any, **kwargs: Any) -> Any:
+    """Replace `torch.Tensor._make_wrapper_subclass`: autograd would end the process for a device that C++ lacks."""
+    if len(args) > _DEVICE:
+        args = (*args[:_DEVICE], _simulated_or_none(args[_DEVICE]), *args[_DEVICE + 1 :])
+    elif "device" in kwargs:
+        kwargs["device"] = _simulated_or_none(kwargs["device"])
+    return _make_wrapper(cls, *args, **kwargs)
+
+
+def _simulated_or_none(device: Any) -> Any:
+    return None if device is None else to_simulated(device)
+
+
 def _create_on_default(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """Replace the default device's method: ``cuda`` is the card that is current at the call."""
     kwargs = kwargs or {}
@@ -97,6 +118,9 @@ def install(patches: Patches) -> None:
     for wrap, names in ((_pinned, _PINNING), (_translated, _NAMES), (_translated_with_out, _WITH_OUT)):
         for name in names:
             patches.replace(torch, name, wrap(getattr(torch, name)))
+    patches.replace(torch.Tensor, "_make_wrapper_subclass", staticmethod(_make_wrapper_subclass))
+    for name in _NESTED:
+        patches.replace(torch.nested, name, _translated(getattr(torch.nested, name)))
     patches.replace(DeviceContext, "__torch_function__", _create_on_default)
 
 
