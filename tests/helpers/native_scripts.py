@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["check_attributes", "check_statements", "run", "scripts"]
+__all__ = ["check_attributes", "check_statements", "check_traces", "run", "scripts"]
 
 FOLDER = Path(__file__).parents[1] / "native"
 
@@ -56,3 +56,13 @@ def check_attributes(framework: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout.split()[-2]) > 1000
+
+
+def check_traces(*names: str) -> None:
+    """Simulate GPUs of PyTorch in a process of its own, and compare everything that it has before and afterwards."""
+    program = Path(__file__).with_name("torch_traces.py")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
+    command = [sys.executable, "-W", "ignore", str(program), *names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[-2]) > 50_000

@@ -523,6 +523,7 @@ def test_a_wrapper_of_a_tensor_on_a_card_has_gradients() -> None:
     assert x.grad.inner.tolist() == [3, 3]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
 @pytest.mark.usefixtures("cards")
 def test_jagged_tensors_train_on_a_card_and_older_nested_ones_are_refused() -> None:
     parts, layer = [torch.ones(2, 3), torch.ones(4, 3)], nn.Linear(3, 1).cuda(1)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from native_scripts import check_attributes, check_statements, run, scripts
+from native_scripts import check_attributes, check_statements, check_traces, run, scripts
 
 
 @pytest.mark.parametrize("script", scripts("torch"), ids=lambda path: path.stem)
@@ -24,6 +24,11 @@ def test_the_same_program_finds_no_gpu_without_native_names() -> None:
 
 def test_switching_off_restores_every_attribute() -> None:
     check_attributes("torch")
+
+
+@pytest.mark.parametrize("names", [(), ("native",)], ids=["sim", "native names"])
+def test_simulated_gpus_leave_nothing_behind(names: tuple[str, ...]) -> None:
+    check_traces(*names)
 
 
 def test_statements_give_what_they_give_on_a_real_card() -> None:

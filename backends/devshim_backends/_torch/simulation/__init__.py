@@ -9,7 +9,7 @@ Requirements this package answers:
 * Whatever a real GPU refuses is refused, with PyTorch's messages: mixed devices, a NumPy view of a GPU's tensor, a GPU
   that does not exist, a full GPU.
 * Simulation can be switched on and off at any time (`switch`). What PyTorch allows a process to do only once remains:
-  the name ``sim``, its module and methods, and kernels that refuse while no GPU is simulated.
+  the name ``sim`` in C++, and kernels that refuse while no GPU is simulated.
 
 The modules that only this adapter has are in ``internals``.
 
@@ -27,6 +27,7 @@ The modules that only this adapter has are in ``internals``.
 | `generators` | random numbers |
 | `autocast` | mixed precision |
 | `module`, `streams`, `accelerator` | ``torch.sim``, and the functions behind ``torch.accelerator`` |
+| `device_names` | the names that PyTorch adds for a custom device, only while GPUs are simulated |
 | `patches`, `tensors`, `indices`, `engine`, `comm`, `defaults` | patches of PyTorch, each with its reason |
 | `late_copies`, `stream_order` | copies that arrive when something waits for them, and what a stream has waited for |
 | `untraced` | keeping `torch.compile` out of this package |

@@ -12,5 +12,7 @@ _PATCHES = Patches()
 
 install = _PATCHES.replace
 """Replace an attribute until `uninstall_all`; an inherited attribute is restored by deleting the new one."""
+install_item = _PATCHES.replace_item
+"""Set an item of a dictionary until `uninstall_all`."""
 uninstall_all = _PATCHES.undo
 """Restore all replaced attributes, the latest first."""

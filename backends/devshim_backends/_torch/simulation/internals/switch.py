@@ -16,6 +16,7 @@ from devshim_backends._torch.simulation.internals import (
     comm,
     composites,
     defaults,
+    device_names,
     engine,
     generators,
     indices,
@@ -62,6 +63,7 @@ def set_gpus(count: int, limit: int | None) -> None:
 
 
 def _patch() -> None:
+    device_names.patch()
     engine.patch()
     tensors.patch()
     comm.patch()
@@ -86,10 +88,14 @@ def _register() -> None:
         raise SimulationError(msg, f"simulate GPUs in a process that does not import the package for {registered!r}")
     engine.start_without_threads()
     real_accelerator = torch._C._accelerator_getAccelerator()
-    setup(NAME, backend_module=module, hook=_Hook(), device_guard=_Guard())
-    torch.utils.generate_methods_for_privateuse1_backend(
-        for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
-    )
+
+    def register() -> None:
+        setup(NAME, backend_module=module, hook=_Hook(), device_guard=_Guard())
+        torch.utils.generate_methods_for_privateuse1_backend(
+            for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
+        )
+
+    device_names.record(register)
     tensors.patch_permanently()
     accelerator.patch_permanently(real_accelerator)
     _LIBRARIES.extend(_kernels())
