@@ -182,13 +182,20 @@ def load(
     name = paths.loaded_path(path, where)
     target = where if where is None or isinstance(where, Placement) else parsing.of_call("load", path, where)
     if world is not None:
-        require_ranks("ds.load", world)
-        return ranks_load.load(
-            name, into, world, lambda file, cuts, ready: _load(file, cuts, world, ready, into, target)
-        )
+        return _load_on_ranks(name, into, world, target)
     with opened_any(name) as file:
-        cuts = {id(each): (0, count := ranks_load.length(each), count) for each in rows_in(into)}
-        return _load(file, cuts, None, lambda: None, into, target)
+        return _load(file, _uncut(into), None, lambda: None, into, target)
+
+
+def _uncut(into: Any) -> dict[int, tuple[int, int, int]]:
+    """Return all rows of each `Rows`, by its id."""
+    return {id(each): (0, count := ranks_load.length(each), count) for each in rows_in(into)}
+
+
+def _load_on_ranks(name: Any, into: Any, world: Ranks, target: Any) -> Any:
+    """Load on every rank, each its own rows."""
+    require_ranks("ds.load", world)
+    return ranks_load.load(name, into, world, lambda file, cuts, ready: _load(file, cuts, world, ready, into, target))
 
 
 def _load(

@@ -93,6 +93,11 @@ def data_parallel(
     owner = model_backend(fn)
     if owner is not None or (not isinstance(fn, FunctionType) and flatten(fn).tensors):
         return _of_model(owner, fn, targets, axis)
+    return _of_function(fn, targets, axis, op)
+
+
+def _of_function(fn: Callable[..., Any], targets: list[Device], axis: int, op: str) -> Callable[..., Any]:
+    """Return the function that computes the parts of a batch by ``fn``, and reduces the results."""
 
     @wraps(fn, updated=())
     def run_parts(params: Any, batch: Any) -> Any:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
     from devshim.transfers.observing import Explain
+    from devshim.trees.flatten import Flattened
     from devshim.trees.key_paths import Cell
 
 T = TypeVar("T")
@@ -96,6 +97,11 @@ def split(
     if not flat.tensors:
         msg = f"ds.split found no tensor in this {type_name(tree)}"
         raise NotATensorError(msg, "pass a tensor, or a dict or list of them; ds.asarray(...) makes one")
+    return _split_tree(tree, flat, targets, axis, uneven)
+
+
+def _split_tree(tree: T, flat: Flattened, targets: list[Device], axis: int, uneven: str) -> list[T]:
+    """Return the parts of a tree on their devices."""
     leaves = flat.leaves
     found = [(cell, x, backend) for _, cell, x, backend in leaves]
     arguments.check_devices(flat.backends, targets)
@@ -166,6 +172,11 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
     if owner is not None and observing.ACTIVE is None:
         joined_tensor: T = parts_module.gather_tensors(owner, trees, target, axis)
         return joined_tensor
+    return _gather_trees(trees, target, axis)
+
+
+def _gather_trees(trees: list[T], target: Device, axis: int) -> T:
+    """Return one tree, in which the tensors of equal trees are joined on a device."""
     found: list[tuple[Cell, list[Tensor], Backend, int]] = []
 
     def visit(cell: Cell, nodes: list[Any]) -> Any:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
+    from devshim.errors import ArgumentError
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -39,8 +40,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
     Returns:
         The return value of ``fn``, computed on the one device of all tensors among the arguments; without tensors,
-        ``fn`` is simply called. If the tensors have 64 bits, ``fn`` computes with 64 bits on every framework, JAX
-        included; of floats and integers among them, the floats decide.
+        ``fn`` is simply called. If they have 64 bits, ``fn`` computes with 64 bits, on JAX too; the floats decide.
 
     Raises:
         DeviceMismatchError: The arguments are on different devices; ``fn`` is not called.
@@ -52,9 +52,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         array([2., 2.])
     """
     if not callable(fn):
-        from devshim.registry import argument_hints
-
-        raise argument_hints.no_callable("run", fn, args)
+        raise _not_callable(fn, args)
     reading = tracing.reading
     compiler = None if reading is None or not reading() else tracing.compiler()
     eager = None if kwargs or compiler is not None else _of_eager_tensors(args)
@@ -132,3 +130,9 @@ def _at_full_width(fn: Callable[P, R], labelled: list[tuple[str, Tensor, Backend
         if owner.narrows:
             return owner.at_full_width(fn, [x for _, x, other in labelled if other is owner])
     return fn
+
+
+def _not_callable(fn: object, args: tuple[object, ...]) -> ArgumentError:
+    from devshim.registry import argument_hints
+
+    return argument_hints.no_callable("run", fn, args)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
+    from devshim.transfers.observing import Active
 
 __all__ = ["asarray", "from_array", "from_numpy"]
 
@@ -43,8 +44,7 @@ def asarray(
             number among them takes the dtype of the first that can hold it; ``stack`` of the framework promotes dtypes.
         dtype: The dtype of the result; without it, that of ``obj``; for Python numbers, the default.
         device: The target; without it, the device of ``obj`` if it is a tensor, the device of `on`, or the CPU.
-        copy: As for `place` if ``obj`` is a tensor, as for `from_numpy` if it is an array; Python
-            numbers are always copied.
+        copy: As for `place` (a tensor) or `from_numpy` (an array); Python numbers are always copied.
         like: A tensor whose framework, dtype and device the result has; ``dtype`` and ``device`` take precedence.
 
     Raises:
@@ -69,25 +69,16 @@ def asarray(
             return new
     owner = None
     if like is not None:
-        owner, model = arguments.tensor_of(like, "asarray(like=...)")
-        dtype, device = arguments.of_model(owner, model, dtype, device, "asarray(like=...)")
+        owner, dtype, device = _as_like(like, dtype, device)
     active = observing.ACTIVE
     backend = registry.backend_for(obj)
     if backend is not None and not _is_foreign(backend, obj, owner):
         if owner is not None and backend is not owner:
             raise _of_another(backend, owner)
-        target = backend.device_of(obj) if device is None else engine.require(backend, parsing.of_argument(device))
-        x, copy = _cast(backend, obj, arguments.dtype(backend, dtype), copy)
-        if active is not None and active.explain is not None:
-            active.explain.call(backend, "copy" if copy else "place", target)
-        return engine.place(active, backend, x, target, copy)
-    if type(obj) is list or type(obj) is tuple:
-        found = stacking.tensors_in(obj, framework=None if owner is None else owner.name)
-        if found:
-            made_by = stacking.framework_of(found)
-            if owner is not None and made_by is not owner:
-                raise _of_another(made_by, owner)
-            return stacking.stacked(obj, found, dtype, device, copy)
+        return engine.place(*_placement(active, backend, obj, dtype, device, copy))
+    found = _stackable(obj, owner) if type(obj) is list or type(obj) is tuple else None
+    if found:
+        return stacking.stacked(obj, found, dtype, device, copy)
     plan = _reading(owner or current.current(), obj, dtype, device, copy)
     try:
         x = engine.make(*plan) if active is None or active.record is None else _made(active.record, *plan)
@@ -95,8 +86,7 @@ def asarray(
         raise
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch raises this for a None in the list
         raise _unreadable(plan[0], error) from error
-    if plan[0].dtype_name(x) not in DTYPES:  # TensorFlow also makes tensors of text
-        raise _unreadable(plan[0], f"they make a tensor of dtype {plan[0].dtype_name(x)}")
+    _require_numbers(plan[0], x)
     return x if dtype is None or type(obj) in _NUMBERS else _cast(plan[0], x, arguments.dtype(plan[0], dtype), copy)[0]
 
 
@@ -152,6 +142,38 @@ def _is_foreign(backend: Backend, obj: object, owner: Backend | None) -> bool:
     """Return True if an object is a NumPy array that another framework, ``owner`` or the current, reads as values."""
     is_on_host = isinstance(obj, np.ndarray) and backend.device_of(obj) is CPU
     return is_on_host and backend is not (owner or current.current())
+
+
+def _as_like(like: Tensor, dtype: object, device: DeviceLike | None) -> tuple[Backend, object, Device]:
+    """Return the framework of ``like``, and its dtype and device unless they are given."""
+    owner, model = arguments.tensor_of(like, "asarray(like=...)")
+    dtype, where = arguments.of_model(owner, model, dtype, device, "asarray(like=...)")
+    return owner, dtype, where
+
+
+def _placement(
+    active: Active | None, backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None, copy: bool | None
+) -> tuple[Any, ...]:
+    """Return the arguments of `devshim.transfers.engine.place` for a tensor that `asarray` was given."""
+    target = backend.device_of(x) if device is None else engine.require(backend, parsing.of_argument(device))
+    x, copy = _cast(backend, x, arguments.dtype(backend, dtype), copy)
+    if active is not None and active.explain is not None:
+        active.explain.call(backend, "copy" if copy else "place", target)
+    return active, backend, x, target, copy
+
+
+def _stackable(values: Any, owner: Backend | None) -> stacking.Found:
+    """Return the tensors in nested lists, which are of the framework of ``like``."""
+    found = stacking.tensors_in(values, framework=None if owner is None else owner.name)
+    if found and owner is not None and stacking.framework_of(found) is not owner:
+        raise _of_another(stacking.framework_of(found), owner)
+    return found
+
+
+def _require_numbers(backend: Backend, x: Tensor) -> None:
+    """Refuse a tensor of text, which TensorFlow makes of text."""
+    if backend.dtype_name(x) not in DTYPES:
+        raise _unreadable(backend, f"they make a tensor of dtype {backend.dtype_name(x)}")
 
 
 def _of_another(backend: Backend, owner: Backend) -> ArgumentError:
