@@ -4,7 +4,7 @@ The framework's own engine is asked first, if each tensor is on an accelerator o
 or for any other devices, the portable way is used: all tensors are copied to the device of the first, combined
 there in the given order, and the result is copied to the others, so that all have the same bits.
 
-Nothing is written before every result exists; then all are written, and Ctrl-C waits until that is complete.
+All results exist before any is written; then all are written, and Ctrl-C waits until that is complete.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The texts with which drivers, libraries and frameworks report that a device, or the host, is full.
 
 Frameworks pass most of these on in a plain `RuntimeError`, and processes pass on only the text of another process's
-error. So the text is often all that is left. Texts that also mean something else, such as
+error. So the text is often the only evidence. Texts that also mean something else, such as
 ``CUBLAS_STATUS_NOT_INITIALIZED`` and ``CUSOLVER_STATUS_INTERNAL_ERROR``, are not listed.
 """
 

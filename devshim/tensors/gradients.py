@@ -47,7 +47,7 @@ def value_and_grad(
 
     Returns:
         A function with the arguments of ``fn`` that returns ``(value, grads)``, or ``((value, aux), grads)``.
-        ``grads`` has the structure of the argument; for several ``argnums``, it is a tuple of such. Each gradient has
+        ``grads`` has the structure of the argument; for several ``argnums``, it is a tuple of them. Each gradient has
         the shape, dtype and device of its tensor, and is zero if the value does not depend on that tensor. In place of
         a function there is None, so that optax and other libraries of trees take the gradients. For a model, it is a
         dict: the key path of each trainable parameter (as in `placement_of`) -> its gradient; a parameter with several
@@ -133,7 +133,7 @@ def stop_gradient(x: T) -> T:
 
     Returns:
         A tensor of the same values, dtype, device and framework, over the same memory where the framework can share
-        it (TensorFlow and JAX do inside compiled functions); or a tree of such.
+        it (TensorFlow and JAX do inside compiled functions); or a tree of them.
 
     Raises:
         NotATensorError: ``x`` contains no tensor.

@@ -100,7 +100,7 @@ def _leave_with_caller(ended: threading.Event, gone: threading.Event) -> None:
         _thread.interrupt_main()
         time.sleep(_AGAIN)
     time.sleep(_ENDING)
-    os._exit(1)  # it is stuck: its end ends all that it started
+    os._exit(1)  # it is stuck: ending it ends every process that it started
 
 
 def _shut_down() -> None:

@@ -164,7 +164,7 @@ def test_kdlextdev_is_read_as_the_device(tmp_path):
         """
 import devshim as ds, torch
 ds.use("torch"); ds.simulate(4)
-from devshim_backends._torch.simulation import relabel
+from devshim_backends._torch.simulation.internals import relabel
 x = torch.ones(3)
 y = relabel.relabel(x, relabel.CODES[3])
 assert y.device == torch.device("sim:3") and y.data_ptr() == x.data_ptr() and type(y) is torch.Tensor

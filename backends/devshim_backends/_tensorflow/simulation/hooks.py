@@ -96,7 +96,7 @@ def begin_epoch() -> None:
 
 
 def stop() -> None:
-    """Uninstall the hooks. If other code has wrapped one in turn, it stays inside that wrapper and does no more."""
+    """Uninstall the hooks. If other code has wrapped one in turn, it stays inside that wrapper, without effect."""
     for (owner, name), wrapper, original in zip(_ENTRIES, _WRAPPERS, _ORIGINALS, strict=True):
         if getattr(owner, name) is wrapper:
             setattr(owner, name, original)

@@ -1,6 +1,6 @@
 """Programs of several processes, which are refused: Paddle's processes exchange the tensors of GPUs by NCCL.
 
-A build for CPUs has no NCCL. There, `paddle.distributed.init_parallel_env` would wait for ranks without end.
+A build for CPUs has no NCCL. There, `paddle.distributed.init_parallel_env` would wait for ranks forever.
 """
 
 from __future__ import annotations
