@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ import pytest
 import torch
 from devshim_backends._torch.capabilities import NOT_SIMULATED
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import devshim as ds
 
@@ -569,13 +572,46 @@ def test_a_full_card_refuses_to_allocate_the_memory_of_a_storage_again() -> None
 
 
 @pytest.mark.usefixtures("cards")
-def test_data_of_another_shape_leaves_the_gradient() -> None:
+def test_bytes_that_are_allocated_again_never_count_twice() -> None:
+    storage, seen = torch.ones(1024, device="cuda:1").untyped_storage(), []
+    before = torch.cuda.memory_allocated(1)
+    storage.resize_(0)
+
+    def look(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code is not torch.UntypedStorage.resize_.__code__:
+            return None
+        seen.append(torch.cuda.memory_allocated(1))  # what another thread would see before this line
+        return look
+
+    traced = sys.gettrace()
+    sys.settrace(look)
+    try:
+        storage.resize_(4096)
+    finally:
+        sys.settrace(traced)
+    assert set(seen) == {before - 4096, before}
+
+
+@pytest.mark.usefixtures("cards")
+def test_the_size_of_a_storage_may_be_symbolic() -> None:
+    shapes = ShapeEnv()
+    storage = FakeTensorMode(shape_env=shapes).from_tensor(torch.ones(5, 7)).untyped_storage()
+    assert isinstance(storage.nbytes(), torch.SymInt)
+    assert isinstance(storage.size(), torch.SymInt)
+    assert not shapes.guards  # so that compiled code is not for one size only
+    assert len(torch.ones(5, 7).untyped_storage()) == 140
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.parametrize("trainable", [True, False])
+def test_data_of_another_shape_leaves_the_gradient(trainable: bool) -> None:
     x = torch.ones(2, device="cuda:1", requires_grad=True)
     x.sum().backward()
+    x.requires_grad_(trainable)
     x.data = torch.zeros(5)
     assert (x.device.type, x.shape) == ("cpu", (5,))
     assert x.grad is not None
-    assert (x.grad.shape, x.grad.tolist(), x.is_leaf, x.requires_grad) == ((2,), [1, 1], True, True)
+    assert (x.grad.shape, x.grad.tolist(), x.is_leaf, x.requires_grad) == ((2,), [1, 1], True, trainable)
 
 
 @pytest.mark.usefixtures("cards")

@@ -92,7 +92,7 @@ def _with_other_gradient(tensor: Any, gradient: Any) -> Any:
     holder = torch.empty_like(gradient, requires_grad=True)
     holder.grad = gradient
     _real_data.__set__(holder, tensor)
-    return holder
+    return holder.requires_grad_(tensor.requires_grad)
 
 
 def apply(self: Any, fn: Any, recurse: bool = True) -> Any:

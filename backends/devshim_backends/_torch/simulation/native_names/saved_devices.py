@@ -52,9 +52,17 @@ def _refuse_sharing(self: Any, *args: Any) -> NoReturn:
     raise UnsupportedError(msg, 'send a copy, and move it back there: queue.put(x.cpu()); queue.get().to("cuda:0")')
 
 
-def nbytes(self: Any) -> int:
-    """Replace `torch.UntypedStorage.nbytes`, ``size`` and ``len``: 0 for memory that the program has freed."""
-    return 0 if _FREED in self.__dict__ else int(_nbytes(self))
+def nbytes(self: Any) -> Any:
+    """Replace `torch.UntypedStorage.nbytes` and ``size``: 0 for memory that the program has freed.
+
+    The number may be symbolic: the compiler asks this of tensors whose shapes it does not fix.
+    """
+    return 0 if _FREED in self.__dict__ else _nbytes(self)
+
+
+def _length(self: Any) -> int:
+    """Replace ``len(storage)``, which Python requires to be an ``int``."""
+    return int(nbytes(self))
 
 
 def resize(self: Any, size: int) -> Any:
@@ -72,8 +80,10 @@ def resize(self: Any, size: int) -> Any:
         return self
     gpu, owner, counted = SIMULATED[_device(self).index], _Owner(), -(-_nbytes(self) // ROUND) * ROUND
     if size:
-        gpu.track(owner, counted)  # raises if the GPU is full; from then on, the tensors' own memory counts again
-        del self.__dict__[_FREED]
+        gpu.track(owner, counted)  # raises if the GPU is full
+        ending = [self.__dict__.pop(_FREED), owner]
+        del owner
+        ending.clear()  # both end in one call of C, so that no thread sees the bytes counted twice
     else:
         ctypes.memset(self.data_ptr(), 0xFF, _nbytes(self))
         gpu.track(owner, -counted, exists=True)
@@ -89,5 +99,5 @@ def install(patches: Patches) -> None:
     patches.replace(Storage, "resize_", resize)
     patches.replace(Storage, "nbytes", nbytes)
     patches.replace(Storage, "size", nbytes)
-    patches.replace(Storage, "__len__", nbytes)
+    patches.replace(Storage, "__len__", _length)
     patches.replace(Storage, "_share_cuda_", _refuse_sharing)
