@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from devshim_backends._jax.internals.clients import cpu_devices
+from devshim_backends._jax.simulation import hooks
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import devshim as ds
@@ -48,6 +49,10 @@ def in_scope(array: np.ndarray, make: Callable[[np.ndarray], Any]) -> Any:
         return make(array)
 
 
+def one(array: np.ndarray) -> Any:
+    return np.ones((), array.dtype)
+
+
 def through_the_host(array: np.ndarray) -> Any:
     return jax.device_put(jax.device_put(array, cpu_devices()[0]), gpu())
 
@@ -66,6 +71,9 @@ WAYS: dict[str, Callable[[np.ndarray], Any]] = {
     "jit": partial(in_scope, make=jax.jit(lambda a: (a, a))),
     "jit, donated": partial(in_scope, make=jax.jit(lambda a: a, donate_argnums=0)),
     "jit beside an array": lambda a: jax.jit(lambda a, b: (a, b))(a, jax.device_put(0, gpu()))[0],
+    "jit beside an array, of a host array": lambda a: jax.jit(jnp.add)(
+        jax.device_put(a), jax.device_put(one(a), gpu())
+    ),
     "jit of a closure": partial(in_scope, make=lambda a: jax.jit(lambda: jnp.asarray(a))()),
     "a callback": lambda a: jax.make_array_from_callback(a.shape, sharding("d"), lambda index: a[index]),
     "a callback for all": lambda a: jax.make_array_from_callback(a.shape, sharding(), lambda index: a[index]),
@@ -89,6 +97,32 @@ def test_a_write_to_a_numpy_array_does_not_reach_a_gpu(way: str, offset: int) ->
         for leaf in jax.tree.leaves(x):
             assert leaf.sharding.device_set <= {gpu(0), gpu(1)}
             assert np.asarray(leaf).all()
+
+
+@pytest.mark.parametrize("way", ["device_put", "jit beside an array", "jit beside an array, of a host array"])
+@pytest.mark.parametrize("offset", [0, 16])
+def test_a_write_to_a_large_numpy_array_does_not_reach_a_gpu(way: str, offset: int) -> None:
+    """JAX reads a large array in other threads, after it has returned from the call."""
+    for _ in range(6):
+        array = ones(offset, elements=6_000_000)
+        x = WAYS[way](array)
+        array[...] = 0
+        assert all(np.asarray(leaf).all() for leaf in jax.tree.leaves(x))
+
+
+def test_what_jax_gets_of_a_numpy_array_is_never_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    put = hooks._put_parts
+
+    def record(aval: Any, sharding: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+        given.extend(xs)
+        return put(aval, sharding, xs, *args, **kwargs)
+
+    monkeypatch.setattr(hooks, "_put_parts", record)
+    for array in (ones(0), ones(16), ones(4)[::2], ones(0).reshape(64, 64).T):
+        jax.device_put(array, gpu())
+        assert len(given) == 1
+        assert not np.shares_memory(given.pop(), array)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
@@ -129,6 +163,15 @@ def test_numpy_and_others_cannot_write_to_a_gpu() -> None:
         with pytest.raises(ValueError, match="WRITEABLE"):
             view.flags.writeable = True
     assert np.asarray(x).all()
+
+
+def test_dlpack_gives_a_copy_to_a_consumer_that_asks_for_the_host() -> None:
+    x = jax.device_put(np.ones(1 << 20, np.float32), gpu())
+    copied = np.from_dlpack(x, device="cpu")
+    assert copied.all()
+    assert copied.ctypes.data != x.unsafe_buffer_pointer()
+    with pytest.raises((BufferError, ValueError)):  # JAX's error on a GPU is the second
+        np.from_dlpack(x, device="cpu", copy=False)
 
 
 # ---------------------------------------------------------------------- copies between GPUs

@@ -6,8 +6,8 @@ Requirements this module answers:
   they run, so that the host does not store what the simulated GPU would refuse. Otherwise it comes after they ran.
 * Arrays on the host are as fast as without simulation.
 * A simulated GPU has memory of its own. On the CPU, JAX shares the memory of a NumPy array that is 64-byte aligned
-  (jax-ml/jax#37830), and reads host memory after the call has returned. So NumPy arrays are copied first, and a
-  function that got one, or a move from the host, ends when JAX has read it. The memory is not exported by DLPack.
+  (jax-ml/jax#37830), and may read other host memory after the call has returned. So NumPy arrays are copied first, and
+  a function that got an array of the host, or a move from it, ends when JAX has read it. DLPack exports a copy only.
 * XLA runs a function on several CPU devices in a thread for each, from a pool with few threads. If a program calls the
   next one before the last has ended, functions with collectives can take all threads and deadlock
   (jaxlib 0.10.2, two devices and two processor cores, in a loop of 200 steps). So each call of such a function ends
@@ -34,7 +34,8 @@ from jax._src.interpreters import pxla
 
 from devshim.errors import DeviceMismatchError, messages
 from devshim.simulation.memory import ROUND
-from devshim_backends._jax.host_tensors import ALIGNMENT, private_copy
+from devshim.transfers import dlpack
+from devshim_backends._jax.host_tensors import private_copy
 from devshim_backends._jax.simulation import memory, storage
 from devshim_backends._jax.simulation.internals import fast_path
 
@@ -49,7 +50,7 @@ _execute = pxla.ExecuteReplicated.__call__
 _put_impl = dispatch.device_put_p.impl
 _put_many, _put_parts = dispatch._batched_device_put_impl, pxla.batched_device_put
 _MISMATCH_MESSAGE = "_device_assignment_mismatch_error"
-export = ArrayImpl.__dlpack__
+native_export = ArrayImpl.__dlpack__
 """JAX's own method."""
 
 _moving = threading.local()
@@ -68,7 +69,7 @@ def install(simulated: JaxSimulatedDevices, by_native: Mapping[Any, SimulatedDev
     pxla.batched_device_put = _recording_put_parts
     for module, _, refuse in _mismatch_messages:
         setattr(module, _MISMATCH_MESSAGE, refuse)
-    ArrayImpl.__dlpack__ = _refuse_export
+    ArrayImpl.__dlpack__ = _export_copy
     fast_path.clear_fast_paths()  # those decided before count nothing, or would refuse nothing from now on
 
 
@@ -76,7 +77,7 @@ def uninstall() -> None:
     """Uninstall the hooks."""
     global _simulated
     _simulated = {}
-    ArrayImpl.__dlpack__ = export
+    ArrayImpl.__dlpack__ = native_export
     for module, original, _ in _mismatch_messages:
         setattr(module, _MISMATCH_MESSAGE, original)
     pxla.batched_device_put = _put_parts
@@ -131,7 +132,7 @@ def _recording_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
     if gpus and not fast_path.is_allowed(gpus, sum(_result_sizes(executable.unsafe_call)), args[1]):
         return None
     found = _fastpath(executable, *args, **kwargs)
-    waits = len(natives) > 1 or any(isinstance(x, np.ndarray) for x in args[1])
+    waits = len(natives) > 1 or any(isinstance(x, np.ndarray) or _is_jax_array_on_host(x) for x in args[1])
     return fast_path.counting(found, waits) if gpus and found is not None else found
 
 
@@ -149,18 +150,28 @@ def _recording_put_parts(aval: Any, sharding: Any, xs: Any, natives: Any, *args:
 
 
 def _unshared(x: Any, native: Any) -> Any:
-    """Return what to put on a device: a copy of a NumPy array whose memory JAX would share with a simulated GPU."""
-    if native not in _simulated or not isinstance(x, np.ndarray) or x.ctypes.data % ALIGNMENT:
+    """Return what to put on a device: a copy of a NumPy array, which a simulated GPU could share or read late."""
+    if native not in _simulated or not isinstance(x, np.ndarray):
         return x
-    return private_copy(x, x.dtype).view(type(x))
+    return x.copy() if x.dtype.hasobject else private_copy(x, x.dtype).view(type(x))  # strings are objects
 
 
-def _refuse_export(x: Any, **options: Any) -> Any:
-    """Refuse to export the memory of a simulated GPU: DLPack would call it the host's, and others could write to it."""
-    if memory.simulated_gpus_of(x):
+def _is_jax_array_on_host(x: Any) -> bool:
+    return type(x) is ArrayImpl and not x.is_deleted() and not memory.simulated_gpus_of(x)
+
+
+def _export_copy(x: Any, **options: Any) -> Any:
+    """Refuse to export the memory of a simulated GPU: DLPack would call it the host's, and others could write to it.
+
+    A consumer that asks for the host's memory gets a copy, as from a real GPU.
+    """
+    if not memory.simulated_gpus_of(x):
+        return native_export(x, **options)
+    target = options.get("dl_device")
+    if target is None or int(target[0]) != dlpack.CPU or options.get("copy") is False:
         msg = "the memory of a simulated GPU cannot be exported; copy the array with ds.convert or ds.to_numpy"
         raise BufferError(msg)
-    return export(x, **options)
+    return native_export(x, **{**options, "dl_device": (dlpack.CPU, 0)})
 
 
 def _put_and_count(put: Callable[[], Any], sources: Any) -> Any:
@@ -171,7 +182,7 @@ def _put_and_count(put: Callable[[], Any], sources: Any) -> Any:
         for _, gpu in () if x is None or x.is_deleted() else memory.simulated_gpus_of(x):
             gpu.require_shown()
     moved = _without_counting(put)
-    if any(type(x) is ArrayImpl and not x.is_deleted() and not memory.simulated_gpus_of(x) for x in sources):
+    if any(map(_is_jax_array_on_host, sources)):
         jax.block_until_ready(moved)
     try:
         memory.count_arrays(moved, sources=sources)
@@ -217,8 +228,9 @@ def _recording_execute(executable: Any, *args: Any) -> Any:
         gpu.check_alive("an operator")
         if gpu.limit is not None:
             _refuse_if_too_large(executable, gpu, args)
+    reads_host = any(map(_is_jax_array_on_host, args))
     results = _without_counting(lambda: _execute(executable, *args))
-    if len(executable._local_devices) > 1:
+    if len(executable._local_devices) > 1 or reads_host:
         jax.block_until_ready(results)
     memory.drop_donated(args)
     try:

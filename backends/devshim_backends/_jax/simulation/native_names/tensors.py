@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jax._src.array import ArrayImpl
 
 from devshim.transfers import dlpack
-from devshim_backends._jax.simulation.hooks import export
+from devshim_backends._jax.simulation.hooks import native_export
 from devshim_backends._jax.simulation.native_names.devices import gpu_index
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def _device_of(x: Any) -> Any:
 def _export(x: Any, **options: Any) -> Any:
     index, target = gpu_index(x), options.get("dl_device")
     if index is None or (target is not None and int(target[0]) != _CUDA):
-        return export(x, **options)
-    capsule = export(x, **{**options, "stream": None})
+        return native_export(x, **options)
+    capsule = native_export(x, **{**options, "stream": None})
     tensor = dlpack.managed(capsule).tensor
     tensor.device_type, tensor.device_id = _CUDA, index if target is None else int(target[1])
     return capsule
