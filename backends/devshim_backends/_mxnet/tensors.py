@@ -139,7 +139,7 @@ class MxnetTensors(MxnetDevices):
                 copied = x.copyto(cls(allocate(x.shape, native, device is CPU, x.dtype)))
             if not is_recording() and x.grad is not None:
                 copied.attach_grad()
-        if not self._may_end_later(x, device, non_blocking):
+        if not self._may_skip_wait(x, device, non_blocking):
             copied.wait_to_read()
         return copied
 
@@ -150,12 +150,12 @@ class MxnetTensors(MxnetDevices):
                 copies.append(self.copy_to(x, device, True))
                 yield copies[-1]
             for x, copied in zip(xs, copies, strict=True):  # all at the end, so that the copies run concurrently
-                if not self.is_tracer(copied) and not self._may_end_later(x, device, non_blocking):
+                if not self.is_tracer(copied) and not self._may_skip_wait(x, device, non_blocking):
                     copied.wait_to_read()
         finally:
             copies.clear()  # the traceback would keep them, and their memory
 
-    def _may_end_later(self, x: Tensor, device: Device, non_blocking: bool) -> bool:
+    def _may_skip_wait(self, x: Tensor, device: Device, non_blocking: bool) -> bool:
         """Return True if a copy need not be waited for: that was asked for, or MXNet alone uses the source's memory.
 
         MXNet's engine writes to an array only after earlier copies have read it.

@@ -20,10 +20,14 @@ def _uniform(low: float, high: float, shape: tuple[int, ...]) -> Tensor | None:
     """Return the same numbers as `NumpyRandom.uniform`; None for a single number, which NumPy returns as a float."""
     if not shape:
         return None
-    return np.random.random_sample(shape) if low == 0 and high == 1 else _limit(np.random.uniform, low, high, shape)
+    if low == 0 and high == 1:
+        return np.random.random_sample(shape)
+    return _draw_below(np.random.uniform, low, high, shape)
 
 
-def _limit(draw: Callable[..., Any], low: float, high: float, shape: tuple[int, ...], name: str = "float64") -> Any:
+def _draw_below(
+    draw: Callable[..., Any], low: float, high: float, shape: tuple[int, ...], name: str = "float64"
+) -> Any:
     """Draw float64 numbers that stay below ``high`` in a dtype: NumPy's scaling can reach it, and so can rounding."""
     values = draw(low, high, shape)
     return np.minimum(values, max(low, largest_below(high, name))) if low or name != "float64" else values
@@ -53,7 +57,7 @@ class NumpyRandom(NumpyTensors):
         seed: int | None = None,
     ) -> Tensor:
         name = "float64" if dtype is None else np.dtype(dtype).name
-        values = _limit(_source(seed).uniform, low, high, shape, name if name in _FLOATS else "float64")
+        values = _draw_below(_source(seed).uniform, low, high, shape, name if name in _FLOATS else "float64")
         return self.to_device(np.asarray(values, dtype), device)
 
     def normal(
