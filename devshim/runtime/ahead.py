@@ -93,5 +93,5 @@ def _from_arrays(backend: Backend, arrays: dict[int, Any], device: Device) -> di
 
 
 def _is_text(x: Any, owner: Backend) -> bool:
-    """Return True for a NumPy array that holds no numbers: it stays as it is, as other objects do."""
+    """Return True for a NumPy array that holds no numbers: it is not copied, and neither are other objects."""
     return owner.has_plain_arrays and x.dtype.kind in _NO_NUMBERS

@@ -48,7 +48,7 @@ def fail(how: str, folder: str) -> None:
 
 
 def job(how: str, folder: str) -> tuple[int, int, str]:
-    """Come to a collective on two ranks of three; the third one fails as it is asked to."""
+    """Come to a collective on two ranks of three; the third one fails on request."""
     from devshim.world import heartbeat
 
     class Steps:

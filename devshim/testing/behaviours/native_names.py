@@ -1,7 +1,7 @@
 """Tests of simulated GPUs under the framework's own names: ``ds.simulate(2, native_names=True)``.
 
 A program that is written for real GPUs counts them, creates tensors on them and moves tensors to them in the
-framework's own terms. With native names it gets the simulated GPUs. Without them, nothing of that is left.
+framework's own terms. With native names it gets the simulated GPUs. Without them, no change to the framework remains.
 """
 
 from __future__ import annotations

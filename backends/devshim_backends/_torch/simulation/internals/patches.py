@@ -1,7 +1,7 @@
 """Replacing attributes of PyTorch, and restoring them.
 
-What is patched, and why nothing else works, is said in the modules with patches: `tensors`, `comm`, `accelerator`,
-`engine`, `indices`, `defaults` and `streams`.
+The modules with patches say what they patch, and why nothing else works: `tensors` in the package above, and `comm`,
+`accelerator`, `engine`, `indices`, `defaults` and `streams` in this one.
 """
 
 from __future__ import annotations
