@@ -71,7 +71,7 @@ WAYS: dict[str, Callable[[np.ndarray], Any]] = {
     "jit": partial(in_scope, make=jax.jit(lambda a: (a, a))),
     "jit, donated": partial(in_scope, make=jax.jit(lambda a: a, donate_argnums=0)),
     "jit beside an array": lambda a: jax.jit(lambda a, b: (a, b))(a, jax.device_put(0, gpu()))[0],
-    "jit beside an array, of a host array": lambda a: jax.jit(jnp.add)(
+    "jit beside an array, of a host array": lambda a: jax.jit(jnp.multiply)(
         jax.device_put(a), jax.device_put(one(a), gpu())
     ),
     "jit of a closure": partial(in_scope, make=lambda a: jax.jit(lambda: jnp.asarray(a))()),
