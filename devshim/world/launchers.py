@@ -10,7 +10,7 @@ from itertools import groupby
 from devshim.contract.ranks import Place
 from devshim.errors import ArgumentError
 
-__all__ = ["found_place", "listed", "rank_of", "without_launchers"]
+__all__ = ["found_place", "is_wrapper", "listed", "rank_of", "without_launchers"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,10 @@ _FOREIGN_NAMES = (
 )
 
 
+_OF_JOB = ("TORCHELASTIC_RUN_ID", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE", "PMI_RANK", "DEVSHIM_JOB")
+"""Variables that a launcher sets in its ranks, so that a launcher that is itself a rank differs in one of them."""
+
+
 def without_launchers(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without what other launchers say of a process's place, which frameworks would believe.
 
@@ -90,6 +94,12 @@ def rank_of(environment: Mapping[str, str]) -> int | None:
         if each.rank in environment and each.size in environment and environment[each.rank].isdecimal():
             return int(environment[each.rank])
     return None
+
+
+def is_wrapper(parent: Mapping[str, str], rank: Mapping[str, str]) -> bool:
+    """Return True if a rank's parent is a program around this rank, as a shell script is, and not its launcher."""
+    number = rank_of(parent)
+    return number is not None and number == rank_of(rank) and all(parent.get(x) == rank.get(x) for x in _OF_JOB)
 
 
 def _place(launcher: _Launcher, environment: Mapping[str, str]) -> Place:

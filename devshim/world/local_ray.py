@@ -1,7 +1,7 @@
 """One Ray for the ranks that another launcher started on this machine: rank 0 starts it, and the others find it.
 
-They have their parent in common, the launcher; so a file whose name contains its process and the time of its start
-leads the others to the address. The folder of the file belongs to the user alone, and Ray listens on 127.0.0.1 alone
+They have their launcher in common; so a file whose name contains its process and the time of its start leads the
+others to the address. The folder of the file belongs to the user alone, and Ray listens on 127.0.0.1 alone
 and wants a token.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from devshim.contract.ranks import Place
 from devshim.errors import WorldError
-from devshim.world import cluster
+from devshim.world import cluster, siblings
 
 __all__ = ["join", "start_time", "write_facts"]
 
@@ -38,7 +38,8 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
         WorldError: Rank 0 has not started it in two minutes, or the folder belongs to somebody else.
     """
     engine = f"{zlib.crc32(place.engine_address.encode()):08x}"  # no part of a path: another program has set it
-    file = _folder() / f"{os.getppid()}-{start_time(os.getppid())}-{engine}.json"
+    parent = siblings.launcher()
+    file = _folder() / f"{parent}-{start_time(parent)}-{engine}.json"
     namespace = f"devshim-{file.stem}"
     if place.rank == 0:
         file.unlink(missing_ok=True)

@@ -1,22 +1,51 @@
 """The other ranks of this host, as the system lists them: which have ended, and which are stopped.
 
 A framework's engine says that a connection is closed, or that time is over, and names no rank. Ranks of one host have
-their parent in common, the launcher or its agent, and each has its number in its environment. So a rank finds out
-which others are missing, without a connection. About ranks of other hosts this knows nothing.
+a parent in common, the launcher or its agent, and each has its number in its environment. So a rank finds out which
+others are missing, without a connection. About ranks of other hosts this knows nothing.
+
+If each rank has a wrapper, as in ``mpirun -n 2 bash run.sh``, the wrappers have the launcher as their parent, and end
+with their ranks.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from devshim.contract.ranks import Place
-from devshim.world.launchers import rank_of
+from devshim.world.launchers import is_wrapper, rank_of
 
-__all__ = ["ended", "stopped"]
+__all__ = ["ended", "launcher", "stopped"]
 
 _DEAD, _STOPPED = "ZX", "Tt"
+
+
+def launcher() -> int:
+    """Return the process that started this rank, or the program around this rank."""
+    return _launcher(os.getppid())
+
+
+@lru_cache(maxsize=1)  # a rank whose parent has ended has another one
+def _launcher(parent: int) -> int:
+    own = _variables(os.getpid())
+    with suppress(OSError, ValueError):  # a process of another user, such as the daemon of Slurm, is no wrapper
+        while parent > 1 and is_wrapper(_variables(parent), own):
+            parent = int(_stat(parent)[1])
+    return parent
+
+
+def _variables(process: int) -> dict[str, str]:
+    """Return the environment with which a process started."""
+    pairs = (each.partition("=") for each in Path(f"/proc/{process}/environ").read_text(errors="replace").split("\0"))
+    return {name: value for name, _, value in pairs}
+
+
+def _stat(process: int) -> list[str]:
+    """Return the state of a process, its parent, and what else the system counts of it."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
 
 
 def ended(place: Place) -> list[int]:
@@ -40,14 +69,13 @@ def _expected(place: Place) -> set[int]:
 
 def _states() -> dict[int, str]:
     """Return the ranks that run and have the parent and the engine's address of this one, each with its state."""
-    found, parent, port = {}, os.getppid(), os.environ.get("MASTER_PORT")
+    found, parent, port = {}, launcher(), os.environ.get("MASTER_PORT")
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
-            state, its, *_ = (path / "stat").read_text().rpartition(")")[2].split()
+            state, its, *_ = _stat(int(path.name))
             if int(its) != parent or state in _DEAD:
                 continue
-            pairs = (each.partition("=") for each in (path / "environ").read_text(errors="replace").split("\0"))
-            variables = {name: value for name, _, value in pairs}
+            variables = _variables(int(path.name))
             rank = rank_of(variables)
             if rank is not None and variables.get("MASTER_PORT") == port:
                 found[rank] = state

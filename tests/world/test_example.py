@@ -62,12 +62,13 @@ def test_two_simulated_hosts(devshim_cluster: Callable[..., Any]) -> None:
     same(losses(sys.executable, "-m", "devshim", "launch", "--cards", "2", PROGRAM, name))
 
 
-def test_mpirun() -> None:
+@pytest.mark.parametrize("wrapper", [(), ("bash", "-c", '"$@"; exit $?', "wrapper")], ids=["rank", "script"])
+def test_mpirun(wrapper: tuple[str, ...]) -> None:
     name, mpirun = framework(), shutil.which("mpirun")
     if mpirun is None:
         pytest.skip("mpirun is not installed")
     options = ["--oversubscribe", "--allow-run-as-root"] if b"Open MPI" in _version(mpirun) else []
-    same(losses(mpirun, *options, "-n", "2", sys.executable, PROGRAM, name))
+    same(losses(mpirun, *options, "-n", "2", *wrapper, sys.executable, PROGRAM, name))
 
 
 def _version(mpirun: str) -> bytes:

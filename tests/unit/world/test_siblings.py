@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from devshim.world import launchers
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the ranks are listed in /proc")
 
 RANK = """
@@ -23,11 +25,11 @@ for line in sys.stdin:
 """
 
 
-def start(rank: int, port: str, **variables: str) -> subprocess.Popen[str]:
+def start(rank: int, port: str, *wrapper: str, **variables: str) -> subprocess.Popen[str]:
     """Start a rank of three."""
     whole = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", **variables}
     return subprocess.Popen(
-        [sys.executable, "-c", RANK],
+        [*wrapper, sys.executable, "-c", RANK],
         env={**os.environ, **whole, "MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -82,3 +84,30 @@ def test_ranks_of_other_hosts_are_unknown() -> None:
         for each in ranks:
             each.kill()
             each.communicate()
+
+
+def test_ranks_in_wrappers_know_each_other() -> None:
+    shell = ("bash", "-c", '"$@"; exit $?', "wrapper")  # two commands, or the shell would become the rank
+    ranks = [start(0, "4545", *shell), start(1, "4545", "timeout", "60", *shell), start(2, "4545")]
+    try:
+        assert [ask(rank) for rank in ranks] == ["[] []"] * 3
+        ranks[1].kill()
+        wait_for_state(ranks[1].pid, "Z")
+        assert ask(ranks[0]) == ask(ranks[2]) == "[1] []"
+    finally:
+        for each in ranks:
+            each.kill()
+            each.communicate()
+
+
+@pytest.mark.parametrize(
+    ("parent", "expected"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2"}, True),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, False),
+        ({"RANK": "1", "WORLD_SIZE": "2", "DEVSHIM_JOB": "a"}, False),  # a rank that has started a launcher itself
+        ({}, False),
+    ],
+)
+def test_a_wrapper_has_the_variables_of_its_rank(parent: dict[str, str], expected: bool) -> None:
+    assert launchers.is_wrapper(parent, {"RANK": "1", "WORLD_SIZE": "2"}) is expected
