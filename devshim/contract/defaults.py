@@ -174,12 +174,14 @@ class Defaults(
     ) -> Tensor:
         """Return values drawn from ``[low, high)``; without ``dtype`` of the framework's default float.
 
-        ``seed`` is that of this draw alone, of 64 bits: equal seeds give equal values, and the framework's generators
-        are neither used nor changed. None: draw from the framework's own generator of the device.
-
-        Default: NumPy draws them on the host.
+        ``seed`` is for this draw only, of 64 bits: equal seeds give equal values, and the framework's generators are
+        neither used nor changed. None: draw from the framework's own generator. Default: NumPy draws on the host.
         """
-        return self._with_numpy("asarray", dtype, device, self._drawing(seed).uniform(low, high, shape))
+        from devshim.devices.ranges import drawn_below
+
+        name = self.dtype_name(self._with_numpy("zeros", dtype, device, 0))
+        values = drawn_below(self._drawing(seed).uniform(low, high, shape), low, high, name)
+        return self._with_numpy("asarray", dtype, device, values)
 
     def normal(
         self,
@@ -203,10 +205,7 @@ class Defaults(
         return self._with_numpy("asarray", dtype, device, self._drawing(seed).integers(low, high, shape))
 
     def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
-        """Return the integers below ``n`` in random order; ``seed`` as for `uniform`, ``dtype`` as for `randint`.
-
-        Default: NumPy draws them on the host.
-        """
+        """Return the integers below ``n`` in random order; arguments and default as for `randint`."""
         return self._with_numpy("asarray", dtype, device, self._drawing(seed).permutation(n))
 
     def bernoulli(

@@ -13,7 +13,7 @@ import numpy as np
 
 from devshim.errors import ConversionError
 
-__all__ = ["largest_below", "require_all_fit", "require_fit"]
+__all__ = ["drawn_below", "largest_below", "require_all_fit", "require_fit"]
 
 
 def require_fit(value: Any, name: str) -> None:
@@ -42,6 +42,24 @@ def require_all_fit(array: np.ndarray, name: str) -> None:
         extremes = (array.flat[0],) if array.dtype.kind == "c" else (array.min(), array.max())
         for extreme in extremes:
             require_fit(extreme.item(), name)
+
+
+def drawn_below(values: Any, low: float, high: float, name: str | None) -> Any:
+    """Return float64 draws that stay below ``high`` in a dtype: NumPy's scaling can reach it, and so can rounding.
+
+    Args:
+        values: The draws of NumPy, from ``low`` to ``high``: an array, or a float.
+        low: The lower bound.
+        high: The bound, which is excluded.
+        name: The name of the dtype to which the draws are converted; None for float64.
+    """
+    if name not in _ROUNDED:
+        name = "float64"
+    return np.minimum(values, max(low, largest_below(high, name))) if low or name != "float64" else values
+
+
+_ROUNDED = ("float16", "float32", "bfloat16")
+"""The floating dtypes to which float64 is rounded."""
 
 
 @lru_cache(maxsize=256)

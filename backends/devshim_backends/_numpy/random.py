@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from devshim.contract.backend import Tensor
 from devshim.devices.device import Device
-from devshim.devices.ranges import largest_below
+from devshim.devices.ranges import drawn_below
 from devshim_backends._numpy.tensors import NumpyTensors
-
-_FLOATS = ("float16", "float32", "bfloat16")
-"""The floating dtypes that are rounded from float64."""
 
 
 def _uniform(low: float, high: float, shape: tuple[int, ...]) -> Tensor | None:
@@ -22,15 +18,7 @@ def _uniform(low: float, high: float, shape: tuple[int, ...]) -> Tensor | None:
         return None
     if low == 0 and high == 1:
         return np.random.random_sample(shape)
-    return _draw_below(np.random.uniform, low, high, shape)
-
-
-def _draw_below(
-    draw: Callable[..., Any], low: float, high: float, shape: tuple[int, ...], name: str = "float64"
-) -> Any:
-    """Draw float64 numbers that stay below ``high`` in a dtype: NumPy's scaling can reach it, and so can rounding."""
-    values = draw(low, high, shape)
-    return np.minimum(values, max(low, largest_below(high, name))) if low or name != "float64" else values
+    return drawn_below(np.random.uniform(low, high, shape), low, high, None)
 
 
 def _normal(loc: float, scale: float, shape: tuple[int, ...]) -> Tensor | None:
@@ -56,8 +44,8 @@ class NumpyRandom(NumpyTensors):
         device: Device,
         seed: int | None = None,
     ) -> Tensor:
-        name = "float64" if dtype is None else np.dtype(dtype).name
-        values = _draw_below(_source(seed).uniform, low, high, shape, name if name in _FLOATS else "float64")
+        values = _source(seed).uniform(low, high, shape)
+        values = drawn_below(values, low, high, None if dtype is None else np.dtype(dtype).name)
         return self.to_device(np.asarray(values, dtype), device)
 
     def normal(

@@ -231,6 +231,14 @@ def seed_is_ignored(patch: Patch, adapter: Any) -> None:
 
 
 @defect
+def uniform_reaches_its_bound(patch: Patch, adapter: Any) -> None:
+    def uniform(low: float, high: float, shape: Any, dtype: Any, device: Any, seed: int | None = None) -> Any:
+        return adapter._new(np.full(shape, high, adapter._float(dtype)), device)
+
+    patch.setattr(adapter, "uniform", uniform)
+
+
+@defect
 def draws_repeat(patch: Patch, adapter: Any) -> None:
     proper = adapter.uniform
 

@@ -172,7 +172,9 @@ class ToyBackend(Backend):
     def uniform(
         self, low: float, high: float, shape: Any, dtype: Any | None, device: Device, seed: int | None = None
     ) -> Tensor:
-        return self._new(np.asarray(_generator(seed).uniform(low, high, shape), self._float(dtype)), device)
+        values = np.asarray(_generator(seed).uniform(low, high, shape), self._float(dtype))
+        is_below = values.astype("float64") < high  # not if the rounding to the dtype reached the bound
+        return self._new(np.where(is_below, values, values.dtype.type(low)), device)
 
     def normal(
         self, loc: float, scale: float, shape: Any, dtype: Any | None, device: Device, seed: int | None = None
