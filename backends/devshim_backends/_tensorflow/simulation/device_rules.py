@@ -12,7 +12,8 @@ operator again, and runs it if a real GPU would:
 * In a GPU's scope an operator runs there on tensors that are all on the host, as documented for `ds.on`.
 * While a model or optimizer on several devices runs, its inputs are copied to one device (`models.align_devices`).
 * In the scope of `ds.run` or `ds.value_and_grad`, an operator runs on the device of its tensors if they are on one GPU,
-  because the function has placed them there. A real TensorFlow moves them to the scope's device silently.
+  because the function has placed them there. A real TensorFlow moves them to the scope's device silently. A scope that
+  the function opens has its own rule again.
 * Outside any scope an operator runs on the device of its tensors, if they are on one device. A real TensorFlow runs on
   gpu:0, which is the same for tensors on that GPU; others it moves there silently.
 
@@ -25,7 +26,6 @@ that a real GPU would run, devshim checks that operator before each later run (`
 from __future__ import annotations
 
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "REFUSED",
     "DataScope",
+    "in_data_scope",
     "is_operand",
     "may_be_anywhere",
     "run_if_accepted",
@@ -59,13 +60,10 @@ __all__ = [
 ]
 
 
-class _DataScopes(threading.local):
-    """The name of the innermost device of `DataScope` in this thread."""
+class _DataScopeName(str):
+    """The name of a `DataScope`'s device: the scopes inside have names of TensorFlow's own, even on the same device."""
 
-    name: str | None = None
-
-
-_DATA_SCOPES = _DataScopes()
+    __slots__ = ()
 
 
 class DataScope:
@@ -76,16 +74,16 @@ class DataScope:
 
     def __enter__(self) -> None:
         self._scope.__enter__()
-        self._before, _DATA_SCOPES.name = _DATA_SCOPES.name, context.context().device_name
+        state = context.context()._thread_local_data
+        state.device_name = _DataScopeName(state.device_name)
 
     def __exit__(self, *failure: Any) -> None:
-        _DATA_SCOPES.name = self._before
         self._scope.__exit__(*failure)
 
 
-def _in_data_scope() -> bool:
+def in_data_scope() -> bool:
     """Return True if the innermost scope is that of `ds.run` or `ds.value_and_grad`."""
-    return _DATA_SCOPES.name is not None and context.context().device_name == _DATA_SCOPES.name
+    return type(context.context().device_name) is _DataScopeName
 
 
 REFUSED: set[str] = set()
@@ -189,9 +187,13 @@ def is_operand(depth: int = 2) -> bool:
 
 
 def may_be_anywhere(x: Any) -> bool:
-    """Return True for a number, or an array in ``x + array``, whose device TensorFlow chose without regard to ``x``."""
+    """Return True for a number, or an array in ``x + array``, whose device TensorFlow chose without regard to ``x``.
+
+    Functions such as ``tf.nn.gelu`` and ``tf.one_hot`` make their numbers first, in the scope of `ds.run`. A number for
+    which the function names a device is made in a scope of that device.
+    """
     if context.context().device_name:
-        return _in_data_scope() and (not x.shape.rank or is_operand(3))
+        return in_data_scope() and (not x.shape.rank or is_operand(3))
     return bool(x.shape.rank) and is_operand(3)
 
 
@@ -224,18 +226,22 @@ def _is_moved(x: Any) -> bool:
 def _common_device(backend: TensorflowLocations, op: str, inputs: Sequence[Any]) -> Device:
     """Return the one device on which an operator may run."""
     scope = backend.device_named(context.context().device_name or "")
-    follows = _in_data_scope()
+    follows = in_data_scope()
     placed = [(x, _device_of(backend, x)) for x in _tensors(inputs)]
     on_host = _HOST_INPUTS.get(op, ())
     located = {
         number: device
         for number, (x, device) in enumerate(placed)
-        if not (follows and hasattr(x, "_devshim_anywhere"))
-        and (device is not CPU or not (number in on_host or _may_stay_on_host(x)))
+        if not (number in on_host and (follows or device is CPU)) and not (device is CPU and _may_stay_on_host(x))
     }
+    if follows:  # numbers for which TensorFlow chose the scope's device decide only if nothing else does
+        anywhere = {n for n, each in located.items() if each is scope and hasattr(placed[n][0], "_devshim_anywhere")}
+        located = {n: each for n, each in located.items() if n not in anywhere} or located
     firm = {number: device for number, device in located.items() if not _is_hosted(placed[number][0])}
-    if firm or scope is not None:
+    if firm:
         located = firm
+    elif scope is not None:  # int32 results stay beside the tensor that the function has placed, if there is only one
+        located = located if follows and len(set(located.values())) == 1 else {}
     elif not all(_is_hosted(x) for x, _ in placed):
         return CPU  # the inputs are 0-d host tensors, and a shape that was created in a GPU's scope
     found = set(located.values())

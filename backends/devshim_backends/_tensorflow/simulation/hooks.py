@@ -36,6 +36,7 @@ from devshim_backends._tensorflow.internals.locations import EAGER, RAW_BACKING_
 from devshim_backends._tensorflow.simulation import workarounds
 from devshim_backends._tensorflow.simulation.device_rules import (
     REFUSED,
+    in_data_scope,
     may_be_anywhere,
     run_if_accepted,
     run_refused_operator,
@@ -149,11 +150,14 @@ def _run_fast(*args: Any) -> Any:
 
 
 def _run_identity(args: tuple[Any, ...]) -> Any:
-    """Run Identity, the only operator whose input TensorFlow's policy lets move; outside any scope it stays put."""
+    """Run Identity, the only operator whose input TensorFlow's policy lets move.
+
+    Outside any scope, and in that of `ds.run` or `ds.value_and_grad`, a tensor stays on its GPU.
+    """
     x = args[3]
-    if type(x) is EAGER and not context.context().device_name and _simulated_device(x.backing_device) is not None:
-        with tf.device(x.backing_device):
-            return _FAST(*args)
+    stays = type(x) is EAGER and (not context.context().device_name or in_data_scope())
+    if stays and _simulated_device(RAW_BACKING_DEVICE(x)) is not None:
+        return _run_fast_on(_backend.device_of(x), args)
     return _FAST(*args)
 
 
