@@ -1,10 +1,10 @@
-"""The faults that a test can request on a simulated GPU; `devshim.simulation.memory` triggers them."""
+"""The faults that a test can request on a simulated GPU; `devshim.simulation.memory` counts their events."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devshim.devices.device import Device, as_int
+from devshim.devices.device import CPU, Device, as_int
 from devshim.devices.parsing import device as as_device
 from devshim.errors import ArgumentError
 from devshim.errors.formatting import show
@@ -12,9 +12,10 @@ from devshim.errors.formatting import show
 if TYPE_CHECKING:
     from typing import Literal
 
+    from devshim.contract.backend import Backend
     from devshim.devices.parsing import DeviceLike
 
-__all__ = ["EVENTS", "Fault"]
+__all__ = ["EVENTS", "Fault", "check_faults"]
 
 EVENTS = ("allocation", "copy", "vanish")
 
@@ -78,3 +79,17 @@ def _positive(name: str, value: object) -> int:
         msg = f"{name} is {show(value)}, and it must be an int of at least 1"
         raise ArgumentError(msg, f"pass {name}=1")
     return number
+
+
+def check_faults(backend: Backend, source: Device | None, target: Device, what: str) -> None:
+    """Trigger faults; `transfers.engine` calls this before a copy, or (without a source) before other operations."""
+    simulated = backend.simulated_devices
+    if simulated is None or not backend.simulated:
+        return
+    for device in dict.fromkeys((target, source)):  # a set would count in another order in each process
+        if device is None or device is CPU:
+            continue
+        if source is None:
+            simulated[device.index].check_alive(what)
+        else:
+            simulated[device.index].count_copy(what)

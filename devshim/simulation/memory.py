@@ -22,7 +22,7 @@ Bytes are rounded up to a multiple of `ROUND`, like those of the CUDA allocators
 framework's own operator finds a GPU full, it raises the same error as devshim's own calls; an adapter can pass a class
 that is also an instance of the framework's own error.
 
-Only adapters that simulate import this module; nothing else does before a fault is requested.
+Only adapters that simulate import this module.
 """
 
 from __future__ import annotations
@@ -34,15 +34,13 @@ from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount, getweakrefs, ref
 
 from devshim.devices import platforms
-from devshim.devices.device import CPU, Device
+from devshim.devices.device import Device
 from devshim.devices.info import MemoryInfo
 from devshim.errors import OutOfMemoryError, SimulationError, messages
 from devshim.simulation.faults import EVENTS, Fault
 
 if TYPE_CHECKING:
     from typing import NoReturn
-
-    from devshim.contract.backend import Backend
 
 __all__ = ["EVENTS", "ROUND", "Fault", "SimulatedDevice", "SimulatedDevices"]
 
@@ -284,17 +282,3 @@ class SimulatedDevices:
 
     def __iter__(self) -> Iterator[SimulatedDevice]:
         return iter(self._gpus)
-
-
-def check_faults(backend: Backend, source: Device | None, target: Device, what: str) -> None:
-    """Trigger faults; `transfers.engine` calls this before a copy, or (without a source) before other operations."""
-    simulated = backend.simulated_devices
-    if simulated is None or not backend.simulated:
-        return
-    for device in dict.fromkeys((target, source)):  # a set would count in another order in each process
-        if device is None or device is CPU:
-            continue
-        if source is None:
-            simulated[device.index].check_alive(what)
-        else:
-            simulated[device.index].count_copy(what)

@@ -196,8 +196,8 @@ def _simulate_nvml(wanted: bool) -> None:
 def _watch_copies(watched: bool) -> None:
     """Count every copy while faults are requested; without faults, copies cost nothing extra."""
     if watched:
-        from devshim.simulation import memory as memory_module
-    observing.activate(fault=memory_module.check_faults if watched else None)
+        from devshim.simulation.faults import check_faults
+    observing.activate(fault=check_faults if watched else None)
 
 
 def _offer(backend: Backend, request: Request, current: bool) -> bool:
