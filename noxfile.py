@@ -75,7 +75,10 @@ SETTINGS = {
 without making it fast."""
 ALONE = {
     "torch": ("test_cards.py", "test_native_names.py", "test_platforms.py", "test_traps.py"),
-    "tensorflow": ("test_conversions.py", "test_guard_policy.py", "test_simulated_full.py", "test_traps.py"),
+    "tensorflow": (
+        *("test_conversions.py", "test_guard_policy.py", "test_removed_gpus.py", "test_simulated_full.py"),
+        "test_traps.py",
+    ),
 }
 """Session name -> files of tests that need a process in which no other test has used the framework; the others share
 two processes. The frameworks that are not listed choose their GPUs once, when they start: there, each file is alone."""

@@ -68,3 +68,10 @@ class SimulationBackend:
     def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> AbstractContextManager[object]:
         """Return a context in which operators and reads call ``check(device)``, which raises for removed GPUs."""
         return nullcontext()
+
+    def forget_removed_devices(self) -> None:
+        """Handle a lower `simulated_or_removed`, which has changed because the last tensor on a removed GPU has died.
+
+        `simulated` is as before, and so are memory limits, peaks and faults of the GPUs that are shown.  An adapter
+        drops cached devices, and uninstalls what it had installed for removed GPUs.
+        """

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from _thread import RLock
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount, getweakrefs, ref
 
@@ -239,6 +239,8 @@ class SimulatedDevices:
         async_copies: When a copy that does not block arrives: ``"immediate"`` or ``"late"``.
         removed_error: The error for the use of a tensor on a GPU that was removed; an adapter's is also an error of the
             framework.
+        forget_unused: Stops refusing removed GPUs on which no tensor is left (`removed_gpus.forget_unused`); adapters
+            call it when they find a new tensor on a removed GPU.
     """
 
     removed_error: type[SimulationError] = SimulationError
@@ -249,6 +251,7 @@ class SimulatedDevices:
         self.like: str = "cuda"
         self.dtypes_lacking: frozenset[str] = frozenset()
         self.async_copies: str = "immediate"
+        self.forget_unused: Callable[[], object] = bool  # replaced while a GPU counts as removed
 
     def refuse_dtype(self, device: Device, dtype: str) -> NoReturn:
         """Raise the error for a tensor of a dtype in `dtypes_lacking` that is on a GPU, or would be.
@@ -269,13 +272,22 @@ class SimulatedDevices:
         """Make a GPU; an adapter that counts in another way overrides this to use its own class."""
         return SimulatedDevice(device, self._error_class)
 
-    def used_beyond(self, gpus: int) -> int:
-        """Return the number of GPUs up to the last one in use, or 0 if none from ``gpus`` on is in use."""
-        self.count_freed()
+    def used_beyond(self, gpus: int, *, unseen: bool = True) -> int:
+        """Return the number of GPUs up to the last one in use, or 0 if none from ``gpus`` on is in use.
+
+        Args:
+            gpus: The number of GPUs that do not matter.
+            unseen: True to look for tensors that are not counted yet; one that is just being made must not count.
+        """
+        self.count_freed() if unseen else self.drop_freed()
         return max((gpu.device.index + 1 for gpu in self._gpus[gpus:] if gpu.info().used), default=0)
 
     def count_freed(self) -> None:
         """Count what was freed, for adapters that do not count each free at once."""
+
+    def drop_freed(self) -> None:
+        """Do the same, but without looking for tensors that are not counted yet."""
+        self.count_freed()
 
     def __getitem__(self, index: int) -> SimulatedDevice:
         return self._gpus[index]

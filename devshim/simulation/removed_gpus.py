@@ -7,21 +7,24 @@ Requirements of this module:
 * The error names the line that removed the GPU. devshim's own calls raise it; the framework's operators and reads
   raise it too, as far as the adapter can intercept them (`Backend.refuse_removed_devices`).
 * No check is installed if no tensor is left behind. When the same GPUs come back, every tensor works again.
+* When the last tensor on the removed GPUs has died, nothing is refused any more. Python does not report that, because
+  the callback of a weak reference must not run Python code (see `memory`), so `forget_unused` looks before an error.
 """
 
 from __future__ import annotations
 
 import gc
+from _thread import RLock
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from devshim.devices.device import CPU
 from devshim.errors import SimulationError
 from devshim.transfers.observers import site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any, TypeAlias
+    from typing import TypeAlias
 
     from devshim.contract.backend import Backend
     from devshim.devices.device import Device
@@ -29,13 +32,17 @@ if TYPE_CHECKING:
 
     Check: TypeAlias = Callable[[Device | None], None]
 
-__all__ = ["device_even_if_removed", "removed_gpu_error", "switch"]
+__all__ = ["device_even_if_removed", "forget_unused", "removed_gpu_error", "switch"]
 
 _READS = ("copy_to", "copy_many", "to_numpy", "to_dlpack")
 """The methods of an adapter that may get tensors whose device is not known yet, and that need a check."""
 
 _INSTALLED: dict[str, ExitStack] = {}
 """The installed checks, by the backend's name."""
+
+_LOCK: Any = RLock()
+"""Held by `forget_unused`; a switch, which may wait for other threads, only counts itself in `_switches`."""
+_switches = 0
 
 
 def switch(backend: Backend, gpus: int, memory: int | None, faults: Sequence[Fault]) -> None:
@@ -44,6 +51,20 @@ def switch(backend: Backend, gpus: int, memory: int | None, faults: Sequence[Fau
     Raises:
         SimulationError: Under the same conditions as `Backend.simulate`.
     """
+    _count_switch(1)
+    try:
+        _switch(backend, gpus, memory, faults)
+    finally:
+        _count_switch(-1)
+
+
+def _count_switch(step: int) -> None:
+    global _switches
+    with _LOCK:
+        _switches += step
+
+
+def _switch(backend: Backend, gpus: int, memory: int | None, faults: Sequence[Fault]) -> None:
     before, removed = backend.simulated_or_removed, [(gpu, gpu.removed_at) for gpu in backend.simulated_devices or ()]
     last_used = _used_beyond(backend, gpus)
     _stop(backend)
@@ -74,26 +95,71 @@ def _used_beyond(backend: Backend, gpus: int) -> int:
     return simulated.used_beyond(gpus)
 
 
+def forget_unused(backend: Backend, *, collect: bool = True) -> None:
+    """Stop refusing removed GPUs on which no tensor is left; their `removed_at` is None afterwards.
+
+    Args:
+        backend: The backend; no lock of its adapter may be held.
+        collect: True to look for reference cycles first, which takes much longer: for a new tensor, and for a device
+            that a program names. A tensor that is on a removed GPU is in use, so a search is not worth its time.
+    """
+    if _LOCK._is_owned():  # a finalizer that the search below runs
+        return
+    with _LOCK:
+        if _switches:  # a switch decides about removed GPUs itself
+            return
+        simulated: Any = backend.simulated_devices  # not None: the backend has simulated GPUs that were removed
+        last_used = simulated.used_beyond(backend.simulated, unseen=False)
+        if last_used and collect:
+            gc.collect()
+            last_used = simulated.used_beyond(backend.simulated, unseen=False)
+        labelled = max(backend.simulated, last_used)
+        if labelled >= backend.simulated_or_removed:
+            return
+        _stop(backend)
+        backend.simulated_or_removed = labelled
+        backend.forget_removed_devices()
+        for gpu in simulated:
+            if gpu.device.index >= labelled:
+                gpu.removed_at = None
+        if last_used:
+            _start(backend)
+
+
 def _start(backend: Backend) -> None:
     """Install the checks that refuse the use of tensors on removed GPUs."""
     simulated: Any = backend.simulated_devices
+    plain, plain_native = type(backend).device_of, type(backend).from_native
+
+    def refused(device: Device | None) -> bool:
+        is_simulated = device is not None and device.kind == "gpu" and device.index < backend.simulated_or_removed
+        return is_simulated and simulated[device.index].removed_at is not None  # type: ignore[union-attr]
 
     def check(device: Device | None) -> None:
-        if device is not None and device is not CPU and device.kind == "gpu":
-            simulated[device.index].require_shown()
-
-    plain = type(backend).device_of
+        if refused(device):
+            forget_unused(backend, collect=False)
+            simulated[device.index].require_shown()  # type: ignore[union-attr]  # None is not refused
 
     def device_of(x: Any) -> Device:
         device = plain(backend, x)
+        if not refused(device):
+            return device
         check(device)
-        return device
+        return plain(backend, x)
+
+    def from_native(native: object) -> Device | None:
+        device = plain_native(backend, native)
+        if not refused(device):
+            return device
+        forget_unused(backend)
+        return plain_native(backend, native)
 
     own = vars(backend)
-    own["device_of"] = device_of
+    own.update(device_of=device_of, from_native=from_native)
     own.update({name: _check_first(backend, getattr(backend, name), check) for name in _READS})
+    simulated.forget_unused = partial(forget_unused, backend)
     stack = _INSTALLED[backend.name] = ExitStack()
-    for name in ("device_of", *_READS):
+    for name in ("device_of", "from_native", *_READS):
         stack.callback(own.pop, name, None)
     stack.enter_context(backend.refuse_removed_devices(check))
 

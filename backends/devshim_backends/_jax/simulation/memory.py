@@ -46,6 +46,11 @@ class JaxSimulatedDevices(SimulatedDevices):
     def count_freed(self) -> None:
         update_counts()
 
+    def drop_freed(self) -> None:
+        _drop_all_donated()
+        with LOCK:
+            drop_dead()
+
     def error_class(self) -> type[OutOfMemoryError]:
         """Return the class of the error for a full device."""
         return self._error_class
@@ -89,6 +94,9 @@ def count_arrays(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
         if x is None or find_counted(x) is not None:
             continue
         gpus = simulated_gpus_of(x)
+        if any(gpu.removed_at is not None for _, gpu in gpus):
+            gpus[0][1].group.forget_unused()
+            gpus = simulated_gpus_of(x)  # the device may be the host by now
         if gpus:
             _count_array(x, gpus, buffers.shared_with(x, [native for native, _ in gpus]))
 

@@ -68,8 +68,13 @@ class JaxSimulation(JaxDlpack, Backend):
         if gpus:
             self._ensure_cpu_devices(gpus + 1)
         self.simulated = gpus
-        devices.DEVICES.clear()  # a JAX device that was the host may be a simulated GPU now
-        self._count(gpus, memory, faults)
+        SIMULATED.begin(gpus, memory, faults)
+        self.simulated_devices = SIMULATED
+        self.forget_removed_devices()
+
+    def forget_removed_devices(self) -> None:
+        devices.DEVICES.clear()  # a JAX device that was the host may be a simulated GPU now, or the other way round
+        self._count_on_devices()
         if self.native_names:
             self._names().refresh(self)
 
@@ -87,12 +92,6 @@ class JaxSimulation(JaxDlpack, Backend):
         from devshim_backends._jax.simulation.native_names import switch
 
         return switch
-
-    def _count(self, gpus: int, memory: int | None, faults: Sequence[Fault]) -> None:
-        """Make simulated GPUs count their arrays, and raise if these take more than ``memory`` bytes."""
-        SIMULATED.begin(gpus, memory, faults)
-        self.simulated_devices = SIMULATED
-        self._count_on_devices()
 
     def _count_on_devices(self) -> None:
         """Count the arrays on JAX's present devices as those of the simulated GPUs."""

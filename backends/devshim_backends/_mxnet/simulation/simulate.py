@@ -73,15 +73,23 @@ class MxnetSimulation(MxnetTensors):
                 self.simulated_devices = SIMULATED
             SIMULATED.begin(gpus, None)  # existing arrays already count, and are not refused
             self.simulated = gpus
-            self._devices = {}
-            if self.simulated_or_removed:
-                hooks.install(self)
-                parameter_errors.install(self)
-            memory_module.begin(SIMULATED, gpus, self.simulated_or_removed)
-            if not self.simulated_or_removed:
-                hooks.uninstall()
-                parameter_errors.uninstall()
+            self._label_devices()
             SIMULATED.begin(gpus, memory, faults)
+
+    def forget_removed_devices(self) -> None:
+        with _LOCK:
+            self._label_devices()
+
+    def _label_devices(self) -> None:
+        """Make `simulated_or_removed` of MXNet's CPUs count as GPUs, from ``cpu(1)`` on."""
+        self._devices = {}
+        if self.simulated_or_removed:
+            hooks.install(self)
+            parameter_errors.install(self)
+        memory_module.begin(SIMULATED, self.simulated, self.simulated_or_removed)
+        if not self.simulated_or_removed:
+            hooks.uninstall()
+            parameter_errors.uninstall()
 
     def set_native_names(self, named: bool) -> None:
         from devshim_backends._mxnet.simulation.native_names import switch

@@ -53,6 +53,9 @@ class PaddleSimulation(Backend):
         self.simulated_devices = SIMULATED
         self.simulated = gpus
         visibility.show(gpus)
+        self.forget_removed_devices()
+
+    def forget_removed_devices(self) -> None:
         if self.simulated_or_removed:  # the wrappers also refuse tensors on GPUs that were removed
             hooks.install()
         else:

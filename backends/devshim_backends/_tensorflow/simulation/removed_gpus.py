@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import getweakrefs
 
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.framework import ops
 
+from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import patched
 from devshim.monitoring.use_checks import instrument_uses
 from devshim_backends._tensorflow.internals.locations import EAGER, TensorflowLocations
-from devshim_backends._tensorflow.simulation.memory import LOCAL
+from devshim_backends._tensorflow.simulation.memory import LOCAL, VARIABLES
+from devshim_backends._tensorflow.simulation.storage import SIMULATED, TensorRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +42,7 @@ class TensorflowRemovedGpus(TensorflowLocations):
     @contextmanager
     def refuse_removed_devices(self, check: Check) -> Iterator[None]:
         def use(x: Any) -> Device | None:
-            return None if LOCAL.is_counting() else TensorflowLocations.device_of(self, x)
+            return None if LOCAL.is_counting() else self._device_to_check(x)
 
         def copy(x: Any, *args: Any, **kwargs: Any) -> Any:
             check(use(x))
@@ -59,10 +62,25 @@ class TensorflowRemovedGpus(TensorflowLocations):
         def run(*args: Any) -> Any:
             if not LOCAL.is_counting() and _HANDLE_OPERATORS.isdisjoint(args[1:3]):
                 for x in _tensors(args[3:]):
-                    check(self.device_named(x.device if x.dtype is tf.resource else x.backing_device))
+                    check(self._device_to_check(x))
             return original(*args)
 
         return run
+
+    def _device_to_check(self, x: Any) -> Device | None:
+        """Return the device of a tensor or variable, after a search for unused removed GPUs if the tensor is new.
+
+        A tensor is new if it is not counted, because every tensor that was on the GPU when it was removed is.
+        """
+        if type(x) is not EAGER:
+            return TensorflowLocations.device_of(self, x)
+        name = x.device if x.dtype is tf.resource else x.backing_device  # a variable's handle has its device
+        device = self.device_named(name)
+        if device is None or device is CPU or SIMULATED[device.index].removed_at is None:
+            return device
+        if id(x) not in VARIABLES and not any(type(each) is TensorRef for each in getweakrefs(x)):
+            SIMULATED.forget_unused()
+        return self.device_named(name)
 
 
 def _tensors(inputs: Sequence[Any]) -> Iterator[Any]:

@@ -69,6 +69,9 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
             hooks.stop()
         self._set_policy(bool(before), bool(gpus))
 
+    def forget_removed_devices(self) -> None:
+        DEVICE_BY_NAME.clear()
+
     @property
     def operators_follow_tensors(self) -> bool:  # type: ignore[override]  # a constant elsewhere
         return bool(self.simulated) and not self.native_names
