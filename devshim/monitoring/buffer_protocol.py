@@ -32,8 +32,10 @@ function."""
 _GetBuffer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
 _FAILED = -1
 
-_CALLBACKS: dict[type, Callable[[Any], object]] = {}
-"""The function that each instrumented class calls first."""
+_CALLBACKS: dict[type, list[Callable[[Any], object]]] = {}
+"""The functions that each instrumented class calls first."""
+_ORIGINALS: dict[type, int] = {}
+"""The addresses of the classes' own functions."""
 _REFUSED = threading.local()
 _REPLACEMENTS: dict[type, Any] = {}
 """The functions put in slots, never freed: a thread may still be in one when the instrumentation is removed."""
@@ -46,14 +48,18 @@ def instrument_buffers(cls: type, callback: Callable[[Any], object]) -> Iterator
     if slot is None or not slot.value:
         yield
         return
-    original, _CALLBACKS[cls] = slot.value, callback
     if cls not in _REPLACEMENTS:
-        _REPLACEMENTS[cls] = _GetBuffer(_make_getbuffer(cls, _GetBuffer(original)))
+        _ORIGINALS[cls] = slot.value
+        _REPLACEMENTS[cls] = _GetBuffer(_make_getbuffer(cls, _GetBuffer(slot.value)))
+    callbacks = _CALLBACKS.setdefault(cls, [])
+    callbacks.append(callback)
     slot.value = ctypes.cast(_REPLACEMENTS[cls], ctypes.c_void_p).value
     try:
         yield
     finally:
-        slot.value = original
+        callbacks.remove(callback)
+        if not callbacks:
+            slot.value = _ORIGINALS[cls]
 
 
 def _make_getbuffer(cls: type, original: Any) -> Callable[[Any, int, int], int]:
@@ -61,7 +67,8 @@ def _make_getbuffer(cls: type, original: Any) -> Callable[[Any, int, int], int]:
 
     def getbuffer(x: Any, view: int, flags: int) -> int:
         try:
-            _CALLBACKS[cls](x)
+            for callback in tuple(_CALLBACKS[cls]):
+                callback(x)
             return int(original(x, view, flags))
         except KeyboardInterrupt:
             _thread.interrupt_main()  # again, where Python can raise it

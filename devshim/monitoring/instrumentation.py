@@ -74,6 +74,8 @@ OPERANDS = {
 """Method that takes another tensor or array -> the reason that a report gives."""
 
 _ABSENT = object()
+_ended: dict[tuple[Any, str, int], tuple[Any, Any]] = {}
+"""By owner, name and `id`: methods that were still replaced when their block ended, and what they had replaced."""
 _REPORTING = threading.local()
 
 
@@ -95,16 +97,23 @@ def suppressed() -> Iterator[None]:
 
 @contextmanager
 def patched(owner: Any, methods: dict[str, Any]) -> Iterator[None]:
-    """Replace methods of a class, or functions of a module, while the block is open."""
+    """Replace methods of a class, or functions of a module, while the block is open.
+
+    Blocks may end in any order: a guard may end before or after the use of a removed GPU that began inside it.
+    """
     before = {name: owner.__dict__.get(name, _ABSENT) for name in methods}
     for name, method in methods.items():
         setattr(owner, name, method)
     try:
         yield
     finally:
+        ended = _ended
         for name, method in before.items():
-            if owner.__dict__.get(name) is not methods[name]:
-                continue  # other code has replaced it in turn
+            if owner.__dict__.get(name) is not methods[name]:  # a later block, or other code, replaced it
+                ended[owner, name, id(methods[name])] = methods[name], method
+                continue
+            while (found := ended.pop((owner, name, id(method)), None)) is not None:
+                method = found[1]
             if method is _ABSENT:
                 delattr(owner, name)
             else:

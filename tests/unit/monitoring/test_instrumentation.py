@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import devshim as ds
 from devshim.monitoring import instrumentation
+from devshim.monitoring.buffer_protocol import instrument_buffers
 
 CPU, G0, G1 = ds.cpu(), ds.gpu(0), ds.gpu(1)
 
@@ -143,6 +145,43 @@ def test_the_class_is_as_it_was(report: Any) -> None:
         assert Tensor.value.__doc__ == "The values."
         assert Tensor.__add__.__name__ == "__add__"
     assert dict(vars(Tensor)) == before
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_blocks_that_replace_the_same_method_may_end_in_any_order(order: tuple[int, ...]) -> None:
+    """The last one to end restores the method, and one that a class inherits is no longer its own."""
+    own = Tensor.item
+    blocks = [
+        instrumentation.patched(Tensor, {"item": lambda self, number=number: number, "__bool__": lambda self: True})
+        for number in range(3)
+    ]
+    for number, block in enumerate(blocks):
+        block.__enter__()
+        assert Tensor(CPU).item() == number  # type: ignore[comparison-overlap]
+    for number in order:
+        blocks[number].__exit__(None, None, None)
+    assert Tensor.item is own
+    assert "__bool__" not in vars(Tensor)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=str)
+def test_blocks_that_instrument_buffers_may_end_in_any_order(order: tuple[int, ...]) -> None:
+    """Each callback is called until its own block ends, and then no longer."""
+
+    class Values(bytearray):
+        """Bytes that give a buffer."""
+
+    called: list[int] = []
+    callbacks = [lambda x: called.append(0), lambda x: called.append(1)]
+    blocks = [instrument_buffers(Values, callback) for callback in callbacks]
+    for block in blocks:
+        block.__enter__()
+    for i, expected in enumerate([[0, 1], [order[1]], []]):
+        called.clear()
+        assert bytes(memoryview(Values(b"ab"))) == b"ab"
+        assert called == expected
+        if i < 2:
+            blocks[order[i]].__exit__(None, None, None)
 
 
 def test_what_somebody_else_put_there_meanwhile_stays(report: Any) -> None:
