@@ -78,7 +78,7 @@ def _records(app: Sphinx, docname: str, page: Page) -> dict[str, Record]:
     missing = [name for name in page.frameworks if name not in records]
     if old + missing and app.config.devshim_tutorial_execute:
         return _run(page)
-    for names, state in ((missing, "no record of {}"), (old, "records of {} that are of older code")):
+    for names, state in ((missing, "no record of {}"), (old, "outdated records of {}")):
         if names:
             command = f"devshim tutorial run {os.path.relpath(page.path)} --frameworks {','.join(names)}"
             _warn(docname, f"{page.path.name} has {state.format(', '.join(names))}: run: {command}")

@@ -23,7 +23,7 @@ def _only(at: Setting, found: Any, card: int) -> None:
     expect(found == [card], f"this process has a context on the cards {found}, not on {card} alone")
 
 
-@CLAIMS.add("Many small tensors for the last GPU make a context on that GPU alone.", cards=2, real=True, only=_OWN)
+@CLAIMS.add("Many small tensors for the last GPU make a context only on that GPU.", cards=2, real=True, only=_OWN)
 def many(at: Setting) -> None:
     """Place a list as the first action of a process."""
     _only(at, fresh(_many, at), at.last.index)
@@ -34,7 +34,7 @@ def _many(at: Setting) -> Any:
     return driver.contexts()
 
 
-@CLAIMS.add("Single calls on the last GPU make a context on that GPU alone.", cards=2, real=True, only=_OWN)
+@CLAIMS.add("Single calls on the last GPU make a context only on that GPU.", cards=2, real=True, only=_OWN)
 def single(at: Setting) -> None:
     """Make the calls that take a device."""
     _only(at, fresh(_single, at), at.last.index)

@@ -14,7 +14,7 @@ __all__ = ["CLAIMS"]
 CLAIMS = Claims("jax")
 
 
-@CLAIMS.add("devshim's GPUs are those of jax.devices('gpu'), in MIG slices and without NVML, too.", real=True)
+@CLAIMS.add("devshim's GPUs are those of jax.devices('gpu'), even in MIG slices and without NVML.", real=True)
 def counting(at: Setting) -> None:
     """Compare with JAX's own list."""
     own = ds.framework().devices("gpu")

@@ -48,7 +48,7 @@ def gradients(at: Setting) -> None:
     expect(ds.to_numpy(a).tolist() == [1, 1, 1, 1], "the copy shares memory with its source")
 
 
-@CLAIMS.add("The result of `place` can be read on any other stream at once.", real=True)
+@CLAIMS.add("The result of `place` can be read immediately on any other stream.", real=True)
 def any_stream(at: Setting) -> None:
     """Read a small tensor, a large one and a list on a side stream while the main one is busy."""
     torch = ds.framework()
@@ -65,7 +65,8 @@ def any_stream(at: Setting) -> None:
 
 
 @CLAIMS.add(
-    "With non_blocking=True the source may be overwritten at once, and pinned buffers are not reused early.", real=True
+    "With non_blocking=True the source may be overwritten immediately, and pinned buffers are not reused early.",
+    real=True,
 )
 def overwritten(at: Setting) -> None:
     """Change the sources while the copies wait behind other work."""
@@ -82,7 +83,7 @@ def overwritten(at: Setting) -> None:
         expect(not wrong, f"round {turn}: {len(wrong)} tensors hold values of another round")
 
 
-@CLAIMS.add("A copy to the host is complete when the call returns, also with non_blocking=True.", real=True)
+@CLAIMS.add("A copy to the host is complete when the call returns, even with non_blocking=True.", real=True)
 def to_host(at: Setting) -> None:
     """Read a tensor on a busy stream."""
     torch = ds.framework()
@@ -142,7 +143,7 @@ def own_error(at: Setting) -> None:
     refused(ds.framework().OutOfMemoryError, lambda: ds.zeros(total // 2, dtype="float32", device=at.first))
 
 
-@CLAIMS.add("Pinned memory is the host's, and is placed with the same values.", real=True)
+@CLAIMS.add("Pinned memory counts as host memory, and is placed with the same values.", real=True)
 def pinned(at: Setting) -> None:
     """Place a pinned tensor."""
     torch = ds.framework()
@@ -250,7 +251,7 @@ def guard_passes(at: Setting) -> None:
             torch.cuda.current_stream().synchronize()
 
 
-@CLAIMS.add("The guard refuses `item`, `nonzero`, masks and `tolist`, and names no card but the one it is.")
+@CLAIMS.add("The guard refuses `item`, `nonzero`, masks and `tolist`, and names only the card concerned.")
 def guard_refuses(at: Setting) -> None:
     """Read implicitly on a GPU that is not the current one."""
     x = ds.ones(4, device=at.last)

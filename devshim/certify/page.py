@@ -22,7 +22,7 @@ __all__ = ["page"]
 
 HEAD = """# Real cards
 
-Generated from the files in `docs/certified/`; not to be edited.
+Generated from the files in `docs/certified/`; do not edit it.
 
 {state}
 

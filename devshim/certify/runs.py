@@ -66,7 +66,7 @@ def results(at: Setting) -> Iterator[Result]:
         if messages.finished and not code:
             return
         if messages.running is None:
-            says = "The process ends well." if messages.finished else "The framework starts."
+            says = "The process ends normally." if messages.finished else "The framework starts."
             yield Result("process", says, FAIL, failure)
             return
         yield Result(messages.running["name"], messages.running["says"], FAIL, failure)

@@ -14,7 +14,7 @@ __all__ = ["CLAIMS"]
 CLAIMS = Claims("scopes")
 
 
-@CLAIMS.add("`on` sets the default device for creation, nests, and restores it, also after an error.")
+@CLAIMS.add("`on` sets the default device for creation, nests, and restores it, even after an error.")
 def default(at: Setting) -> None:
     """Create tensors inside and outside scopes."""
     with ds.on(at.last):
@@ -66,7 +66,7 @@ def threads(at: Setting) -> None:
 
 
 @CLAIMS.add(
-    "No call changes the current GPU, also when it fails.",
+    "No call changes the current GPU, even if the call fails.",
     cards=2,
     real=True,
     only=("torch", "paddle", "mxnet", "cupy"),

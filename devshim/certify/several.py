@@ -52,7 +52,7 @@ def reduce(at: Setting) -> None:
                 )
 
 
-@CLAIMS.add("`broadcast`, `replicate` and `parallel` use all GPUs at once, and the answers are the CPU's.")
+@CLAIMS.add("`broadcast`, `replicate` and `parallel` use all GPUs at the same time, and give the CPU's answers.")
 def replicas(at: Setting) -> None:
     """Run replicas of a model on the parts of a batch."""
     cards = ds.try_all_gpus()

@@ -128,7 +128,7 @@ def identity(at: Setting) -> str | None:
     return None
 
 
-@CLAIMS.add("`from_numpy` and `place` have read their source when they return: 64 MiB overwritten at once.")
+@CLAIMS.add("`from_numpy` and `place` have read their source when they return: 64 MiB are overwritten immediately.")
 def source(at: Setting) -> None:
     """Overwrite the source after each call."""
     for value in range(2 if at.quick or at.simulated else 10):

@@ -56,7 +56,7 @@ class Values:
         begin, end = self._places[name]
         nbytes = prod(shape) * dtype.itemsize
         if not 0 <= skip <= skip + nbytes <= end - begin:
-            msg = f"{nbytes} bytes are wanted, and the file has {end - begin - skip}"
+            msg = f"{nbytes} bytes are needed, and the file has {end - begin - skip}"
             raise ValueError(msg)
         memory = alignment.aligned_bytes(nbytes)
         self._file.seek(begin + skip)

@@ -97,7 +97,7 @@ def _mode(target: str) -> int | None:
         msg = f"{target!r} is a folder, not a file"
         raise ArgumentError(msg, f"ds.save(obj, {inside!r})")
     if not stat.S_ISREG(found.st_mode):
-        msg = f"{target!r} is not a regular file, and saving would replace it by one"
+        msg = f"{target!r} is not a regular file, and saving would replace it with one"
         raise ArgumentError(msg, "pass another path")
     return stat.S_IMODE(found.st_mode)
 

@@ -12,7 +12,7 @@ __all__ = ["ENVIRONMENTS", "FRAMEWORKS", "PAGES", "RECORDS", "build"]
 
 PAGES = click.argument("pages", nargs=-1, required=True, type=PATH, metavar="PAGE...")
 FRAMEWORKS = click.option(
-    "--frameworks", "-f", metavar="NAMES", help="Only these, such as torch,jax; default: the page's."
+    "--frameworks", "-f", metavar="NAMES", help="Only these, such as torch,jax; default: all of the page."
 )
 ENVIRONMENTS = click.option(
     *("--env", "-e"),

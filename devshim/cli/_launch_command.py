@@ -26,7 +26,7 @@ __all__ = ["launch"]
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="How often to start again after a failure; default: 0.",
+    help="How many restarts after failures to allow; default: 0.",
 )
 @click.option(
     "--min-ranks",

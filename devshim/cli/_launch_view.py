@@ -165,7 +165,7 @@ class JobView:
     def fail(self, problem: str, hint: str | None) -> None:
         """Print the paragraph of a job that failed, with the hint if no rank has started."""
         tail = f" Hint: {hint}" if hint and not self.rows else ""
-        others = f" The ranks had come to {_steps(*(row.step for row in self.rows))}." if self.rows else ""
+        others = f" The ranks had reached {_steps(*(row.step for row in self.rows))}." if self.rows else ""
         say(
             f"devshim: the job failed {self.after()}: {problem}.{others} All ranks have been ended.{tail}",
             "bold red",

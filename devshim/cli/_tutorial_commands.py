@@ -46,7 +46,7 @@ _OPTIONS = (
         metavar="N",
         help="How many frameworks run at a time; 2 by default.",
     ),
-    click.option("--fresh", is_flag=True, help="Run also what has not changed."),
+    click.option("--fresh", is_flag=True, help="Also run what has not changed."),
     RECORDS,
     click.option(
         "--rtol",

@@ -124,8 +124,8 @@ def _preallocation(answers: Sequence[Answer]) -> Iterator[str]:
         names = " and ".join(info.title for info in takers)
         yield (
             f"{names} {'take' if len(takers) > 1 else 'takes'} most of the memory of every visible GPU at the first "
-            f"operation, and {len(seeing)} frameworks see the GPUs: in a program that uses several, or beside another "
-            'program, call ds.memory_policy("grow") before the first tensor'
+            f"operation, and {len(seeing)} frameworks see the GPUs: in a program that uses several of them, or "
+            'shares a GPU with another program, call ds.memory_policy("grow") before the first tensor'
         )
 
 

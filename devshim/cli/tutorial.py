@@ -115,7 +115,7 @@ def _is_good(done: _Done, quiet: bool) -> bool:
     if good and len(outcome.records) > 1 and not quiet:
         say(f"{len(outcome.records)} frameworks agree in {len(report.cells)} cells", "green")
     if len(outcome.page.frameworks) == 1 and not quiet:
-        say("one framework is compared with nothing")
+        say("with one framework, there is nothing to compare")
     return good
 
 

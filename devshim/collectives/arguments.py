@@ -54,7 +54,7 @@ def length_of(found: list[tuple[Cell, Tensor, Backend]], axes: list[int]) -> int
                 f"ds.split needs tensors of one length along the axis: {first} has {lengths[0]}, and "
                 f"{brackets(cell)} has {length}"
             )
-            raise ArgumentError(msg, "split it in a call of its own")
+            raise ArgumentError(msg, "split it in a separate call")
     return lengths[0]
 
 

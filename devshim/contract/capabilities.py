@@ -27,7 +27,7 @@ FEATURES: Mapping[str, str] = {
     "complex": "complex tensors: creation, moves and conversion",
     "create": "creation on a device: asarray, zeros, ones, full, empty, arange, linspace, eye, *_like",
     "random": "random numbers on a device, with one seed for all devices",
-    "generator": "random generators of a program's own, which draw on a device (`random.Generator`)",
+    "generator": "a program's own random generators, which draw on a device (`random.Generator`)",
     "convert": "conversion from and to other frameworks",
     "zero_copy": "conversion without a copy if both frameworks can use the device (DLPack)",
     "op_scope": "`on(D)` for the framework's own operators, not only for creation",

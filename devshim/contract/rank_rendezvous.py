@@ -30,7 +30,7 @@ class AbsentError(Exception):
     """Ranks that did not come to the rendezvous in time, with their numbers."""
 
     def __init__(self, ranks: list[int]) -> None:
-        super().__init__(f"ranks {ranks} have not come")
+        super().__init__(f"ranks {ranks} did not connect")
         self.ranks = ranks
 
 
@@ -116,7 +116,7 @@ class Rendezvous:
                     raise AbsentError([0]) from None
                 time.sleep(_AGAIN)
             except ValueError:  # it has ended
-                raise ConnectionError("rank 0 has left the start") from None
+                raise ConnectionError("rank 0 has aborted the start") from None
         if found["absent"]:
             raise AbsentError(found["absent"])
         said: list[Any] = found["said"]

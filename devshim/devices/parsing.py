@@ -81,7 +81,7 @@ def _remember(text: str) -> Device:
 
 def _from_text(text: str) -> Device:
     if len(text) > _LONGEST:
-        msg = f"{show(text)} is not a device: a name has at most {_LONGEST} characters, and this text more"
+        msg = f"{show(text)} is not a device: a name has at most {_LONGEST} characters, and this text has more"
         raise DeviceSpecError(msg, _hint(text))
     found = _read(text.lower()) if text.isascii() else None  # the lower case of some non-ASCII letters is ASCII
     if found is None:

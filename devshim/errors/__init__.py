@@ -27,7 +27,7 @@
     │   ├── RankFailedError                     a rank's process ended with an error
     │   ├── RankLateError (TimeoutError)        a rank did not come to a collective in time
     │   ├── RanksDisagreeError                  ranks call different collectives
-    │   └── HostLostError                       a host is gone or out of reach
+    │   └── HostLostError                       a host is gone or unreachable
     └── UnsupportedError (NotImplementedError)  the backend declares that it cannot do this, and why
 
 A message is one sentence that says what was asked and what is true, then a blank line, then ``Hint:`` and what to

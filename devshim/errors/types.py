@@ -232,7 +232,7 @@ class RanksDisagreeError(WorldError):
 
 
 class HostLostError(WorldError):
-    """A host that is gone or out of reach, with its ranks.
+    """A host that is gone or unreachable, with its ranks.
 
     Attributes:
         host: Its name.

@@ -224,10 +224,10 @@ class _Conversion:
         """
         source, target, here = self._source, self._target, self._here
         if here is not CPU and (source.simulated or target.simulated):
-            return None, "a simulated GPU's label does not cross frameworks"
+            return None, "another framework does not see that memory belongs to a simulated GPU"
         read_only = not source.is_writable(self._x)
         if read_only and not to_read and not (target.immutable or target.has_readonly_tensors):
-            return None, "the memory must not be written, and the result could be"
+            return None, "the memory is read-only, and the result would be writable"
         try:
             exported = source.to_dlpack(self._x)
             if here is not CPU:

@@ -126,7 +126,7 @@ def _checked(iterable: Iterable[T]) -> Iterable[T]:
     """Return a loader; refuse any other object."""
     if argument_hints.is_tensor(iterable) or isinstance(iterable, (dict, str, bytes)):
         problem = f"ds.prefetch takes a loader, which yields batches, and was given {described(iterable)}"
-        raise ArgumentError(problem, "to move one batch: ds.place(batch, device); a list of batches is a loader, too")
+        raise ArgumentError(problem, "to move one batch: ds.place(batch, device); a list of batches is also a loader")
     try:
         if not (hasattr(type(iterable), "__iter__") or hasattr(type(iterable), "__getitem__")):
             iter(iterable)

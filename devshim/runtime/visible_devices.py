@@ -128,7 +128,7 @@ def _require_unread(call: str) -> None:
         msg = f"{call} came too late: CUDA is initialised in this process, and has read CUDA_VISIBLE_DEVICES"
         raise AlreadyStartedError(
             msg,
-            f"move {call} to the top of the program, before any library, CuPy and numba too, looks for GPUs",
+            f"move {call} to the top of the program, before any library, including CuPy and numba, looks for GPUs",
         )
 
 

@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "hook(*names): hooks the adapter's subclass must write for this test")
     config.addinivalue_line("markers", "cards(n): needs this many simulated GPUs, usually more than two")
-    config.addinivalue_line("markers", "fresh: works in a process of its own, alike for any --devshim-gpus")
+    config.addinivalue_line("markers", "fresh: works in its own process, and the same for any --devshim-gpus")
     config.addinivalue_line("markers", "gpu: needs a real GPU")
     if config.getoption("--devshim-results") and getattr(config.option, "numprocesses", None):
         msg = "--devshim-results counts in one process: leave out -n, or the results"

@@ -57,7 +57,7 @@ SMALL = {"float8_e4m3fn": (10, 8, 1), "float8_e5m2": (12, 8, 1)}
 _NAMES = {form: name for name, form in FORMS.items()}
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 _ONLY_IN_PLACE = "this memory can only be shared where it is"
-_UNREADABLE = "it gives no DLPack capsule that can be read, or one that was used already"
+_UNREADABLE = "its DLPack capsule cannot be read, or was already used"
 
 
 class DLTensor(ctypes.Structure):

@@ -196,7 +196,7 @@ def require_same_form(
         if found.count(found[0]) != len(found):
             shown = [backend.shape(node) if what == "shape" else backend.dtype_name(node) for node in nodes]
             differences = ", ".join(f"{noun} {i} has {each}" for i, each in enumerate(shown))
-            but = "" if axis is None or what == "dtype" else f" but for axis {axis}"
+            but = "" if axis is None or what == "dtype" else f" except along axis {axis}"
             msg = f"ds.{call} needs tensors of one {what}{but}{_at(cell)}: {differences}"
             raise ArgumentError(msg, _SAME[what])
 

@@ -132,7 +132,11 @@ def _neutral(error: str | None, title: str) -> str | None:
 
 def _of_errors(first: str | None, other: str | None, rtol: float) -> Iterator[str]:
     if first is None or other is None:
-        yield f"raises {_short(other)}, the others nothing" if first is None else f"raises nothing, not {_short(first)}"
+        yield (
+            f"raises {_short(other)}, the others raise nothing"
+            if first is None
+            else f"raises nothing, not {_short(first)}"
+        )
     elif not _same_text(first, other, rtol):
         yield f"raises {_short(other)}, not {_short(first)}"
 

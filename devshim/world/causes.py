@@ -109,7 +109,7 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
         host = hosts[first.rank]
         lost = [rank for rank, each in enumerate(hosts) if each == host]
         error = HostLostError(
-            f"{named(lost, hosts)} was lost with its host, or the host is out of reach",
+            f"{named(lost, hosts)} was lost with its host, or the host is unreachable",
             "start the job again on the hosts that are left, or let it restart: retries=1, min_ranks=1",
         )
         error.host, error.ranks = host, tuple(lost)
@@ -239,7 +239,7 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
     elif gone:
         guilty, reason = list(gone), f"{named(list(gone), hosts)} has returned"
     elif outliving := [rank for rank in behind if reports[rank].ends]:
-        guilty, reason = outliving, f"the program of {named(outliving, hosts)} has ended, and its process has not"
+        guilty, reason = outliving, f"the program of {named(outliving, hosts)} has ended, but its process has not"
     elif behind:
         guilty, where = behind, reports[behind[0]].at
         reason = f"{named(behind, hosts)} has not made this call" + (f", and is at {where}" if where else "")
@@ -254,9 +254,9 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
         guilty, reason = waiting, "all ranks are in it, and the engine does not answer"
         where_most, most = Counter(reports[rank].at for rank in waiting).most_common(1)[0]
         odd = [rank for rank in waiting if reports[rank].at != where_most]
-        if odd and most > len(odd):  # as of a handler that a signal has interrupted it with
+        if odd and most > len(odd):  # such as a call in a signal handler that interrupted the step
             guilty, where = odd, reports[odd[0]].at
-            reason = f"{named(odd, hosts)} has begun it, and is at {where}"
+            reason = f"{named(odd, hosts)} has started this call, and is at {where}"
         elif odd:
             reason += "; " + some(waiting, 4, lambda rank: f"{named([rank], hosts)} is at {reports[rank].at}")
     text = f"step {step} ({what}) has waited {timeout:g} s on {named(waiting, hosts)}: {reason}"

@@ -101,7 +101,7 @@ def job_of(
         environment["DEVSHIM_BACKEND"] = backend if isinstance(backend, str) else backend.name
     address = os.environ.get("DEVSHIM_RAY_ADDRESS") or None
     if hosts is not None and address is None:
-        msg = "hosts are given, and there is no cluster"
+        msg = "hosts are given, but there is no cluster"
         raise ArgumentError(
             msg, "set DEVSHIM_RAY_ADDRESS to the address of a Ray cluster; without hosts, this machine is used"
         )

@@ -134,7 +134,7 @@ def _place(launcher: _Launcher, environment: Mapping[str, str]) -> Place:
 def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment[name]
     if not text.isdecimal():
-        msg = f"the variable {name} is {text!r}, and a launcher sets it to a number"
+        msg = f"the variable {name} is {text!r}, and must be a number"
         raise ArgumentError(msg, f"unset {name} to run one process alone")
     return int(text)
 

@@ -53,7 +53,7 @@ def requested() -> str:
     """
     value = os.environ.get("DEVSHIM_ENGINE", "")
     if value not in ("", "native", "portable"):
-        msg = f"the variable DEVSHIM_ENGINE is {value!r}, and there are two ways to add tensors of several ranks"
+        msg = f"the variable DEVSHIM_ENGINE is {value!r}, and it must be 'native' or 'portable'"
         raise ArgumentError(msg, "set DEVSHIM_ENGINE=native or DEVSHIM_ENGINE=portable, or unset it")
     return value
 
@@ -118,7 +118,7 @@ class Native:
             self.backend = backend
             atexit.register(self._engine.close)
         elif not self.why_not:
-            self.why_not = f"{backend.name} has no collectives of its own that devshim uses"
+            self.why_not = f"{backend.name} has no native collectives that devshim uses"
             if mode == "native":
                 raise UnsupportedError(self.why_not, "unset DEVSHIM_ENGINE: the ranks then exchange tensors by Ray")
         self._is_decided = True

@@ -200,7 +200,7 @@ def _started(
         if process.poll() is not None or time.monotonic() > until:
             stop()
             said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
-            msg = f"Ray did not start: {' '.join(said) or 'it said nothing'}"
+            msg = f"Ray did not start: {' '.join(said) or 'it printed nothing'}"
             raise WorldError(msg, f"all of its output is in {log}")
         time.sleep(0.1)
     return node

@@ -113,7 +113,7 @@ class Portable:
             msg = (
                 f"{place.listed(list(gone))} ended before step {step.number} ({step.what}) of {place.named(place.rank)}"
             )
-            failed = RankFailedError(msg, "see what that rank printed last; every rank must come to each step")
+            failed = RankFailedError(msg, "see what that rank printed last; every rank must reach each step")
             failed.rank, failed.host = min(gone), place.host_of(min(gone))
             raise failed
         late = [rank for rank in keys if rank not in found or not found[rank][0]]

@@ -42,7 +42,7 @@ class RayPeers:
         place: The place of this rank.
 
     Raises:
-        UnsupportedError: Ray is not installed, there are too many ranks, or the hosts have no Ray in common.
+        UnsupportedError: Ray is not installed, there are too many ranks, or the hosts share no Ray cluster.
         ArgumentError: There is no token for the Ray that they have in common.
         WorldError: The other ranks do not come.
     """
@@ -51,7 +51,7 @@ class RayPeers:
         if place.size > MOST_RANKS:
             msg = f"the portable engine connects at most {MOST_RANKS} ranks, and this job has {place.size}"
             raise UnsupportedError(
-                msg, "each sum has n * (n - 1) messages of a millisecond: use the framework's engine"
+                msg, "each sum has n * (n - 1) messages of about a millisecond: use the framework's engine"
             )
         self._place = place
         self._kept: list[Any] = []  # the items of the last steps: other ranks may still be reading them
@@ -137,7 +137,7 @@ class RayPeers:
             _require_ray(place)  # in each rank: otherwise the others would wait for the one that starts Ray
             return local_ray.join(lambda: _imported(place), place, quiet)
         if not address:
-            msg = f"{place.launcher} started ranks on several hosts, and they have no Ray in common"
+            msg = f"{place.launcher} started ranks on several hosts, and these share no Ray cluster"
             raise UnsupportedError(msg, "start one with 'devshim cluster start', and set DEVSHIM_RAY_ADDRESS")
         if _JOB not in os.environ:  # devshim's own launcher has set what Ray needs
             os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(found_token(address)))
@@ -164,7 +164,7 @@ class RayPeers:
                 return self._ray.get_actor(name)
             except ValueError:
                 if time.monotonic() > until:
-                    msg = f"{self._place.named(self._place.rank)} found no other rank of the name {name} in Ray"
+                    msg = f"{self._place.named(self._place.rank)} found no other rank with the name {name} in Ray"
                     raise WorldError(msg, "see whether all ranks were started, and whether one failed") from None
                 time.sleep(0.05)
 
@@ -173,7 +173,7 @@ def _require_ray(place: Place) -> None:
     if find_spec("ray") is None:
         msg = f"{place.size} ranks exchange tensors by Ray here, and it is not installed"
         raise UnsupportedError(
-            msg, 'pip install "devshim[ray]"; print(ds.world().describe()) says which sums need none'
+            msg, 'pip install "devshim[ray]"; print(ds.world().describe()) says which sums do not need Ray'
         )
 
 

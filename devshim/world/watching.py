@@ -46,7 +46,7 @@ def run(job: Job, notify: Listener) -> list[bytes | None]:
         least = first if job.min_ranks is None else job.min_ranks
         if attempt and size < least:
             msg = f"{size} ranks are left, and at least {least} are needed"
-            raise WorldError(msg, f"allow fewer: min_ranks={size}" if size else "look at the hosts")
+            raise WorldError(msg, f"allow fewer: min_ranks={size}" if size else "check the hosts")
         try:
             return Attempt(job, hosts, counts, attempt, notify).run()
         except WorldError as error:

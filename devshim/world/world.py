@@ -249,7 +249,5 @@ def _require_order(call: str) -> None:
     """
     tracing.refuse(f"world.{call}", "call it outside, with the results of the compiled function")
     if threading.current_thread().name.startswith(_OWN_THREADS):
-        msg = (
-            f"world.{call} was called in a thread of ds.parallel or ds.prefetch, and ranks may order these differently"
-        )
+        msg = f"world.{call} was called in a thread of ds.parallel or ds.prefetch, whose order can differ between ranks"
         raise UnsupportedError(msg, "return the values, and call it after ds.parallel, with one tree for each device")

@@ -84,7 +84,7 @@ def test_the_last_paragraph_says_what_happened(capsys: pytest.CaptureFixture[str
     view.receive("steps", {0: 3, 1: 1, 2: 3})
     view.fail("rank 1 on a ended with exit status 3", "look")
     said = last(capsys)
-    assert ", at start 2: rank 1 on a ended with exit status 3. The ranks had come to 2 to 3 steps." in said
+    assert ", at start 2: rank 1 on a ended with exit status 3. The ranks had reached 2 to 3 steps." in said
     assert said.endswith("All ranks have been ended.")
     JobView().fail("Ray did not start", "look at its output")
     assert last(capsys).endswith("Hint: look at its output")

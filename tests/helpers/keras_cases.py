@@ -224,8 +224,8 @@ class KerasCases:
         model = ds.place(self.net(compile=False), GPU)
         with pytest.raises(ds.DeviceMismatchError, match=r"when calling Dense\.call") as caught:
             model(ds.from_numpy(X, "gpu:0"))
-        assert "\n\nHint: bring one of them to the other: ds.place(x, ds.device_of(y))" in str(caught.value)
-        assert caught.value.hint == "bring one of them to the other: ds.place(x, ds.device_of(y))"
+        assert "\n\nHint: move one of them to the other's device: ds.place(x, ds.device_of(y))" in str(caught.value)
+        assert caught.value.hint == "move one of them to the other's device: ds.place(x, ds.device_of(y))"
 
     def test_what_holds_several_tensors_is_no_tensor(self) -> None:
         model = self.net()

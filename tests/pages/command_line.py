@@ -18,7 +18,7 @@ HEAD = """# The command line
 `devshim` is one program, and `python -m devshim` is the same. An error of devshim is printed as its
 message and its hint, with exit code 1; wrong usage has exit code 2.
 
-Generated from the help of each command by `python tests/pages/command_line.py`; not to be edited.
+Generated from the help of each command by `python tests/pages/command_line.py`; do not edit it.
 """
 
 

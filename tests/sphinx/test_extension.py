@@ -36,7 +36,7 @@ def test_a_missing_and_an_old_record_are_warnings_with_the_command(tmp_path: Pat
     html, warnings = build(tmp_path)
     assert "devices.md has no record of tensorflow: run: devshim tutorial run" in warnings
     assert "--frameworks tensorflow" in warnings
-    assert "devices.md has records of torch that are of older code" in warnings
+    assert "devices.md has outdated records of torch" in warnings
     assert 'data-sync-id="jax"' in html
 
 

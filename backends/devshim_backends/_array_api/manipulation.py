@@ -34,7 +34,7 @@ def axes_of(axis: Any, count: int, call: str) -> tuple[int, ...]:
 
 def astype(xp: Any, x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     if device is not None:
-        msg = "xp.astype was given a device, and it casts a tensor where that is"
+        msg = "xp.astype was given a device, and it casts a tensor on the device where the tensor is"
         raise ArgumentError(msg, "move the result: ds.place(xp.astype(x, dtype), device)")
     wanted = xp.dtypes.get(dtype)
     return x if not copy and xp.dtypes.get(x) == wanted else xp.cast(x, wanted)

@@ -18,7 +18,7 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
     {
         "ranks": Gap(
             "planned",
-            "collectives of CuPy over processes need NCCL and two cards, where they were not tried",
+            "CuPy's collectives over processes need NCCL and two cards, and were not tested there",
         ),
         "value_and_grad": Gap("never", _NO_AUTOGRAD),
         "higher_order": Gap("never", _NO_AUTOGRAD),

@@ -51,11 +51,11 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
         "native_names": (
             "XLA compiles for the CPU, so jax.lax.platform_dependent takes the branch for the CPU; Pallas kernels "
-            "without interpret=True, calls of functions exported for CUDA alone, and jax_cuda_visible_devices raise"
+            "without interpret=True, calls of functions exported only for CUDA, and jax_cuda_visible_devices raise"
         ),
         "trace_gradient": (
             "jax.jit drops the arguments on which no result depends, and runs on JAX's default device if none is left: "
-            "where only the gradients of a linear function are returned, call the compiled function with ds.run"
+            "if only the gradients of a linear function are returned, call the compiled function with ds.run"
         ),
         "models": (
             "models of Keras 3 on its JAX backend, each on one device, and flax NNX modules; JAX itself has no models: "

@@ -233,7 +233,7 @@ def _works(native: Any) -> bool:
         jax.device_put(np.ones(1, np.float32), native).block_until_ready()
     except Exception as error:
         reason = str(error).split("\n")[0].rstrip(" .")
-        startup.note("jax", "gpu", f"the device {native} is listed, and using it fails ({reason})")
+        startup.note("jax", "gpu", f"the device {native} is listed, but using it fails ({reason})")
         return False
     return True
 

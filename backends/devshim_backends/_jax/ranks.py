@@ -159,7 +159,7 @@ class JaxRanks(RanksBackend):
         if distributed.global_state.client is not None:
             return "the program has called jax.distributed.initialize"
         if not insists and not self.simulated and self.count("gpu"):  # type: ignore[attr-defined]  # the backend's
-            return "it has GPUs, with which this was not tried; DEVSHIM_ENGINE=native starts it"
+            return "it has GPUs, and was not tested with them; DEVSHIM_ENGINE=native starts it anyway"
         reason: str = self._why_devices_stay() if clients.started() else ""  # type: ignore[attr-defined]
         return reason
 

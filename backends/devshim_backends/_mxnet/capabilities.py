@@ -23,7 +23,7 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
     {
         "ranks": Gap(
             "upstream",
-            "its kvstore sums float16 and float32 alone, and waits forever for a rank that has ended",
+            "its kvstore sums only float16 and float32, and waits forever for a rank that has ended",
         ),
         "generator": Gap(
             "upstream",

@@ -21,7 +21,7 @@ SNIPPETS: Mapping[str, str] = MappingProxyType(
         "place_model": "{x}.reset_ctx({device})",
         "copy_model": "new = copy.deepcopy({x}); new.reset_ctx({device})",
         "place_parameter": "{x}.collect_params()[{path}].reset_ctx({device})",
-        "place_optimizer": "{x}.load_states(file)  # after save_states and reset_ctx: it has no move of its own",
+        "place_optimizer": "{x}.load_states(file)  # after save_states and reset_ctx: it cannot move",
         "copy_optimizer": "copy.deepcopy({x})",
         "device_of_model": "next(iter({x}.collect_params().values())).list_ctx()",
         "split": "gluon.utils.split_and_load({x}, {devices}, batch_axis={axis}, even_split=False)",

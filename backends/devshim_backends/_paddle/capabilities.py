@@ -40,7 +40,7 @@ LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "native_names": (
             "refused: paddle.amp.auto_cast inside a function that is compiled as one program, pinned memory, DLPack, "
-            "and collectives of several processes (NCCL); paddle.version.cuda() is that of the build; "
+            "and collectives of several processes (NCCL); paddle.version.cuda() returns the build's version; "
             "paddle.base.core.CUDAPlace is Paddle's own, and refused"
         ),
         "simulate": (
@@ -48,8 +48,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "simulated GPUs, or on one that was removed"
         ),
         "follow_data": (
-            "functions of Paddle that make tensors of their own, such as paddle.where with Python numbers, make them "
-            "on the default device: on another GPU, call them by ds.run, or in ds.on of the tensors' device"
+            "functions of Paddle that create tensors, such as paddle.where with Python numbers, create them "
+            "on the default device: for another GPU, call them with ds.run, or inside ds.on with the tensors' device"
         ),
         "several": (
             "in your own threads, use a lock around paddle.grad, compiling, and a function that was compiled as one "

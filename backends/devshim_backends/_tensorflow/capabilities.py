@@ -45,21 +45,21 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
         "trace_place": (
             "a result of a branch or of the body of a loop (tf.cond, tf.while_loop, AutoGraph's if and for), of a "
-            "function of tf.data or tf.vectorized_map, or of a SavedModel is on the device on which the whole of it "
-            "runs: place it afterwards"
+            "function of tf.data or tf.vectorized_map, or of a SavedModel is on the device on which all of that "
+            "branch, loop or function runs: place it afterwards"
         ),
         "trace_run": (
             "the function runs on the device that its first argument has when the tf.function is called; arguments on "
             "other devices are copied there, and new tensors without device= are made on the CPU; in a branch or the "
-            "body of a loop, it runs where the whole of that runs"
+            "body of a loop, it runs on the device of the whole branch or loop"
         ),
     }
 )
 
 NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
     {
-        "tensorflow.compat.v1.Session": "it has a CPU of its own: compute eagerly, or in a tf.function",
-        "tensorflow.compat.v1.InteractiveSession": "it has a CPU of its own: compute eagerly, or in a tf.function",
+        "tensorflow.compat.v1.Session": "it has its own CPU device: compute eagerly, or in a tf.function",
+        "tensorflow.compat.v1.InteractiveSession": "it has its own CPU device: compute eagerly, or in a tf.function",
         "tensorflow.experimental.dtensor": "its meshes name GPUs in C++: use tf.distribute.MirroredStrategy",
         "tensorflow.experimental.tensorrt": "it compiles for real GPUs only: run the model without it",
         "tensorflow.load_op_library": "a library has no kernels for simulated GPUs: call it under tf.device('/CPU:0')",

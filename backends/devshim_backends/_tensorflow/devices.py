@@ -181,7 +181,7 @@ def metal_works() -> bool:
         use_gpu()
     except Exception as error:
         reason = str(error).split("\n")[0].rstrip(" .")
-        startup.note("tensorflow", "gpu", f"the Metal device is listed, and using it fails ({reason})")
+        startup.note("tensorflow", "gpu", f"the Metal device is listed, but using it fails ({reason})")
         return False
     return True
 

@@ -44,7 +44,7 @@ def mps_works() -> bool:
         torch.ones(1, device="mps").add_(1).cpu()
     except Exception as error:
         reason = str(error).split("\n")[0].rstrip(" .")
-        startup.note("torch", "gpu", f"the MPS device is listed, and using it fails ({reason})")
+        startup.note("torch", "gpu", f"the MPS device is listed, but using it fails ({reason})")
         return False
     return True
 

@@ -75,7 +75,7 @@ def test_a_metal_device_that_does_not_work_is_not_counted(backend, monkeypatch):
     machine(monkeypatch, "jax_plugins.metal_plugin", "METAL", 1, works=False)
     assert ds.device_count() == 0
     assert ds.try_gpu() is ds.cpu()
-    with pytest.raises(ds.DeviceNotFoundError, match=r"has 0 gpu devices: the device .* is listed, and using it fails"):
+    with pytest.raises(ds.DeviceNotFoundError, match=r"has 0 gpu devices: the device .* is listed, but using it fails"):
         ds.require("gpu")
 
 

@@ -118,7 +118,7 @@ def test_an_mps_device_that_does_not_work_is_not_counted(machine):
     machine.setattr(torch.mps, "device_count", lambda: 1)
     assert ds.device_count() == 0
     assert ds.try_gpu() is ds.cpu()
-    with pytest.raises(ds.DeviceNotFoundError, match=r"0 gpu devices: the MPS device is listed, and using it fails \("):
+    with pytest.raises(ds.DeviceNotFoundError, match=r"0 gpu devices: the MPS device is listed, but using it fails \("):
         ds.place(torch.ones(2), "mps")
 
 

@@ -107,11 +107,11 @@ GIVEN: dict[str, tuple[str, str]] = {
         "ds.save(obj, '{here}/folder/checkpoint.safetensors')",
     ),
     "ds.save(X, os.devnull)": (
-        "'/dev/null' is not a regular file, and saving would replace it by one",
+        "'/dev/null' is not a regular file, and saving would replace it with one",
         "pass another path",
     ),
     "ds.save(X, '/dev/full')": (
-        "'/dev/full' is not a regular file, and saving would replace it by one",
+        "'/dev/full' is not a regular file, and saving would replace it with one",
         "pass another path",
     ),
 }

@@ -183,7 +183,7 @@ WRONG_SPLITS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "gather shapes": (
         lambda: ds.gather([rows(1), rows(1)[:, :1]], 0),
         ds.ArgumentError,
-        r"but for axis 0: part 0 has \(1, 2\), part 1 has \(1, 1\)",
+        r"except along axis 0: part 0 has \(1, 2\), part 1 has \(1, 1\)",
     ),
     "gather ranks": (lambda: ds.gather([rows(1), rows(1)[0]], 0), ds.ArgumentError, r"part 1 has \(2,\)"),
     "gather values": (

@@ -91,7 +91,7 @@ NONE = {"kind": "none"}
         (printed(""), printed("text\n"), "prints 'text', not ''"),
         (raised("ValueError", "no"), raised("TypeError", "no"), "raises 'TypeError: no', not 'ValueError: no'"),
         (raised("ValueError", "no"), CellRecord("ok"), "raises nothing, not 'ValueError: no'"),
-        (CellRecord("ok"), raised("ValueError", "no"), "raises 'ValueError: no', the others nothing"),
+        (CellRecord("ok"), raised("ValueError", "no"), "raises 'ValueError: no', the others raise nothing"),
     ],
 )
 def test_a_difference_is_found(first: CellRecord, other: CellRecord, found: str) -> None:

@@ -188,7 +188,7 @@ def test_what_peers_say_of_a_save_is_not_the_cause() -> None:
 
 def test_a_rank_whose_process_outlives_its_program_is_named() -> None:
     error = late({**WAITING, 2: Report(0, 2, None, 0, "", True)})
-    assert error.problem.endswith(": the program of rank 2 on b has ended, and its process has not")
+    assert error.problem.endswith(": the program of rank 2 on b has ended, but its process has not")
     assert error.late == (2,)
 
 
@@ -222,7 +222,7 @@ def test_an_engine_that_does_not_answer() -> None:
 def test_a_rank_that_was_interrupted_in_a_call_is_named() -> None:
     reports = {rank: Report(0, 3, SUM, 5, "train.py:7 in step") for rank in (0, 1)}
     error = late({**reports, 2: Report(0, 3, SUM, 5, "train.py:90 in on_signal")})
-    assert error.problem.endswith(": rank 2 on b has begun it, and is at train.py:90 in on_signal")
+    assert error.problem.endswith(": rank 2 on b has started this call, and is at train.py:90 in on_signal")
     assert (error.late, error.where) == ((2,), "train.py:90 in on_signal")
 
 

@@ -111,7 +111,7 @@ def test_the_environment_may_insist_on_the_engine(table: Table, monkeypatch: pyt
     monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: None)
     for error in in_ranks(lambda world: world.all_reduce_([np.ones(2)])):
         assert isinstance(error, ds.UnsupportedError)
-        assert "numpy has no collectives of its own" in str(error)
+        assert "numpy has no native collectives" in str(error)
 
 
 def test_the_environment_may_refuse_it(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +247,7 @@ def test_describe_says_why_an_engine_is_not_used(table: Table, monkeypatch: pyte
     monkeypatch.setattr(backend, "start_ranks", late)
     assert in_ranks(job)[0][1] == f"{ray} rank 1 has arrays"
     monkeypatch.setattr(backend, "start_ranks", lambda place, insists: None)
-    assert in_ranks(job)[0][1] == f"{ray} numpy has no collectives of its own that devshim uses"
+    assert in_ranks(job)[0][1] == f"{ray} numpy has no native collectives that devshim uses"
     monkeypatch.setenv("DEVSHIM_ENGINE", "portable")
     assert in_ranks(job)[0][1] == f"{ray} DEVSHIM_ENGINE is portable"
     monkeypatch.setenv("DEVSHIM_ENGINE", "native")

@@ -97,10 +97,10 @@ def _raise_mismatch(original: Callable[..., str]) -> Callable[..., str]:
     def refuse(*args: Any, **kwargs: Any) -> str:
         text = original(*args, **kwargs)
         if "on platform GPU" not in text:
-            hint = "bring one of them to the other: ds.place(x, ds.device_of(y))"
+            hint = "move one of them to the other's device: ds.place(x, ds.device_of(y))"
             raise DeviceMismatchError(_NATIVE.sub(_device_name, text), hint) from None
         devices = " and ".join(dict.fromkeys(_device_name(each).removeprefix("on ") for each in _NATIVE.finditer(text)))
-        hint = "bring one of them to the other: jax.device_put(x, y.device)"
+        hint = "move one of them to the other's device: jax.device_put(x, y.device)"
         msg = f"{text}\nthe arrays are on {devices}"
         raise DeviceMismatchError(msg, hint) from None
 

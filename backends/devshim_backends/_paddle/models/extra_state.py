@@ -126,14 +126,14 @@ class _Restore:
         if rate is None:
             return
         if isinstance(own["_learning_rate"], paddle.optimizer.lr.LRScheduler):
-            msg = "the file has an optimizer whose learning rate is a number, and this one's is a scheduler"
+            msg = "the file has an optimizer whose learning rate is a number, and this optimizer's is a scheduler"
             raise CheckpointError(msg, "make the optimizer with a number")
         own["_learning_rate"], own["_learning_rate_map"] = rate, {}
 
     def _load_scheduler(self, state: Any) -> None:
         scheduler = _get_learning_rate(self._obj)
         if not isinstance(scheduler, paddle.optimizer.lr.LRScheduler):
-            msg = "the file has an optimizer with a scheduler, and this one's learning rate is a number"
+            msg = "the file has an optimizer with a scheduler, and this optimizer's learning rate is a number"
             raise CheckpointError(msg, "make the optimizer with a scheduler of the same class")
         self._before.extend((each, dict(vars(each))) for each in _iter_schedulers(scheduler))
         with warnings.catch_warnings():  # LinearWarmup warns of values that it then uses

@@ -81,7 +81,7 @@ class PaddleSimulation(Backend):
             msg = "it was imported before devshim was asked to simulate"
             raise self._too_late(msg, _MOVE_HINT)
         if core.host_memory_stat_peak_value("Allocated", 0):
-            msg = "it has already created tensors, and accepts no devices after that"
+            msg = "it has already created tensors, and accepts no new devices after the first one"
             raise self._too_late(msg, _MOVE_HINT)
         devices.only_host = False
         plugin.load_after_import(Path(paddle.__file__).parent)

@@ -62,7 +62,7 @@ class MixedDevicesError(DeviceMismatchError, RuntimeError):
 def _hint(gpu: str) -> str:
     if "cuda" in TYPES:
         return f'move the others to it: x.to("{gpu}")'
-    return "bring one of them to the other: ds.place(x, ds.device_of(y))"
+    return "move one of them to the other's device: ds.place(x, ds.device_of(y))"
 
 
 _BY_TYPE = {1: "weight", 2: "bias"}

@@ -100,7 +100,7 @@ def load_after_import(package: Path) -> None:
     with _environment({"CUSTOM_DEVICE_ROOT": str(path.parent)}):
         failed = library.devshim_attach(os.fsencode(_core_library(package)))
     if failed:
-        msg = f"PaddlePaddle {version_of('paddle')} is already imported, and accepts no devices after that"
+        msg = f"PaddlePaddle {version_of('paddle')} is already imported, and accepts no new devices after its import"
         raise SimulationError(msg, "move ds.simulate(...) above `import paddle` and above all other calls of devshim")
     _library = library
 

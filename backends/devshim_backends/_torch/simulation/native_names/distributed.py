@@ -22,7 +22,7 @@ from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.relabel import to_host
 from devshim_backends._torch.simulation.internals.state import require_simulated
 
-_TEXT = "simulated GPUs: gloo carries the collectives of the backend nccl"
+_TEXT = "simulated GPUs: gloo runs the collectives of the backend nccl"
 _get_device = torch._C.TensorBase.get_device
 _CUDA = torch._C.DispatchKey.CUDA
 _OPERATORS = (

@@ -124,7 +124,7 @@ class ExternalStream(Stream):
     """Replacement for `torch.cuda.ExternalStream`."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        msg = "a stream of another library is on a real card, and there is none"
+        msg = "a stream of another library is on a real GPU, and this machine has none"
         raise UnsupportedError(msg, "use a stream of PyTorch: torch.cuda.Stream()")
 
 
