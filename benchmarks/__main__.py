@@ -23,7 +23,7 @@ QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS":
 QUIET |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTEROP_THREADS": "1"}
 """One thread each: with two, a copy of 1 MiB waits for the other core while that core is busy."""
 WHOLE = "benchmarks/test_training.py"
-"""Whole programs, which run in a process of their own, as a user's program does.
+"""Whole programs, which run in their own process, as a user's program does.
 
 JAX's loop had a ratio of 1.16 after the other benchmarks, and 1.01 to 1.04 in a fresh process.
 """

@@ -20,7 +20,7 @@ class Native:
         begin: Imports it, limits it to one thread if possible, and returns the names that statements can use.
         moves: Statements that move ``x`` to the device that it is already on, each with the largest allowed ratio.
         spelled: The same statements with the device's name.
-        where: Statements that read the device of ``x``, also with the largest allowed ratio.
+        where: Statements that read the device of ``x``, each with the largest allowed ratio.
         move: One such move as an expression, for the loops over trees.
         scope: The scope that encloses a loop of moves.
         tree: A native call that moves a whole tree, if there is one.

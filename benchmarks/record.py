@@ -25,7 +25,7 @@ ADDED = "us more"
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement, as a ratio to another or in a unit of its own.
+    """One measurement, as a ratio to another or in its own unit.
 
     Args:
         group: The part of the page it belongs to.

@@ -1,6 +1,6 @@
 """The cost of simulation: the same work on a simulated GPU and on the CPU, which computes both.
 
-The CPU's turns are in a process of their own, without simulated GPUs: see `benchmarks.work`. Only one process works at
+The CPU's turns are in their own process, without simulated GPUs: see `benchmarks.work`. Only one process works at
 a time. If the framework has several CPU devices itself, a third process works on the second of them: its rows have what
 devshim adds, without what several devices cost the framework. All times are processor times.
 """

@@ -20,7 +20,7 @@ __all__ = ["constant_under_compile", "keep_source"]
 def constant_under_compile(fn: F) -> F:
     """Mark a function whose result (text, a number or None) is constant for a compiled function.
 
-    torch.compile calls such a function, with its plain arguments, while it compiles, and keeps the result. Tracing it
+    torch.compile calls a marked function, with its plain arguments, while it compiles, and keeps the result. Tracing it
     would break the graph: it locks, imports, or reads a context variable. ``torch.compiler.assume_constant_result``
     sets the same mark.
     """

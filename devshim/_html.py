@@ -1,6 +1,6 @@
 """The HTML of the objects that a notebook displays: tables, bars and badges.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Every text is escaped here, so a parameter that is called ``<b>`` is shown, and is not a tag. Only `Markup`, which
   this module makes, is used as it is.

@@ -1,6 +1,6 @@
 """The names that an adapter needs, under one import path: for distributions that bring their own backend.
 
-``backends/README.md`` builds an adapter from this module alone. The modules behind it may move; this path stays.
+``backends/README.md`` builds an adapter from only this module. The modules behind it may move; this path stays.
 """
 
 from devshim.contract.backend import FEATURES, Backend, Gap, Tensor

@@ -1,7 +1,7 @@
 """A pytest plugin for the tests of other projects: it runs tests on every backend, and on simulated GPUs.
 
 pytest loads this module wherever devshim is installed, so it only defines two fixtures, and imports nothing until
-one of them is used. A test that takes ``devshim_backend`` runs once for each backend, each in a process of its own
+one of them is used. A test that takes ``devshim_backend`` runs once for each backend, each in its own process
 (`devshim.testing.isolation`); a test that takes ``simulated_gpus`` gets GPUs on a machine that has none::
 
     def test_both_cards(devshim_backend, simulated_gpus):
@@ -98,7 +98,7 @@ def devshim_cluster() -> Iterator[Callable[..., SimulatedHosts]]:
     """Yield a function that starts simulated hosts with simulated GPUs, on which `devshim.launch` then runs.
 
     ``devshim_cluster(hosts=2, cards=2)`` starts two Ray nodes on this machine, which take a few seconds. They listen on
-    the loopback address alone, and end with the test. The result has their ``names``, ``lose(name)`` ends one,
+    only the loopback address, and end with the test. The result has their ``names``, ``lose(name)`` ends one,
     and ``add()`` starts another.
     """
     from devshim.world.simulated_hosts import SimulatedHosts
@@ -210,7 +210,7 @@ def _is_parametrized(metafunc: pytest.Metafunc) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give marked tests the mark's fixture, and give the tests of a backend a process of their own."""
+    """Give marked tests the mark's fixture, and give the tests of a backend their own process."""
     for item in items:
         names = getattr(item, "fixturenames", None)
         if names is not None and _GPUS not in names and item.get_closest_marker(_GPUS) is not None:

@@ -5,9 +5,9 @@ Add it to the extensions of ``conf.py``, with ``myst_parser``::
     extensions = ["myst_parser", "devshim.sphinx"]
 
 A Markdown page whose front matter has an entry ``devshim`` is shown with the outputs of its records, which
-``devshim tutorial run PAGE`` writes beside it. The build runs no code, and needs no framework. A record that is
-missing, or is of older code, is a warning that names the command to run. With ``devshim_tutorial_execute = True`` in
-``conf.py``, the build runs what is missing or old. It loads ``sphinx_design``, whose tabs the pages use.
+``devshim tutorial run PAGE`` writes beside it. The build runs no code, and needs no framework. A record that is missing
+or outdated is a warning that names the command to run. With ``devshim_tutorial_execute = True`` in ``conf.py``, the
+build runs what is missing or old. It loads ``sphinx_design``, whose tabs the pages use.
 """
 
 from __future__ import annotations

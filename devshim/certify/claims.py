@@ -83,7 +83,7 @@ class Rate:
         value: The number.
         unit: The unit: ``"GB/s"`` or ``"s"``.
         native: The same, measured with the framework's own call, or None.
-        nbytes: The bytes copied at a time, if the claim does not say so.
+        nbytes: The bytes copied at a time, unless the claim states them.
     """
 
     value: float

@@ -1,4 +1,4 @@
-"""The page of certified machines, made of what `devshim certify --json` wrote there.
+"""The page of certified machines, made from the reports of `devshim certify --json`.
 
 ``python -m devshim.certify.page --write FOLDER PAGE`` makes the page of the JSON files of a folder; ``--check`` ends
 with exit code 1 where the page differs from them.
@@ -34,7 +34,7 @@ On a machine with NVIDIA cards, with your frameworks installed beside devshim:
 $ devshim certify --json certified.json
 ```
 
-It takes about ten minutes. Each framework runs in a process of its own, and each claim of this documentation is
+It takes about ten minutes. Each framework runs in a separate process, and each claim of this documentation is
 printed with PASS, FAIL or SKIP, as are the rates of this machine: small and large copies to the card and back, card to
 card, and sums over all cards. `--quick` uses an eighth of the memory and fewer rounds, `--backend torch` checks one
 framework, `--only 'tensors.*'` some claims, and `--simulate` tries the checks themselves on simulated GPUs.
@@ -45,7 +45,7 @@ framework, `--only 'tensors.*'` some claims, and `--simulate` tries the checks t
 | 1 | a claim is false |
 | 2 | there is no card; the text says why, as `devshim doctor` does |
 
-Where a framework ends the process, the claim that was running fails with the signal's name, and a new process goes on
+If a framework ends the process, the claim that was running fails with the signal's name, and a new process continues
 with the next one. Attach `certified.json` to a bug report: it has the models of the cards, the versions and every
 result. It has no name and no serial number of the machine; texts of errors are in it as they were raised.
 

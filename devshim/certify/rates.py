@@ -25,7 +25,7 @@ CLAIMS = Claims("rates")
 def _best(call: Callable[..., object], at: Setting, number: int = 1, make: Callable[[], object] | None = None) -> float:
     """Return the shortest time of one call in seconds; simulated GPUs get only one round.
 
-    With ``make``, each call gets an argument of its own, which is made before the time is taken: JAX keeps what it has
+    With ``make``, each call gets its own argument, which is made before the time is taken: JAX keeps what it has
     read of an array on the host, so only the first read is a copy.
     """
     rounds, number = (1, 1) if at.simulated else (2 if at.quick else 5, number)

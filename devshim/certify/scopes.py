@@ -47,7 +47,7 @@ def running(at: Setting) -> None:
 
 @CLAIMS.add("Eight threads on all GPUs each get their own default device and their own values.")
 def threads(at: Setting) -> None:
-    """Create, copy, compute and read in several threads at once."""
+    """Create, copy, compute and read in several threads at the same time."""
 
     def work(number: int) -> str:
         device = ds.gpu(number % at.gpus)

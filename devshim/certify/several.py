@@ -1,4 +1,4 @@
-"""Claims about several devices at once; on a machine with one GPU, they use that GPU."""
+"""Claims about several devices; on a machine with one GPU, they use that GPU."""
 
 from __future__ import annotations
 

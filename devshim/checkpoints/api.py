@@ -159,8 +159,8 @@ def load(
     Raises:
         ArgumentError: ``path`` is not the path of a file.
         CheckpointError: The file is not a checkpoint, is cut off, damaged or malicious, or does not fit ``into``; the
-            message says how. If it does not exist, or cannot be read, the error is an `OSError`, too. With ``world``:
-            also if another rank failed, which is named.
+            message says how. If it does not exist, or cannot be read, the error is also an `OSError`. With ``world``,
+            this is also the error if another rank failed, and it names that rank.
         ConversionError: The framework has no dtype for a tensor.
         OutOfMemoryError: The device is full. It needs memory for the loaded data beside what it already has.
 

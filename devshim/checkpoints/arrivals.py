@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Arriving", "Later"]
 
 SMALL = 1 << 18
-"""Bytes: a larger tensor is copied alone."""
+"""Bytes; a larger tensor is copied separately."""
 MOST = 1 << 24
 """The most bytes that are collected."""
 

@@ -3,7 +3,7 @@
 Requirements of this module:
 
 * A key path is the keys that lead to a tensor, joined by dots: ``params.dense.kernel``, as `devshim.leaves` names it.
-  A dict of dicts, the flat dict of another program, and the model whose leaves have these names are alike.
+  A dict of dicts, the flat dict of another program, and the model whose leaves have these names are equivalent.
 * Every tensor on either side has a partner, or nothing is loaded: a path that is missing, left over or ambiguous is
   named. The only exceptions are code, and numbers and text, which other programs' files do not have.
 """

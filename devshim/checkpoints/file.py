@@ -2,9 +2,9 @@
 
 Requirements of this module:
 
-* If the process is killed at any moment, the old file is intact. The new one is written in a folder of its own beside
+* If the process is killed at any moment, the old file is intact. The new one is written in a separate folder beside
   it (`devshim.checkpoints.replace`), flushed to the disk, and renamed; then the folder is flushed, too. Two processes
-  that write at once do not disturb each other: the last file stays.
+  that write at the same time do not disturb each other: the last file stays.
 * Everything a file says about its contents is checked. The library checks the form of the header. In addition, names
   must be unique, and devshim's metadata has a checksum, as has each tensor.
 * Every defect of a file raises one error, `CheckpointError`; an error of the system is an `OSError`, too.

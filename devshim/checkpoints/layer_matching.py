@@ -5,7 +5,7 @@ Requirements of this module:
 * Kinds, roles, canonical shapes and the layers' other properties must agree; `checkpoints.layouts` converts layouts
   on the way. An error about a difference names both sides.
 * If the layout of a weight is unknown, the weight is refused, rather than filled with the right numbers in the wrong
-  places. Within one framework the layout is the same on both sides, whatever it is.
+  places. Within one framework, every layout is the same on both sides.
 * Every parameter is filled completely, or nothing is.
 """
 

@@ -5,7 +5,7 @@ Requirements of this module:
 * The same framework and the same names: match leaf by leaf; dtypes and shapes are equal, none is missing or left over.
 * Another framework, or other names: match layer by layer (`checkpoints.layer_matching`), even if the names agree:
   PyTorch and Paddle both have a ``0.weight``, with different layouts.
-* An optimizer's state means nothing to another framework's optimizer, whatever its class is called.
+* An optimizer's state means nothing to another framework's optimizer, regardless of the name of its class.
 * Keras models and optimizers have the same names and shapes on every framework: match these leaf by leaf.
 * A mismatch is reported before anything is read, and the error names the leaf, or the layers on both sides.
 """

@@ -1,4 +1,4 @@
-"""The path of a checkpoint: checks of what a user passes, and the system's errors about paths as devshim's errors.
+"""The path of a checkpoint: checks of the user's argument, and the system's errors about paths as devshim's errors.
 
 An error about a path is both a `CheckpointError` and the `OSError` that the system raised, so that programs that
 catch `FileNotFoundError` keep working.

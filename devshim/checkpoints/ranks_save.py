@@ -2,7 +2,7 @@
 
 Requirements of this module:
 
-* The rename is the commit. Before it, an old checkpoint and its parts are intact, whichever process is killed.
+* The rename is the commit. Before it, an old checkpoint and its parts are intact, even if any process is killed.
 * Names of files contain a random number of the save, so that no save overwrites a file of another. What killed saves
   left is removed by the next one; rank 0 holds a lock on the folder, so that it belongs to no running save.
 * A new folder appears complete: it is written beside its place, and renamed.
@@ -157,7 +157,7 @@ class _Save:
         write.flush(self._target)
 
     def undo(self) -> None:
-        """Remove what this save wrote, unless it is committed; rank 0 alone knows that."""
+        """Remove what this save wrote, unless it is committed; only rank 0 knows that."""
         if self._world.rank == 0 and not self._committed and self._folder:
             _remove_named(self._folder, lambda name: _is_of(name, self._name))
 

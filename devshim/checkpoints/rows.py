@@ -48,7 +48,7 @@ class Rows:
     """This rank's rows of a tensor that all ranks have together, in the order of the ranks.
 
     With ``ds.save(tree, path, world=world)``, each rank writes its own rows; `load` gives each rank its rows again,
-    also to another number of ranks. The ranks may have different numbers of rows, and a rank may have zero.
+    even to another number of ranks. The ranks may have different numbers of rows, and a rank may have zero.
 
     Args:
         part: A tensor with at least one axis, on any device. The other axes and the dtype are the same on all ranks.

@@ -1,4 +1,4 @@
-"""The values in a safetensors file, read into memory of their own.
+"""The values in a safetensors file, read into their own memory.
 
 Requirements of this module:
 

@@ -1,4 +1,4 @@
-"""Ask each framework for its devices, in a process of its own, several at a time."""
+"""Ask each framework for its devices, in its own process, several at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Answer:
     Attributes:
         info: Its name and version.
         devices: A dict for each device, as `devshim.cli._probe` makes it.
-        why: Why it has no more GPUs, or none.
+        why: The reason if it has no GPUs, or not more.
         clashes: Known problems with importing other frameworks beside it.
         broken: Why it could not be asked, or None.
     """

@@ -32,7 +32,7 @@ __all__ = ["launch"]
     "--min-ranks",
     type=click.IntRange(1),
     metavar="N",
-    help="The fewest ranks with which it may start again after a host is lost; default: all.",
+    help="The minimum number of ranks for a restart after a host is lost; default: all.",
 )
 def launch(
     program: list[str],

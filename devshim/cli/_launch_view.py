@@ -38,7 +38,7 @@ class Row:
         host: Its host.
         device: Its devices.
         state: ``starts``, ``runs``, ``silent``, ``returned`` or ``failed``.
-        step: How many collectives it has begun.
+        step: How many collectives it has started.
         where: The collective that it is in, or else the line of the program.
     """
 

@@ -20,7 +20,7 @@ __all__ = ["look", "main", "used"]
 
 
 def look(name: str) -> dict[str, Any]:
-    """Return the devices that a framework sees, and why it has no more GPUs."""
+    """Return the devices that a framework sees, and the reason if it has not more GPUs."""
     with ds.using(name):
         ds.framework()
         with suppress(ds.DevshimError):  # NumPy has no such setting, and does not need it
@@ -54,7 +54,7 @@ def used(device: ds.Device) -> int | None:
             found = ds.memory(device)
             if found.total is None or found.free is None:
                 return found.used
-            return found.total - found.free  # for the host, `used` counts this process alone
+            return found.total - found.free  # for the host, `used` counts only this process
         return None
     card = nvml.known(device.index) if device.kind == "gpu" else None
     if card is None or card.total_memory is None or card.free_memory is None:

@@ -28,7 +28,7 @@ def smi(
 ) -> int:
     """Show simulated GPUs, and the memory that programs of 'devshim run' use on them, as nvidia-smi shows real ones.
 
-    In a program of 'devshim run', the command nvidia-smi is this one. Without such a program it shows the GPUs that
+    In a program of 'devshim run', the command nvidia-smi is this one. If no such program runs, it shows the GPUs that
     DEVSHIM_SIMULATE_GPUS requests. The options, the text and the exit codes are those of nvidia-smi.
     """
     from devshim.cli import smi as showing

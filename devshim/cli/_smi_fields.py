@@ -11,7 +11,7 @@ from devshim.simulation.usage import Gpu, Process
 __all__ = ["gpu_header", "is_gpu_field", "is_process_field", "mib", "of_gpu", "of_process", "process_header"]
 
 ABSENT = "[N/A]"
-"""The value of what a simulated GPU does not have, as NVIDIA's tool prints it."""
+"""The value of a property that a simulated GPU lacks, as NVIDIA's tool prints it."""
 _MIB, _PERCENT = "MiB", "%"
 _ALIASES = {
     "gpu_name": "name",
@@ -39,7 +39,7 @@ _OF_GPU: Mapping[str, tuple[str, Callable[[Gpu, int], str]]] = {
     "compute_mode": ("", lambda gpu, count: "Default"),
     "compute_cap": ("", lambda gpu, count: ".".join(map(str, usage.CAPABILITY))),
 }
-"""Field of a GPU -> its unit, and its value for a GPU of so many."""
+"""Field of a GPU -> its unit, and its value for a GPU among ``count``."""
 _UNITS = {
     "temperature.gpu": "",
     "temperature.memory": "",

@@ -14,7 +14,7 @@ __all__ = ["SECTIONS", "listing", "unknown_section"]
 _WIDTH = 42
 """The column of the colon before each value."""
 _ABSENT = "N/A"
-"""The value of what a simulated GPU does not have."""
+"""The value of a property that a simulated GPU lacks."""
 
 Lines = Iterator[tuple[int, str, str | None]]
 """The depth, the name and the value of each line; the title of a section has no value."""

@@ -18,7 +18,7 @@ STATES = {"yes": "bold green", "NO": "bold red", "-": "yellow"}
 """The words for a step's outcome, and their colours; words, because not every reader can see colours."""
 
 _WIDE = 140
-"""The number of characters from which each field has a column of its own."""
+"""The number of characters from which each field has its own column."""
 
 
 def mark(step: StepResult) -> str:

@@ -90,7 +90,7 @@ def run(
 ) -> int:
     """Run a Python program with simulated GPUs, as 'python SCRIPT', 'python -m MODULE' or 'python -c CODE' would.
 
-    Every framework that the program imports sees the simulated GPUs, also in processes that the program starts.
+    Every framework that the program imports sees the simulated GPUs, even in processes that the program starts.
     Real GPUs are hidden. Options after the program are passed to it; the exit code is the program's.
     """
     if check:

@@ -33,7 +33,7 @@ def main(
     watched: bool = False,
 ) -> int:
     """Build pages, and print what was written, once or at each change; return the exit code."""
-    library("libcst")  # first: its absence has an error of its own
+    library("libcst")  # first: its absence has its own error
     from devshim.tutorial.building import files
 
     wanted = files.read_formats(formats)

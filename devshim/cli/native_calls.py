@@ -130,7 +130,7 @@ def _longest(name: str, table: Mapping[str, str]) -> str | None:
 
 
 class _Names(ast.NodeVisitor):
-    """The dotted names that a module uses, with what its imports mean by them."""
+    """The dotted names that a module uses, resolved through its imports."""
 
     def __init__(self, path: str, beside: dict[Path, None]) -> None:
         self.used: list[tuple[int, str]] = []

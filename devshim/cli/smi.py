@@ -70,7 +70,7 @@ def main(request: Request) -> int:
         while not (code := _once(request)):
             sys.stdout.flush()
             time.sleep(request.every)
-    except KeyboardInterrupt:  # the way to end it, also while it prints
+    except KeyboardInterrupt:  # the way to end it, even while it prints
         return 0
     return code
 

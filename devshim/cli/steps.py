@@ -33,7 +33,7 @@ class Step:
     Attributes:
         title: A few words.
         condition: The condition that must be true, as a clause.
-        cards: The number of GPUs that it needs; with fewer, it is left out, and the tour says so.
+        cards: The number of GPUs that it needs; with fewer, it is left out, and the tour reports that.
         code: The function; its parameters name its arguments (``ARGUMENTS`` of its chapter).
     """
 

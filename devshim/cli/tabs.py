@@ -14,7 +14,7 @@ def main(script: Path, frameworks: str | None, backend: str, gpus: int, output: 
     """Write the page to a file or to standard output, and what was not translated to standard error; return 0."""
     from devshim.tutorial.front_matter import library
 
-    library("libcst")  # first: its absence has an error of its own
+    library("libcst")  # first: its absence has its own error
     from devshim.tutorial import tabs
 
     names = [discovery.canonical(each.strip()) for each in frameworks.split(",")] if frameworks else tabs.FRAMEWORKS

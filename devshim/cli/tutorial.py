@@ -49,7 +49,7 @@ def run(pages: Sequence[Path], chosen: Options) -> int:
 def check(pages: Sequence[Path], chosen: Options, json: Path | None = None) -> int:
     """Run pages, print a table for each, and where the frameworks differ; return the exit code.
 
-    With ``json``, write the result there too; the file ``-`` means to print that alone.
+    With ``json``, write the result there too; the file ``-`` means to print only that.
     """
     session.refuse_same_records(pages, chosen.records)
     found: list[dict[str, Any]] = []

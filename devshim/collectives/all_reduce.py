@@ -1,6 +1,6 @@
 """`all_reduce_`: give every device the sum (mean, maximum, minimum) of the tensors on all devices.
 
-The framework's own engine is asked first, if each tensor is on an accelerator of its own.  If the framework has none,
+The framework's own engine is asked first, if each tensor is on its own accelerator.  If the framework has none,
 or for any other devices, the portable way is used: all tensors are copied to the device of the first, combined
 there in the given order, and the result is copied to the others, so that all have the same bits.
 
@@ -161,7 +161,7 @@ class Group:
             raise
 
     def may_have_engine(self) -> bool:
-        """Return True if the framework's engine may be asked, if each tensor is on an accelerator of its own."""
+        """Return True if the framework's engine may be asked, if each tensor is on its own accelerator."""
         return type(self.backend).all_reduce is not CollectiveBackend.all_reduce and not self.backend.simulated
 
     def _portable(self, devices: Sequence[Device], op: Op) -> list[Tensor]:

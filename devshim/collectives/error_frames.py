@@ -1,4 +1,4 @@
-"""The frames that an error passed: their variables are cleared, so that the tensors in them are freed at once."""
+"""The frames that an error passed: their variables are cleared, so that the tensors in them are freed immediately."""
 
 from __future__ import annotations
 

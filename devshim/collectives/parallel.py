@@ -2,7 +2,7 @@
 
 Requirements of this module:
 
-* Each function runs on the device of its input, as with `devshim.run`, in a thread of its own, with a copy of the
+* Each function runs on the device of its input, as with `devshim.run`, in its own thread, with a copy of the
   caller's context (current framework, default device, observers) and the framework's thread-local modes of the caller.
 * No thread is left running: in every case, including Ctrl-C, all are waited for.
 * The error says which function failed, and where; it stays the same error object.
@@ -34,7 +34,7 @@ __all__ = ["parallel"]
 
 
 def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
-    """Call each function with its input on the input's device, all at the same time, each in a thread of its own.
+    """Call each function with its input on the input's device, all at the same time, each in its own thread.
 
     Args:
         fns: Callables of one argument: functions, or models such as `replicate` returns. They may use the same tensors
@@ -132,7 +132,7 @@ class _Call:
             return self._fn(self._given)
 
     def named(self, others: list[_Call]) -> BaseException:
-        """Return the error, with a text that says where it happened, and notes on what else failed."""
+        """Return the error, with a text that says where it happened, and notes on other failures."""
         error = self.error
         assert error is not None
         _add(error, f"in {self}")
@@ -176,7 +176,7 @@ def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
 
 
 def _join(threads: list[threading.Thread]) -> None:
-    """Wait for all threads; the first Ctrl-C is raised after that, a second one at once."""
+    """Wait for all threads; the first Ctrl-C is raised after that, a second one immediately."""
     waiting: BaseException | None = None
     for thread in threads:
         try:

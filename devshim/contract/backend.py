@@ -1,6 +1,6 @@
 """The contract for adapters: `Backend`, an abstract class that each supported framework implements once.
 
-Requirements this module answers:
+Requirements of this module:
 
 * There is one adapter per framework. This module contains nothing that is specific to any framework.
 * Each method does one small thing. The neutral half validates arguments, writes messages, keeps the ledger, checks the
@@ -40,7 +40,7 @@ class Backend(Defaults, ABC):
     """One framework, behind the few operations from which devshim builds everything else.
 
     An adapter never returns a wrapper: arguments and results are the framework's own objects. A method does not change
-    state that outlives the call (a current device, a default dtype, a seed), except where its docstring says so.
+    state that outlives the call (a current device, a default dtype, a seed), unless its docstring says so.
     """
 
     name: ClassVar[str]
@@ -205,7 +205,7 @@ class Backend(Defaults, ABC):
         return ((self.device_of(x), self.nbytes(x)),)
 
     def wait_for_values(self, x: Tensor, device: Device) -> None:
-        """Wait until a tensor on an existing device has its values; override to wait for that tensor alone."""
+        """Wait until a tensor on an existing device has its values; override to wait only for that tensor."""
         self.synchronize(device)
 
     # ------------------------------------------------------------------ creation

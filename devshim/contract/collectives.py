@@ -73,7 +73,7 @@ class CollectiveBackend(RanksBackend):
         a `detached_copy` whose buffer has these bytes. It returns None, or may raise, for a tensor of another type,
         dtype or device, or with more elements. Called only for plain tensors of one element on the host and on
         simulated GPUs: their memory is the host's, and reading a number there costs less than an operator that copies
-        it. The result is None where that is not so, and for dtypes that NumPy lacks.
+        it. The result is None if that is not so, and for dtypes that NumPy lacks.
         """
         return None
 

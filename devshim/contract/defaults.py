@@ -49,7 +49,7 @@ class Defaults(
     def platform(self, kind: str) -> str:
         """Return the platform of the real devices of a kind: ``"cuda"``, ``"rocm"``, ``"mps"``, ``"xpu"``, ...
 
-        The call starts nothing. Default: GPUs are CUDA's, and other kinds are platforms of their own.
+        The call starts nothing. Default: GPUs are CUDA's, and other kinds are separate platforms.
         """
         return "cuda" if kind == "gpu" else kind
 
@@ -174,7 +174,7 @@ class Defaults(
     ) -> Tensor:
         """Return values drawn from ``[low, high)``; without ``dtype`` of the framework's default float.
 
-        ``seed`` is for this draw only, of 64 bits: equal seeds give equal values, and the framework's generators are
+        ``seed`` is the 64-bit seed of this draw only: equal seeds give equal values, and the framework's generators are
         neither used nor changed. None: draw from the framework's own generator. Default: NumPy draws on the host.
         """
         from devshim.devices.ranges import drawn_below
@@ -239,7 +239,7 @@ class Defaults(
     def scope(self, device: Device) -> AbstractContextManager[object]:
         """Return a context in which the framework's own operators and creation default to an existing device.
 
-        For this thread alone, and restored on exit whatever happens. Default: it does nothing (gap ``op_scope``).
+        Only for this thread, and always restored on exit. Default: it does nothing (gap ``op_scope``).
         """
         return nullcontext()
 
@@ -257,7 +257,7 @@ class Defaults(
         """
 
     def memory(self, device: Device) -> MemoryInfo:
-        """Return the bytes on an existing device, None where the framework cannot know. Default: nothing is known."""
+        """Return the bytes on an existing device, None if the framework cannot know. Default: nothing is known."""
         return MemoryInfo()
 
     def empty_cache(self, device: Device) -> None:

@@ -1,6 +1,6 @@
 """`FastPaths`, the optional shortcuts of an adapter for its framework's plainest tensors.
 
-Requirements this module answers:
+Requirements of this module:
 
 * An adapter without fast paths is complete: every call has a slow path that checks everything.
 * A fast path is keyed on the exact type of a tensor, so that a subclass never takes it. It checks what it needs to know
@@ -28,7 +28,7 @@ class FastPaths:
             ``"is_cpu"``; empty if the framework has none that is fast.
         host_type: The exact type of the tensors that the adapter's methods make. If ``host_flag`` is empty, all
             tensors of this type are in host memory. None: each new tensor is asked for its device.
-        host_makers: Functions that make a tensor of the default dtype in host memory, whatever the framework's own
+        host_makers: Functions that make a tensor of the default dtype in host memory, regardless of the framework's own
             default device is, by the name of the adapter's method. They take its arguments before the dtype, and
             may return None. They are for an adapter whose method takes longer. A subclass of an adapter that overrides
             one of these methods, or makes tensors of another type, must set ``fast_paths``, too.

@@ -62,7 +62,7 @@ class GradientBackend:
         return self.detach(x)  # type: ignore[attr-defined]  # the backend's own
 
     def trainable(self, model: Any) -> list[Leaf]:
-        """Return the leaves of a model that are to be trained. Default: every parameter."""
+        """Return the trainable leaves of a model. Default: every parameter."""
         return [leaf for leaf in self.leaves(model) if leaf.kind == "parameter"]  # type: ignore[attr-defined]  # same
 
     def is_scalar(self, x: Any) -> bool:

@@ -1,6 +1,6 @@
 """The contract for models and optimizers: the part that an adapter adds to plain tensors.
 
-Requirements this module answers:
+Requirements of this module:
 
 * An adapter does not move anything. It lists the tensors of a model or optimizer (`Leaf`: how to read and replace
   each). The neutral half copies and checks them, replaces all or none, and restores everything if something fails.
@@ -87,7 +87,8 @@ class Weight:
             shape.
         order: The canonical entry of each of the framework's entries along the first unfolded axis, such as gates.
         part: The start and end of the values in the leaf, in its own order; None if they fill the leaf.
-        unclear: The reason if the framework's layout cannot be determined. Such a weight crosses to no other framework.
+        unclear: The reason if the framework's layout cannot be determined. This weight cannot be loaded by another
+            framework.
     """
 
     path: str
@@ -169,7 +170,7 @@ class ModelBackend:
         """Return the name of the library that defines the paths and shapes of a model's or optimizer's leaves.
 
         This is the framework, or a library that computes with several frameworks, such as Keras. Models and optimizers
-        of such a library go from one framework to another leaf by leaf.
+        of this library go from one framework to another leaf by leaf.
         """
         return self.name  # type: ignore[attr-defined, no-any-return]  # the backend's own
 

@@ -28,7 +28,7 @@ class RankEngine(ABC):
         takes_whole: True if `reduce_flat` takes tensors of every shape on the host, and leaves them as they are.
         in_place: True if the sum of one tensor on the host may be computed in its own memory: to assign the tensor to
             itself afterwards copies nothing, and tells the framework what any assignment tells it.
-        part_bytes: How many bytes `reduce_parts` takes at once, if the engine works on several parts; 0 for all.
+        part_bytes: How many bytes `reduce_parts` takes at a time, if the engine works on several parts; 0 for all.
     """
 
     name: ClassVar[str]
@@ -52,7 +52,7 @@ class RankEngine(ABC):
     def reduce_parts(self, parts: Iterable[Any], op: Literal["sum", "max", "min"]) -> Generator[Any, None, None]:
         """Return the results of `reduce_flat` for flat tensors on the host, one after another.
 
-        An engine that can work on several at once asks for the next before it returns the first.
+        An engine that can work on several at the same time asks for the next before it returns the first.
         """
         for part in parts:
             yield self.reduce_flat(part, op)
@@ -86,11 +86,11 @@ class RanksBackend:
 
         Args:
             place: The place of this rank.
-            insists: True if the environment asks for the engine, also where it was not tried.
+            insists: True if the environment requests the engine, even if it was not tested.
 
         Raises:
             AlreadyStartedError: It cannot start in some rank, which says why; every rank raises this then.
-            AbsentError: A rank did not come in time (`devshim.contract.rank_rendezvous`).
+            AbsentError: A rank did not arrive in time (`devshim.contract.rank_rendezvous`).
         """
         return None
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["AbsentError", "Rendezvous"]
 
-_MOST = 4096  # bytes of what a rank says
+_MOST = 4096  # the maximum bytes of a rank's message
 _AGAIN = 0.02  # seconds until the next attempt to reach rank 0
 _ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 _HELLO = 2.0  # seconds for a connection to say its rank: strangers may connect, too
 
 
 class AbsentError(Exception):
-    """Ranks that did not come to the rendezvous in time, with their numbers."""
+    """Ranks that did not reach the rendezvous in time, with their numbers."""
 
     def __init__(self, ranks: list[int]) -> None:
         super().__init__(f"ranks {ranks} did not connect")
@@ -35,7 +35,7 @@ class AbsentError(Exception):
 
 
 class Rendezvous:
-    """Sockets between rank 0, which listens at the address of the job alone, and each other rank.
+    """Sockets between rank 0, which listens only at the address of the job, and each other rank.
 
     Args:
         place: The place of this rank.
@@ -45,7 +45,7 @@ class Rendezvous:
         said: What each rank says, in the order of the ranks.
 
     Raises:
-        AbsentError: A rank did not come in time.
+        AbsentError: A rank did not arrive in time.
         ArgumentError: The launcher names no address.
     """
 

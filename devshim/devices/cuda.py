@@ -2,7 +2,7 @@
 
 NVML, the driver's query library, is light. But it lists whole cards, while CUDA shows one slice of one card in MIG
 mode. NVML is also missing in some containers, under WSL and on Jetson. Where NVML does not know, CUDA is asked in a
-process of its own: once CUDA has started in this process, it is too late to hide cards.
+separate process: once CUDA has started in this process, it is too late to hide cards.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _ask(value: str | None, order: str | None) -> int | None:
 def has_context(index: int) -> bool:
     """Return False if this process has certainly not used a card, which then has no context.
 
-    Most calls that name such a card create a context on it, which takes about half a GB.
+    Most calls that name this card create a context on it, which takes about half a GB.
     """
     if not hasattr(os, "RTLD_NOLOAD"):
         return True

@@ -1,6 +1,6 @@
 """`Device`: a value that says which processor, and nothing else.
 
-Requirements this module answers:
+Requirements of this module:
 
 * One device has one spelling. ``cuda``, ``mps``, ``GPU:0`` and ``/device:GPU:0`` are all ``gpu:0``. Every ``cpu:N``
   is ``cpu``, because a CPU has no index that means anything to a user.
@@ -60,7 +60,7 @@ class Device:
     Raises:
         DeviceSpecError: The kind is unknown, or the index is not a small non-negative integer.
 
-    Two devices that are equal are the same object, so ``is`` and ``==`` agree, also after pickling and copying.
+    Two devices that are equal are the same object, so ``is`` and ``==`` agree, even after pickling and copying.
     Creating a device makes no call to a framework.
 
     A device is also a context manager: ``with ds.gpu(1):`` is the same as ``with ds.on(ds.gpu(1)):``. The open blocks

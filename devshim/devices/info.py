@@ -1,6 +1,6 @@
 """The frozen records that describe devices, memory and backends.
 
-They are in a module of their own, loaded on first use, because importing `dataclasses` takes a third of the time that
+They are in their own module, loaded on first use, because importing `dataclasses` takes a third of the time that
 `import devshim` may take.
 """
 
@@ -73,7 +73,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True)
 class MemoryInfo:
-    """Memory on one device, in bytes; None where the framework cannot know.
+    """Memory on one device, in bytes; None if the framework cannot know.
 
     Attributes:
         total: All of the device's memory, or the limit of a simulated GPU.

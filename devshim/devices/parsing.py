@@ -1,6 +1,6 @@
 """The parser of device names: text, an index, a framework's device object, or a DLPack pair becomes a `Device`.
 
-Requirements this module answers:
+Requirements of this module:
 
 * It accepts every spelling that users meet, and nothing else. An error names the nearest valid spelling.
 * Hostile input is safe. Nothing is evaluated, no long text is scanned (text of more than 80 characters is refused by
@@ -189,7 +189,7 @@ def _platform_name(spec: Any) -> str | None:
     """Return the platform that a name of a GPU contains: in text, in a DLPack pair, or in a device's ``type``."""
     if type(spec) is tuple:
         return _DLPACK_KINDS.get(as_int(spec[0]))
-    name = spec if issubclass(type(spec), str) else getattr(spec, "type", None)  # as of a `torch.device`
+    name = spec if issubclass(type(spec), str) else getattr(spec, "type", None)  # for example from a `torch.device`
     if not issubclass(type(name), str):
         return None
     from devshim.devices import platforms

@@ -1,7 +1,7 @@
 """Numbers that a dtype cannot represent: refused on every framework, in one text, or kept out of a range.
 
 The frameworks themselves differ: some wrap integers, make an arbitrary integer of NaN, or drop an imaginary part
-silently, and the others raise errors of their own.
+silently, and the others raise their own errors.
 """
 
 from __future__ import annotations

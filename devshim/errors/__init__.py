@@ -25,7 +25,7 @@
     ├── OutOfMemoryError (MemoryError)          a device has too little free memory
     ├── WorldError (RuntimeError)               a job of several ranks cannot start, or failed
     │   ├── RankFailedError                     a rank's process ended with an error
-    │   ├── RankLateError (TimeoutError)        a rank did not come to a collective in time
+    │   ├── RankLateError (TimeoutError)        a rank did not reach a collective in time
     │   ├── RanksDisagreeError                  ranks call different collectives
     │   └── HostLostError                       a host is gone or unreachable
     └── UnsupportedError (NotImplementedError)  the backend declares that it cannot do this, and why

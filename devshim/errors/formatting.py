@@ -1,7 +1,7 @@
 """Safe formatting of unknown values in error messages: bounded work, and no method of the value is called.
 
 A message about a hostile object must not run its ``__repr__``, trust its ``__class__``, or read ten million characters.
-So a value that is not plain data is shown by the name of its type alone.
+A value that is not plain data is therefore shown only by the name of its type.
 """
 
 from __future__ import annotations

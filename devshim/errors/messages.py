@@ -93,9 +93,9 @@ def not_accepted(backend: Backend, source: object, error: Exception) -> Conversi
 
 
 def not_converted(source: Backend, target: Backend, error: Exception) -> ConversionError:
-    """Return the error for a framework that fails, with an error of its own, to read or to make a tensor."""
+    """Return the error for a framework that fails, with its own error, to read or to make a tensor."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    why = lines[-1 if lines[0].startswith("Traceback") else 0]  # MXNet's errors begin with a traceback of its own
+    why = lines[-1 if lines[0].startswith("Traceback") else 0]  # MXNet's errors begin with a C++ traceback
     return ConversionError(
         f"this tensor of {source.title} cannot be converted to {target.title}: {why}",
         "convert a plain tensor of its values: dense, initialized, and with no more axes than both frameworks support",

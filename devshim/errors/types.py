@@ -164,7 +164,7 @@ class SimulationError(DevshimError, RuntimeError):
 
     device: Device | None = None
     _real_text: ClassVar[str] = ""
-    """The text of a real GPU's error for such a tensor: adapters derive a class that is also the framework's error."""
+    """The text of a real GPU's error for this tensor: adapters derive a class that is also the framework's error."""
 
     def where(self) -> Device:
         """Return the simulated GPU that was removed; raise the error itself if it has another reason."""
@@ -204,7 +204,7 @@ class RankFailedError(WorldError):
         rank: The rank, or -1 if it is unknown.
         host: The name of its host.
         status: Its exit status; negative for the number of the signal that killed it.
-        tail: The end of what it wrote to standard error.
+        tail: The end of its standard error output.
     """
 
     rank: int = -1
@@ -214,7 +214,7 @@ class RankFailedError(WorldError):
 
 
 class RankLateError(WorldError, TimeoutError):
-    """A rank that did not come to a collective in time.
+    """A rank that did not reach a collective in time.
 
     Attributes:
         waiting: The ranks that wait.

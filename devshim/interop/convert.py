@@ -5,7 +5,7 @@ Otherwise, and wherever sharing would be wrong, the values are copied through th
 
 * tensors on simulated GPUs: their labels do not survive DLPack;
 * memory that must not be written (a read-only array, a TensorFlow or JAX tensor), if the result could be written: a
-  view would let one framework change what the other treats as immutable, so such a tensor is copied. On a GPU
+  view would let one framework change what the other treats as immutable, so immutable tensors are copied. On a GPU
   that both frameworks have, it is copied there; NumPy, whose arrays can be read-only, gets a read-only view;
 * memory at an address on which the other framework's operators would end the process (`devshim.transfers.alignment`);
 * anything that one of the adapters refuses (`Backend.to_dlpack`, `Backend.from_dlpack`); its reason is kept.
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["convert"]
 
 _FRESH = 16
-"""The alignment in bytes of memory that NumPy allocates, whatever its size."""
+"""The alignment in bytes of memory that NumPy allocates, regardless of its size."""
 
 _FAST_PATHS: dict[tuple[type, str], Callable[[Tensor], Tensor | None]] = {}
 """The fast paths in use so far, by the tensors' exact type and the framework's name as the callers wrote it."""
@@ -207,7 +207,7 @@ class _Conversion:
                 return copied
         recording = None
         if there is CPU and self._active is not None and self._active.record is not None:
-            # Record one copy, whatever is rearranged on the host besides.
+            # Record one copy, even if values are also rearranged on the host.
             recording = self._active.record(source, here, CPU, source.nbytes(self._x), 1)
         bar = progress.bar("convert", source.nbytes(self._x)) if progress.is_wanted() else nullcontext()
         with recording or nullcontext(), bar:

@@ -1,6 +1,6 @@
 """`leaves` and `assign`: read and write the tensors of a model, optimizer or tree by key path.
 
-Requirements this module answers:
+Requirements of this module:
 
 * The paths are those of `devshim.placement_of`, so that one name serves for placing, reading and writing.
 * Nothing is left half-written: every value is checked and copied to its device before the first one is written.

@@ -1,4 +1,4 @@
-"""``%%frameworks torch jax``: run a cell on several frameworks at once, and show the results side by side."""
+"""``%%frameworks torch jax``: run a cell on several frameworks at the same time, and show the results side by side."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def cell(text: str, source: str) -> None:
     %%frameworks torch jax tensorflow     on these frameworks
     %%frameworks                          on those of the last time
 
-    Each framework has a kernel of its own, which keeps its variables between cells. ``ds`` is devshim in it. The
+    Each framework has its own kernel, which keeps its variables between cells. ``ds`` is devshim in it. The
     options are those of ``%frameworks``.
     """
     if _SESSION.change(text).stop:

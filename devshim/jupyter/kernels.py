@@ -2,8 +2,8 @@
 
 Requirements of this module:
 
-* Each kernel has one thread that alone uses its sockets. So cells run on several kernels at once, a second
-  ``%%frameworks`` from another thread waits for its turn, and an event loop of the notebook is not disturbed.
+* Each kernel has one thread, the only one that uses its sockets. Cells run on several kernels at the same time, a
+  second ``%%frameworks`` from another thread waits for its turn, and an event loop of the notebook is not disturbed.
 * A kernel that dies, or does not stop when it is interrupted, concerns no other kernel; the next cell starts a new one.
 * Kernels end with the notebook: when its process exits, and if it is killed.
 """
@@ -34,7 +34,7 @@ STARTING = 180.0
 PATIENCE = 10.0
 """The seconds that a cell has to end after it was interrupted, before its kernel is killed."""
 _LOOK = 0.2
-"""The seconds between two looks at whether a kernel is alive, or is to be interrupted."""
+"""The seconds between two checks if a kernel is alive or must be interrupted."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Kernel:
 
     @property
     def stopped(self) -> bool:
-        """True after `stop`: it runs no more cells."""
+        """True after `stop`: it no longer runs cells."""
         return self._stopped
 
     @property
@@ -89,7 +89,7 @@ class Kernel:
     def stop(self) -> None:
         """End the kernel and its thread; a cell that runs is cut off."""
         self._stopped = True
-        launching.kill_group(launching.group_of(self._manager))  # at once: its thread may be waiting for it
+        launching.kill_group(launching.group_of(self._manager))  # immediately: its thread may be waiting for it
         try:
             self._thread.submit(self._kill)
         except RuntimeError:  # the interpreter is exiting, and has ended the thread
@@ -160,7 +160,7 @@ class Kernel:
                 deadline = self._look(deadline)
 
     def _look(self, deadline: float | None) -> float | None:
-        """Raise an error if the process has ended; interrupt it if it is to be, and return by when it must stop."""
+        """Raise an error if the process has ended; interrupt it if that was requested, and return its time limit."""
         if self._stopped:
             raise _EndedError("its kernel was ended")
         if self.interrupted.is_set():
@@ -216,7 +216,7 @@ def _joined(outputs: list[Any]) -> list[Any]:
 
 
 def run_all(kernels: dict[str, Kernel], source: str) -> tuple[dict[str, Shown], bool]:
-    """Run a cell on several kernels at once.
+    """Run a cell on several kernels at the same time.
 
     Args:
         kernels: The kernels by framework.

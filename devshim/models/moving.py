@@ -1,6 +1,6 @@
 """Moves of models and optimizers: every leaf is copied first, then all are replaced, or none.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Nothing is left half-moved. No leaf is replaced until the last copy has arrived. So a full device, a failing device
   and Ctrl-C leave everything as it was, without a copy back that could fail in turn. The finished copies are released.
@@ -123,7 +123,7 @@ class ModelMove:
         arrived: dict[Key, Any],
         copy: bool | None,
     ) -> None:
-        """Decide whether a leaf must move or gets other content; ties are looked at once."""
+        """Decide whether a leaf must move or gets other content; ties are checked once."""
         x, key = leaf.read(), _key(leaf)
         if key not in arrived and self._given is not None:
             made = self._given(prefix, leaf, target)
@@ -170,7 +170,7 @@ class ModelMove:
         return moved
 
     def _write(self, undo: list[Callable[[], None]]) -> None:
-        """Replace the leaves, in a frame of its own, so that no traceback of a failing `install_hooks` keeps it."""
+        """Replace the leaves, in its own frame, so that no traceback of a failing `install_hooks` keeps it."""
         for leaf, old, new in self._staged:
             undo.append(_back(leaf, old))
             leaf.write(new)

@@ -220,7 +220,7 @@ def _target(where: Where, prefix: str, leaf: Leaf, backend: Backend) -> Device:
 
 
 def _kind(leaves: list[Leaf]) -> str:
-    """Return ``"model"`` or ``"optimizer"``, whichever has such leaves; an object that is not built yet is a model."""
+    """Return ``"model"`` or ``"optimizer"``, depending on its leaves; an object that is not built yet is a model."""
     return "model" if not leaves or any(leaf.kind in _MODEL_LEAVES for leaf in leaves) else "optimizer"
 
 

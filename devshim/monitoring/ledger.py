@@ -1,7 +1,7 @@
 """The ledger: a record of every copy devshim makes, with its size, its time, and the user's line that caused it.
 
 When the ledger is off, each copy only checks one global (`transfers.observing.ACTIVE`).  When it is on, a log records
-the copies of its own thread or task, and those of threads that `devshim.parallel` starts from it. Blocks may be nested,
+the copies in its thread or task, and in threads that `devshim.parallel` starts from it. Blocks may be nested,
 and each log records everything that happens inside its block.
 """
 

@@ -1,7 +1,7 @@
 """The parts of an object that a plan gives to devices: blocks of tensors, and single tensors.
 
 A tree may have a million tensors, so a single tensor is a plain tuple of its path, owner and bytes: the garbage
-collector looks at such a tuple once, and at any other object in each collection.
+collector looks at a tuple like this once, and at any other object in each collection.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Placement:
 
     Args:
         places: A mapping from a path, a path above, or a glob to a device.
-        default: The device of leaves that no key names; without it, such a leaf is an error.
+        default: The device of leaves that no key names; without it, this is an error.
 
     Raises:
         ArgumentError: A key is not text.
@@ -182,7 +182,7 @@ class Placement:
         """Return the placement that `to_json` wrote.
 
         Raises:
-            ArgumentError: The text is not such a placement.
+            ArgumentError: The text is not a placement.
         """
         import json
 

@@ -52,7 +52,7 @@ def html(places: Mapping[str, Device], default: Device | None, sizes: Mapping[st
 
 
 def _by_module(places: Mapping[str, Device], most: int) -> dict[tuple[str, Device], list[str]]:
-    """Return the paths of the leaves by module and device; in as many levels as give at most so many rows."""
+    """Return the paths of the leaves by module and device; with the most levels that give at most ``most`` rows."""
     deepest = max((path.count(".") for path in places), default=0)
     for depth in range(max(deepest, 1), 0, -1):
         found: dict[tuple[str, Device], list[str]] = {}

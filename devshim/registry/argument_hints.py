@@ -114,7 +114,7 @@ def devices_in(value: object) -> str | None:
 
 
 def _several(count: int, *, differ: bool) -> str:
-    """Return Python code for a list of so many devices: GPUs if there are enough, otherwise the CPU repeated."""
+    """Return Python code for a list of ``count`` devices: GPUs if there are enough, otherwise the CPU repeated."""
     from devshim.registry import current
 
     try:

@@ -198,7 +198,7 @@ _only: str | None = None
 
 
 def _only_one() -> str:
-    """Return the only framework that is installed; NumPy, which comes with all of them, counts only if it is alone."""
+    """Return the only framework that is installed; NumPy, which comes with all of them, counts only without others."""
     global _only
     only = _only
     if only is None:

@@ -1,6 +1,6 @@
 """The known frameworks, and which of them are installed or imported, found without importing any.
 
-A static table answers without `importlib.metadata`, which alone takes 12 to 33 ms to import. It is imported only if a
+A static table answers without `importlib.metadata`, whose import takes 12 to 33 ms. It is imported only if a
 distribution of others has entry points for backends (`devshim.registry.installed_metadata`). An entry point's name is
 the framework's root import name, so looking it up loads nothing.
 """

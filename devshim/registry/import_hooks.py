@@ -3,7 +3,7 @@
 Three frameworks need care. MXNet uses NumPy names that NumPy has removed. Importing TensorFlow before Paddle (or, with
 older versions, Paddle before TensorFlow) ends the process with a segmentation fault, unless the second is loaded with
 its own symbols first. Paddle's simulated GPUs must be registered before Paddle is imported. An adapter's
-``import_hooks.py`` provides a context manager with what its framework needs. The finder below enters it around the
+``import_hooks.py`` provides a context manager with its framework's needs. The finder below enters it around the
 execution of the framework's root module, whether devshim, the program or a library runs the ``import``.
 
 Simulated GPUs must exist before a framework starts its devices, which its first operator does. A program may request
@@ -11,7 +11,7 @@ them, import the framework directly, and compute before it calls devshim again. 
 after the import.
 
 The finder is installed when a framework is first requested (`use`, `using`, `simulate`, a load), never by
-``import devshim`` alone.
+only ``import devshim``.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _wrap(spec: ModuleSpec, around: Around) -> None:
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        if module.__name__ != name:  # one loader may serve many modules, as that of a zip file does
+        if module.__name__ != name:  # one loader may serve many modules, like a zip file's loader
             execute(module)
             return
         own.pop("exec_module", None)
@@ -81,7 +81,7 @@ def _wrap(spec: ModuleSpec, around: Around) -> None:
 
 
 def _simulating(name: str) -> AbstractContextManager[None]:
-    """Return a context with what a framework's import also needs for simulated GPUs; most need nothing."""
+    """Return a context with the further needs of a framework's import for simulated GPUs; most have none."""
     enter = getattr(importing(name), "simulating", None)
     found: AbstractContextManager[None] = (
         nullcontext() if enter is None or not simulation_request.simulated_gpus() else enter()

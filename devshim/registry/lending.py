@@ -1,12 +1,12 @@
 """Tensors in host memory that belong to two backends: while CuPy is current, NumPy's arrays are also its own.
 
 CuPy has arrays only on GPUs, and its users keep host data in NumPy arrays. So while CuPy is the current backend, it
-serves such an array as its own tensor on ``cpu``: `devshim.place` copies it to a GPU, and `devshim.gather` joins it
+serves this array as its own tensor on ``cpu``: `devshim.place` copies it to a GPU, and `devshim.gather` joins it
 with the data there. Otherwise NumPy serves it. NumPy always serves the arrays that no GPU could hold as they are:
 arrays of the other byte order, of text or objects, masked arrays and other subclasses, including those on NumPy's
 simulated GPUs.
 
-Once such a backend is loaded, no type of the lender is stored in `registry.registry.TENSORS`: which backend serves it
+Once this backend is loaded, no type of the lender is stored in `registry.registry.TENSORS`: which backend serves it
 depends on the current backend.
 """
 

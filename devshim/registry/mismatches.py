@@ -37,7 +37,7 @@ def mismatch(call: str, *found: tuple[str, Device, str]) -> DeviceMismatchError:
         if device is not best
     ]
     if any(fix.startswith("args[") for fix in fixes) and not any("ds.from_numpy" in fix for fix in fixes):
-        # Positional arguments have no names, and a tuple's items cannot be assigned: place all of them at once.
+        # Positional arguments have no names, and a tuple's items cannot be assigned: place all of them together.
         fixes = [f"args = ds.place(args, {str(best)!r})", *(fix for fix in fixes if not fix.startswith("args["))]
     if len(fixes) > _SHOWN:
         fixes[_SHOWN:] = ["and so on"]

@@ -43,7 +43,7 @@ def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
 def refuse_plain_array(backend: Backend, device: Device) -> None:
     """Raise `DeviceNotFoundError` for an array in host memory that would go to a GPU, if another framework is current.
 
-    Simulated GPUs belong to the current framework, which would treat such an array as one in host memory.
+    Simulated GPUs belong to the current framework, which would treat this array as one in host memory.
     """
     if current.chosen() != backend.name:
         backend.raise_error(not_for_plain_arrays, (backend, device))

@@ -1,4 +1,4 @@
-"""Files and folders that this user alone may read: sockets, tokens, and what ranks find each other by."""
+"""Files and folders that only this user can read: sockets, tokens, and files by which ranks find each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["is_private"]
 
 
 def is_private(path: str | os.PathLike[str]) -> bool:
-    """Return True for a file or folder that this user owns and alone may read; a link is not private.
+    """Return True for a file or folder that this user owns and only this user can read; a link is not private.
 
     Raises:
         OSError: It does not exist.

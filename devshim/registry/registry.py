@@ -1,6 +1,6 @@
 """The registry of backends: find the backend of a name or an object, and load adapters; only this module loads them.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Nothing is imported that the user did not ask for. A name is looked up in a static table; only if it is missing there,
   in the entry points of other distributions. An object is recognized by the root package of its type, which is imported
@@ -75,7 +75,7 @@ def imported_backends() -> list[Backend]:
 
 
 _CONTAINERS: list[Backend] = []
-"""The loaded backends that have containers of their own."""
+"""The loaded backends that have their own containers."""
 
 
 def with_containers() -> list[Backend]:

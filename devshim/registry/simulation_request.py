@@ -60,7 +60,7 @@ def current() -> Request:
 
 
 def shown(gpus: int) -> int:
-    """Return how many of so many GPUs CUDA_VISIBLE_DEVICES shows: the driver stops at the first that does not exist.
+    """Return how many of ``gpus`` GPUs CUDA_VISIBLE_DEVICES shows: the driver stops at the first that does not exist.
 
     Without a value it hides none, because `devshim run` hides the real GPUs in this way.
     """
@@ -68,7 +68,7 @@ def shown(gpus: int) -> int:
 
 
 def visible(gpus: int) -> list[int]:
-    """Return which of so many GPUs CUDA_VISIBLE_DEVICES shows, in the order in which the program counts them."""
+    """Return which of ``gpus`` GPUs CUDA_VISIBLE_DEVICES shows, in the order in which the program counts them."""
     text = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     if not text:
         return list(range(gpus))

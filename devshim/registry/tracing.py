@@ -1,10 +1,10 @@
 """Compilers: which one is reading the calling code, and the refusal of calls that cannot work there.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A compiler that runs Python while it traces would run a side effect once, at compile time, and never again: it would
-  write a file, set a seed or ask for a device once, whatever the function does later. That would be silently wrong, so
-  it is an error: `refuse`.
+  write a file, set a seed or ask for a device once, regardless of the function's later calls. That would be silently
+  wrong, so it is an error: `refuse`.
 * A compiler that reads code instead of running it (torch.compile) can follow only tensors: no locks, threads, files or
   context variables. With ``fullgraph=True`` the caller gets the same `TracingError`. Without it, the compiler breaks
   the graph at the error, and the call runs eagerly: `refuse_where_read`.

@@ -30,7 +30,7 @@ _NO_NUMBERS = "OSUMm"
 
 
 def send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
-    """Copy a batch to a device, and return it with what its user has to call.
+    """Copy a batch to a device, and return it with the function that its user must call.
 
     Args:
         batch: A tree; NumPy arrays in it become tensors of ``backend``.

@@ -1,6 +1,6 @@
 """Batch sizes that fit: `is_out_of_memory` recognizes the error of a full device, `shrink_batch` reacts to it.
 
-Requirements this module answers:
+Requirements of this module:
 
 * The error of a full device comes in many classes, and is often wrapped: by a thread pool, another process, a group of
   tasks or the program itself. Each error that led to it is looked at.
@@ -135,7 +135,7 @@ class _Sizes:
 
 _LONGEST_PAUSE = 64
 _REMEMBERED: dict[tuple[int, int], tuple[weakref.ref[object], _Sizes]] = {}
-"""The ids of a function and, for a method, of its object -> the sizes, until that object is gone."""
+"""The ids of a function and, for a method, of its object -> the sizes, until that object is deleted."""
 
 
 def _sizes_of(fn: Callable[[int], object], start: int) -> _Sizes:

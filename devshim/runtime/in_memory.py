@@ -1,7 +1,7 @@
 """Batches that a program has in memory already, for the host: `devshim.prefetch` copies each when the loop asks for it.
 
 A thread would copy a small batch while the loop computes, but each time that the two pass Python's lock to each other
-takes as long as such a copy.
+takes as long as the copy itself.
 """
 
 from __future__ import annotations

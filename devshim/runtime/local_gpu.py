@@ -1,8 +1,8 @@
 """`local_gpu`: the GPU of this process among those that a launcher started on the same machine.
 
-Requirements this module answers:
+Requirements of this module:
 
-* Each launcher numbers the processes of a machine in a variable of its own. A launcher that was started inside a job of
+* Each launcher numbers the processes of a machine in its own variable. A launcher that was started inside a job of
   another one knows better, so the job's variable comes last.
 * A job that gives each process its own GPU hides the others, and that GPU is ``gpu:0`` in each process.
 * Two processes on one GPU by mistake would be slow, and run out of memory. So a number without a GPU is an error.
@@ -32,7 +32,7 @@ VARIABLES = (
     "PALS_LOCAL_RANKID",  # Cray
     "JSM_NAMESPACE_LOCAL_RANK",  # IBM's jsrun
     "FLUX_TASK_LOCAL_ID",
-    "SLURM_LOCALID",  # srun; also in each process that another launcher starts in the job
+    "SLURM_LOCALID",  # srun; it is also set in each process that another launcher starts in the job
 )
 """The variables with the number of this process among those of its machine; the first one that is set applies."""
 

@@ -1,13 +1,14 @@
 """`prefetch`: load and copy the next batches in a thread, while the program works on the present one.
 
-Requirements this module answers:
+Requirements of this module:
 
 * At most ``depth`` batches are on the way or waiting. The thread waits for a free slot before it asks the loader for
   another batch, so that it never holds one beyond them.
 * The program sees what a plain loop would show: the batches in order, then the loader's end or its error, once, with
   the loader's own traceback.
-* Whatever ends the loop, the thread ends and the batches are released: the end, an error, ``break``, Ctrl-C, ``close``,
-  garbage collection. The thread knows the shared `_Queue` alone, so an iterator that nothing refers to is freed.
+* When the loop ends, the thread ends and the batches are released, for every reason: the end, an error, ``break``,
+  Ctrl-C, ``close``, garbage collection. The thread knows only the shared `_Queue`, so an iterator that nothing refers
+  to is freed.
 * The loader runs as it would in the consumer's thread: the same framework, default device, observers and modes. What it
   does when ``iter`` is called, such as drawing a seed, it does in the consumer's thread.
 * Nothing is loaded from a list or tuple. Where its batches are also small and stay on the host, copying one takes less
@@ -68,8 +69,8 @@ class prefetch(Generic[T]):
     the host, there is nothing to load ahead, and each batch is copied when the loop asks for it. ``len`` is the
     loader's. Each tensor is
     placed by its own framework, as by `place`; NumPy arrays become tensors of the current framework, except for arrays
-    of text and objects. A batch is complete when it is handed over, and can be used at once, in any thread. Where the
-    framework has streams (PyTorch on CUDA), the copies run beside the computation, from pinned memory.
+    of text and objects. A batch is complete when it is handed over, and can be used immediately, in any thread. Where
+    the framework has streams (PyTorch on CUDA), the copies run beside the computation, from pinned memory.
 
     The loader runs in the thread, with the framework, default device, ledgers and guards that are in effect when the
     iteration begins. Its copies are recorded there, at the line of the loop. An error in the loader is raised in the

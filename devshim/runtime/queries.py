@@ -51,7 +51,7 @@ def device_count(kind: str = "gpu") -> int:
     """
     canonical = _kind(kind)
     backend = current.current()
-    if observing.ACTIVE is not None:  # a device is made for an `explain` alone
+    if observing.ACTIVE is not None:  # a device is made only for an `explain`
         observing.show_call(backend, "device_count", Device(canonical))
     return _count(backend, kind, canonical)
 

@@ -55,12 +55,12 @@ class on:
 
     Args:
         device: The device on which devshim's creation functions put new tensors and on which, if the current framework
-            has such a scope, its own operators compute.
+            has a scope of this kind, its own operators compute.
 
     Raises:
         DeviceNotFoundError: On entry, if the current framework does not have the device.
 
-    It applies to this thread or task alone, can be nested, and restores the earlier default even after an exception.
+    It applies only to this thread or task, can be nested, and restores the earlier default even after an exception.
     The same object can be entered again.
 
     Examples:
@@ -91,7 +91,7 @@ class on:
 
 
 def enter(device: Device) -> Device:
-    """Make a device the default until the matching `leave`; the state of the block is this thread's or task's alone."""
+    """Make a device the default until the matching `leave`; the block's state belongs only to this thread or task."""
     backend = current.current()  # loads the backend, and with it the compiler to ask
     compiler = tracing.compiler() if tracing.COMPILERS else None
     if compiler is not None:  # the compiler traces the framework's own scope, and no context variable
@@ -200,7 +200,7 @@ def of_labelled(call: str, labelled: list[tuple[str, Tensor, Backend]]) -> tuple
 
 
 def labelled_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Tensor, Backend]]:
-    """Return every tensor among a call's arguments, alone or in a tree, with its name for errors.
+    """Return every tensor among a call's arguments, direct or in a tree, with its name for errors.
 
     Plain loops, because torch.compile before 2.13 cannot trace a comprehension over a generator.
     """

@@ -110,7 +110,7 @@ def _show_simulated(wanted: list[int], call: str) -> None:
 
 def _set_environment(wanted: list[int], call: str) -> tuple[str, str]:
     """Set the driver's variable, and return its name and value."""
-    amd = os.path.exists("/dev/kfd")  # ROCm's driver, which reads a variable of its own
+    amd = os.path.exists("/dev/kfd")  # ROCm's driver, which reads its own variable
     if not amd:
         _require_unread(call)
     variable = "HIP_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"

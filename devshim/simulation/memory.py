@@ -14,9 +14,9 @@ GPU:
   in the middle of an update, by a signal handler or a finalizer that runs in the same thread.
 
 Code that reads or changes the counts takes the lock and applies the queue first (`_apply_changes`): the sums and the
-peak are the same as if each change had been counted at once. Ctrl-C may interrupt an update between two of its lines:
-`_inconsistent` is true during an update, and if it is still true when the queue is applied next, `_used` is added up
-again.
+peak are the same as if each change had been counted immediately. Ctrl-C may interrupt an update between two of its
+lines: `_inconsistent` is true during an update, and if it is still true when the queue is applied next, `_used` is
+added up again.
 
 Bytes are rounded up to a multiple of `ROUND`, like those of the CUDA allocators of PyTorch and TensorFlow. If a
 framework's own operator finds a GPU full, it raises the same error as devshim's own calls; an adapter can pass a class
@@ -283,7 +283,7 @@ class SimulatedDevices:
         return max((gpu.device.index + 1 for gpu in self._gpus[gpus:] if gpu.info().used), default=0)
 
     def count_freed(self) -> None:
-        """Count what was freed, for adapters that do not count each free at once."""
+        """Count what was freed, for adapters that do not count each free immediately."""
 
     def drop_freed(self) -> None:
         """Do the same, but without looking for tensors that are not counted yet."""

@@ -31,7 +31,7 @@ _PATCHES = Patches()
 
 
 class _Wanted:
-    """True while native names are on, also before ``pynvml`` is imported."""
+    """True while native names are on, even before ``pynvml`` is imported."""
 
     now = False
     hooked = False

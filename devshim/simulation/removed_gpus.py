@@ -3,7 +3,7 @@
 A GPU is removed when a ``with ds.simulate(...)`` block ends, or when fewer GPUs are simulated than before.
 Requirements of this module:
 
-* `device_of` still works for such a tensor, on every framework, and the GPU counts its memory until it is freed.
+* `device_of` still works for these tensors, on every framework, and the GPU counts its memory until it is freed.
 * The error names the line that removed the GPU. devshim's own calls raise it; the framework's operators and reads
   raise it too, as far as the adapter can intercept them (`Backend.refuse_removed_devices`).
 * No check is installed if no tensor is left behind. When the same GPUs come back, every tensor works again.

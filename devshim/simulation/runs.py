@@ -1,6 +1,6 @@
 """Processes of `devshim run` answer, while they work, how much memory they use on simulated GPUs.
 
-Requirements this module answers:
+Requirements of this module:
 
 * It costs an operator nothing: a thread waits for questions at a Unix socket, and counts only when one comes. The
   thread starts when the process loads its first framework, and only in programs that `devshim run` started.
@@ -67,7 +67,7 @@ def _folders() -> list[str]:
 
 
 def require_folder() -> None:
-    """Raise an error if processes cannot answer, because there is no folder that this user alone may read.
+    """Raise an error if processes cannot answer, because there is no folder that only this user can read.
 
     Raises:
         SimulationError: The folder belongs to another user, others may read it, or it cannot be made.
@@ -136,7 +136,7 @@ def processes(run: str | None = None, *, besides: int = 0) -> Iterator[tuple[str
         besides: The number of a process that is not asked.
 
     Yields:
-        The number of the run, with the process; with its number alone if it did not answer in time.
+        The number of the run, with the process; only the number if it did not answer in time.
     """
     folder = _folder() if hasattr(_socket, "AF_UNIX") else None
     for name in sorted(os.listdir(folder)) if folder is not None else ():

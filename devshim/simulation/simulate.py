@@ -1,6 +1,6 @@
 """Simulated GPUs: `simulate`, and the environment variables that request the same.
 
-A request applies to the whole process. Frameworks that are already imported get it at once, so that a "too late"
+A request applies to the whole process. Frameworks that are already imported get it immediately, so that a "too late"
 error is raised where the user can still fix it; the others get it when devshim first loads them. devshim never
 simulates GPUs beside real ones, and everything it prints about a simulated GPU says that it is simulated.
 """
@@ -133,7 +133,7 @@ def simulate(
 
 
 def keep(gpus: int) -> None:
-    """Show only the first ``gpus`` of the simulated GPUs; they are all alike, so it does not matter which."""
+    """Show only the first ``gpus`` of the simulated GPUs; they are all the same, so it does not matter which."""
     _switch((gpus, *simulation_request.requested()[1:]))
 
 
@@ -254,7 +254,7 @@ def _name_gpus(backend: Backend, named: bool) -> None:
 
 
 def _imitate(backend: Backend, like: str) -> None:
-    """Give a backend the names and the dtypes of a platform; without simulated GPUs, those of its own GPUs."""
+    """Give a backend the names and the dtypes of a platform; without simulated GPUs, its own GPUs' names and dtypes."""
     backend.simulated_like = like
     platform = like if backend.simulated else backend.platform("gpu")
     backend.dtypes_lacking = platforms.dtypes_lacking(platform, simulated=bool(backend.simulated))

@@ -1,6 +1,6 @@
 """The memory that processes use on simulated GPUs, as `devshim smi`, ``nvidia-smi`` and NVML show it.
 
-Requirements this module answers:
+Requirements of this module:
 
 * GPUs are numbered as NVML numbers them: ``CUDA_VISIBLE_DEVICES`` hides none of them, and changes no number.
 * A question starts no framework and loads no adapter.

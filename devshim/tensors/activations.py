@@ -1,6 +1,6 @@
 """Move a split model's activations to the device of the part that needs them; adapters call this from their hooks.
 
-Such a copy takes the same path as every other copy (`transfers.engine`), so that it is checked, counted and refused
+The copy takes the same path as every other copy (`transfers.engine`), so that it is checked, counted and refused
 in the same way, and gradients flow back through it.
 """
 

@@ -1,4 +1,4 @@
-"""Turn the arguments of a user into what an adapter expects: shapes, dtypes, devices, arrays."""
+"""Convert a user's arguments into the form that an adapter expects: shapes, dtypes, devices, arrays."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def _native_name(backend: str, value: Any) -> str:
 
 _LARGEST = int(float_info.max)
 _MOST = 2**59
-"""Elements: as many elements of 16 bytes as 63 bits can count."""
+"""The maximum number of elements: 16-byte elements whose bytes 63 bits can count."""
 _FEW, _SHORT = 4, 2**14
-"""So few lengths, none of them longer, are fewer than `_MOST` elements."""
+"""The maximum rank and length of a shape that surely has fewer than `_MOST` elements."""
 
 
 def shape(value: Any) -> tuple[int, ...]:
@@ -145,7 +145,7 @@ def steps(start: object, stop: object, step: object) -> tuple[float, float, floa
 
 
 def dtype(backend: Backend, value: object) -> Any:
-    """Return the framework's dtype for a name, a NumPy dtype or one of its own; None stays None.
+    """Return the framework's dtype for a name, a NumPy dtype or a native dtype; None stays None.
 
     Raises:
         ArgumentError: The value does not name a dtype.
@@ -193,7 +193,7 @@ def numpy_array(value: object, copy: object = None) -> np.ndarray:
 
 
 def _refuse_kind(array: np.ndarray) -> None:
-    """Refuse arrays that are more than their values: masked arrays, and arrays on a simulated GPU."""
+    """Refuse arrays with more than values: masked arrays, and arrays on a simulated GPU."""
     if isinstance(array, np.ma.MaskedArray):
         raise masked()
     backend = registry.backend_for(array)

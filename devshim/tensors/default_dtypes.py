@@ -1,11 +1,11 @@
 """The default dtypes of new tensors: `set_default_dtype`.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Without a setting, each framework's own defaults apply, which differ (``docs/defaults.md`` lists them). With one,
   every creation function gives the same dtype on every framework.
-* The setting belongs to the process, like `use`: a program writes it once, and its worker threads see it too.
-* No setting of a framework changes, so that the framework's own functions are as before.
+* The setting belongs to the process, like `use`: a program writes it once, and its worker threads also see it.
+* No setting of a framework changes, so the framework's own functions are unchanged.
 * The setting is a plain global variable, so that torch.compile compiles a function again after a change.
 """
 
@@ -43,13 +43,13 @@ def set_default_dtype(dtype: object, *, int: object = "int64") -> None:
 
     Args:
         dtype: The dtype of floats: ``"float32"``, ``"float64"``, ``"float16"``, ``"bfloat16"``, or NumPy's dtype of
-            that name. Complex numbers become complex128 with ``"float64"``, and complex64 with the others. None
+            that name. Complex numbers become complex128 with ``"float64"``, and complex64 with the other dtypes. None
             restores the defaults of each framework for all kinds of numbers.
-        int: The dtype of integers, such as ``"int64"`` or ``"int32"``; None for each framework's own.
+        int: The dtype of integers, such as ``"int64"`` or ``"int32"``; None for each framework's default.
 
     A call without ``dtype=`` and ``like=`` then acts as if the dtype had been written: `zeros`, `ones`, `empty`, `eye`,
     `linspace` and ``random`` make floats; `asarray` of Python numbers, `full` and `arange` follow the kind of their
-    numbers. Booleans stay bool. Tensors and arrays with a dtype of their own keep it. The framework's own functions
+    numbers. Booleans stay bool. Tensors and arrays that have a dtype keep it. The framework's own functions
     do not change. A function that TensorFlow has compiled keeps the dtypes that it was compiled with.
 
     Raises:
@@ -126,7 +126,7 @@ def _kind_of_numbers(call: str, numbers: tuple[Any, ...]) -> str:
 
 
 def _kind_of_values(values: object) -> str:
-    """Return the kind of Python numbers, alone or in nested lists; torch.compile can trace it for these."""
+    """Return the kind of Python numbers, single or in nested lists; torch.compile can trace it for these."""
     found: set[type] = set()
     _collect_types(values, found)
     for kind, name in _PYTHON_KINDS:
@@ -145,7 +145,7 @@ def _collect_types(values: Any, found: set[type]) -> None:
 
 
 def _kind_of_array(values: object) -> str:
-    """Return the kind of values with NumPy's numbers among them."""
+    """Return the kind of values that include NumPy's numbers."""
     try:
         kind = np.asarray(values).dtype.kind
     except (TypeError, ValueError, Warning):  # the adapter raises its own error for these values

@@ -1,4 +1,4 @@
-"""The arguments of random functions, checked, and the plan of each draw for `devshim.transfers.engine.make`.
+"""The checked arguments of random functions, and the plan of each draw for `devshim.transfers.engine.make`.
 
 A draw has one of three sources: the framework's own generator of the device; a `Generator`, which gives each of its
 draws a number; or a portable `Generator`, whose numbers are computed on the host (`devshim.tensors.portable_draws`).
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["Result", "bernoulli", "normal", "permutation", "randint", "uniform"]
 
 _NARROW, _LARGEST_BFLOAT16 = 65504.0, 3.3895e38
-"""The largest number of float16, which all other floating dtypes can represent, and that of bfloat16."""
+"""The largest number of float16, which all other floating dtypes can represent, and the largest number of bfloat16."""
 MOST = 2**53
-"""The most values that a framework's `randint` chooses from: as many as a fraction with 53 bits can tell apart."""
+"""The maximum number of values that a framework's `randint` chooses from: those of a 53-bit fraction."""
 _OUTSIDE = "draw outside and pass the tensor in: a compiled function would repeat the same numbers"
 _KINDS = {"float": ("float", "bfloat"), "int": ("int", "uint"), "any": DTYPES}
 _PORTABLE_DTYPES = {"float": "float32", "int": "int64", "any": "bool"}
@@ -41,13 +41,13 @@ _PORTABLE_FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 class Result:
-    """The requested result of a draw: its dtype, its device, and where its numbers come from.
+    """The requested result of a draw: its dtype, its device, and the source of its numbers.
 
     Args:
         dtype: The dtype, or None for the default.
         device: The device, or None for the default.
         like: A tensor whose framework, dtype and device the result has, or None.
-        source: The generator; None for the framework's own.
+        source: The generator; None for the framework's generator.
     """
 
     def __init__(self, dtype: object, device: DeviceLike | None, like: Tensor | None, source: Generator | None) -> None:

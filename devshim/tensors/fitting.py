@@ -1,4 +1,4 @@
-"""Check that the dtype of a new tensor can represent the Python numbers that it is made of.
+"""Check that the dtype of a new tensor can represent the Python numbers that it is made from.
 
 Lists of numbers are checked by the adapters, which read them: see `devshim.devices.ranges`.
 """

@@ -40,9 +40,10 @@ def asarray(
     Args:
         obj: A Python number, nested sequences of numbers, a NumPy array, anything NumPy can read, or a tensor.  The
             result of a tensor is a tensor of its framework, on the same device unless ``device`` is given. Nested
-            lists of tensors are stacked on the device that all share, or on ``device``; gradients flow to each. A
-            number among them takes the dtype of the first that can hold it; ``stack`` of the framework promotes dtypes.
-        dtype: The dtype of the result; without it, that of ``obj``; for Python numbers, the default.
+            lists of tensors are stacked on the device that all share, or on ``device``; gradients flow to each of them.
+            A number in the list takes the dtype of the first tensor that can hold it; ``stack`` of the framework
+            promotes dtypes.
+        dtype: The dtype of the result; without it, the dtype of ``obj``; for Python numbers, the default.
         device: The target; without it, the device of ``obj`` if it is a tensor, the device of `on`, or the CPU.
         copy: As for `place` (a tensor) or `from_numpy` (an array); Python numbers are always copied.
         like: A tensor whose framework, dtype and device the result has; ``dtype`` and ``device`` take precedence.
@@ -52,7 +53,7 @@ def asarray(
         NotATensorError: ``like`` is not a tensor.
         ConversionError: ``obj`` contains no numbers, or the framework lacks the dtype, or cannot stack the tensors.
         DeviceMismatchError: Tensors in a list are on different devices, and ``device`` is not given.
-        CopyNeededError: ``copy=False``, and a copy is needed.
+        CopyNeededError: ``copy=False``, but a copy is needed.
         DeviceNotFoundError: The framework does not have the device.
 
     Examples:
@@ -104,7 +105,7 @@ def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, cop
 
     Raises:
         ConversionError: The framework has no such dtype.
-        CopyNeededError: ``copy=False``, and the memory cannot be shared.
+        CopyNeededError: ``copy=False``, but the memory cannot be shared.
         DeviceNotFoundError: The framework does not have that device.
 
     Examples:
@@ -139,7 +140,7 @@ _NUMBERS = frozenset({bool, int, float, complex, list, tuple})
 
 
 def _is_foreign(backend: Backend, obj: object, owner: Backend | None) -> bool:
-    """Return True if an object is a NumPy array that another framework, ``owner`` or the current, reads as values."""
+    """Return True if an object is a NumPy array that another framework (``owner``, or the current one) reads."""
     is_on_host = isinstance(obj, np.ndarray) and backend.device_of(obj) is CPU
     return is_on_host and backend is not (owner or current.current())
 
@@ -171,7 +172,7 @@ def _stackable(values: Any, owner: Backend | None) -> stacking.Found:
 
 
 def _require_numbers(backend: Backend, x: Tensor) -> None:
-    """Refuse a tensor of text, which TensorFlow makes of text."""
+    """Refuse a tensor of text, which TensorFlow makes from text."""
     if backend.dtype_name(x) not in DTYPES:
         raise _unreadable(backend, f"they make a tensor of dtype {backend.dtype_name(x)}")
 

@@ -1,6 +1,6 @@
-"""Random generators that a program makes for itself: `Generator`, and the portable one that `seed` can choose.
+"""A program's own random generators: `Generator`, and the portable one that `seed` can choose.
 
-A generator stores two integers: its seed, and the number of draws so far. Each draw gets a seed of its own from both,
+A generator stores two integers: its seed, and the number of draws so far. Each draw gets a new seed from both,
 so that a checkpoint of a generator is small on every framework, and threads that share one cannot damage it.
 """
 
@@ -36,7 +36,7 @@ SOURCE: Generator | None = None
 
 
 class Generator:
-    """A random generator of its own, which nothing else draws from.
+    """An independent random generator, from which nothing else draws.
 
     Args:
         seed: From 0 to 2**64 - 1. Equal seeds give equal draws, in the same order, on devices of one kind.
@@ -45,10 +45,11 @@ class Generator:
             on the host and copied to the device. False: the framework draws on the device, which is faster.
 
     Without ``portable``, the numbers depend on the framework, its version and the kind of device, and the framework's
-    own generators are not used or changed. Each draw is made by the current framework, or by that of ``like``. The
-    methods are those of `devshim.random`, without ``device``: a generator's own device precedes that of ``like``.
+    own generators are not used or changed. Each draw is made by the current framework, or by the framework of ``like``.
+    The methods are those of `devshim.random`, without ``device``: the generator's device takes precedence over that of
+    ``like``.
 
-    Threads may share a generator: each draw is right, but which thread gets which draw depends on their timing. Give
+    Threads may share a generator: each draw is correct, but timing decides which thread gets which draw. Give
     each thread its own to repeat a run.
 
     The portable numbers are defined to the bit. A word is 64 bits of Philox 4x64-10 with the key ``(seed, 0)``, whose
@@ -71,7 +72,7 @@ class Generator:
     Raises:
         ArgumentError: The seed is not an integer in its range.
         DeviceNotFoundError: The current framework does not have the device.
-        UnsupportedError: The framework has no generators of this kind (MXNet), and ``portable`` is not True.
+        UnsupportedError: The framework has no generators of this kind (MXNet), but ``portable`` is not True.
         TracingError: The generator is made or used inside a compiled function.
 
     Examples:
@@ -157,10 +158,10 @@ class Generator:
         """Continue as the generator that `get_state` was called on.
 
         Args:
-            state: What `get_state` returned.
+            state: The result of `get_state`.
 
         Raises:
-            ArgumentError: It is not such a state, or is one of a generator with another ``portable``.
+            ArgumentError: It is not a generator's state, or comes from a generator with another ``portable``.
         """
         seed, drawn = _read_state(state, self.portable)
         with self._lock:
@@ -230,9 +231,9 @@ def seed(n: int, *, portable: bool = False) -> None:
         n: The seed, from 0 to 2**32 - 1; with ``portable=True``, to 2**64 - 1.
         portable: True: from now on the functions of `devshim.random` draw the same numbers on every framework and
             device, those of ``Generator(n, portable=True)``, in all threads of the process. False: the framework draws
-            them, also after an earlier ``portable=True``.
+            them, even after an earlier ``portable=True``.
 
-    The framework's own draws restart too, not only devshim's draws. Their seed is the lower 32 bits of ``n``.
+    The framework's own draws also restart, not only devshim's draws. Their seed is the lower 32 bits of ``n``.
 
     Raises:
         ArgumentError: The seed is not an integer in its range.

@@ -73,7 +73,7 @@ def wrong_dtype(name: str, at: int, cell: Cell) -> ArgumentError:
 
 
 def no_pair(shown: str) -> ArgumentError:
-    """Return the error for a function that returns no pair, and should with ``has_aux``."""
+    """Return the error for a function that returns no pair, as ``has_aux`` requires."""
     msg = f"with has_aux=True, ds.value_and_grad needs a function that returns (value, aux), not {shown}"
     return ArgumentError(msg, "return loss, aux; or leave has_aux out")
 
@@ -99,7 +99,7 @@ def _result_dtype(name: str) -> ArgumentError:
 
 
 def where(at: int, cell: Cell | None) -> str:
-    """Return words for the place of a leaf."""
+    """Return a description of the position of a leaf."""
     if cell is None:
         return f"in argument {at}"
     path = brackets(cell)

@@ -59,7 +59,7 @@ class Inputs:
 
     # ------------------------------------------------------------------ collecting
     def _add_plain(self, args: tuple[Any, ...]) -> bool:
-        """Fast path: add the tensors of plain trees of one framework; return False if there is anything to refuse."""
+        """Fast path: add the tensors of plain trees of one framework; return False if anything must be refused."""
         found: list[Tensor] = []
         for position in self.positions:
             before = len(found)
@@ -92,7 +92,7 @@ class Inputs:
                 self._add_model(model_owner, node)
 
     def _serve(self, owner: Backend, position: int, cell: Cell) -> None:
-        """Take the backend of the first leaf for all; refuse others, and those that cannot differentiate."""
+        """Use the backend of the first leaf for all; refuse other backends, and those that cannot differentiate."""
         if "value_and_grad" in owner.gaps:
             raise capabilities.unsupported(owner, "value_and_grad")
         if self._backend is None:
@@ -127,7 +127,7 @@ class Inputs:
             fn: The function.
             args: Its arguments.
             kwargs: Its keyword arguments.
-            results: Returns the value and the other results; None if the function returns the value alone.
+            results: Returns the value and the other results; None if the function returns only the value.
         """
         backend = self.backend
         devices = engine.devices_of(backend, self.xs)

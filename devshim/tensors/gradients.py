@@ -4,7 +4,7 @@ Requirements of this module:
 
 * The function gets stand-ins for the tensors of the differentiated arguments, in the same trees; the caller's tensors,
   the gradients that they store, and the autograd modes of the thread stay as they were.
-* Every leaf has its own gradient, also if one tensor occurs in two places. A gradient is on its leaf's device.
+* Every leaf has its own gradient, even if one tensor occurs in two places. A gradient is on its leaf's device.
 * Nothing is left out silently: a leaf that cannot be differentiated is an error that names its key path.
 * Like `devshim.run`, the function computes on the device of the differentiated tensors, if they share one.
 """
@@ -41,17 +41,17 @@ def value_and_grad(
     Args:
         fn: A function that returns a scalar tensor of a floating dtype: of shape (), or (1,) in ``mx.nd``, which has
             no other scalars. With ``has_aux``, it returns a pair of that tensor and anything else.
-        argnums: The position of the argument to differentiate, or several positions. Such an argument is a tensor, a
-            tree of tensors, or a model; numbers in it are refused, and ``fn`` gets other objects as they are.
+        argnums: The position of the argument to differentiate, or several positions. The argument is a tensor, a tree
+            of tensors, or a model; numbers in it are refused, and ``fn`` gets other objects as they are.
         has_aux: True if ``fn`` returns ``(value, aux)``.
 
     Returns:
         A function with the arguments of ``fn`` that returns ``(value, grads)``, or ``((value, aux), grads)``.
         ``grads`` has the structure of the argument; for several ``argnums``, it is a tuple of them. Each gradient has
-        the shape, dtype and device of its tensor, and is zero if the value does not depend on that tensor. In place of
-        a function there is None, so that optax and other libraries of trees take the gradients. For a model, it is a
-        dict: the key path of each trainable parameter (as in `placement_of`) -> its gradient; a parameter with several
-        names occurs under the first one.
+        the shape, dtype and device of its tensor, and is zero if the value does not depend on that tensor. A function
+        becomes None, so that optax and other libraries of trees take the gradients. For a model, it is a dict: the key
+        path of each trainable parameter (as in `placement_of`) -> its gradient; a parameter with several names occurs
+        under the first one.
 
     The function runs on the device of the differentiated tensors, if all are on one. It gets tensors over the same
     memory as the arguments, and the models themselves. All results are free of graphs, except inside another
@@ -62,7 +62,7 @@ def value_and_grad(
         ArgumentError: ``argnums`` is not valid for the arguments, a leaf is a number or has an integer, bool or complex
             dtype (the error gives its key path), or ``fn`` does not return what it must.
         NotATensorError: A differentiated argument contains no tensor and no trainable parameter.
-        UnsupportedError: The framework has no automatic differentiation, or not for this.
+        UnsupportedError: The framework has no automatic differentiation, or does not support it here.
         TracingError: The call is inside a compiled function, and the framework does not support that.
 
     Examples:
@@ -94,7 +94,7 @@ def value_and_grad(
 def _in_trace(
     reader: Backend, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], positions: list[int], has_aux: bool
 ) -> tuple[Any, Any, list[Any]]:
-    """Return the value, the other results and the gradients, in a function that a compiler reads."""
+    """Return the value, the other results and the gradients, in a function that a compiler traces."""
     if "trace_gradient" in reader.gaps:
         reader.raise_error(messages.tracing, (reader, "value_and_grad", OUTSIDE))
 

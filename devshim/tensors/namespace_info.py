@@ -38,7 +38,7 @@ class Info:
         self._backend, self._functions = backend, functions
 
     def capabilities(self) -> dict[str, Any]:
-        """Return the capabilities outside compiled functions; compilers have limits of their own."""
+        """Return the capabilities outside compiled functions; compilers have additional limits."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> Device:

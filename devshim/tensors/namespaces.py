@@ -1,9 +1,9 @@
 """`namespace`: the array-API namespace of a framework, with the framework's own functions and tensors.
 
-Requirements this module answers:
+Requirements of this module:
 
-* Names, argument names and results are those of the array API standard (https://data-apis.org/array-api). What a
-  framework lacks is missing, and the error names it.
+* Names, argument names and results are those of the array API standard (https://data-apis.org/array-api). A function
+that a framework lacks is missing, and the error names it.
 * Nothing is wrapped: functions take and return the framework's own tensors, and compute where their arguments are.
 * A namespace is built once for each framework, and looking one up works inside the framework's compiler.
 """
@@ -84,9 +84,9 @@ def namespace(x: object = None) -> Any:
 
     Its attributes are the functions of the array API standard (``xp.tanh(x)``, ``xp.sum(x, axis=0)``,
     ``xp.linalg.svd(x)``), its dtypes (``xp.float32``) and its constants (``xp.pi``). The functions are the framework's
-    own, or thin ones where the framework's differ from the standard: they take and return the framework's own tensors,
-    and compute on the device of their arguments, simulated GPUs included. Creation functions (``xp.zeros``) take
-    ``device=`` as devshim's own do. docs/array-api.md lists what each framework lacks.
+    own, or thin wrappers if these differ from the standard: they take and return the framework's own tensors, and
+    compute on the device of their arguments, simulated GPUs included. Creation functions (``xp.zeros``) take
+    ``device=``, as devshim's functions do. docs/array-api.md lists what each framework lacks.
 
     Args:
         x: A tensor, or a tree of tensors of one framework; without it, the namespace is that of the current framework.

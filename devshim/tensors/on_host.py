@@ -1,8 +1,8 @@
-"""The fast path of every call that makes a tensor: a new tensor in host memory, while every setting is as at the start.
+"""The fast path of every call that makes a tensor: a new tensor in host memory, while all settings have their defaults.
 
-Most programs make most tensors in one way: in host memory, by the framework that `use` chose, with nothing that
-watches. For these calls, checking and choosing takes as long as making the tensor. `make` therefore asks everything
-that the slow path (`devshim.tensors.arguments.plan`, `devshim.transfers.engine.make`) asks, in one frame:
+Most programs make most tensors in one way: in host memory, by the framework that `use` chose, without observers. For
+these calls, the checks and choices take as long as making the tensor. `make` therefore checks everything that the slow
+path (`devshim.tensors.arguments.plan`, `devshim.transfers.engine.make`) checks, in one frame:
 
 | what may differ | where it is read | who changes it |
 |---|---|---|
@@ -14,10 +14,10 @@ that the slow path (`devshim.tensors.arguments.plan`, `devshim.transfers.engine.
 | a default device in compiled code | `current.usual_backend`, then None | `on` in a function that is compiled |
 | the framework | `current.usual_backend`, `current.CHOSEN` | `use`, `using` |
 
-No answer is cached: each is one global, one dict lookup or one context variable, so whatever changes it is seen by the
-next call. If any of them differs, or a backend was chosen by the environment, `current.backend_on_host` looks closer.
-If that finds another device or framework, if an argument is unusual, or if the framework fails, `make` returns None.
-The caller then takes the slow path, which does it all again and says what is wrong.
+No answer is cached: each is one global, one dict lookup or one context variable, so the next call sees every change. If
+any of them differs, or a backend was chosen by the environment, `current.backend_on_host` checks again. If it finds
+another device or framework, if an argument is unusual, or if the framework fails, `make` returns None. The caller then
+takes the slow path, which repeats all checks and reports what is wrong.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["COPY", "DRAW", "FILL", "SHAPED", "VALUES", "are_numbers", "is_small", "make"]
 
 _FEW, _SHORT = 4, 2**14
-"""So few lengths, none of them longer, are fewer elements than any framework can count."""
+"""The maximum rank and length of a shape whose elements every framework can count."""
 _NUMBERS = frozenset({bool, int, float, complex})
 _PLAIN_DTYPES = {dtype: dtype for dtype in map(np.dtype, (*"?bhiBHIefdFD", "int64", "uint64"))}
 """NumPy's numbers in the machine's byte order; an equal dtype that is another object may have metadata.
 
-NumPy has two equal dtypes for each integer of 64 bits. An array has the one that is also found by its name.
+NumPy has two equal dtypes for each integer of 64 bits. An array has the one that NumPy also finds by name.
 """
 _DTYPES: dict[tuple[str, object], Any] = {}
 """A backend's name and a dtype as the user writes it -> the framework's dtype; only dtypes that exist."""
@@ -55,7 +55,7 @@ shape; values. The last is `Backend.from_numpy`, which takes an array, and no dt
 def make(
     kind: int, call: str, shape: tuple[int, ...], dtype: object, device: object, first: Any = None, second: Any = None
 ) -> Tensor | None:
-    """Return a new tensor, or None if the slow path must make it, or say why it cannot.
+    """Return a new tensor, or None if the slow path must make it or raise the error.
 
     Args:
         kind: `SHAPED`, `FILL`, `DRAW`, `VALUES` or `COPY`.
@@ -110,7 +110,7 @@ def make(
         if fast.host_type is None:
             return x if backend.device_of(x) is CPU else None
         return x if type(x) is fast.host_type and (not fast.host_flag or getattr(x, fast.host_flag) is True) else None
-    except Exception:  # the slow path fails in the same way, and says why
+    except Exception:  # the slow path fails in the same way, with a reason
         return None
 
 

@@ -1,6 +1,6 @@
-"""Find out where a tensor is, and move, copy or read it: `device_of`, `place`, `copy`, `to_numpy`.
+"""Find a tensor's device, and move, copy or read it: `device_of`, `place`, `copy`, `to_numpy`.
 
-A call takes a short path: one dictionary lookup by the tensor's type finds its backend, the backend reports the
+A call takes a fast path: one dictionary lookup by the tensor's type finds its backend, the backend reports the
 tensor's device, and `devshim.transfers.engine` takes over only if the tensor must move.
 """
 
@@ -98,8 +98,8 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
         x: A tensor, or a tree of tensors: dicts, lists, tuples and their subclasses, named tuples, dataclasses, attrs
             classes, mappings of any class, `UserList`, `SimpleNamespace`, and pytrees registered with the framework,
             with Keras or with optree, nested in any way.  Anything else passes through.  None is an empty tree.
-            A model or optimizer, alone or in a tree, is moved in place: parameters, buffers, gradients and state. It
-            and its parameters stay the same objects, and tied parameters stay tied.
+            A model or optimizer, by itself or in a tree, is moved in place: parameters, buffers, gradients and state.
+            It and its parameters stay the same objects, and tied parameters stay tied.
         device: The target; anything `ds.device` accepts, or a `Placement` that names the device of each leaf.
         copy: None: return the same object if it is already on the device, and a copy otherwise. True: always new
             memory; for a model, an independent model. False: never copy.
@@ -119,7 +119,8 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
             framework is another one, whose GPUs take the array by ``ds.from_numpy(x, device)``.
         CopyNeededError: ``copy=False``, and the tensor is on another device.
         OutOfMemoryError: The device is full. After this and any other error, including Ctrl-C, nothing has moved: the
-            source keeps its tensors until all copies have arrived. The target needs memory only for what moves there.
+            source keeps its tensors until all copies have arrived. The target needs memory only for the tensors that
+            move there.
         PlacementError: The framework put the result on another device.
         UnsupportedError: The backend declares that it cannot do this; the error says why.
         TracingError: The call is inside a compiled function in which the framework would ignore it.
@@ -143,7 +144,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
         target = parsing.of_call("place", x, device)
     active = observing.ACTIVE
     if active is None and (copy is None or copy is False) and target.text == "cpu":  # see `devshim.devices.device`
-        flag = _HOST_FLAGS.get(type(x))  # the commonest call: the tensor itself says that it is there already
+        flag = _HOST_FLAGS.get(type(x))  # the most common call: the tensor itself reports that it is already there
         if flag is not None and getattr(x, flag) is True:
             return x
     backend = _TENSORS.get(type(x)) or registry.backend_for(x)
@@ -152,7 +153,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     if active is not None and active.explain is not None:
         active.explain.call(backend, "copy" if copy else "place", target)
     if copy is None:
-        try:  # `engine.place` asks this, too, but the call would take longer
+        try:  # `engine.place` also checks this, but the call would take longer
             if backend.device_of(x) is target:
                 return x
         except TracingError:
@@ -221,7 +222,7 @@ def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
                 found = read(x)
                 if found is not None:
                     return found
-            except Exception:  # the slow path fails in the same way, and says why
+            except Exception:  # the slow path fails in the same way, with a reason
                 pass
     observing.show_call(backend, "to_numpy")
     return engine.to_host(backend, x, copy is not False)

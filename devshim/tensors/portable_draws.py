@@ -1,14 +1,14 @@
 """Random numbers that are the same to the bit on every framework, device, machine and version of NumPy.
 
-Requirements this module answers:
+Requirements of this module:
 
 * The numbers come from Philox 4x64-10, a counter-based generator: its key is ``(seed, 0)``, and draw number ``d``
-  starts at the counter ``d * 2**128``. So a draw depends on the seed and on its number alone.
+  starts at the counter ``d * 2**128``. A draw therefore depends only on the seed and its number.
   ``Philox.random_raw`` is used, whose words NumPy guarantees; the methods of ``numpy.random.Generator`` may change
   (NEP 19) and are not used.
 * Floats are computed in float64 with additions, subtractions, products, quotients and square roots, which IEEE 754
   defines to the bit, and are rounded once at the end. No logarithm or cosine of a library is used: those differ in the
-  last bit between machines. NumPy computes each operation in a loop of its own, so none are fused.
+  last bit between machines. NumPy computes each operation in a separate loop, so no operations are fused.
 
 Each function takes its words in order, and documents how many. The words of a draw are used for that draw only.
 """
@@ -123,7 +123,7 @@ def randint(words: Words, count: int, low: int, high: int) -> Array:
 
 
 def permutation(words: Words, count: int) -> Array:
-    """Return the integers below a number, as int64, in an order of which each is equally probable.
+    """Return the integers below a number, as int64, in random order, where every order is equally probable.
 
     One word is taken for each integer, and the integers are sorted by their words. If two words are equal, all are
     taken again.

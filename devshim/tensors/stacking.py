@@ -1,4 +1,4 @@
-"""Stack lists of tensors: what `asarray` does with `[a, b]`, where numbers may be mixed with the tensors.
+"""Stack lists of tensors: the work of `asarray([a, b])`, which also accepts numbers among the tensors.
 
 Requirements of this module:
 
@@ -38,8 +38,8 @@ _KINDS = {"bool": 0, "uint": 1, "int": 1, "bfloat": 2, "float": 2, "complex": 3}
 def tensors_in(values: Any, label: str = "obj", framework: str | None = None) -> Found:
     """Return the tensors in nested lists, each with its name for errors.
 
-    The list is empty if all are NumPy arrays on the host and the result is of another framework, the one that is named
-    or the current one: it reads them as numbers.
+    The list is empty if all are NumPy arrays on the host and the result is of another framework, the named one or the
+    current one: that framework reads them as numbers.
     """
     found: Found = []
     _collect(values, label, found)

@@ -1,6 +1,6 @@
-"""`devshim.value_and_grad` inside a function that a compiler reads (torch.compile).
+"""`devshim.value_and_grad` inside a function that a compiler traces (torch.compile).
 
-Such a compiler can follow lists and tuples, but neither `devshim.trees.multi_map` nor context variables. So the
+The compiler can follow lists and tuples, but not `devshim.trees.multi_map` or context variables. Therefore the
 arguments are flattened, and the adapter differentiates a function of a list of tensors.
 """
 
@@ -65,7 +65,7 @@ def differentiate(
             break
     else:
         current.note_traced_scope()
-        current.TRACED.devices.append(device)  # what the function creates is there, too
+        current.TRACED.devices.append(device)  # the function's new tensors are also there
         try:
             with backend.scope(device):
                 value, tensors, grads = backend.differentiate_in_trace(call, xs)
@@ -75,7 +75,7 @@ def differentiate(
 
 
 def _flat(backend: Backend, at: int, tree: Any) -> Flattened:
-    """Return an argument as lists; refuse what cannot be differentiated."""
+    """Return an argument as lists; refuse leaves that cannot be differentiated."""
     flat = flatten(tree)
     if flat.models:
         backend.raise_error(messages.tracing, (backend, "value_and_grad of a model", MODELS_OUTSIDE))

@@ -1,6 +1,6 @@
-"""Error messages for invalid shapes, numbers, dtypes and options, with hints that say what to type instead.
+"""Error messages for invalid shapes, numbers, dtypes and options, with hints that give the correct code.
 
-Nothing here decides what is refused: a call uses these functions after it has refused a value. The code in a hint can
+These functions do not decide what is refused: a call uses them after it has refused a value. The code in a hint can
 be pasted.
 """
 
@@ -42,7 +42,7 @@ def too_many(call: str, takes: int, args: tuple[object, ...]) -> ArgumentError:
 
     Args:
         call: The public call.
-        takes: How many positional arguments it takes; the shape is the last of them, but for `full` the first.
+        takes: How many positional arguments it takes; the shape is the last of them, or for `full` the first.
         args: All positional arguments that it got.
     """
     kept, extra = ", ".join(map(show, args[:takes])), args[takes]
@@ -84,7 +84,7 @@ def huge_fill(fill_value: object) -> ArgumentError:
 
 
 def no_numbers(obj: object) -> str:
-    """Return the text that says that `asarray` got an object that NumPy reads as an object or as text."""
+    """Return the text for an object that `asarray` got, which NumPy reads as an object or as text."""
     return f"{described(obj)} is not made of numbers"
 
 

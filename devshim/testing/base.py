@@ -62,7 +62,7 @@ class Kit:
         return {"compiled": (self.compiled, True)}
 
     compiler_fails: ClassVar[dict[str, type[Exception]]] = {}
-    """Public calls in which a compiler of the framework fails through a bug of its own, and the error that it raises.
+    """Public calls in which a compiler of the framework fails through its own bug, and the error that it raises.
     """
 
     def mutate(self, x: Tensor) -> None:
@@ -109,13 +109,13 @@ class Kit:
         """Return a small model in training mode, always with the same weights: (n, 4) to (n, 3), float32.
 
         The model is built, and has at least two layers with weights that run one after the other, such as linear, batch
-        norm, ReLU, linear.  A layer before a normalization has no bias: the gradient of such a bias would be zero but
+        norm, ReLU, linear.  A layer before a normalization has no bias: the gradient of that bias would be zero except
         for rounding, which differs between processors, and which Adam and others enlarge to whole steps.  Optional.
         """
         raise NotImplementedError
 
     def unbuilt_model(self) -> Any:
-        """Return such a model whose weights have no shape yet. Optional: some frameworks build models immediately."""
+        """Return the model with weights that have no shape yet. Optional: some frameworks build models immediately."""
         raise NotImplementedError
 
     def tied_model(self) -> Any:

@@ -1,4 +1,4 @@
-"""The support table: one generated page of what every backend declares and what the kit found.
+"""The support table: one generated page with the declarations of every backend and the results of the kit.
 
 ``python -m devshim.testing.table RESULT.json ...`` prints it from result files of ``--devshim-results``.
 ``--write RECORD PAGE RESULT.json ...`` adds up results, merges them into a record that is kept beside the docs, and

@@ -45,11 +45,11 @@ def on_ranks(
     hosts: tuple[str, ...] = (),
     engine_address: str = "",
 ) -> list[Any]:
-    """Run a function on several ranks at once, and return the result of each, or the error that it raised.
+    """Run a function on several ranks at the same time, and return the result of each, or the error that it raised.
 
     Args:
         size: The number of ranks.
-        work: Called with the world of each rank in a thread of its own, with the framework of the caller.
+        work: Called with the world of each rank in its own thread, with the framework of the caller.
         timeout: As for `devshim.launch`, in seconds.
         hosts: The name of each rank's host; by default, the ranks are on two hosts in turn.
         engine_address: Where the framework's engine may listen; empty to use none.

@@ -1,4 +1,4 @@
-"""Functions run in a thread of their own."""
+"""Functions run in their own thread."""
 
 from __future__ import annotations
 

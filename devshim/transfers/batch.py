@@ -1,11 +1,11 @@
 """Moves of many tensors, with one call for each framework and device: few transfers, and all tensors or none.
 
-Requirements this module answers:
+Requirements of this module:
 
-* An adapter gets all tensors for one device at once (`Backend.copy_many`), and may pack small ones together.
+* An adapter gets all tensors for one device together (`Backend.copy_many`), and may pack small ones together.
 * Nothing is left half-moved: if a device is missing for one of the tensors, the error comes before anything is copied.
   If a copy fails, the tensors that had arrived are released.
-* The error names the leaf that was being copied, or several if the framework moves several at once.
+* The error names the leaf that was being copied, or several if the framework moves several at the same time.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Group(NamedTuple):
 
 
 class TransferBatch:
-    """Tensors that are to be moved, each under its own key; a tensor that is added again under its key is moved once.
+    """The tensors to move, each under its own key; a tensor that is added again under its key is moved once.
 
     Args:
         name: Returns the name of a tensor, for an error, from its place as given to `add`.
@@ -148,7 +148,7 @@ def move_many(
     non_blocking: bool = False,
     under_way: list[int] | None = None,
 ) -> Sequence[Tensor]:
-    """Copy many tensors to a device at once, each checked on arrival; a ledger records each source separately.
+    """Copy many tensors to a device together, each checked on arrival; a ledger records each source separately.
 
     Args:
         backend: The backend of the tensors.

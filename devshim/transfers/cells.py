@@ -1,6 +1,6 @@
 """The name of a line of a notebook: ``In [8]:3``, as the notebook shows the cell, instead of a temporary file's name.
 
-IPython compiles each cell under a file name of its own: ``/tmp/ipykernel_71/2071649295.py`` in a Jupyter kernel,
+IPython compiles each cell under a separate file name: ``/tmp/ipykernel_71/2071649295.py`` in a Jupyter kernel,
 ``<ipython-input-8-...>`` in a terminal. Its compiler knows the number of the cell for that name. A cell that is
 executed again has its latest number. IPython drops empty lines at the start of a cell, which the notebook shows, so
 they are added to the number of the line.
@@ -36,7 +36,7 @@ def in_cell(frame: FrameType) -> str:
 
 
 def with_cells(text: str) -> str:
-    """Return a text of another process, with ``In [8]:3 in job`` in place of ``2071649295.py:3 in job``.
+    """Return a text of another process, with ``In [8]:3 in job`` instead of ``2071649295.py:3 in job``.
 
     The other process has functions of this one's cells, and knows only their temporary files.
     """

@@ -1,6 +1,6 @@
 """DLPack capsules (dlpack.h): inspect them before a framework consumes them, and export today's protocol.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Frameworks abort on some capsules and misread others, each in its own way. So capsules are read here, once for all
   frameworks (`read`), and each adapter decides what to refuse.
@@ -154,7 +154,7 @@ def managed(capsule: Any, *, versioned: bool = False) -> Any:
             one unless ``max_version`` asked for it.
 
     Raises:
-        BufferError: The object is not such a capsule, or was consumed already.
+        BufferError: The object is not a DLPack capsule, or was consumed already.
     """
     if _is_named(capsule, b"dltensor"):
         return DLManagedTensor.from_address(_pointer(capsule, b"dltensor"))
@@ -170,7 +170,7 @@ def read(capsule: Any, *, versioned: bool = False) -> TensorInfo:
         BufferError: As `managed`; or there are elements but no memory (PyTorch 2.13 exports fake tensors like that).
     """
     found = managed(capsule, versioned=versioned)
-    # Read all bytes at once: reading the fields through ctypes took longer than the rest of a conversion.
+    # Read all bytes in one call: reading the fields through ctypes took longer than the rest of a conversion.
     tensor = ctypes.string_at(ctypes.addressof(found) + type(found).tensor.offset, _TENSOR.size)
     data, kind, index, ndim, code, bits, lanes, sizes, steps, offset = _TENSOR.unpack(tensor)
     shape = _numbers(sizes, ndim)
@@ -259,7 +259,7 @@ class ValidatingExporter:
 
     Args:
         source: The producer. Its device may lack a number (Paddle names the host ``(1, None)``), which then becomes 0.
-        check: Called with what a capsule offers; raises if the consumer must not get it, best a `BufferError`: some
+        check: Called with the contents of a capsule; raises if the consumer must not get it, best a `BufferError`: some
             consumers take a `TypeError` for that of an older producer, and ask again.
     """
 
@@ -295,6 +295,6 @@ class Ordered:
         return self._source.__dlpack_device__()
 
     def __dlpack__(self, **options: Any) -> Any:
-        if options.get("stream") in (None, -1):  # it does not say, or wants no ordering
+        if options.get("stream") in (None, -1):  # it is not stated, or no ordering is requested
             self._wait()
         return self._source.__dlpack__(**options)

@@ -1,6 +1,6 @@
 """The copy engine: every copy and every new tensor is made here, between a check before and a check after.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A device that does not exist is refused before anything is touched, on every framework.
 * A result is on the requested device, or the call raises: nothing goes elsewhere silently.

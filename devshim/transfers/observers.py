@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Listener = Callable[..., None]
     """Called for each copy with backend, source, target, bytes, seconds, tensors, site, start; for an exchange between
-    ranks also with what it did and the number of ranks."""
+    ranks also with its call and the number of ranks."""
 
 LISTENING: ContextVar[tuple[Scope, ...]] = ContextVar("devshim_listening", default=())
 """The listeners of this context, each with a flag: True to wait for the devices."""
@@ -171,7 +171,7 @@ _KNOWN: dict[tuple[str, str], bool] = {}
 """Module and file -> True if their lines are not a user's, as `_is_on_the_way` found."""
 _MOST_KNOWN = 4096
 _OWN_FILES: set[str] = set()
-"""Files of devshim and the adapters. Most of what is on the way is in them, and their names suffice."""
+"""Files of devshim and the adapters. Most frames on the way are in them, and their names suffice."""
 
 
 def _is_own_file(module: str, file: str) -> bool:
@@ -181,7 +181,7 @@ def _is_own_file(module: str, file: str) -> bool:
 
 def _is_library(module: str, file: str) -> bool:
     root = module.partition(".")[0]
-    if root in sys.stdlib_module_names:  # a user's module may have such a name, too
+    if root in sys.stdlib_module_names:  # a user's module may also have this name
         return file.startswith(_PYTHONS)
     if file.startswith(_MADE):
         return True

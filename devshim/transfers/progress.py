@@ -1,10 +1,10 @@
 """Progress bars of long copies: in a terminal, drawn by rich; in a notebook, one output that is updated.
 
-Requirements this module answers:
+Requirements of this module:
 
-* Short copies cost nothing: a bar is opened for `LIMIT` bytes or more, and only if `is_wanted` says so.
+* Short copies cost nothing: a bar is opened for `LIMIT` bytes or more, and only if `is_wanted` returns True.
 * A bar never disturbs a program: it goes to standard error, if that is a terminal, or to the cell; it is removed at the
-  end, also after an error and after Ctrl-C; and there is one at a time, of the outermost call. A bar that cannot be
+  end, even after an error and after Ctrl-C; and there is one at a time, of the outermost call. A bar that cannot be
   drawn is left out.
 * ``DEVSHIM_PROGRESS=0`` switches all of them off.
 """
@@ -82,7 +82,7 @@ def bar(what: str, nbytes: int, position: Callable[[], int] | None = None) -> Ab
 
 
 def advance(what: str, nbytes: int) -> None:
-    """Move the bar of this thread by so many bytes, if it is shown, and is of that name."""
+    """Move the bar of this thread by ``nbytes``, if it is shown and has that name."""
     shown = SHOWN
     if shown is not None and shown.what == what and shown.thread == get_ident():
         shown.advance(nbytes)

@@ -1,6 +1,6 @@
 """Containers: the children of one node of a tree, and how to rebuild the node around other children.
 
-Requirements this module answers:
+Requirements of this module:
 
 * All containers that users meet are supported: those of Python and their subclasses, named tuples, dataclasses, attrs
   classes, mappings of any class, and every class registered as a pytree with a framework, with Keras or with optree.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["NAMESPACE", "children"]
 
 NAMESPACE = "devshim"
-"""The optree namespace in which node types may be registered for devshim alone."""
+"""The optree namespace in which node types may be registered only for devshim."""
 
 
 def children(node: Any, backends: Sequence[Backend] | None = None) -> Flat | None:

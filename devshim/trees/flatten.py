@@ -1,13 +1,13 @@
 """Trees as lists: the tensors in nested containers, and the containers rebuilt around others.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Containers are those of `devshim.trees.containers`. Depth is unlimited, because no recursion is used.
 * Order is kept: a dict's keys stay in their insertion order.
 * A container in which nothing moved stays the same object. A tensor or container that occurs in two places has one
   number, so that it is moved once, and occurs in both again. The given tree is never changed.
 * Compilers can trace the same code. One that reads code (torch.compile) would compile a function again for every
-  other ``id`` that it sees, so in a compiled function each place in the tree has a number of its own. The compiler
+  other ``id`` that it sees, so in a compiled function each place in the tree has its own number. The compiler
   itself sees which tensors are the same.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Flattened", "flatten", "model_backend"]
 
 _FEW = 8
-"""Up to so many children of a container, it is not worth looking whether all are tensors of one type."""
+"""With at most this many children, it is not worth checking if all are tensors of one type."""
 _DEEPEST = 200
 """The depth from which a tree in a compiled function counts as one that contains itself."""
 

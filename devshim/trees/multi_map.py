@@ -1,6 +1,6 @@
 """Several trees walked side by side: `gather` joins, and `load` fills, the leaves at the same key path in each.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Trees of different structure are refused before anything is done: the message gives the key path and the tree.
 * Containers are those of `devshim.trees.containers`, rebuilt as in the first tree; depth is unlimited.

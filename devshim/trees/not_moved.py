@@ -1,6 +1,6 @@
-"""Objects without movable tensors: an error if such an object is all that was given, a warning inside a tree.
+"""Objects without movable tensors: an error for an object by itself, a warning for one inside a tree.
 
-Requirements this module answers:
+Requirements of this module:
 
 * No tensor stays behind silently. A number, a loader or another object given to `place` raises `NotATensorError`, with
   the line to write instead. An object of an unknown class that holds tensors, inside a tree, causes one warning per

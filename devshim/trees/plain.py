@@ -1,4 +1,4 @@
-"""Fast path for plain trees: nested dicts, lists and tuples, of these very types, whose leaves are tensors alone.
+"""Fast path for plain trees: nested dicts, lists and tuples, of exactly these types, whose leaves are only tensors.
 
 The trees of most programs are such. `collect` returns False for every other tree, and for one so deep that it may
 contain itself; `devshim.trees.multi_map` and `devshim.trees.flatten` walk those.
@@ -40,7 +40,7 @@ def collect(tree: Any, found: list[Any], depth: int = 0) -> bool:
 
 
 def rebuilt(tree: Any, new: Iterator[Any]) -> Any:
-    """Return a plain tree with the next objects in place of its tensors."""
+    """Return a plain tree with the next objects instead of its tensors."""
     kind = type(tree)
     if kind is dict:
         return {key: rebuilt(each, new) if type(each) in _NODES else next(new) for key, each in tree.items()}

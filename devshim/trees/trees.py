@@ -1,6 +1,6 @@
 """Trees: move the tensors in nested containers, and rebuild the containers around them.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A training loop places every batch, and most batches are on the target already. So a plain tree is first checked
   without recording paths or how to rebuild it, which is half the cost (`all_on_target`).
@@ -107,7 +107,7 @@ def _everywhere(device: Device) -> Where:
 
 
 def _prepare_models(flat: Flattened, where: Where, copy: bool | None, new: dict[int, Any]) -> Callable[[], None]:
-    """Copy what moves of the models and optimizers of a tree, and return a function that replaces all of it.
+    """Copy the parts of a tree's models and optimizers that move, and return a function that swaps them in.
 
     Args:
         flat: The tree.

@@ -1,4 +1,4 @@
-"""Runs that need not be repeated, in a jupyter-cache of the user.
+"""Runs that do not need to be repeated, in a jupyter-cache of the user.
 
 The key is the code, the options of its cells, the GPUs, and the versions of devshim, the framework and Python. The
 record of a run beside its page is looked at first.

@@ -1,7 +1,7 @@
 """Compare the records of a page's frameworks: values, printed text and errors, cell by cell.
 
 The frameworks whose results of a cell agree are one group. The largest group is the reference; a framework outside it
-is the odd one. Cells of one framework alone are not compared, and cells with the tag ``differs`` may differ.
+is the odd one. Cells for only one framework are not compared, and cells with the tag ``differs`` may differ.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def create(
         framework: The framework.
         packages: Further packages, as pip names them.
         python: The Python to use, or None for the running one.
-        notify: Is called with what happens: each step, and each package that pip downloads.
+        notify: Called with each event: each step, and each package that pip downloads.
         advance: Is called with the bytes of a download that have arrived, and its size.
 
     Raises:
@@ -117,7 +117,7 @@ def _install(
     notify: Callable[[str], object],
     advance: Callable[[int, int], object] | None,
 ) -> None:
-    """Let pip install packages, and read its progress from what it prints."""
+    """Let pip install packages, and read its progress from its output."""
     raw = ["--progress-bar", "raw"] if advance is not None and _pip_version(python) >= _RAW else []
     command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *raw, *wanted]
     lines: list[str] = []

@@ -115,7 +115,7 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _span(frame: FrameType) -> tuple[int, ...]:
-    """Return line, end line, column and end column of the call that a frame is in; on Python 3.10 the line alone."""
+    """Return line, end line, column and end column of the call that a frame is in; on Python 3.10 only the line."""
     if sys.version_info >= (3, 11):
         found = list(frame.f_code.co_positions())[frame.f_lasti // 2]
         if None not in found:

@@ -15,7 +15,7 @@ _QUIET = {
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     "PYTHONHASHSEED": "0",  # sets print in the same order
     "TF_CPP_MIN_LOG_LEVEL": "3",
-    "TF_ENABLE_ONEDNN_OPTS": "0",  # other orders of sums, and a line that says so
+    "TF_ENABLE_ONEDNN_OPTS": "0",  # other orders of sums, and a line about it
 }
 _DROPPED = ("PYTHONSTARTUP", "MPLBACKEND", "JPY_PARENT_PID")
 
@@ -24,7 +24,7 @@ def variables(folder: Path, real: bool, python: Path) -> dict[str, str]:
     """Return the variables for a kernel.
 
     Args:
-        folder: A new folder, for what IPython writes; the user's startup files are not run.
+        folder: A new folder for IPython's files; the user's startup files are not run.
         real: True to leave real GPUs visible; otherwise they are hidden, so that GPUs can be simulated.
         python: The Python of the kernel. The commands beside it come first, as in an active environment: ``!python``
             and ``!devshim`` of a cell are those of its framework.

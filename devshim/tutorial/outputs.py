@@ -79,7 +79,7 @@ def _cleaned(output: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _joined(outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return outputs with what was printed between two others as one text, as a terminal would show it at the end.
+    """Return outputs with the text printed between two others as one output, as a terminal finally shows it.
 
     The kernel sends printed text in pieces, several times a second: where they end is chance.
     """

@@ -246,7 +246,7 @@ def _notebook(path: Path, text: str) -> Any:
     jupytext = front_matter.library("jupytext")
     try:
         return jupytext.reads(text, fmt=FORMATS[path.suffix])
-    except Exception as error:  # whatever the YAML, JSON or Markdown parser raises
+    except Exception as error:  # any error of the YAML, JSON or Markdown parser
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         found = re.search(r"line (\d+)", str(error))
         raise page_error(path, int(found[1]) + 1 if found else None, f"the page cannot be parsed: {first}") from error

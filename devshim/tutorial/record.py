@@ -1,7 +1,7 @@
 """The record of one framework's run of one page, as JSON: statuses, outputs, compared values and devshim calls.
 
-A record is a file of its own for each framework (`path_of`), so a machine that has only PyTorch can refresh the record
-of PyTorch, and leave the others.
+There is a separate record file for each framework (`path_of`), so a machine that has only PyTorch can refresh the
+record of PyTorch, and leave the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Call:
         call: Its name, such as ``place``; empty for a line that does not belong to one call.
         text: The framework's own line for it, as `devshim.explain` prints it: the names of real GPUs.
         span: Its place in the cell's source: line, end line, column, end column. Lines count from 1, columns in
-            UTF-8 bytes from 0, as in `ast`. The line alone on Python 3.10; None if no line of the cell made the call.
+            UTF-8 bytes from 0, as in `ast`. Only the line on Python 3.10; None if no line of the cell made the call.
         device: The device it is about, such as ``gpu:1``.
         native: The framework's text for that device, such as ``"cuda:1"``.
         index: The index of that device.

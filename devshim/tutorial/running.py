@@ -1,6 +1,6 @@
-"""Run a page on frameworks: each in a kernel of its own environment, two at a time.
+"""Run a page on frameworks: each in a kernel of its environment, two at a time.
 
-The kernels talk through sockets in a temporary folder, and end with the run: also when it fails, or is interrupted.
+The kernels talk through sockets in a temporary folder, and end with the run, even if it fails or is interrupted.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _is_cancelled() -> bool:
 
 
 async def _end(client: Any) -> None:
-    """End a kernel and the processes of its group, whatever it is doing."""
+    """End a kernel and the processes of its group, even if it is busy."""
     kernel = client.km
     group = launching.group_of(kernel)  # after the shutdown, it is not known
     with suppress(Exception):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Options", "Outcome", "outcome_of", "read_page", "refuse_same_records"]
 
 _LARGE = 1_000_000
-"""The size of outputs, in characters, above which a note says so."""
+"""The size of outputs, in characters, above which there is a note."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Options:
         timeout: The seconds after which a cell has failed.
         jobs: How many frameworks run at a time.
         rtol: The tolerance of numbers.
-        fresh: True to run also what has not changed.
-        recorded: True to run nothing, and use the records alone.
+        fresh: True to also run what has not changed.
+        recorded: True to run nothing, and use only the records.
         records: The folder of the records; None for the page's.
     """
 

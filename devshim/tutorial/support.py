@@ -107,7 +107,7 @@ def closure(package: str) -> list[Distribution]:
 
 
 def _requirements(package: Distribution) -> Iterator[str]:
-    """Yield the names of what a distribution needs here, without its extras."""
+    """Yield the names of the requirements of a distribution here, without its extras."""
     from packaging.requirements import Requirement
 
     for text in package.requires or ():

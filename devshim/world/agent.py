@@ -1,10 +1,10 @@
 """The agent of a host: it starts the host's ranks, reads their heartbeats and output, and ends them.
 
 It is a Ray actor, one for each host; the ranks are its child processes, each a plain ``python`` with the program in its
-main thread. So the exit status of a rank is known, and a rank that is stuck in C++ cannot block its agent. Each leads a
-process group, which ends with it, so that what it has started does not outlive it. An agent speaks to the launcher only
-when there is news: a rank is late, does not answer or has ended, or printed something. If the launcher shows a table,
-the agent also reports how far its ranks are, every few seconds.
+main thread. The exit status of a rank is therefore known, and a rank that is stuck in C++ cannot block its agent. Each
+rank leads a process group that ends with it, so that processes that it has started do not outlive it. An agent speaks
+to the launcher only when there is news: a rank is late, does not answer or has ended, or printed something. If the
+launcher shows a table, the agent also reports the progress of its ranks, every few seconds.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _HELD = 1.0
 """Seconds for which a process that a rank has started may write to the output of the rank after its end."""
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 _WAITING, _OF_LINE = 2**20, 64
-"""How many characters of output may wait for the launcher; a line counts as so many more. A rank that prints more waits
+"""How many characters of output may wait for the launcher; each line adds this many. A rank that prints more waits
 in ``print``."""
 
 
 class _Rank:
-    """A rank's process, and what it last said."""
+    """A rank's process, and its last report."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self.process, self.folder = process, folder
@@ -73,7 +73,7 @@ class Agent:
     Args:
         address: The address of this host.
         timeout: How many seconds a collective may wait.
-        progress: Seconds between two reports of how far the ranks are; None for no such reports.
+        progress: Seconds between two progress reports of the ranks; None for no reports.
     """
 
     def __init__(self, address: str, timeout: float, progress: float | None = None) -> None:
@@ -82,14 +82,14 @@ class Agent:
         self._news: list[tuple[Any, ...]] = []
         self._waiting = 0
         self._changed = threading.Condition()
-        ray = os.environ.get("RAY_TMPDIR", "")  # removed with Ray, also if this process is killed
+        ray = os.environ.get("RAY_TMPDIR", "")  # removed with Ray, even if this process is killed
         self._folder = Path(tempfile.mkdtemp(prefix="devshim-ranks-", dir=ray if os.path.isdir(ray) else None))
         self._store = StepStore()
         self._watchdog = _watchdog()
         threading.Thread(target=self._look, daemon=True).start()
 
     def prepare(self) -> tuple[str, int]:
-        """Return the address of this host, and a port that is free on it."""
+        """Return the address of this host, and a free port on it."""
         with socket.socket() as found:
             found.bind((self._address, 0))
             return self._address, found.getsockname()[1]
@@ -107,7 +107,7 @@ class Agent:
 
         Args:
             ranks: Each rank's own environment variables.
-            shared: Those that all ranks have in common.
+            shared: The environment variables that all ranks share.
             command: The program, or None for the pickled function in ``code``.
             code: That function.
             environment: The environment of the caller on the launcher's own machine; None for this process's.
@@ -160,13 +160,13 @@ class Agent:
         started.set()
         status = process.wait()
         if status != 0:
-            _signal(process, signal.SIGKILL)  # what it has started
+            _signal(process, signal.SIGKILL)  # processes that it has started
         until = time.monotonic() + _HELD
         for reader in readers:
             while reader.is_alive() and self._is_full:  # the launcher has not yet taken what was printed
                 reader.join(0.1)
                 until = time.monotonic() + _HELD
-            reader.join(max(until - time.monotonic(), 0))  # what the rank has started may hold the pipe open
+            reader.join(max(until - time.monotonic(), 0))  # processes that the rank has started may hold the pipe open
         _signal(process, signal.SIGKILL)
         self._watch("-", process)
         at, step = str(each.heartbeat.get("at", "")), int(each.heartbeat.get("step", 0))
@@ -213,7 +213,7 @@ class Agent:
             self._changed.notify_all()
 
     def _look(self) -> None:
-        """Report each rank once that waits longer than it may, or that is silent in a collective; and what changed."""
+        """Report once each rank that has waited too long or is silent in a collective; report changes of state."""
         shown = time.monotonic()
         while True:
             time.sleep(_GRACE)
@@ -229,14 +229,14 @@ class Agent:
                     self._send("late", rank)
 
     def _send_state(self, rank: int, each: _Rank, is_due: bool) -> None:
-        """Report a rank whose state has changed, or, if that is due, its step."""
+        """Report a rank whose state has changed, or its step if a report is due."""
         now = each.state, each.heartbeat.get("step", 0), each.heartbeat.get("what"), each.heartbeat.get("at", "")
         if each.process.poll() is None and (now[:1] != each.reported[:1] or (is_due and now != each.reported)):
             each.reported = now
             self._send("state", rank, *now)
 
     def news(self, patience: float) -> list[tuple[Any, ...]]:
-        """Return what happened since the last call; wait until something has, but not longer than that."""
+        """Return what happened since the last call; wait for an event, but at most that long."""
         with self._changed:
             self._changed.wait_for(lambda: self._news, patience)
             news, self._news, self._waiting = self._news, [], 0

@@ -1,7 +1,7 @@
 """The values of the tensors of a sum on the host, one flat array for each dtype.
 
-New memory of the system is slow at its first use: for 64 MiB the pages cost as much as a copy. So the next sum uses the
-same memory again.
+New memory is slow at its first use: for 64 MiB, the page faults cost as much as a copy. The next sum therefore reuses
+the memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Buckets", "Source"]
 
 _KEPT = 256 * 2**20
-"""Bytes of a bucket that the next sum uses again; larger ones are freed after the sum."""
+"""The largest bucket, in bytes, that the next sum reuses; larger ones are freed after the sum."""
 
 
 class Source:
@@ -71,13 +71,13 @@ class Source:
 
 
 class Buckets:
-    """The memory of one process for its sums, which come one after another."""
+    """The memory of one process for its sums, which run one after another."""
 
     def __init__(self) -> None:
         self._memory: dict[str, np.ndarray[Any, Any]] = {}
 
     def filled(self, sources: Sequence[Source], kind: str) -> np.ndarray[Any, Any]:
-        """Return the values of the tensors of a dtype behind each other, in memory that the next call overwrites."""
+        """Return the concatenated values of the tensors of a dtype, in memory that the next call overwrites."""
         found, parts = self.in_parts(sources, kind)
         for _ in parts:
             pass
@@ -86,13 +86,13 @@ class Buckets:
     def in_parts(
         self, sources: Sequence[Source], kind: str, part: int = 0
     ) -> tuple[np.ndarray[Any, Any], Iterator[np.ndarray]]:
-        """Return the same memory, and an iterator that fills it and returns parts of so many bytes; 0 for one part."""
+        """Return the same memory, and an iterator that fills and returns parts of ``part`` bytes; 0 for one part."""
         here = [source for source in sources if source.kind == kind]
         found = self._empty(sum(source.size for source in here), kind)
         return found, _filling(found, here, part // found.itemsize or max(found.size, 1))
 
     def with_tail(self, sources: Sequence[Source], kind: str, size: int, tail: int) -> np.ndarray[Any, Any]:
-        """Return such memory with the values of tensors of one dtype, or zeros for none, and a tail of zeros."""
+        """Return reused memory with the values of tensors of one dtype, or zeros for none, and a tail of zeros."""
         found = self._empty(size + tail, kind)
         found[0 if not sources else size :] = 0
         for _ in _filling(found[:size], sources, max(size, 1)):
@@ -107,7 +107,7 @@ class Buckets:
         return found, _saving(values, found, part // found.itemsize or values.size)
 
     def forget(self) -> None:
-        """Let go of the memory, which an engine that has failed may still write."""
+        """Release the memory, because an engine that has failed may still write to it."""
         self._memory.clear()
 
     def _empty(self, size: int, kind: str) -> np.ndarray[Any, Any]:

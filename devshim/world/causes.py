@@ -1,7 +1,7 @@
 """Find the first cause of a failure: the error for a job, from how its ranks ended and what they were doing.
 
-A rank that dies makes its peers fail, too, each with an error of its own. The first cause is a lost host or process,
-then an error of a program, and last what the peers of such a rank report.
+A rank that dies makes its peers fail as well, each with a different error. The first cause is a lost host or process,
+then an error of a program, and last the errors that name another rank.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ ONE_ORDER = "every rank must make the same calls of ds.world(), in one order"
 """The hint for ranks that do not do the same."""
 
 _OF_PEERS = 4
-"""The place in the order of causes of what ranks report of others."""
+"""The position of reports about other ranks in the order of causes."""
 SILENT = 2.0
 """Seconds without a heartbeat, after which a rank does not answer."""
 _BY_EXIT = (1, 2)
 """The exit statuses of ``sys.exit("...")`` and of wrong arguments, which print the reason."""
 _LONGEST_SHOWN = 300
-"""The most characters of such a reason that an error shows."""
+"""The maximum number of characters of a printed reason that an error shows."""
 _TRACEBACK = "Traceback (most recent call last)"
 _HEAD = re.compile(r"^(?P<group>  \+ Exception Group )?(?! *\|).*?Traceback \(most recent call last\)", re.MULTILINE)
-"""The first line of a traceback that is no part of an exception group: of one error, or of a whole group."""
+"""The first line of a traceback that is not part of an exception group: of one error, or of a whole group."""
 _BORDER = re.compile(r"^ *\| ?(.*)$", re.MULTILINE)
-"""A line of a group, and what is right of its border."""
+"""A line of a group, and the text to the right of its border."""
 _SEPARATOR = re.compile(r"^ *\+(?:-\+)?-+(?: [\d.]+ -+)?$", re.MULTILINE)
-"""What stands before and after each exception of a group."""
+"""The lines before and after each exception of a group."""
 _WRAPPED = re.compile(r"^SystemError: .* returned a result with an exception set|RankFailedError: ")
 """The last error if a signal handler of the program raised one in a call: the one before is the cause."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+?)\s*$', re.MULTILINE)
@@ -65,12 +65,12 @@ class Report:
     """The last report of a rank.
 
     Attributes:
-        silent: Seconds since then.
-        step: How many collectives it has begun.
+        silent: Seconds since this report.
+        step: How many collectives it has started.
         what: The collective that it is in, or None.
         seconds: How long it has been in it.
         at: The line of the program.
-        ends: True if the program has ended, and the process has not yet.
+        ends: True if the program has ended, but the process has not.
         tail: The end of its output, if it has ended.
     """
 
@@ -92,9 +92,9 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
     """Return the error of a job.
 
     Args:
-        ended: The ranks that ended badly, in the order in which they did.
+        ended: The ranks that failed, in the order of their failures.
         hosts: The host of each rank.
-        returned: The ranks that ended well. If the others report only that a peer is gone, these are the cause.
+        returned: The ranks that ended normally. If the others report only that a peer has ended, these are the cause.
     """
     first = min(ended, key=_order)
     who = named([first.rank], hosts)
@@ -132,14 +132,14 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
 
 
 def ending(reports: Mapping[int, Report]) -> list[Ended]:
-    """Return the ranks whose programs have ended with an error, and whose processes have not yet."""
+    """Return the ranks whose programs have ended with an error, but whose processes have not."""
     return [
         Ended(rank, 1, each.tail, each.at) for rank, each in reports.items() if each.ends and _TRACEBACK in each.tail
     ]
 
 
 def is_of_peers(ended: Sequence[Ended]) -> bool:
-    """Return True if all of these ranks only report that another one failed, whose own end has yet to come."""
+    """Return True if all of these ranks only report the failure of another rank that has not ended yet."""
     return all(_order(each) == _OF_PEERS for each in ended)
 
 
@@ -154,12 +154,12 @@ def _order(ended: Ended) -> int:
 
 
 def _last_error(tail: str) -> str:
-    """Return the last line of a traceback with its error, without an indented context; empty without one."""
+    """Return the last line of a traceback with its error, without indented context; empty if there is none."""
     return _error_of(_cause(tail))
 
 
 def _last_errors(tail: str) -> list[str]:
-    """Return the errors that a program ended with: the exceptions of a group, or one error, empty without one."""
+    """Return the errors that a program ended with: the exceptions of a group, or one error; empty if there is none."""
     parts = [_without_border(part) for part in _SEPARATOR.split(_group(tail))[1:]]
     errors = [_error_of(part.split(_TRACEBACK)[-1]) for part in parts]
     return [error for error in errors if error and not re.search(r"\(\d+ sub-exceptions?\)$", error)] or [
@@ -168,7 +168,7 @@ def _last_errors(tail: str) -> list[str]:
 
 
 def _group(tail: str) -> str:
-    """Return the traceback of the exception group that ended a program, without its first line; empty without one."""
+    """Return the traceback of the exception group that ended a program, without its first line, or an empty text."""
     heads = list(_HEAD.finditer(tail))
     return tail[heads[-1].end() :] if heads and heads[-1]["group"] else ""
 
@@ -178,13 +178,13 @@ def _without_border(part: str) -> str:
 
 
 def _last_line(tail: str) -> str:
-    """Return the last line of an output that is not empty; the beginning of a long one."""
+    """Return the last nonempty line of an output; of a long line, the beginning."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     return lines[-1][:_LONGEST_SHOWN] if lines else ""
 
 
 def _cause(tail: str) -> str:
-    """Return the traceback that tells why a program ended: the last one, or the one before if that only wraps it."""
+    """Return the traceback that explains the end of a program: the last one, or the one that it only wraps."""
     group = _group(tail)
     if group:
         tail = _TRACEBACK + _without_border(_SEPARATOR.split(group)[0])

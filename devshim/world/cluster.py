@@ -1,4 +1,4 @@
-"""Ray clusters: one for a job on this machine, simulated hosts for tests, and who may connect.
+"""Ray clusters: one for a job on this machine, simulated hosts for tests, and access to them.
 
 Each has a token, a file with mode 0600. Ray reads the variables below when it is imported, so they are set in
 processes that devshim starts for it: the process of the program never becomes part of a cluster.
@@ -41,7 +41,7 @@ _STARTING = Path(__file__).with_name("starting.py")
 
 @dataclass(frozen=True)
 class Host:
-    """A host of a cluster: its name, Ray's name for it, its address, how many GPUs, and if these are simulated."""
+    """A host of a cluster: its name, Ray's name for it, its address, its number of GPUs, and if they are simulated."""
 
     name: str
     node: str
@@ -65,7 +65,7 @@ def require_ray() -> None:
 
 
 def require_private(folder: Path, hint: str) -> Path:
-    """Return a folder that this user alone may read.
+    """Return a folder that only this user can read.
 
     Raises:
         WorldError: It belongs to another user, or others may read it.
@@ -77,12 +77,12 @@ def require_private(folder: Path, hint: str) -> Path:
 
 
 def new_folder() -> Path:
-    """Make a temporary folder for Ray, which has its sockets there: the system limits the length of their paths."""
+    """Make a temporary folder for Ray's sockets; the system limits the length of their paths."""
     return Path(tempfile.mkdtemp(prefix="devshim-", dir="/tmp" if len(tempfile.gettempdir()) > 30 else None))
 
 
 def make_token(folder: Path) -> Path:
-    """Write a new token to a file in a folder that this user alone may read, and return its path."""
+    """Write a new token to a file in a folder that only this user can read, and return its path."""
     path = folder / "token"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -91,7 +91,7 @@ def make_token(folder: Path) -> Path:
 
 
 def found_token(address: str) -> Path:
-    """Return the file of the token for a cluster, which the environment names.
+    """Return the token file of a cluster; the environment names it.
 
     Raises:
         ArgumentError: There is none, or others may read it.
@@ -114,7 +114,7 @@ def settings(token: Path, folder: Path, local: bool) -> dict[str, str]:
     Args:
         token: The file with the cluster's token.
         folder: Where Ray keeps its files and sockets.
-        local: True to listen on the loopback address alone.
+        local: True to listen only on the loopback address.
     """
     return {
         "RAY_AUTH_MODE": "token",
@@ -123,16 +123,16 @@ def settings(token: Path, folder: Path, local: bool) -> dict[str, str]:
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0" if local else "1",  # of macOS and Windows; works on Linux as well
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        "RAY_worker_niceness": "0",  # Ray's own is 15, and the ranks would have it, too
+        "RAY_worker_niceness": "0",  # Ray's own is 15, and the ranks would inherit it
     }
 
 
 def start_own(folder: Path) -> None:
-    """Start a Ray cluster of this machine alone, in this process, and connect to it."""
+    """Start a Ray cluster on this machine, in this process, and connect to it."""
     import ray
 
     ray.init(
-        num_cpus=1,  # Ray starts a process for each of them, and the agent needs none
+        num_cpus=1,  # Ray starts a process for each CPU, and the agent needs none of these processes
         include_dashboard=False,
         log_to_driver=False,
         logging_level="CRITICAL",
@@ -152,10 +152,11 @@ def connect(address: str) -> None:
 
 @contextmanager
 def own_handler(also_default: bool = True) -> Iterator[None]:
-    """Restore the handler of SIGTERM after a block: Ray replaces it, and a program may save its state in its own.
+    """Restore the handler of SIGTERM after a block: Ray replaces it, and a program may save its state in it.
 
     Args:
-        also_default: False to leave Ray's handler if the program has none: it ends what Ray has started here.
+        also_default: False to leave Ray's handler if the program has none: that handler ends the processes that Ray has
+            started here.
     """
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -183,7 +184,7 @@ def hosts_of() -> dict[str, Host]:
 
 
 def chosen(there: dict[str, Host], names: Iterable[str] | None) -> list[Host]:
-    """Return the hosts of these names, or all.
+    """Return the hosts with these names, or all hosts.
 
     Raises:
         ArgumentError: The cluster has no such host.

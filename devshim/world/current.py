@@ -21,11 +21,11 @@ __all__ = ["world"]
 
 _LOCK = threading.Lock()
 _world: tuple[int, World] | None = None
-"""The process for which it was made, and the object: a forked process is not a rank."""
+"""The process that created the object, and the object; a forked process is not a rank."""
 
 
 def world() -> World:
-    """Return the ranks of the job that this process belongs to: itself alone, if nothing launched several.
+    """Return the ranks of the job that this process belongs to: only itself, if no launcher started several.
 
     Returns:
         The same object at each call. Its place comes from the environment variables of `devshim.launch`, torchrun,

@@ -1,7 +1,7 @@
 """The launcher's process: ``python -m devshim.world.driver DESCRIPTOR FOLDER``, started by `devshim.launch`.
 
 It reads a job from standard input, and writes events to a pipe. If standard input ends, because the caller was
-interrupted or has gone, it ends the job, and removes the folder if no other process does.
+interrupted or has ended, it ends the job, and removes the folder if no other process does.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(descriptor: int, folder: Path) -> None:
             try:
                 pickle.dump(event, events)
                 events.flush()
-            except BrokenPipeError:  # the caller has gone, or does not listen any more
+            except BrokenPipeError:  # the caller has ended, or no longer listens
                 gone.set()
                 time.sleep(0 if ended.is_set() else _ENDING)  # until `_leave_with_caller` interrupts
 
@@ -93,7 +93,7 @@ def _read_to_the_end(gone: threading.Event) -> None:
 
 
 def _leave_with_caller(ended: threading.Event, gone: threading.Event) -> None:
-    """Interrupt the main thread when the caller has gone, until that works: Python ignores it in a destructor."""
+    """Interrupt the main thread when the caller has ended, until that succeeds: Python ignores it in a destructor."""
     gone.wait()
     until = time.monotonic() + _ENDING
     while not ended.is_set() and time.monotonic() < until:

@@ -1,8 +1,9 @@
 """Predict the next step of a job: a sum that all ranks expect needs no comparison before it.
 
-A training loop makes the same calls in each step. All ranks have compared the calls so far, so all expect the same one
-next. A rank that does something else knows what its peers expect of it. So it takes part in that sum with zeros, and
-says so in the tail, a place of each rank behind the values; then all of them discard the sum, and compare.
+A training loop makes the same calls in each step. All ranks have compared the calls so far, so all of them expect the
+same next call. A rank that does something else knows what its peers expect. It therefore takes part in that sum with
+zeros, and marks this in the tail, which has an element for each rank after the values. All ranks then discard the sum
+and compare.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["Habit", "Sum", "can_have_tail", "has_agreed", "write_tail"]
 
 _OFTEN = 3
-"""How often in a row a call must have followed another one before it is expected there."""
+"""How many times in a row a call must have followed another one before it is expected there."""
 _LARGEST = 4 * 2**20
-"""Bytes of a sum with a tail: a comparison takes little of the time of a larger one."""
+"""The maximum bytes of a sum with a tail; for a larger sum, the time of a comparison does not matter."""
 _KINDS = ("float32", "float64")
-"""Dtypes of a sum with a tail: they are exact for its numbers."""
+"""Dtypes of a sum with a tail: they represent the tail's numbers exactly."""
 _NUMBERS = 4096
 _MOST = 64
 
@@ -37,7 +38,7 @@ class Sum:
         what: The operation, with the dtypes and shapes; the same text on all ranks.
         kind: The name of the dtype.
         size: The number of elements.
-        devices: How many devices this rank has in it, and how many all ranks have.
+        devices: The number of devices of this rank in the sum, and of all ranks.
     """
 
     what: str
@@ -47,7 +48,7 @@ class Sum:
 
 
 class Habit:
-    """The calls of a job, as each rank remembers them: what they remember is the same on all.
+    """The calls of a job, as each rank remembers them; the memory is the same on all ranks.
 
     Attributes:
         last: The sum in the step before, or None.
@@ -60,7 +61,7 @@ class Habit:
         self._after: dict[str, tuple[Sum, int]] = {}
 
     def did(self, done: Sum | None) -> None:
-        """Remember a step of all ranks; None for one that cannot be expected."""
+        """Remember a step of all ranks; None for a step that cannot be predicted."""
         if self.last is not None and done is not None:
             before, times = self._after.get(self.last.what, (done, 0))
             if len(self._after) >= _MOST:
@@ -71,7 +72,7 @@ class Habit:
         self.next = following if times >= _OFTEN else None
 
     def broke(self, before: Sum | None) -> None:
-        """Forget what followed a sum: a rank did something else."""
+        """Forget the successor of a sum: a rank did something else."""
         if before is not None:
             self._after.pop(before.what, None)
         self.next = self.last = None
@@ -85,7 +86,7 @@ def can_have_tail(sources: Sequence[Source], op: str) -> bool:
 
 
 def write_tail(tail: np.ndarray[Any, Any], rank: int, number: int) -> None:
-    """Write this rank's place in the tail of a sum: which step it is in."""
+    """Write this rank's element in the tail of a sum: its current step."""
     tail[:] = 0
     tail[rank] = 1 + number % _NUMBERS
 

@@ -1,8 +1,8 @@
-"""The heartbeat of a rank: a thread that writes to the agent which collective the program is in, and at which line.
+"""The heartbeat of a rank: a thread that reports the program's current collective and line to the agent.
 
-It starts before the program does. It imports the standard library alone, so that it also speaks while a framework is
-still being imported. It writes when something has changed, and every half second, so that the agent notices a process
-that is stopped. If the agent has gone, it ends the rank: a rank never outlives its job.
+It starts before the program does. It imports only the standard library, so that it also reports while a framework is
+being imported. It writes when something has changed, and every half second, so that the agent notices a process that is
+stopped. If the agent has ended, it ends the rank: a rank never outlives its job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["INTERVAL", "begin", "is_program", "position"]
 INTERVAL = 0.5
 """Seconds between two lines, if nothing changes."""
 _LOOK, _FIRST_LOOK = 0.1, 0.02
-"""Seconds between two looks at the program; the second one until it has begun."""
+"""Seconds between two checks of the program; the second number applies until the program has started."""
 
 _VARIABLE = "DEVSHIM_HEARTBEAT"
 _PACKAGES = ("devshim", "devshim_backends")
@@ -72,7 +72,7 @@ def _beat(descriptor: int) -> None:
 
 
 def _end_well(descriptor: int, process: int) -> None:
-    """Write the last step of a program that ends; the line where it was stays."""
+    """Write the last step of a program that ends; its last line stays."""
     if process == os.getpid():
         with suppress(OSError):
             os.write(descriptor, (json.dumps({**_report(), "ends": True}) + "\n").encode())
@@ -83,7 +83,7 @@ def _report() -> dict[str, Any]:
     seconds = 0.0 if doing is None else time.monotonic() - doing.began
     what = None if doing is None else doing.what
     step = getattr(_steps, "number", 0) if doing is None else doing.number
-    ends = not threading.main_thread().is_alive()  # other threads, and what is registered for the end, may still run
+    ends = not threading.main_thread().is_alive()  # other threads and registered exit functions may still run
     return {"step": step, "what": what, "seconds": seconds, "ends": ends}
 
 
@@ -98,16 +98,16 @@ def position(frame: FrameType | None) -> str:
 
 
 def is_program(file: str) -> bool:
-    """Return True for a file that is neither part of Python, of an installed package, of devshim nor of an adapter."""
+    """Return True for a file that is not part of Python, an installed package, devshim or an adapter."""
     library = file.startswith("<frozen") or any(name in file for name in _INSTALLED)
     return not library and not file.startswith((*(each + os.sep for each in _LIBRARIES), *_own_folders()))
 
 
 @cache
 def _own_folders() -> tuple[str, ...]:
-    """Return the folders of devshim and its adapters, which may be those of a checkout; this imports neither.
+    """Return the folders of devshim and its adapters, which may be in a checkout; this imports neither.
 
-    And those of other packages that are not in Python's own folders, as after ``pip install --target``.
+    Also return the folders of other packages that are not in Python's own folders, as after ``pip install --target``.
     """
     found = [find_spec(name) for name in _PACKAGES]
     folders = [folder for spec in found if spec is not None for folder in spec.submodule_search_locations or ()]
@@ -127,7 +127,7 @@ def _has_packages(folder: str) -> bool:
 
 
 def _end() -> None:
-    """Kill this process and those that it started, if they are a process group of their own."""
+    """Kill this process and those that it started, if they form a separate process group."""
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(70)

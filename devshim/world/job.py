@@ -26,14 +26,14 @@ class Job:
         ranks_per_host: How many ranks on each host; None for as many as its GPUs allow.
         cards_per_rank: How many GPUs each rank gets.
         simulate: How many GPUs to simulate in each rank; None for real ones.
-        timeout: Seconds that a collective may wait.
+        timeout: Seconds for which a collective may wait.
         start_timeout: Seconds that the start may take.
-        retries: How often a job that failed starts again.
-        min_ranks: With how few ranks it may start again if a host is lost; None for as many as at first.
+        retries: How many times a job that failed starts again.
+        min_ranks: The minimum number of ranks for a restart after a host is lost; None for the original number.
         environment: Environment variables for the ranks.
         folder: The working directory.
         cluster: The address of a Ray cluster; None to start one on this machine for this job.
-        progress: Seconds between two reports of how far a rank is, for a table; None for no such reports.
+        progress: Seconds between two progress reports of a rank, for a table; None for no reports.
     """
 
     command: list[str] | None = None
@@ -73,7 +73,7 @@ def count(value: Any, name: str, least: int) -> int:
     """Return a whole number that is at least ``least``.
 
     Raises:
-        ArgumentError: It is not.
+        ArgumentError: It is not a whole number, or is less.
     """
     if type(value) is not int or value < least:
         msg = f"{name} is {show(value)}, which is not a whole number of at least {least}"

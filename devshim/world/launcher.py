@@ -1,8 +1,8 @@
 """`devshim.launch`: run a function or a program in several processes, on this machine or on the hosts of a cluster.
 
-The launcher is a process of its own (`devshim.world.driver`), with Ray's variables in its environment: the process of
-the caller never joins a cluster, and may call `launch` as often as it likes. If the caller is killed, the kernel kills
-the launcher, and the launcher's end ends the ranks.
+The launcher is a separate process (`devshim.world.driver`), with Ray's variables in its environment. The process of the
+caller never joins a cluster, and may call `launch` any number of times. If the caller is killed, the kernel kills the
+launcher, and the ranks end with the launcher.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def launch(
     retries: int = 0,
     min_ranks: int | None = None,
 ) -> list[Any]:
-    """Run ``fn(*args)`` in one process for each rank, and return what each returned, in the order of the ranks.
+    """Run ``fn(*args)`` in one process for each rank, and return the results in the order of the ranks.
 
-    In each process, `devshim.world` gives the rank its place. Without a cluster the ranks run on this machine, and
-    listen on its loopback address alone. What they print appears with the rank and the host before each line.
-    Arguments and results are pickled.
+    In each process, `devshim.world` gives the rank its place. Without a cluster, the ranks run on this machine, and
+    listen only on its loopback address. Each line that they print is prefixed with the rank and the host. Arguments and
+    results are pickled.
 
     Args:
-        fn: The function; a lambda or a local function works, too.
+        fn: The function; a lambda or a local function also works.
         *args: Its arguments.
         hosts: The names of hosts in the cluster; None for all of them, or for this machine.
         ranks_per_host: How many ranks on each host; None for as many as its GPUs allow, or one without GPUs.
@@ -61,8 +61,8 @@ def launch(
         simulate: How many GPUs to simulate in each rank; None for real ones.
         timeout: How long a collective may wait for a rank: seconds, or a text such as ``"60s"``.
         start_timeout: How long the processes may take to start.
-        retries: How often the whole job starts again after a failure; ``ds.world().attempt`` counts.
-        min_ranks: With how few ranks it may start again on the hosts that are left; None for as many as at first.
+        retries: How many times the whole job starts again after a failure; ``ds.world().attempt`` counts.
+        min_ranks: The minimum number of ranks for a restart on the remaining hosts; None for the original number.
 
     Raises:
         ArgumentError: An argument makes no sense, or the hosts have too few GPUs.
@@ -91,7 +91,7 @@ def job_of(
     retries: int,
     min_ranks: int | None = None,
 ) -> Job:
-    """Return a job with these settings, all checked; it has no program yet."""
+    """Return a job with these settings after checking them; it has no program yet."""
     if hosts is not None and (isinstance(hosts, str) or not hosts or any(type(each) is not str for each in hosts)):
         msg = f"hosts is {show(hosts)}, which is not a list of names"
         raise ArgumentError(msg, 'hosts=["a", "b"]; leave it out for all hosts')
@@ -137,7 +137,7 @@ def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
 
 
 def _by_value(module: Any, fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
-    """Return a function of a module that a rank cannot import, with all that it needs of the module."""
+    """Return a function of a module that a rank cannot import, with everything that it needs from the module."""
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)
@@ -226,7 +226,7 @@ def _error(name: str, problem: str, hint: str | None, facts: dict[str, Any]) -> 
 
 
 def show_event(kind: str, *rest: Any) -> None:
-    """Print what a rank printed, and that a job starts again."""
+    """Print the output of a rank, and report that a job starts again."""
     if kind == "output":
         rank, host, stream, lines = rest
         text = "\n".join(f"[{rank} {host}] {line}" for line in lines)

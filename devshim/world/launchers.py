@@ -1,4 +1,4 @@
-"""The variables with which a launcher tells a process its place: devshim, torchrun, srun and mpirun."""
+"""The variables that give a process its rank: devshim, torchrun, srun and mpirun."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Launcher:
 
 _LAUNCHERS = (
     _Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    # A batch script has SLURM_PROCID and SLURM_NTASKS, too, but is not a rank: only `srun` starts a step.
+    # A batch script also has SLURM_PROCID and SLURM_NTASKS, but is not a rank: only `srun` starts a step.
     _Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
     _Launcher(
         "mpirun",
@@ -53,7 +53,7 @@ _FOREIGN = (
     *("SLURM_STEP_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_LOCAL", "PALS_"),
     *("TORCHELASTIC_", "PADDLE_TRAINER", "JAX_COORDINATOR"),
 )
-"""The beginnings of variables by which launchers give a process its place."""
+"""The prefixes of variables that give a process its rank."""
 _FOREIGN_NAMES = (
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "TF_CONFIG", "LOCAL_WORLD_SIZE"),
     *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"),
@@ -65,7 +65,7 @@ _OF_JOB = ("TORCHELASTIC_RUN_ID", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMIX
 
 
 def without_launchers(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what other launchers say of a process's place, which frameworks would believe.
+    """Return an environment without the rank variables of other launchers, which frameworks would use.
 
     `devshim.launch` may be called in a batch job of Slurm, or in a rank of torchrun.
     """
@@ -97,7 +97,7 @@ def rank_of(environment: Mapping[str, str]) -> int | None:
 
 
 def is_wrapper(parent: Mapping[str, str], rank: Mapping[str, str]) -> bool:
-    """Return True if a rank's parent is a program around this rank, as a shell script is, and not its launcher."""
+    """Return True if a rank's parent is a wrapper of this rank, such as a shell script, and not its launcher."""
     number = rank_of(parent)
     return number is not None and number == rank_of(rank) and all(parent.get(x) == rank.get(x) for x in _OF_JOB)
 
@@ -152,7 +152,7 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
 
 
 def listed(items: Sequence[str]) -> str:
-    """Return items as the value of a variable; in a long one, equal neighbours are ``name*8``, as of a host's ranks."""
+    """Return items as the value of a variable; in a long list, equal neighbours become ``name*8``."""
     text = ",".join(items)
     if len(text) > _LONG:
         text = ",".join(f"{name}*{len(list(each))}" for name, each in groupby(items))

@@ -1,8 +1,7 @@
 """One Ray for the ranks that another launcher started on this machine: rank 0 starts it, and the others find it.
 
-They have their launcher in common; so a file whose name contains its process and the time of its start leads the
-others to the address. The folder of the file belongs to the user alone, and Ray listens on 127.0.0.1 alone
-and wants a token.
+The ranks share their launcher, so a file whose name contains the launcher's process number and start time gives the
+others the address. Only this user can read the folder of the file. Ray listens only on 127.0.0.1 and requires a token.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _STARTING = 120.0
 
 
 def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> Any:
-    """Start Ray as rank 0, or connect to that of rank 0, and return its module.
+    """Start Ray as rank 0, or connect to the Ray of rank 0, and return its module.
 
-    Ray reads the token when it is imported, so ``imported`` is called after the token is known.
+    Ray reads the token when it is imported, so ``imported`` is called once the token is known.
 
     Raises:
-        WorldError: Rank 0 has not started it in two minutes, or the folder belongs to somebody else.
+        WorldError: Rank 0 did not start it within two minutes, or the folder belongs to another user.
     """
-    engine = f"{zlib.crc32(place.engine_address.encode()):08x}"  # no part of a path: another program has set it
+    engine = f"{zlib.crc32(place.engine_address.encode()):08x}"  # not part of a path: another program has set it
     parent = siblings.launcher()
     file = _folder() / f"{parent}-{start_time(parent)}-{engine}.json"
     namespace = f"devshim-{file.stem}"
@@ -73,7 +72,7 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
 
 
 def _store() -> int:
-    """Return how many bytes of shared memory the objects may take: a tenth of the machine's, at least 200 MB."""
+    """Return the maximum bytes of shared memory for objects: a tenth of the machine's, at least 200 MB."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(pages // 10, 200 * 1024**2)
 
@@ -90,7 +89,7 @@ def _folder() -> Path:
 
 
 def write_facts(file: Path, facts: dict[str, Any]) -> None:
-    """Write a file that this user alone may read, all at once."""
+    """Write a file atomically; only this user can read it."""
     new = file.with_suffix(f".{os.getpid()}")
     new.touch(mode=0o600)
     new.write_text(json.dumps(facts))
@@ -109,7 +108,7 @@ def _wait_for(file: Path, place: Place) -> dict[str, str]:
 
 
 def start_time(process: int) -> str:
-    """Return when a process started, as the system counts: process numbers are used again."""
+    """Return the start time of a process in the system's units; process numbers are reused."""
     with suppress(OSError):
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     return "0"

@@ -1,9 +1,9 @@
-"""Sums by the framework's own engine, such as gloo, after the ranks have compared what they are about to do.
+"""Sums by the framework's own engine, such as gloo, after the ranks have compared their calls.
 
-An engine that gets tensors of different dtypes returns garbage, and ends the process if their lengths differ. So all
-ranks compare the step, the operation, the dtypes and the shapes before a sum: by one small maximum of the engine
-itself, which also tells which dtypes some rank cannot add here, and how many devices there are. Only a sum that all
-ranks expect needs none (`devshim.world.habits`).
+An engine that gets tensors of different dtypes returns garbage, and ends the process if their lengths differ. Therefore
+all ranks compare the step, the operation, the dtypes and the shapes before a sum: by one small maximum of the engine
+itself, which also finds the dtypes that some rank cannot add here, and the number of devices. Only a sum that all ranks
+expect needs no comparison (`devshim.world.habits`).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ T = TypeVar("T")
 __all__ = ["Native", "requested"]
 
 _KINDS = 32
-"""How many dtypes of a call are compared; more of them go the portable way."""
+"""How many dtypes of a call are compared; a call with more dtypes uses the portable engine."""
 _TEXT, _END = 400, 90
-"""How many bytes of what a rank does are shown, and how many of them are the end: the checksum of its shapes."""
+"""How many bytes of a rank's call are shown, and how many of these are its end, the checksum of its shapes."""
 
 
 def requested() -> str:
-    """Return ``"native"``, ``"portable"``, or nothing, as the environment asks.
+    """Return ``"native"``, ``"portable"``, or an empty text, as the environment requests.
 
     Raises:
         ArgumentError: The variable has another value.
@@ -84,7 +84,7 @@ class Native:
 
     @property
     def part_bytes(self) -> int:
-        """How many bytes of a sum the engine takes at once; 0 for all."""
+        """How many bytes of a sum the engine takes in one call; 0 for all."""
         return 0 if self._engine is None else self._engine.part_bytes
 
     @property
@@ -96,10 +96,10 @@ class Native:
         """Return True if the engine runs; the first call decides, and starts it.
 
         Raises:
-            ArgumentError: The environment asks for something else than an engine, or names no address for it.
-            UnsupportedError: It asks for the framework's engine, and the framework has none.
-            AlreadyStartedError: It asks for an engine that had to start earlier.
-            RankLateError: A rank did not come to the start in time.
+            ArgumentError: The environment requests something other than an engine, or gives no address for it.
+            UnsupportedError: It requests the framework's engine, but the framework has none.
+            AlreadyStartedError: It requests an engine that had to start earlier.
+            RankLateError: A rank did not take part in the start in time.
             RankFailedError: The engine did not start.
         """
         if self._is_decided:
@@ -125,7 +125,7 @@ class Native:
         return self._engine is not None
 
     def _why_not(self, mode: str, backend: Backend) -> str:
-        """Return why the engine of a backend does not start; empty if it is tried."""
+        """Return why the engine of a backend is not started; empty if it is tried."""
         if mode == "portable":
             return "DEVSHIM_ENGINE is portable"
         if mode == "" and backend.ranks_on_request:
@@ -135,7 +135,7 @@ class Native:
         return ""
 
     def describe(self) -> str:
-        """Return what adds the tensors of a job, and why the framework's own engine does not."""
+        """Return which engine adds the tensors of a job, and why that is not the framework's own."""
         ray = "Ray, in the order of the ranks"
         if self.backend is not None:
             return f"{self.name} of {self.backend.name}; other dtypes: {ray}"
@@ -144,7 +144,7 @@ class Native:
         return f"{ray}, because {self.why_not}"
 
     def lacks(self, backend: Backend, dtype: str, op: str) -> bool:
-        """Return True if the engine was not seen to compute an operation correctly for a dtype of this backend."""
+        """Return True if the engine did not pass the tests of an operation for a dtype of this backend."""
         return self._engine is None or backend is not self.backend or not self._engine.is_right(dtype, op)
 
     def compare(self, step: Step, lacking: Sequence[bool], devices: int) -> tuple[list[bool], int]:
@@ -161,8 +161,8 @@ class Native:
         Raises:
             RanksDisagreeError: A rank does something else in this step.
             RankLateError: A rank has not made this call in time.
-            RankFailedError: A rank is gone.
-            UnsupportedError: The environment asks for the engine, and some rank cannot use it here.
+            RankFailedError: A rank has ended.
+            UnsupportedError: The environment requests the engine, but some rank cannot use it here.
         """
         place = self._place
         own = zlib.crc32(f"{step.number} {step.what}".encode()) & 0x7FFFFFFF
@@ -213,7 +213,7 @@ class Native:
         return self._called(step, self._engine.max_ints, values)
 
     def _disagree(self, step: Step) -> None:
-        """Raise the error that says what this rank does, and what the first rank does that does something else."""
+        """Raise the error that shows this rank's call and the call of the first rank that differs."""
         place = self._place
         mine = _cut(f"{step.number} {step.what}".encode())
         cells = [0] * (_TEXT * place.size)
@@ -225,7 +225,7 @@ class Native:
         raise disagreement(place, step, other, said if number == str(step.number) else f"step {number}, {said}")
 
     def _called(self, step: Step, function: Callable[..., T], *args: object) -> T:
-        """Call the engine; give its errors, which name no rank, those of a job."""
+        """Call the engine; turn its errors, which name no rank, into errors of a job."""
         try:
             return function(*args)
         except (DevshimError, MemoryError):

@@ -1,7 +1,8 @@
 """The node that `devshim cluster` keeps on this machine: a Ray process that outlives the command.
 
-Its facts and the cluster's token are in a folder of the user alone. The node is a process of its own session; its end
-ends all processes that it started, and no others: a user may have another Ray on the same machine.
+Its state and the cluster's token are in a folder that only the user can read. The node is a process with its own
+session. Its end also ends all processes that it started, and no others: a user may have another Ray on the same
+machine.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class Node:
 
     Attributes:
         address: ``"address:port"`` of the cluster.
-        listen: The address by which the others reach this machine. Only a first node on ``127.0.0.1`` listens there
-            alone; otherwise Ray listens on all addresses.
+        listen: The address by which the others reach this machine. A first node on ``127.0.0.1`` listens only there;
+            otherwise Ray listens on all addresses.
         process: Its process.
-        began: When the process started, as the system counts.
+        began: The start time of the process, in the system's units.
         token: The file of the cluster's token.
         folder: Where Ray keeps its files and sockets.
         is_first: True if the node started the cluster.
@@ -56,7 +57,7 @@ class Node:
 
 
 def state_folder() -> Path:
-    """Return the folder of the node's facts, which this user alone may read.
+    """Return the folder of the node's state, which only this user can read.
 
     Raises:
         WorldError: It belongs to another user, or others may read it.
@@ -80,7 +81,7 @@ def start(listen: str, port: int, simulate: int | None = None) -> Node:
     """Start a cluster with a new token, and the first node on this machine.
 
     Args:
-        listen: The address of this machine for the others; ``127.0.0.1`` for this machine alone.
+        listen: The address of this machine for the others; ``127.0.0.1`` if no other machine may join.
         port: The port.
         simulate: How many GPUs to simulate; None for real ones.
 
@@ -135,7 +136,7 @@ def join(address: str, token: Path | None = None, listen: str | None = None, sim
 
 
 def stop() -> Node | None:
-    """End the node of this machine with all that it started; return it, or None if there was none."""
+    """End the node of this machine and all processes that it started; return it, or None if there was none."""
     node = running()
     if node is not None:
         tree = _tree(node.process)
@@ -164,7 +165,7 @@ def connect(address: str, token: Path) -> dict[str, cluster.Host]:
     try:
         cluster.connect(address)
         return cluster.hosts_of()
-    except Exception as error:  # Ray has several, which are not all its own
+    except Exception as error:  # Ray raises several errors, not all of them its own
         msg = f"the cluster at {address} does not answer, or refuses the token {token}"
         raise WorldError(msg, "see whether it runs: `devshim cluster status` on the machine that started it") from error
 
@@ -223,7 +224,7 @@ def own_address(host: str, port: int) -> str:
 
 
 def _tree(process: int) -> dict[int, str]:
-    """Return a process and all that it started, each with the time of its start."""
+    """Return a process and all processes that it started, each with the time of its start."""
     found = {process: start_time(process)}
     with suppress(OSError):
         for task in Path(f"/proc/{process}/task").iterdir():

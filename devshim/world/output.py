@@ -1,4 +1,4 @@
-"""The output of a rank as lines, whatever the program prints: binary, a progress bar, or no end of a line."""
+"""The output of a rank as lines, even if the program prints binary data, a progress bar, or no line ends."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 __all__ = ["LONGEST", "lines"]
 
 LONGEST = 8192
-"""How many characters a line has at most; a longer one is cut."""
+"""The maximum number of characters of a line; a longer one is cut."""
 _READ = 65536
 
 
 def lines(descriptor: int) -> Iterator[str]:
-    """Yield the lines that a descriptor has until its end, without their ends; then close it.
+    """Yield the lines of a descriptor until its end, without line ends; then close it.
 
-    Of a line that was written over after a carriage return, as progress bars do, the last text is left. Bytes that
+    If a line was overwritten after a carriage return, as by a progress bar, its last text remains. Bytes that
     are not UTF-8 become a replacement character.
     """
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -34,7 +34,7 @@ def lines(descriptor: int) -> Iterator[str]:
 
 
 def _shown(line: str) -> str:
-    """Return what a terminal would show of a line: the text after the last carriage return that text follows."""
+    """Return what a terminal shows of a line: the text after the last carriage return that has text after it."""
     return line.rstrip("\r").rpartition("\r")[2]
 
 

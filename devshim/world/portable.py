@@ -1,7 +1,7 @@
-"""The portable engine: arrays and objects go from rank to rank by the host, and are added in the order of the ranks.
+"""The portable engine: objects travel between ranks through the host, and arrays are added in the order of the ranks.
 
-It needs `Peers`, which carry items between ranks (`devshim.world.ray_peers`), and knows what to do with them: it finds
-out whether the ranks do the same, which of them is late, and in which order to add.
+It needs `Peers`, which carry items between ranks (`devshim.world.ray_peers`), and uses them: it checks that the ranks
+make the same call, finds late ranks, and defines the order of additions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from devshim.world.steps import Step
 
 Found = dict[int, tuple[str, list[Any]]]
-"""Rank -> what it says that it does, and a list of what it has, as from `devshim.world.step_store.StepStore.take`."""
+"""Rank -> the call that it reports, and a list of its items, as from `devshim.world.step_store.StepStore.take`."""
 
 __all__ = ["MOST_RANKS", "Found", "Peers", "Portable", "disagreement", "late_error"]
 
@@ -33,35 +33,35 @@ _ADD = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
 
 
 class Peers(Protocol):
-    """The way from a rank to the others."""
+    """The connection of a rank to the others."""
 
     def put(self, step: Step, items: dict[str, Any]) -> None:
-        """Put out items of this rank for a step."""
+        """Publish items of this rank for a step."""
 
     def take(self, step: Step, keys: Mapping[int, str], timeout: float) -> tuple[Found, set[int]]:
-        """Return what each rank says and has, as `StepStore.take` does, and the ranks that are gone."""
+        """Return the call and the items of each rank, as `StepStore.take` does, and the ranks that have ended."""
 
 
 class Portable:
-    """The collectives of one rank, by its peers.
+    """The collectives of one rank, computed with its peers.
 
     Args:
         place: The place of the rank.
-        peers: The way to the others.
+        peers: The connection to the others.
     """
 
     def __init__(self, place: Place, peers: Peers) -> None:
         self._place, self._peers = place, peers
         self.patience: float = patience(place)
-        """How long a step waits, in seconds: a launcher that watches the ranks speaks first, at ``timeout``."""
+        """How long a step waits, in seconds: a launcher that watches the ranks reports earlier, at ``timeout``."""
 
     def swap(self, step: Step, mine: Any, key: str = "all") -> list[Any]:
-        """Give an object to all ranks, and return the objects of all, in their order; this rank's is itself.
+        """Send an object to all ranks, and return the objects of all ranks, in order; this rank's is the object itself.
 
         Raises:
             RanksDisagreeError: A rank does something else in this step.
             RankLateError: A rank has not made this call in time.
-            RankFailedError: A rank is gone.
+            RankFailedError: A rank has ended.
         """
         self._peers.put(step, {key: mine})
         there = self._take(step, dict.fromkeys(self._others(), key))
@@ -81,8 +81,8 @@ class Portable:
     def reduce(self, step: Step, arrays: Sequence[np.ndarray], op: Literal["sum", "mean", "max", "min"]) -> list[Any]:
         """Return the sum, maximum or minimum of flat arrays over all ranks, each in its own dtype; ``mean`` adds.
 
-        Each rank adds one part of every array, in the order of the ranks, and hands it to all: so all have the same
-        bits, and 2 (n - 1) / n of the bytes leave each rank, as in a ring.
+        Each rank adds one part of every array, in the order of the ranks, and sends it to all. All ranks therefore have
+        the same bits, and 2 (n - 1) / n of the bytes leave each rank, as in a ring.
         """
         size, me = self._place.size, self._place.rank
         parts = [[part.copy() for part in np.array_split(array, size)] for array in arrays]
@@ -101,7 +101,7 @@ class Portable:
         return [rank for rank in range(self._place.size) if rank != self._place.rank]
 
     def _take(self, step: Step, keys: dict[int, str]) -> dict[int, Any]:
-        """Return the items of other ranks, or raise the error that says why there are none."""
+        """Return the items of other ranks, or raise the error that explains their absence."""
         left = step.began + self.patience - time.monotonic()
         found, gone = self._peers.take(step, keys, max(left, 0.0))
         place = self._place
@@ -123,7 +123,7 @@ class Portable:
 
 
 def disagreement(place: Place, step: Step, other: int, said: str) -> RanksDisagreeError:
-    """Return the error for a rank that does something else than this one in a step."""
+    """Return the error for a rank that makes another call than this one in a step."""
     both = {place.rank: step.what, other: said}
     lines = [f"{place.named(rank)}: {what}" for rank, what in sorted(both.items())]  # the same text on both ranks
     msg = f"the ranks do not agree on step {step.number}: {'; '.join(lines)}"
@@ -131,7 +131,7 @@ def disagreement(place: Place, step: Step, other: int, said: str) -> RanksDisagr
 
 
 def late_error(place: Place, step: Step, late: list[int]) -> RankLateError:
-    """Return the error for ranks that have not reached a step in time; an empty list if it is unknown which."""
+    """Return the error for ranks that have not reached a step in time; an empty list if they are unknown."""
     waited = time.monotonic() - step.began
     msg = (
         f"step {step.number} ({step.what}) has waited {waited:.0f} s on {place.named(place.rank)}: "

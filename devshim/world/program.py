@@ -1,7 +1,7 @@
 """The process of a rank that runs a function: ``python -m devshim.world.program FOLDER``.
 
-The folder is of the agent, in a directory that this user alone can read. ``in`` is the pickled function with its
-arguments; ``out`` becomes what it returned.
+The folder belongs to the agent, in a directory that only this user can read. ``in`` is the pickled function with its
+arguments; ``out`` becomes the pickled result.
 """
 
 from __future__ import annotations

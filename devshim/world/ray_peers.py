@@ -1,7 +1,7 @@
-"""The way between ranks by Ray: small items travel in a message, large ones by the object store of the hosts.
+"""The connection between ranks by Ray: small items travel in a message, large ones through the hosts' object store.
 
-Each rank puts its items into a store: an actor that the agent of its host is, or, if another launcher started the rank,
-one that the rank starts itself.
+Each rank puts its items into a store, which is an actor: the agent of its host, or, if another launcher started the
+rank, one that the rank starts itself.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class RayPeers:
 
     Raises:
         UnsupportedError: Ray is not installed, there are too many ranks, or the hosts share no Ray cluster.
-        ArgumentError: There is no token for the Ray that they have in common.
-        WorldError: The other ranks do not come.
+        ArgumentError: There is no token for the Ray that they share.
+        WorldError: The other ranks do not connect.
     """
 
     def __init__(self, place: Place) -> None:
@@ -66,7 +66,7 @@ class RayPeers:
             raise
 
     def put(self, step: Step, items: dict[str, Any]) -> None:
-        """Put out items of this rank for a step."""
+        """Publish items of this rank for a step."""
         items = {key: self._packed(value) for key, value in items.items()}
         self._kept = [*self._kept[-7:], items]
         self._stores[self._place.rank].put.remote(self._place.rank, step.number, step.what, items)
@@ -74,7 +74,7 @@ class RayPeers:
     def take(
         self, step: Step, keys: Mapping[int, str], timeout: float
     ) -> tuple[dict[int, tuple[str, list[Any]]], set[int]]:
-        """Return what each rank says and has, and the ranks that are gone."""
+        """Return the call and the items of each rank, and the ranks that have ended."""
         asked = {
             self._stores[rank].take.remote(rank, step.number, key, step.what, timeout): rank
             for rank, key in keys.items()
@@ -102,7 +102,7 @@ class RayPeers:
         return found, gone
 
     def close(self) -> None:
-        """Wait until the other ranks have read what this one put out, and disconnect."""
+        """Wait until the other ranks have read the items of this one, and disconnect."""
         if self._place.rank == 0 and self._own:
             with suppress(Exception):
                 ends = [self._stores[0].take.remote(rank, -1, "end", "end", 10.0) for rank in range(self._place.size)]
@@ -149,7 +149,7 @@ class RayPeers:
         return ray
 
     def _start_store(self) -> bool:
-        """Start the store of this rank; return False if the agent of its host is one."""
+        """Start the store of this rank; return False if the agent of its host is the store."""
         if self._place.launcher == "devshim":
             return False
         actor = self._ray.remote(num_cpus=0, max_concurrency=2 * MOST_RANKS)(StepStore)
@@ -181,7 +181,7 @@ def _imported(place: Place) -> Any:
     _require_ray(place)
     if place.one_host:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # listen on 127.0.0.1, and not on all addresses
-    os.environ.setdefault("RAY_worker_niceness", "0")  # otherwise what carries the tensors has the lowest priority
+    os.environ.setdefault("RAY_worker_niceness", "0")  # otherwise the processes with tensors have the lowest priority
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # leave the variables of GPUs as they are
     import ray
 

@@ -1,6 +1,6 @@
 """The processes of a session, which outlive their parents: Ray leaves helpers behind that end a minute later.
 
-A process that starts a session gives it its number. To end such a process is to end the rest of its session, too.
+A process that starts a session gives it its number. Ending this process therefore includes the rest of its session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEAD = ("Z", "X")
 
 
 def members(session: int) -> list[int]:
-    """Return the processes of a session that run, without its first one; none on a system without ``/proc``."""
+    """Return the running processes of a session except its first one; none on a system without ``/proc``."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

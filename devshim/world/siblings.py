@@ -1,8 +1,8 @@
 """The other ranks of this host, as the system lists them: which have ended, and which are stopped.
 
-A framework's engine says that a connection is closed, or that time is over, and names no rank. Ranks of one host have
-a parent in common, the launcher or its agent, and each has its number in its environment. So a rank finds out which
-others are missing, without a connection. About ranks of other hosts this knows nothing.
+A framework's engine reports a closed connection or a time-out, and names no rank. Ranks of one host share a parent, the
+launcher or its agent, and each has its number in its environment. A rank can therefore find out which others are
+missing, without a connection. It learns nothing about ranks of other hosts.
 
 If each rank has a wrapper, as in ``mpirun -n 2 bash run.sh``, the wrappers have the launcher as their parent, and end
 with their ranks.
@@ -24,14 +24,14 @@ _DEAD, _STOPPED = "ZX", "Tt"
 
 
 def launcher() -> int:
-    """Return the process that started this rank, or the program around this rank."""
+    """Return the process that started this rank, or the wrapper of this rank."""
     return _launcher(os.getppid())
 
 
 @lru_cache(maxsize=1)  # a rank whose parent has ended has another one
 def _launcher(parent: int) -> int:
     own = _variables(os.getpid())
-    with suppress(OSError, ValueError):  # a process of another user, such as the daemon of Slurm, is no wrapper
+    with suppress(OSError, ValueError):  # a process of another user, such as the daemon of Slurm, is not a wrapper
         while parent > 1 and is_wrapper(_variables(parent), own):
             parent = int(_stat(parent)[1])
     return parent
@@ -44,18 +44,18 @@ def _variables(process: int) -> dict[str, str]:
 
 
 def _stat(process: int) -> list[str]:
-    """Return the state of a process, its parent, and what else the system counts of it."""
+    """Return the state of a process, its parent, and its other statistics."""
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
 
 
 def ended(place: Place) -> list[int]:
-    """Return the ranks of this host that do not run any more; none if that is unknown."""
+    """Return the ranks of this host that no longer run; none if that is unknown."""
     here, states = _expected(place), _states()
     return sorted(here - set(states)) if place.rank in states else []
 
 
 def stopped(place: Place) -> list[int]:
-    """Return the ranks of this host that somebody has stopped, as SIGSTOP does."""
+    """Return the ranks of this host that are stopped, as by SIGSTOP."""
     return sorted(rank for rank, state in _states().items() if state in _STOPPED and rank in _expected(place))
 
 
@@ -68,7 +68,7 @@ def _expected(place: Place) -> set[int]:
 
 
 def _states() -> dict[int, str]:
-    """Return the ranks that run and have the parent and the engine's address of this one, each with its state."""
+    """Return the running ranks with the same parent and engine address as this one, each with its state."""
     found, parent, port = {}, launcher(), os.environ.get("MASTER_PORT")
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Simulated hosts with simulated GPUs, for tests: several Ray nodes on this machine, held by a process of their own."""
+"""Simulated hosts with simulated GPUs, for tests: several Ray nodes on this machine, in a separate process."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def main(hosts: int, cards: int) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.exit(1)
 
-    signal.signal(signal.SIGTERM, leave)  # the process that started this one has gone
+    signal.signal(signal.SIGTERM, leave)  # the process that started this one has ended
     try:
         started, nodes = _start(hosts, cards)
         signal.signal(signal.SIGTERM, leave)  # Ray has set a handler that waits forever if it interrupts the end below

@@ -1,7 +1,7 @@
 """The first code of a process that must not outlive its parent: ``python starting.py PARENT SIGNAL COMMAND...``.
 
-The kernel sends the signal to this process when the parent's thread ends, whatever either is doing. The setting
-survives ``exec``, so the command then takes this process. It runs before the command, not between fork and exec of
+The kernel sends the signal to this process when the parent's thread ends, regardless of what both are doing. The
+setting survives ``exec``, so the command also gets the signal. It runs before the command, not between fork and exec of
 the parent, because a parent with many threads may hold locks there.
 """
 
@@ -25,7 +25,7 @@ def main(parent: int, number: int, command: list[str]) -> None:
         os._exit(70)
     descriptor = os.environ.get(_HEARTBEAT)
     if descriptor:
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray's processes block SIGINT, and their children would, too
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray's processes block SIGINT, which children inherit
         os.environ[_HEARTBEAT] = f"{descriptor}:{os.getpid()}"
     os.execvpe(command[0], command, os.environ)
 

@@ -1,4 +1,4 @@
-"""The values that a rank publishes for the others, step by step; this module does not know how ranks are connected."""
+"""The values that a rank publishes for the others, step by step; this module is independent of the connection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["StepStore"]
 
 _KEPT = 3
-"""How many steps stay: a rank that has ended one knows that all others came to it, and so have ended the one before."""
+"""How many steps are kept: if a rank has ended a step, all others have reached it, and have ended the step before."""
 
 
 class StepStore:
@@ -19,17 +19,17 @@ class StepStore:
         self._changed = threading.Condition()
 
     def put(self, rank: int, number: int, what: str, items: dict[str, Any]) -> None:
-        """Put out items of a rank for a step, beside those that are there, and drop those of old steps."""
+        """Publish items of a rank for a step, in addition to earlier ones, and drop the items of old steps."""
         with self._changed:
             self._items.setdefault((rank, number), (what, {}))[1].update(items)
             self._items.pop((rank, number - _KEPT), None)
             self._changed.notify_all()
 
     def take(self, rank: int, number: int, key: str, what: str, timeout: float) -> tuple[str, list[Any]]:
-        """Return what a rank does in a step, and a list of the item with that key, as soon as both are known.
+        """Return the call of a rank in a step, and a list with the item of that key, as soon as both are known.
 
-        The list is empty if the rank does something else than ``what`` in that step, or if the time is over; then the
-        first result is empty, too.
+        The list is empty if the rank makes another call than ``what`` in that step. After a time-out, both results are
+        empty.
         """
 
         def found() -> bool:

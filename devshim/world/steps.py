@@ -1,4 +1,4 @@
-"""The collectives that a rank has begun, numbered: ranks compare them, and the agent reports them."""
+"""The numbered collectives that a rank has started: ranks compare them, and the agent reports them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Step:
     Attributes:
         number: Its number, from 1, which is the same on every rank.
         what: What it does: ``all_reduce, sum of float32 (10,)``.
-        began: When this rank came to it, by `time.monotonic`.
+        began: When this rank reached it, by `time.monotonic`.
     """
 
     number: int
@@ -32,7 +32,7 @@ class Steps:
     """The collectives of one process.
 
     Attributes:
-        number: How many have begun.
+        number: How many have started.
         doing: The one that runs now, or None.
     """
 
@@ -43,10 +43,11 @@ class Steps:
 
     @contextmanager
     def alone(self, what: str) -> Iterator[None]:
-        """Refuse what another thread of this rank does until the block ends.
+        """Refuse collectives of other threads of this rank until the block ends.
 
         Raises:
-            UnsupportedError: Another thread is in such a block. Which of two comes first may differ between ranks.
+            UnsupportedError: Another thread is in a block of this kind; the order of two threads can differ between
+                ranks.
         """
         if not self._running.acquire(blocking=False):
             doing, thread = self.doing, threading.current_thread().name
@@ -75,7 +76,7 @@ class Steps:
 
     @contextmanager
     def start(self, what: str) -> Iterator[Step]:
-        """Report the start of an engine, which runs in the block, as a part of the collective that comes next.
+        """Report the start of an engine, which runs in the block, as a part of the next collective.
 
         It is not counted: not every rank and framework has an engine, and numbers must be the same on all.
 

@@ -1,4 +1,4 @@
-"""Sums over ranks: by the framework's engine where it is right, and by the portable one elsewhere."""
+"""Sums over ranks: by the framework's engine where it is correct, and otherwise by the portable engine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Sums:
         self._habit = Habit()
 
     def reduce(self, groups: list[Group], op: Op, count: int) -> None:
-        """Replace the results of groups by those of all ranks."""
+        """Replace the results of groups with the results of all ranks."""
         start = time.perf_counter()
         found = [(Source(group.backend, group.results[0], brackets(group.cell)), group) for group in groups]
         found.sort(key=lambda each: each[0].where)  # dicts of two ranks may differ in their order
@@ -57,7 +57,7 @@ class Sums:
         kinds = sorted({source.kind for source in sources})
         is_native = self._native.start(groups[0].backend)
         if not is_native:
-            self._portable()  # to connect takes its own time, and not that of a step
+            self._portable()  # connecting does not count towards the time of a step
         with self._steps.step(_described(op, sources)) as step:
             if is_native:
                 lacking = self._lacking(groups, sources, kinds, op)
@@ -76,14 +76,14 @@ class Sums:
             first = used[source.kind]
             used[source.kind] += source.size
             total = totals[source.kind]
-            if not isinstance(total, np.ndarray):  # the engine's own, of this tensor alone
+            if not isinstance(total, np.ndarray):  # the engine's own buffer, for this tensor only
                 group.results[:] = [total for _ in group.xs]
                 continue
             total = total[first : first + source.size].reshape(source.shape)
             group.results[:] = [_result(group.backend, total, x) for x in group.xs]
 
     def withdraw(self, step: Step) -> None:
-        """Tell the ranks that expect a sum of this one that it does something else in this step."""
+        """Report to the ranks that expect a sum that this rank does something else in this step."""
         if self._habit.next is not None:
             self._expected(step, [])
         self._habit.did(None)
@@ -115,9 +115,9 @@ class Sums:
         return {**totals, **self._by_peers(step, sources, [kind for kind in kinds if kind not in totals], op)}, devices
 
     def _expected(self, step: Step, sources: list[Source]) -> Any:
-        """Return the sum that all ranks expect; None if one of them does something else, as this one without tensors.
+        """Return the sum that all ranks expect; None if one of them does something else, such as this rank.
 
-        What comes next is noted first: the other ranks do so, too, if this call is interrupted.
+        The next expectation is recorded first, because the other ranks record it even if this call is interrupted.
         """
         before, expected = self._habit.last, self._habit.next
         assert expected is not None
@@ -150,7 +150,7 @@ class Sums:
         return total
 
     def _by_peers(self, step: Step, sources: list[Source], kinds: list[str], op: Op) -> dict[str, Any]:
-        """Return the sums of some dtypes, the portable way."""
+        """Return the sums of some dtypes by the portable engine."""
         left = {kind: self._buckets.filled(sources, kind) for kind in kinds}
         return dict(zip(left, self._portable().reduce(step, list(left.values()), op), strict=True)) if left else {}
 
@@ -173,7 +173,7 @@ class Sums:
     def _in_place(self, step: Step, source: Source, own: np.ndarray[Any, Any], op: Op) -> Any:
         """Replace the values of a tensor on the host in its own memory, and return it; an error restores them.
 
-        A copy of 64 MiB takes a sixth of the time of such a sum. This way needs one, and not two.
+        A copy of 64 MiB takes a sixth of the time of a sum. This function needs one copy instead of two.
         """
         saved, parts = self._buckets.saved(own, source.kind, self._native.part_bytes)
         given = 0
@@ -193,7 +193,7 @@ class Sums:
         return source.x
 
     def _lacking(self, groups: list[Group], sources: list[Source], kinds: list[str], op: str) -> dict[str, bool]:
-        """Return, for each dtype, whether the framework's engine cannot reduce a tensor of it."""
+        """Return, for each dtype, True if the framework's engine cannot reduce tensors of it."""
         adding = "sum" if op == "mean" else op
         lacking = dict.fromkeys(kinds, False)
         for group, source in zip(groups, sources, strict=True):
@@ -202,7 +202,7 @@ class Sums:
 
 
 def record(tensors: list[tuple[Backend, Tensor]], times: float, start: float, call: str, ranks: int) -> None:
-    """Tell the open ledgers of an exchange in which this rank has sent its tensors so many times."""
+    """Record an exchange in the open ledgers; this rank has sent its tensors ``times`` times."""
     if observing.ACTIVE is not None:
         nbytes = sum(backend.nbytes(x) for backend, x in tensors)
         observers.exchanged(tensors, round(nbytes * times), start, call, ranks)

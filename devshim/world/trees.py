@@ -1,4 +1,4 @@
-"""Trees on their way between ranks: the containers as they are, and NumPy arrays in place of tensors."""
+"""Trees on their way between ranks: the containers unchanged, and NumPy arrays instead of tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["can_share", "packed", "tensor_of", "tensors_in", "unpacked"]
 
 
 class _Hole:
-    """Stands for a tensor or model in a tree that travels."""
+    """A placeholder for a tensor or model in a tree that travels."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class _Packed:
 
 
 def packed(tree: Any, *, models: bool = True) -> _Packed:
-    """Return a tree as what travels.
+    """Return a tree in the form that travels.
 
     Raises:
         ArgumentError: It contains a model, and ``models`` is False.
@@ -69,7 +69,7 @@ def packed(tree: Any, *, models: bool = True) -> _Packed:
 
 
 def unpacked(found: _Packed, mine: Any) -> Any:
-    """Return a tree that came, with tensors on the devices of this rank's own tree, and its own models.
+    """Return a received tree, with tensors on the devices of this rank's own tree, and its own models.
 
     Raises:
         ArgumentError: The models do not match.
@@ -101,7 +101,7 @@ def tensors_in(tree: Any) -> list[tuple[Backend, Tensor]]:
 def tensor_of(backend: Backend, array: np.ndarray, device: Device, copy: bool = True, recorded: bool = True) -> Tensor:
     """Return a tensor on a device with the values of an array, in new memory or in the array's.
 
-    Ledgers do not have it if it is not ``recorded``: it belongs to an exchange, which they have.
+    Ledgers do not record the copy unless ``recorded`` is True: it belongs to an exchange, which they record.
     """
     active = observing.ACTIVE
     record = None if recorded or active is None else active.record

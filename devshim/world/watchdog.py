@@ -2,7 +2,7 @@
 
 The kernel kills a rank whose agent ends, but not the processes that the rank has started, such as those that load data.
 The agent writes ``+123`` when it has started a rank as process 123, which leads a process group, and ``-123`` when
-that group has ended. At the end of standard input, the agent has gone, and each group that is left is killed. This
+that group has ended. At the end of standard input, the agent has ended, and each remaining group is killed. This
 process is not a child of the agent: Ray kills the children of an actor with it.
 """
 

@@ -24,12 +24,12 @@ _PATIENCE = 30.0
 _ENDING = 4.0
 """Seconds for the end of a process whose program has ended, or of one that its peers have reported."""
 REPORTS = 50.0
-"""How many reports of progress may come in a second, from all agents together."""
+"""The maximum number of progress reports per second, from all agents together."""
 Listener = Callable[..., None]
 
 
 def run(job: Job, notify: Listener) -> list[bytes | None]:
-    """Run a job, again after a failure if it asks for it, and return the pickled result of each rank.
+    """Run a job, again after a failure if it requests that, and return the pickled result of each rank.
 
     Raises:
         WorldError: It failed, or could not start.
@@ -80,7 +80,7 @@ def _ranks(job: Job, hosts: Sequence[Host]) -> list[int]:
 
 
 class Attempt:
-    """One start of a job, from the placing of its agents to their end."""
+    """One start of a job, from the placement of its agents to their end."""
 
     def __init__(self, job: Job, hosts: list[Host], counts: list[int], attempt: int, notify: Listener) -> None:
         self.job: Job = job
@@ -111,7 +111,7 @@ class Attempt:
         return [self.results[rank] for rank in range(len(self.names))]
 
     def _stopped(self) -> dict[int, int]:
-        """End all ranks and agents; return how many collectives each rank of an agent that answers has begun."""
+        """End all ranks and agents; return how many collectives each rank has started, if its agent answers."""
         import ray
 
         agents, self.agents = self.agents, []
@@ -230,7 +230,7 @@ class Attempt:
         began: float | None = None
         while len(self.results) < len(self.names):
             ready, left = ray.wait(list(waiting), timeout=0.5)
-            if ready and left:  # those that are ready as well
+            if ready and left:  # other reports that are ready
                 ready += ray.wait(left, num_returns=len(left), timeout=0)[0]
             for ref in ready:
                 index = waiting.pop(ref)
@@ -275,7 +275,7 @@ class Attempt:
                 self.notify("end", rank, status, step)
 
     def _raise_if_late(self, at_once: bool) -> None:
-        """Raise the error of ranks that have waited too long; but let a rank end first whose program has ended.
+        """Raise the error of ranks that have waited too long; but first wait for a rank whose program has ended.
 
         Its own error may be the cause, and its process may take seconds to end.
         """
@@ -283,7 +283,7 @@ class Attempt:
         if not any(
             each.what is not None and each.seconds + each.silent > self.job.timeout for each in reports.values()
         ):
-            self.late_since = None  # the ranks that it waited for have come
+            self.late_since = None  # the ranks that it waited for have arrived
         elif not any(each.ends for each in reports.values()) or (at_once and not causes.ending(reports)):
             raise causes.late(reports, list(self.results), self.names, self.job.timeout)
         elif at_once:

@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _OWN_THREADS = ("devshim-parallel-", "devshim-prefetch")
-"""How the names of threads begin that run functions of the user for `devshim.parallel` and `devshim.prefetch`."""
+"""The name prefixes of threads that run the user's functions for `devshim.parallel` and `devshim.prefetch`."""
 
 __all__ = ["World"]
 
 
 class World:
-    """The processes of a job, which `devshim.world` returns: one, if nothing launched several.
+    """The processes of a job, which `devshim.world` returns: one, if no launcher started several.
 
-    With one rank, each method does what it does for one process alone, and starts nothing. All ranks must call the
-    same methods in the same order; a rank that does something else, ends or comes too late is an error that names it.
-    So one thread at a time may call them, and no thread of `devshim.parallel` or `devshim.prefetch` may.
+    With one rank, each method has the result of one process, and starts nothing. All ranks must call the same methods
+    in the same order; if a rank does something else, ends or is too late, the error names it. Therefore only one thread
+    at a time may call them, and no thread of `devshim.parallel` or `devshim.prefetch` may.
 
     Examples:
         >>> import devshim as ds
         >>> ds.use("numpy")
-        >>> world = ds.world()  # a process that was started alone
+        >>> world = ds.world()  # a process without a launcher
         >>> world.rank, world.size
         (0, 1)
         >>> world.all_reduce_([ds.ones(2)])
@@ -58,7 +58,7 @@ class World:
     def __init__(self, place: Place, peers: Callable[[Place], Peers]) -> None:
         self._place, self._peers = place, peers
         self.steps: Steps = Steps()
-        """The calls that this rank has begun, for the agent that watches it."""
+        """The calls that this rank has started, for the agent that watches it."""
         self.native: Native = Native(place, self.steps)
         """The framework's own engine, if it is used; the first sum starts it, or `devshim.world`."""
         self._portable: Portable | None = None
@@ -81,7 +81,7 @@ class World:
 
     @property
     def attempt(self) -> int:
-        """How often the job was started again after a failure."""
+        """How many times the job was started again after a failure."""
         return self._place.attempt
 
     @property
@@ -98,8 +98,8 @@ class World:
     def devices(self) -> list[Device]:
         """The GPUs of this rank, or the CPU.
 
-        A rank of `devshim.launch`, and a process alone, has all GPUs that it sees. Of other launchers, each rank has
-        the one that `devshim.local_gpu` names.
+        A rank of `devshim.launch`, and a process without a launcher, has all GPUs that it sees. A rank of another
+        launcher has the GPU that `devshim.local_gpu` names.
         """
         if self.size == 1 or self._place.launcher == "devshim":
             return queries.try_all_gpus()
@@ -109,7 +109,7 @@ class World:
         return f"<World: rank {self.rank} of {self.size}{f' on {self.host}' if self.host else ''}>"
 
     def describe(self) -> str:
-        """Return what is known of the job, for people: the place of this rank, its devices, and what adds its tensors.
+        """Return a description of the job for people: this rank, its devices, and the engine that adds its tensors.
 
         >>> import devshim as ds
         >>> print(ds.world().describe().splitlines()[0].partition(" on ")[0])
@@ -127,7 +127,7 @@ class World:
         return "\n".join(lines)
 
     def part(self, length: int) -> slice:
-        """Return the rows of this rank, of so many: sizes differ by at most one, and larger ones come first.
+        """Return this rank's slice of ``length`` rows: sizes differ by at most one, and larger ones come first.
 
         >>> import devshim as ds
         >>> ds.world().part(10)
@@ -138,12 +138,12 @@ class World:
         return slice(*split_bounds(length, self.size, "balance")[self.rank])
 
     def all_reduce_(self, tensors: list[T], op: Literal["sum", "mean", "max", "min"] = "sum") -> list[T]:
-        """Replace every tensor by the sum, mean, maximum or minimum of those of all ranks, in place.
+        """Replace every tensor with the sum, mean, maximum or minimum over all ranks, in place.
 
         Args:
             tensors: As for `devshim.all_reduce_`: a list with a tensor, or a tree of tensors, for each device of this
                 rank. Ranks may have different numbers of devices.
-            op: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``. The mean is that over all devices of all ranks.
+            op: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``. The mean is taken over all devices of all ranks.
 
         Returns:
             The list given, with the same bits on every rank, as from `devshim.all_reduce_`.
@@ -151,8 +151,8 @@ class World:
         Raises:
             ArgumentError: As for `devshim.all_reduce_`.
             RanksDisagreeError: A rank makes another call, or has other shapes or dtypes.
-            RankLateError: A rank did not come to the call in time.
-            RankFailedError: A rank is gone. After this and any other error, nothing has changed.
+            RankLateError: A rank did not make the call in time.
+            RankFailedError: A rank has ended. After this and any other error, nothing has changed.
         """
         if self.size == 1:
             return reduce_in_place(tensors, op)
@@ -164,16 +164,16 @@ class World:
         """Return the tree of one rank, on every rank.
 
         Args:
-            tree: Tensors, numbers, text, and trees of them. On the other ranks: a tree with as many tensors, on whose
-                devices the new ones are put; or None, and they are put on the default device. Models in it receive the
-                parameters and buffers in place, and must be there on all ranks.
+            tree: Tensors, numbers, text, and trees of them. On the other ranks: a tree with the same number of tensors,
+                whose devices the new ones get; or None, and they are put on the default device. Models in it receive
+                the parameters and buffers in place, and must be there on all ranks.
             root: The rank that has the values.
 
         Raises:
             ArgumentError: ``root`` is not a rank, or the trees do not have the same models.
             RanksDisagreeError: A rank makes another call.
-            RankLateError: A rank did not come to the call in time.
-            RankFailedError: A rank is gone.
+            RankLateError: A rank did not make the call in time.
+            RankFailedError: A rank has ended.
         """
         if type(root) is not int or not 0 <= root < self.size:
             msg = f"world.broadcast found no rank {root!r} among {self.size}"
@@ -194,13 +194,13 @@ class World:
 
         Args:
             tree: Tensors, numbers, text, and trees of them. The tensors of other ranks are put on the devices of this
-                rank's, if its tree has as many, and on the default device otherwise.
+                rank's tensors if its tree has the same number of them, and otherwise on the default device.
 
         Raises:
             ArgumentError: The tree contains a model.
             RanksDisagreeError: A rank makes another call.
-            RankLateError: A rank did not come to the call in time.
-            RankFailedError: A rank is gone.
+            RankLateError: A rank did not make the call in time.
+            RankFailedError: A rank has ended.
         """
         if self.size == 1:
             return [tree]
@@ -217,8 +217,8 @@ class World:
 
         Raises:
             RanksDisagreeError: A rank makes another call.
-            RankLateError: A rank did not come in time.
-            RankFailedError: A rank is gone.
+            RankLateError: A rank did not arrive in time.
+            RankFailedError: A rank has ended.
         """
         if self.size > 1:
             _require_order("barrier")
@@ -229,7 +229,7 @@ class World:
     def _exchange(self, what: str) -> Iterator[tuple[Step, Portable]]:
         """Run a block as a step without a sum, although the other ranks may expect one."""
         with self.steps.alone(f"world.{what}"):
-            engine = self._engine()  # to connect takes its own time, and not that of a step
+            engine = self._engine()  # connecting does not count towards the time of a step
             with self.steps.step(what) as step:
                 self._sums.withdraw(step)
                 yield step, engine

@@ -1,4 +1,4 @@
-"""`following`: a function that computes on the device of its arguments, whichever device is the default one."""
+"""`following`: a function that computes on the device of its arguments, with any default device."""
 
 from __future__ import annotations
 

@@ -149,4 +149,4 @@ FUNCTIONS = (vecdot, tensordot)
 """The functions of the main namespace; the table that they are given has the others."""
 
 LINALG = (outer, cross, diagonal, trace, vector_norm, matrix_norm, matrix_power, matrix_rank, pinv, svdvals, eigvalsh)
-"""The functions of ``linalg`` alone."""
+"""The functions that exist only in ``linalg``."""

@@ -1,6 +1,6 @@
 """Reductions of the standard, in terms of others.
 
-The standard leaves open what the mean, the deviation and the sum of other tensors than those of numbers are. Here they
+The standard does not define the mean, the deviation and the sum of tensors that do not contain numbers. Here they
 are NumPy's: an accuracy is the mean of a comparison. The frameworks' own would round the mean of integers, and give the
 sum of bools as a bool.
 """

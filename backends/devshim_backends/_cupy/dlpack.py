@@ -1,6 +1,6 @@
 """DLPack for CuPy: sharing arrays with other frameworks, in the order of CUDA streams.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A producer makes its consumer's stream wait for its own. CuPy does this on the streams of the current GPU, so the
   array's own GPU is made current during the call.

@@ -1,6 +1,6 @@
 """Random arrays, drawn on their device by CuPy's generator for that GPU, or by NumPy's on the host.
 
-Requirements this module answers:
+Requirements of this module:
 
 * CuPy has one generator for each GPU, and ``cupy.random.seed`` restarts only the current GPU's. devshim restarts all
   that exist. Creating one on a GPU that is not used yet would take half a gigabyte there, so that GPU's generator is

@@ -2,9 +2,9 @@
 
 Workarounds:
 
-* JAX creates uncommitted arrays on its default device; such an array later moves to the device of any other operand.
-  Here the array is made under ``jax.default_device`` and then committed to that device, so that mixing devices raises.
-  A transfer guard that the user set is lifted meanwhile, because the call asks for the transfer explicitly.
+* JAX creates uncommitted arrays on its default device; an uncommitted array later moves to the device of any other
+  operand. Here the array is made under ``jax.default_device`` and then committed to that device, so that mixing devices
+  raises. A transfer guard that the user set is lifted meanwhile, because the call asks for the transfer explicitly.
 * Without ``jax_enable_x64``, ``dtype=float64`` gives float32 with a warning: see `wide`.
 * ``jnp.full((2,), 2**40)`` gives zeros, so an integer that does not fit the dtype is refused.
 * ``jnp.full`` first makes an array of one element for the value, which takes memory on a GPU: see `_compiled_fill`.
@@ -76,7 +76,7 @@ def _filler(native: Any) -> Callable[[int, tuple[int, ...], np.dtype], Tensor]:
 def commit(x: Tensor, native: Any) -> Tensor:
     """Commit a new array to its device, and raise if JAX already knows that the device is full.
 
-    In that case the array is ready at once; devshim does not wait for an array that is still being computed.
+    In that case the array is ready immediately; devshim does not wait for an array that is still being computed.
     """
     y = jax.device_put(x, native)
     if y.is_ready():

@@ -1,6 +1,6 @@
-"""Gradients by `jax.value_and_grad`, also inside `jax.jit`.
+"""Gradients by `jax.value_and_grad`, even inside `jax.jit`.
 
-Requirements this module answers:
+Requirements of this module:
 
 * JAX differentiates functions of arrays. The arrays of a model are replaced by JAX's tracers while the function runs:
   in the variables of a Keras model, and in a copy of an NNX module, because a module cannot be changed inside a trace.
@@ -39,7 +39,7 @@ class _Differentiated(_local):
 
 _DIFFERENTIATED = _Differentiated()
 _STATELESS = "differentiate it outside, or call the model with training=False"
-"""A change, such as that of a batch's statistics, would be a tracer, which would stay in the model."""
+"""A change, such as a new mean of a batch, would be a tracer, which would stay in the model."""
 
 
 class JaxGradients(JaxNnx):

@@ -102,4 +102,4 @@ TEMPLATES: Mapping[str, str] = MappingProxyType(
     }
 )
 TARGETS: Mapping[str, str] = MappingProxyType({"random.seed": "key"})
-"""The variable that a template assigns to, where the call has no value of its own."""
+"""The variable that a template assigns to, if the call has no value."""

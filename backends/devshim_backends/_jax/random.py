@@ -1,8 +1,8 @@
 """Random JAX arrays. JAX's generators have no state, so this module stores it.
 
 The key of a draw is computed from the seed, the device and the number of earlier draws on that device. So equal
-programs draw equal values whatever runs on other devices at the same time, and two devices do not draw the same values.
-Keys are computed on the host with NumPy, so no JAX array is kept between draws.
+programs draw equal values even if other devices are in use at the same time, and two devices do not draw the same
+values. Keys are computed on the host with NumPy, so no JAX array is kept between draws.
 
 A program's own keys are arrays whose dtype no other library has. Checkpoints store their data and the name of the
 generator.

@@ -1,6 +1,6 @@
 """Sums over the ranks of a job: JAX's distributed runtime, with gloo between CPUs.
 
-Requirements this module answers:
+Requirements of this module:
 
 * ``jax.distributed.initialize`` must come before JAX has devices, and their number is fixed for all ranks then. If JAX
   has started, as for simulated GPUs, devshim starts it again while no array is on its devices.
@@ -10,7 +10,7 @@ Requirements this module answers:
   have shut down or ended: each holds a socket of the rendezvous open until then. Its heartbeat is off.
 * gloo prints a line to standard output when it connects. It connects at the start, while standard output is standard
   error: what a rank prints is its program's.
-* The coordinator has no authentication, and listens on the address of rank 0 alone.
+* The coordinator has no authentication, and listens only on the address of rank 0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HEARTBEAT = "heartbeat_timeout_seconds"
 _OPTIONS: dict[str, Any] = (
     {_HEARTBEAT: _NEVER} if _HEARTBEAT in signature(jax.distributed.initialize).parameters else {}
 )
-"""Before JAX 0.7, a rank that is gone for 100 seconds ends the others."""
+"""Before JAX 0.7, a rank that does not answer for 100 seconds ends the others."""
 
 
 class JaxRankEngine(RankEngine):

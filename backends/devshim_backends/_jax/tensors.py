@@ -4,7 +4,7 @@ Workarounds:
 
 * ``device_put(numpy_array)`` shares the array's memory if that happens to be 64-byte aligned. A later write to the
   NumPy array then changes the "immutable" tensor. ``may_alias=False`` is ignored (jax-ml/jax#37830). So devshim copies
-  the array into aligned memory, which only JAX then uses: one copy, not two. A real GPU has memory of its own: there
+  the array into aligned memory, which only JAX then uses: one copy, not two. A real GPU has its own memory: there
   devshim waits until JAX has read the array, which takes a third of the time (256 MiB on an H100: 29 ms, not 94).
 * ``device_put`` to an array's own device gives a new object over the same buffer, so `copy_to` copies.
 * Without ``jax_enable_x64``, 64-bit values are truncated to 32 bits on their way in, and between a GPU and the host (by
@@ -54,7 +54,7 @@ _SHARD_MAP_TRACE = "ShardMapTrace"
 def is_compiling() -> bool:
     """Return True if ``jax.jit`` or a similar function (`scan`, `checkpoint`, ...) is tracing the calling code.
 
-    Return True also inside ``jax.shard_map`` outside ``jax.jit``: there a value is on all devices of a mesh at once.
+    Also return True inside ``jax.shard_map`` outside ``jax.jit``: there a value is on all devices of a mesh.
     """
     trace = core.trace_ctx.trace
     while trace is not None:

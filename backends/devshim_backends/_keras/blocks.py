@@ -1,6 +1,6 @@
 """The structure of a Keras model: the blocks that should stay on one device, and the layer that each weight is in.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A chain is cut between its elements: Sequential and functional models are opened. A layer with a class of the user's
   own is one block, which contains the blocks inside it; Keras's own layers, including recurrent cells and attention,

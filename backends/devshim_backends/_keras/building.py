@@ -3,7 +3,7 @@
 Keras makes variables wherever its framework makes tensors, and some of them only after a symbolic call has ended. So
 variables for an object that was placed are moved to its device after the call that made them, by one copy each.
 
-Requirements this module answers:
+Requirements of this module:
 
 * An unbuilt layer stores the device that it was placed on, until its variables are there.
 * A layer that is added to a model moves to the model's device, and a weight that is added to a built layer (for

@@ -36,7 +36,7 @@ def clone_objects(
         copy: Makes a new model without the original's values, as `rebuild_layer` does.
 
     Raises:
-        UnsupportedError: Keras or Python cannot copy one of them, or an optimizer is to be copied without its model.
+        UnsupportedError: Keras or Python cannot copy one of them, or an optimizer is copied without its model.
     """
     clones: dict[int, Any] = {}
     new_variables: dict[int, Any] = {}

@@ -29,7 +29,7 @@ _NOT_SET = frozenset({"name", "learning_rate"})
 
 
 def library_of(backend: Backend, obj: Any) -> str:
-    """Return ``"keras"`` for a Keras object, whatever its backend; see `ModelBackend.library`."""
+    """Return ``"keras"`` for a Keras object, regardless of its backend; see `ModelBackend.library`."""
     return "keras" if is_model_or_optimizer(type(obj)) else backend.name
 
 

@@ -129,6 +129,6 @@ def is_spatial(layer: Any) -> bool:
 
 
 def is_from(layer: Any, modules: Sequence[str]) -> bool:
-    """Return True for a layer of these modules of ``keras.src.layers``, or one derived from such a layer."""
+    """Return True for a layer of these modules of ``keras.src.layers``, or one derived from them."""
     names = [cls.__module__.partition("keras.src.layers.")[2] for cls in type(layer).__mro__]
     return any(name and any(module in name for module in modules) for name in names)

@@ -3,11 +3,11 @@
 Keras stores maps as (height, width, channels), and PyTorch, Gluon and Paddle as (channels, height, width). Flattened,
 the same features are in a different order: the weights of the next Dense layer have equal shapes but other meanings.
 
-Requirements this module answers:
+Requirements of this module:
 
 * The graph of Sequential and functional models is followed (`layout_graph`), which finds every map.
 * If the output of a Dense layer is reshaped into a map, its weights are in that order too.
-* For a layer with a ``call`` of its own, features are trusted if nothing in the model is a map, or if their number is
+* For a layer with a custom ``call``, features are trusted if nothing in the model is a map, or if their number is
   what the previous layer makes. If that leaves something open, the layer is traced for its graph (`layout_symbolic`); a
   layer without a graph is unclear.
 """
@@ -133,7 +133,7 @@ def _reshapes(layer: Any) -> bool:
 
 # ---------------------------------------------------------------------- sizes
 def _sizes(layer: Any) -> tuple[int | None, int | None]:
-    """Return the number of features that a layer with weights takes and makes; None where it is unknown."""
+    """Return the number of features that a layer with weights takes and makes; None if it is unknown."""
     if isinstance(layer, keras.layers.Bidirectional):
         takes, makes = _sizes(layer.forward_layer)
         return takes, None if makes is None else makes * (2 if layer.merge_mode == "concat" else 1)

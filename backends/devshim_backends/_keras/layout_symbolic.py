@@ -1,6 +1,6 @@
 """The graph of a layer whose ``call`` is the user's own, found by calling it with Keras's symbolic tensors.
 
-Keras does the same when it builds such a layer. Here it must have no lasting effect: a Keras scope keeps variables
+Keras does the same when it builds the layer. Here it must have no lasting effect: a Keras scope keeps variables
 unchanged, and the recorded calls are deleted. Code that does not accept symbolic tensors (``tf.reshape``) has no graph.
 """
 

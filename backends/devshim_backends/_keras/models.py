@@ -1,6 +1,6 @@
 """The leaves of a Keras model.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Leaves are layers' weights and statistics, the states of their random generators and metrics, and raw variables among
   attributes.

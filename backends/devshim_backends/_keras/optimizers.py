@@ -1,9 +1,9 @@
 """The variables of Keras optimizers, and the model variable that each belongs to.
 
-Requirements this module answers:
+Requirements of this module:
 
-* Every variable of every optimizer is found, whatever its attribute's name: momenta by the number of their variable,
-  counts and rates by their names, those of wrapped optimizers below the wrapper's.
+* Every variable of every optimizer is found, regardless of its attribute's name: momenta by the number of their
+  variable, counts and rates by their names, those of wrapped optimizers below the wrapper's.
 * A slot follows its variable. A variable without one (``iterations``, ``learning_rate``, a loss scale) follows the
   first model variable.
 """

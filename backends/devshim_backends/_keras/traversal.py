@@ -1,6 +1,6 @@
 """The variables of Keras layers, and the key path of each.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A leaf's name is made of the names of the layers that lead to it. It is the same for an equal model that is made again
   in the same process: Keras numbers unnamed layers continuously (``dense_17``), and devshim numbers them per model.

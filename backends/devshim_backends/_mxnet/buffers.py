@@ -2,7 +2,7 @@
 
 MXNet 1.9 neither makes nor accepts capsules, and 2.0 handles only its own kind.
 
-The interpreter's functions are fetched through a library object of our own, as in `transfers.dlpack`. The functions
+The interpreter's functions are fetched through a separate library object, as in `transfers.dlpack`. The functions
 that are also called while a capsule is being destroyed take its address, because it must not be referenced then.
 """
 

@@ -139,7 +139,7 @@ def _enter_thread_state(semantics: list[tuple[Any, bool]], recording: bool, trai
 def all_reduce_by_kvstore(xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
     """Return the sum or mean of arrays that are each on a different MXNet device, once on each of these devices.
 
-    It uses a kvstore of its own, so nothing is left behind, and the given arrays are only read.
+    It uses its own kvstore, so nothing is left behind, and the given arrays are only read.
     """
     totals = [x.copy() for x in xs]  # each with the interface of its source, on the same device
     store = mx.kv.create("device")

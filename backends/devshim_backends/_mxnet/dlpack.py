@@ -47,7 +47,7 @@ _PLAIN = {code: (name, np.dtype(name).str) for name, code in CODES.items() if na
 """MXNet's number for the dtype of a plain array -> its name, and its code in NumPy's array interface."""
 _create = getattr(FAST_LIB, "MXNDArrayFromDLPackEx", None) or FAST_LIB.MXNDArrayFromDLPack
 _create.argtypes = (ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
-_export = _LIB.MXNDArrayToDLPack  # MXNet's own, also while native names replace it
+_export = _LIB.MXNDArrayToDLPack  # MXNet's own, even while native names replace it
 _get_dtype = FAST_LIB.MXNDArrayGetDType
 _get_shape = getattr(FAST_LIB, "MXNDArrayGetShapeEx", None) or FAST_LIB.MXNDArrayGetShape  # renamed in 2.0
 _Sizes: Any = ctypes.POINTER(ctypes.c_int)
@@ -59,8 +59,8 @@ if _int64_enabled():  # a build for arrays of more than 2**31 elements
 def _describe(x: Tensor) -> tuple[int, int, tuple[int, ...]]:
     """Return an array's dtype number, its device code and its shape, in a third of the time of three queries.
 
-    A number that MXNet refuses to return stays 0, which is not a device code, and a shape ``()``; so does a shape that
-    MXNet does not know.
+    A number that MXNet refuses to return stays 0, which is not a device code, and a shape ``()``; the same applies to a
+    shape that MXNet does not know.
     """
     handle, code, device, count, sizes = x.handle, ctypes.c_int(), ctypes.c_int64(), ctypes.c_int(), _Sizes()
     _get_dtype(handle, byref(code))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from devshim.contract.models import Leaf
 
 _RECORDING: ContextVar[bool] = ContextVar("devshim_mxnet_recording", default=False)
-"""True inside the function of a `differentiate`, also in the threads that it starts with `devshim.parallel`."""
+"""True inside the function of a `differentiate`, and in the threads that it starts with `devshim.parallel`."""
 
 _UNREACHABLE = re.compile(r"the (\d+)-th variable because it is unreachable")
 """The error for an array that the value does not depend on (``nnvm/gradient.cc``); it counts from 1."""

@@ -11,7 +11,7 @@ Requirements that this module meets:
   only names below ``mxnet.``.
 
 How it works: a module's ``__builtins__`` decide what its ``import`` statement does (Python's execution model, "Builtins
-and restricted execution"), so every module below ``mxnet`` runs with an ``__import__`` of its own.
+and restricted execution"), so every module below ``mxnet`` runs with its own ``__import__``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["around", "clashes"]
 
 _ROOT = "mxnet"
 _REMOVED_IN_1_20 = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
-"""Financial functions that NumPy 1.20 moved to a package of their own (NEP 32); MXNet still lists them."""
+"""Financial functions that NumPy 1.20 moved to a separate package (NEP 32); MXNet still lists them."""
 
 
 @contextmanager
@@ -86,7 +86,7 @@ class _Finder:
 
 
 class _Loader(SourceFileLoader):
-    """A loader that runs a module of MXNet with an import statement of its own."""
+    """A loader that runs a module of MXNet with its own import statement."""
 
     def exec_module(self, module: ModuleType) -> None:
         own = {**vars(builtins), "__import__": _import}

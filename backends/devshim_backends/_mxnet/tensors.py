@@ -5,7 +5,7 @@ Requirements that this module meets:
 * Both kinds of array are tensors and keep their kind: ``mx.np.ndarray`` and the older ``mx.nd.NDArray``.
 * Gradients flow through a copy made inside ``autograd.record()``, as MXNet records it.  Outside it nothing is
   recorded, by MXNet's own rule (as under ``torch.no_grad``), but the copy would also lose its ``attach_grad``
-  (apache/mxnet#14391): there the copy gets one of its own.
+  (apache/mxnet#14391): there the copy gets a new one.
 * MXNet copies asynchronously and allocates late.  Here memory is allocated at the call, so that a full device raises
   at the call.  A copy is waited for: NumPy or PyTorch may share the source's memory, and their writes do not wait for
   MXNet's reads (1.9.1, 2.0.0b1). They cannot share that of a simulated GPU, so a copy from one to another is not waited
@@ -156,7 +156,7 @@ class MxnetTensors(MxnetDevices):
             copies.clear()  # the traceback would keep them, and their memory
 
     def _may_skip_wait(self, x: Tensor, device: Device, non_blocking: bool) -> bool:
-        """Return True if a copy need not be waited for: that was asked for, or MXNet alone uses the source's memory.
+        """Return True if a copy needs no wait: the caller requested that, or only MXNet uses the source's memory.
 
         MXNet's engine writes to an array only after earlier copies have read it.
         """

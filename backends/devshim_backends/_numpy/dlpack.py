@@ -1,8 +1,8 @@
 """DLPack for NumPy: sharing arrays with other frameworks.
 
-Requirements this module answers:
+Requirements of this module:
 
-* NumPy's DLPack does not support some dtypes, and some versions do not export read-only memory. Such an array is
+* NumPy's DLPack does not support some dtypes, and some versions do not export read-only memory. These arrays are
   still shared if its bytes have another name that NumPy supports: bfloat16 as unsigned integers, bool before
   NumPy 1.25, read-only memory as writable memory.
 * An array over another framework's memory is writable, unless that memory is declared read-only. NumPy makes the array

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from devshim.contract.models import Leaf
 
 _RECORDING: ContextVar[bool] = ContextVar("devshim_paddle_recording", default=False)
-"""True inside the function of a `differentiate`, also in the threads that it starts with `devshim.parallel`."""
+"""True inside the function of a `differentiate`, and in the threads that it starts with `devshim.parallel`."""
 
 
 _NO_MODE: AbstractContextManager[object] = nullcontext()

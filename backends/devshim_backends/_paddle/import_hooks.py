@@ -2,7 +2,7 @@
 
 Requirements that this module meets:
 
-* Paddle and TensorFlow each contain a protobuf of their own.  If TensorFlow 2.20 or 2.21 is imported first, ``import
+* Paddle and TensorFlow each contain their own protobuf.  If TensorFlow 2.20 or 2.21 is imported first, ``import
   paddle`` (3.0, 3.2, 3.3) binds to TensorFlow's protobuf and ends the process with a segmentation fault
   (PaddlePaddle/Paddle#78259 is of that family).  Loaded with RTLD_DEEPBIND, Paddle prefers its own symbols: all of
   these pairs import, and train.  The flag is used only in this case, because deep binding also hides a preloaded
@@ -58,7 +58,7 @@ def around() -> Iterator[None]:
 
 @contextmanager
 def simulating() -> Iterator[None]:
-    """Run Paddle's own import inside this context as well if GPUs are to be simulated."""
+    """Run Paddle's own import inside this context as well if GPUs must be simulated."""
     from devshim_backends._paddle.simulation.internals import plugin
 
     with plugin.loaded_during_import(Path(sys.modules["paddle"].__path__[0])):

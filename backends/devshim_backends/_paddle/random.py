@@ -36,7 +36,7 @@ _DEVICE_GENERATOR = 0
 
 
 def _draw_on_host(draw: Callable[..., Tensor | None]) -> Callable[[float, float, tuple[int, ...]], Tensor | None]:
-    """Return a function that draws float32 on the host; it returns None where the slow path must draw, or refuse."""
+    """Return a function that draws float32 on the host; it returns None if the slow path must draw, or refuse."""
 
     def drawn(first: float, second: float, shape: tuple[int, ...]) -> Tensor | None:
         if not paddle.in_dynamic_mode() or paddle.get_default_dtype() != "float32" or 0 in shape:

@@ -1,8 +1,8 @@
 """Sums over the ranks of a job: a gloo process group of PaddlePaddle, on the host.
 
-Requirements this module answers:
+Requirements of this module:
 
-* The default group belongs to the program. So devshim makes a group of its own, without ``init_parallel_env``.
+* The default group belongs to the program. So devshim makes its own group, without ``init_parallel_env``.
 * PaddlePaddle's store listens on all addresses of the host, and waits for minutes if a rank never comes. So the ranks
   meet first, and rank 0 then has a store of devshim's at its address (`rank_store`).
 * The sum of float16 is infinite in PaddlePaddle 3.3.1, and complex numbers end the process. Both go the portable way.

@@ -18,8 +18,9 @@ A place that came from a scope is recognised when it is passed back to the sette
 
 On real cards the C++ layer computes on the *process-wide* card, not where the arguments are
 (PaddlePaddle/Paddle#51706).  So while a scope is open, that card is the scope's for all threads; Paddle does not
-support two threads on two CUDA cards at once.  Plug-in devices follow the data.  A copy from a card to the host works
-only from that process-wide card (``phi::Copy`` in tensor_utils.cc): `cuda_scope` opens a scope of the tensor's card.
+support two threads on two CUDA cards at the same time.  Plug-in devices follow the data.  A copy from a card to the
+host works only from that process-wide card (``phi::Copy`` in tensor_utils.cc): `cuda_scope` opens a scope of the
+tensor's card.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Functions that create TensorFlow tensors on exactly the requested device, in TensorFlow's dtypes.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A tensor is on the requested device and no other. TensorFlow's defaults are ``GPU:0``, and the host for int32.
-* A 0-d tensor has memory of its own. ``tf.constant(3.0)`` returns the same buffer to every caller, and another
+* A 0-d tensor has its own memory. ``tf.constant(3.0)`` returns the same buffer to every caller, and another
   framework that shares it could change it for the whole process. TensorFlow does not share NumPy arrays in this way.
 * Lengths and values are those of the array API. Ranges are computed in 64 bits (``tf.range(0., .3, .1)`` uses 32), an
   empty range is not an error, and integers that do not fit int32, TensorFlow's default, become int64.

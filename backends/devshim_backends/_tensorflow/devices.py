@@ -1,6 +1,6 @@
 """TensorFlow's devices: their names, number and properties, found without starting TensorFlow.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Counting does not start TensorFlow. ``tf.config.list_logical_devices`` creates the context and so takes the memory of
   every GPU. So devshim reads the physical devices and how they will be split.

@@ -1,6 +1,6 @@
 """DLPack for TensorFlow: other frameworks use TensorFlow's memory, and TensorFlow uses theirs.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Sharing never ends the process. TensorFlow aborts if a string tensor is exported, and if an operator reads an imported
   tensor whose memory is not aligned to 64 bytes, as for most NumPy arrays and every other slice (2.16 to 2.21: ``Check

@@ -120,7 +120,7 @@ def _ihfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "back
 
 
 def _over_axes(one: Callable[..., Any], last: Callable[..., Any] | None = None, last_first: bool = True) -> Any:
-    """Return a transform over several axes; ``last`` is the one of the last axis, if it is different."""
+    """Return a transform over several axes; ``last`` is the transform over the last axis, if it is different."""
 
     def transform(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Any:
         count = len(x.shape)

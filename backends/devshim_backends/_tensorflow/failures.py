@@ -1,6 +1,6 @@
 """Errors that are both TensorFlow's and devshim's, so that code which catches either type catches them.
 
-Keras creates such an error again, with the same class and TensorFlow's arguments, to add a layer's name to its text. So
+Keras creates the error again, with the same class and TensorFlow's arguments, to add a layer's name to its text. So
 TensorFlow's ``message`` is the whole text, including the hint.
 """
 
@@ -78,7 +78,7 @@ class MissingDeviceError(DeviceNotFoundError, tf.errors.InvalidArgumentError):  
 
 @joined
 class MissingKernelError(UnsupportedError, tf.errors.NotFoundError):  # type: ignore[misc]  # TensorFlow is Any
-    """The error for an operator that has kernels for real GPUs alone."""
+    """The error for an operator that has kernels only for real GPUs."""
 
     def __init__(self, *args: Any) -> None:
         _init_both(self, tf.errors.NotFoundError, args)

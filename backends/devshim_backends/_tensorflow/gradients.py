@@ -1,4 +1,4 @@
-"""Gradients by `tf.GradientTape`, also inside a ``tf.function``.
+"""Gradients by `tf.GradientTape`, even inside a ``tf.function``.
 
 A tape watches tensors by their identity, so each tensor gets a new object (``tf.identity``, which shares its memory in
 eager code); a variable is watched itself. Outer tapes record what is computed here, and can differentiate it again.
@@ -102,7 +102,7 @@ class TensorflowGradients(TensorflowModels, TensorflowTensors, TensorflowScopes)
             return tf.identity(grad)
 
     def _device_scope(self, x: Tensor) -> AbstractContextManager[object]:
-        """Return the scope of a tensor's device, also inside a ``tf.function``."""
+        """Return the scope of a tensor's device, even inside a ``tf.function``."""
         if computes_on_host():  # eager code without another device, so nothing to choose
             return NO_SCOPE
         if self.is_tracer(x):

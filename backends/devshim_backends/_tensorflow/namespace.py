@@ -1,7 +1,7 @@
 """The array-API namespace of TensorFlow: aliases of its functions, each in the scope of its arguments' device.
 
 TensorFlow computes on the current device, not where its arguments are. Its functions promote no dtypes: here those of
-two tensors are promoted as the standard says. ``tf.experimental.numpy`` is not used: it has rules of its own for
+two tensors are promoted as the standard says. ``tf.experimental.numpy`` is not used: it has its own rules for
 dtypes, and changes those of tensors' operators when they are enabled.
 """
 

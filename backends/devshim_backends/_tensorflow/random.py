@@ -2,7 +2,7 @@
 
 `tf.random.set_seed` restarts the stream from which the stateful operators of all devices take their seeds. The global
 `tf.random.Generator`, if the user has created it, is independent, and `seed` restarts it as well. In low-precision
-dtypes and narrow ranges, a drawn number can be rounded up to ``high``, which the contract excludes: such a number is
+dtypes and narrow ranges, a drawn number can be rounded up to ``high``, which the contract excludes: that number is
 replaced with ``low``.
 
 TensorFlow has no operator that draws integers from 64-bit fractions or that shuffles on a GPU, so integers are computed

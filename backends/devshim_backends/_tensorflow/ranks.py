@@ -1,12 +1,12 @@
 """Sums over the ranks of a job: TensorFlow's collective operators, as a ring between hosts.
 
-Requirements this module answers:
+Requirements of this module:
 
 * TensorFlow starts them with its devices. So simulated GPUs and ``ds.world()`` come before the first operator.
 * Its start waits for minutes if a rank never comes. So the ranks meet first, and each tells where its server will be.
 * Its servers listen on all addresses of the host, and nothing changes that: `GrpcServer::Init` of TensorFlow 2.21 binds
-  ``0.0.0.0`` whatever the cluster says, reads from the environment only ``TF_GRPC_REUSE_PORT``, and gRPC makes ``[::]``
-  of it. They have no authentication. So this engine starts only where the program asks for it.
+  ``0.0.0.0`` regardless of the cluster's addresses, reads from the environment only ``TF_GRPC_REUSE_PORT``, and gRPC
+  makes ``[::]`` of it. They have no authentication. So this engine starts only where the program asks for it.
 """
 
 from __future__ import annotations

@@ -5,14 +5,14 @@ Inside a ``tf.function`` the scope is recorded in each operator and applies wher
 there.
 
 An argument of a ``tf.function`` has no device while the function is traced, because one trace serves calls from every
-device. `following` colocates operators with such a tensor: at each call, TensorFlow puts them on the device of the
+device. `following` colocates operators with that tensor: at each call, TensorFlow puts them on the device of the
 argument (seen in 2.16 to 2.21).
 
 AutoGraph, which reads a ``tf.function``'s source, replaces an error with its own ``StagingError`` unless the error is
 marked (2.16 to 2.21: ``ag_pass_through`` in ``autograph/impl/api.py``). devshim's errors are marked, so catching
-``ds.TracingError`` works. AutoGraph also rewrites all functions that such a function calls. For devshim's code this
-takes time and warns of Python that AutoGraph does not know, so AutoGraph is configured to skip devshim, except `run`,
-which calls the user's function.
+``ds.TracingError`` works. AutoGraph also rewrites all functions that a rewritten function calls. For devshim's code
+this takes time and warns of Python that AutoGraph does not know, so AutoGraph is configured to skip devshim, except
+`run`, which calls the user's function.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def following(x: Any) -> Iterator[None]:
 
 NO_SCOPE: AbstractContextManager[object] = nullcontext()
 _hosts: object = None
-"""TensorFlow's list of devices, if it contains the host alone; TensorFlow makes a new list when its devices change."""
+"""TensorFlow's list of devices, if it contains only the host; TensorFlow makes a new list when its devices change."""
 
 
 def computes_on_host() -> bool:

@@ -1,6 +1,6 @@
 """Copies of TensorFlow tensors, and their conversion from and to NumPy arrays.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A copy always has new memory. ``tf.identity`` shares the buffer on one device and between logical CPUs, which shows
   through DLPack. ``DeepCopy`` does not share, and gets a gradient here, which TensorFlow lacks.

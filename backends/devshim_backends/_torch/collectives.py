@@ -1,6 +1,6 @@
 """Collective operations on PyTorch tensors: split, join, stack, and combine element by element.
 
-Requirements this module answers:
+Requirements of this module:
 
 * NCCL (RCCL) computes sums over several CUDA or ROCm cards. It promises nothing about NaN in a maximum, so devshim's
   own method computes that, and everything on other devices, including simulated GPUs.

@@ -1,6 +1,6 @@
 """New tensors on exactly the requested device, and the dtypes they can have.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Every call names its device, so neither ``torch.set_default_device`` nor a user's scope can change it.
 * Every function accepts every dtype. PyTorch has no ``arange``, ``linspace`` or ``eye`` for bool, complex and the wider

@@ -1,6 +1,6 @@
 """PyTorch's devices: their names, count and descriptions, without starting CUDA.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Every spelling becomes one `Device`. ``torch.device("cpu") != torch.device("cpu:0")``, and ``x.to("cpu:0") is x`` is
   False (a silent copy), so the host is always named without an index. ``cuda`` without an index means the *current*
@@ -8,7 +8,7 @@ Requirements this module answers:
 * Counting does not start CUDA. After CUDA starts, cards cannot be hidden and a process cannot fork. PyTorch's own count
   starts CUDA where NVML does not answer, and counts whole cards where CUDA shows one slice (MIG; PyTorch 2.13).
 * ``gpu`` is the one GPU type that this build of PyTorch has: ``cuda`` (also for ROCm), ``mps``, ``xpu``, or the name
-  that an unknown plug-in registered. ``npu``, ``hpu`` and ``mlu`` are kinds of their own. Each type is reached through
+  that an unknown plug-in registered. ``npu``, ``hpu`` and ``mlu`` are separate kinds. Each type is reached through
   the module with its name.
 """
 
@@ -90,7 +90,7 @@ def device_module(kind: str) -> Any:
 def has_context(index: int) -> bool:
     """Return False if this process has certainly not used a CUDA card, which then has no context.
 
-    Most calls that name such a card create a context on it. That takes about half a GB, and fails if the card is full
+    Most calls that name this card create a context on it. That takes about half a GB, and fails if the card is full
     or another process has exclusive use of it.
     """
     has_primary_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)

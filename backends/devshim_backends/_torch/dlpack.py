@@ -1,6 +1,6 @@
 """Memory shared with other frameworks through DLPack.
 
-Requirements this module answers:
+Requirements of this module:
 
 * The process never aborts. ``torch.from_dlpack`` of an array with negative strides ends the process
   (pytorch/pytorch#188023, 2.13), so devshim reads the strides from the capsule before PyTorch sees it.

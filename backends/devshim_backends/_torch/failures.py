@@ -1,4 +1,4 @@
-"""The error for a full device, which is devshim's error and PyTorch's at once, for real and simulated GPUs."""
+"""The error for a full device, which is both devshim's error and PyTorch's, for real and simulated GPUs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _amount(nbytes: int) -> str:
 
 @joined
 class RemovedDeviceError(SimulationError, _Accelerator):  # type: ignore[misc]
-    """Error for a tensor whose simulated GPU was removed; on a real one, its memory is gone."""
+    """Error for a tensor whose simulated GPU was removed; on a real one, its memory was freed."""
 
     _real_text = "CUDA error: an illegal memory access was encountered"
 

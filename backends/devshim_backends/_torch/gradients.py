@@ -1,10 +1,10 @@
 """Gradients by PyTorch's autograd, apart from the gradients that tensors store.
 
-Requirements this module answers:
+Requirements of this module:
 
 * ``torch.autograd.grad`` computes the gradients: it writes to no ``x.grad`` and runs no other part of a graph.
 * A variable is a new leaf over the memory of its tensor. Inside another `differentiate` it is a view, so that the outer
-  one sees what is computed with it, and the gradients get a graph of their own.
+  one sees what is computed with it, and the gradients get their own graph.
 * The caller's ``no_grad`` and ``inference_mode`` do not matter. Autograd cannot save tensors that were made in
   inference mode, so those are copied.
 * In a function that ``torch.compile`` reads, `torch.func.grad_and_value` computes the gradients: dynamo traces it, and

@@ -1,7 +1,7 @@
 """The array-API namespace of PyTorch: the functions of array-api-compat, which is imported on first use.
 
 Its ``take_along_axis`` (1.16) refuses int32 indices. Its functions of two tensors look for a common dtype first, which
-takes longer than a small product: 4 of 5 us. For tensors of one dtype, PyTorch's own functions are called at once.
+takes longer than a small product: 4 of 5 us. For tensors of one dtype, PyTorch's own functions are called immediately.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _OF_TWO = ("add", "divide", "matmul", "maximum", "minimum", "multiply", "pow", "remainder", "subtract")
 """Functions that have the same name, and for tensors of one dtype the same result, in PyTorch."""
 _OF_FLOATS = ("mean", "std", "var")
-"""Functions that PyTorch computes for floating dtypes alone; NumPy and JAX compute them for integers and bools, too."""
+"""Functions that PyTorch computes only for floating dtypes; NumPy and JAX also compute them for integers and bools."""
 
 
 class TorchNamespace(Backend):

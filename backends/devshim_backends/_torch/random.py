@@ -2,7 +2,7 @@
 
 ``torch.manual_seed`` restarts the generators of the host and of every accelerator, including those not started yet.
 PyTorch promises the range ``[low, high)``, but rounding can reach ``high`` in the low-precision dtypes and for narrow
-ranges, so devshim sets such a value to ``low``. PyTorch's CUDA kernel makes the same correction for a value equal to
+ranges, so devshim sets that value to ``low``. PyTorch's CUDA kernel makes the same correction for a value equal to
 ``high``. Where rounding cannot exceed ``high``, that single kernel is enough.
 """
 

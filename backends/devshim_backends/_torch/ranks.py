@@ -1,8 +1,8 @@
 """Sums over the ranks of a job: a gloo process group of PyTorch, on the host.
 
-Requirements this module answers:
+Requirements of this module:
 
-* The default process group belongs to the program, which may start one. So devshim makes groups of its own, without
+* The default process group belongs to the program, which may start one. So devshim makes its own groups, without
   ``init_process_group``.
 * Gloo and the store of rank 0 have no authentication. Both listen on the address of the rank, and not on every network
   of the host.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from devshim.contract.ranks import Place
 
 _ALL = ("sum", "max", "min")
-_AT_ONCE = 2  # sums at once: gloo has so many threads
+_AT_ONCE = 2  # concurrent sums: the number of gloo's threads
 _REALS = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
 
 

@@ -25,7 +25,7 @@ __all__ = ["describe_mps", "describe_properties", "mps_works", "real_gpu_type", 
 def real_gpu_type() -> str:
     """Return the type of this build's real GPUs, without starting any: ``cuda`` (also for ROCm), ``mps``, ``xpu``, ...
 
-    A build for the CPU alone has the type that a plug-in registered under a name that devshim does not know.
+    A CPU-only build has the type that a plug-in registered under a name that devshim does not know.
     """
     if torch.version.cuda is not None or torch.version.hip is not None:
         return "cuda"

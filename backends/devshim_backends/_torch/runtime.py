@@ -77,7 +77,7 @@ def _memory_without_context(index: int) -> MemoryInfo | None:
     Returns None if the process already has a context on the card, and if NVML does not know the card, for example a
     MIG slice.
     """
-    properties = torch.cuda.get_device_properties(index)  # starts CUDA, so that a driver that cannot start says so
+    properties = torch.cuda.get_device_properties(index)  # starts CUDA, so that a driver that cannot start reports it
     if torch.version.hip is not None or has_context(index):
         return None
     known = next((card for card in nvml.cards() if card.uuid == uuid_of(properties)), None)

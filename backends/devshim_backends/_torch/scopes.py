@@ -1,12 +1,12 @@
 """The default device of a block, for one thread, in eager code and inside ``torch.compile``.
 
-Requirements this module answers:
+Requirements of this module:
 
 * ``with torch.device(d)`` belongs to one thread and nests. For CUDA, the current card is set together with it, so that
   ``"cuda"`` without an index, and the kernels of extensions, refer to the same card.
 * ``torch.compile(fullgraph=True)`` cannot enter a ``torch.device`` ("Unsupported context manager", 2.13), but it can
-  trace a function mode that is a plain class. A compiled function uses such a mode instead.
-* Before 2.13, the compiler asks no mode about ``randn``, ``arange``, ``tensor`` and most other constructors, so a
+  trace a function mode that is a plain class. A compiled function uses a plain mode instead.
+* Before 2.13, the compiler ignores modes for ``randn``, ``arange``, ``tensor`` and most other constructors, so a
   default device is silently ignored (pytorch/pytorch#159041, fixed by #165473). This module applies that fix.
 """
 

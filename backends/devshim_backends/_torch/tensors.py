@@ -1,6 +1,6 @@
 """PyTorch's tensors: their devices, copies of them, and their exchange with host memory.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A copy is always new memory. ``x.to(device)`` returns ``x`` itself if it is on the device already; with ``copy=True``
   it never does, gradients flow through it, and strides (``channels_last``) are kept.
@@ -254,7 +254,7 @@ def _dense_parts(x: Tensor) -> list[Tensor]:
         return [x.ccol_indices(), x.row_indices(), x.values()]
     if x.layout in (torch.sparse_csr, torch.sparse_bsr):
         return [x.crow_indices(), x.col_indices(), x.values()]
-    return [x]  # mkldnn: dense, in a memory order of its own
+    return [x]  # mkldnn: dense, in its own memory order
 
 
 def _is_shareable(array: np.ndarray) -> bool:

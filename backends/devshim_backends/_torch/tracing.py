@@ -1,6 +1,6 @@
 """Errors of devshim inside ``torch.compile``: they leave a compiled function as they would leave any other.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Dynamo cannot trace the construction of devshim's errors. So it calls `raise_traced` while it traces, as a function
   of constants (text, numbers, tuples and functions), and the error is raised in a form that dynamo passes on.

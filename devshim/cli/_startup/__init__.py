@@ -1,1 +1,1 @@
-"""A folder that `devshim run` puts on the path of the programs it starts, for its `sitecustomize` alone."""
+"""A folder that `devshim run` puts on the path of the programs it starts, only for its `sitecustomize`."""

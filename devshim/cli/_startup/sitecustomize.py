@@ -2,7 +2,7 @@
 
 Requirements of this module:
 
-* Every framework has its simulated GPUs before it starts, whatever imports it, even if devshim is never imported.
+* Every framework has its simulated GPUs before it starts, even if devshim is never imported.
 * The program sees the same environment as with ``python script.py``: this folder is removed from the path again, and
   another ``sitecustomize`` that this one hides is run afterwards.
 """

@@ -40,7 +40,7 @@ REFUSALS: dict[str, Callable[[], object]] = {
         for name in set(FEATURE_OF.values())
     },
 }
-"""The call that runs into each gap; a gap in a feature without such a call appears only in the support table."""
+"""The call that runs into each gap; a gap in a feature without a call appears only in the support table."""
 
 
 class CapabilityTests(Kit):

@@ -20,7 +20,7 @@ ROWS = (7, 6, 3, 2, 1)
 
 
 class CollectiveTests(Kit):
-    """`split`, `gather`, `broadcast`, `all_reduce_`, `parallel`; on the host alone, and from it to GPUs."""
+    """`split`, `gather`, `broadcast`, `all_reduce_`, `parallel`; only on the host, and from it to GPUs."""
 
     @pytest.fixture
     def three(self, device: Device) -> list[Device]:
@@ -79,7 +79,7 @@ class CollectiveTests(Kit):
 
     @feature("several")
     def test_numbers_are_gathered_into_one_tensor(self, three: list[Device]) -> None:
-        """Tensors without axes, such as the losses of the parts, become one of shape (parts,), also in a tree."""
+        """Tensors without axes, such as the losses of the parts, become one of shape (parts,), even in a tree."""
         losses = [ds.asarray(float(i), dtype="float32", device=device) for i, device in enumerate(three)]
         for target in three[:2]:
             found = ds.gather(losses, target)

@@ -98,7 +98,7 @@ class CompiledTests(Kit):
     @feature("trace_place")
     @pytest.mark.parametrize("how", PLACING)
     def test_place_in_every_way(self, away: tuple[Device, Device], how: str) -> None:
-        """Copies and trees are on the requested device, too, with any keyword."""
+        """Copies and trees are also on the requested device, with any keyword."""
         y = self.compiled(PLACING[how](away[1]))(self.tensor(away[0]))
         assert ds.device_of(y) is away[1]
         assert self.same_numbers(y, 2 * numbers())
@@ -107,7 +107,7 @@ class CompiledTests(Kit):
     def test_public_names_may_be_first_used_in_a_compiled_function(
         self, away: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A public name is loaded at its first use, also if the compiler is the one that reads it."""
+        """A public name is loaded at its first use, even if the compiler is the one that reads it."""
         for name in ("place", "Placement"):
             monkeypatch.delitem(vars(ds), name, raising=False)
         y = self.compiled(PLACING["a placement"](away[1]))(self.tensor(away[0]))
@@ -116,7 +116,7 @@ class CompiledTests(Kit):
 
     @feature("trace_place")
     def test_compiled_place_returns_a_tensor_that_is_there_already(self, device: Device) -> None:
-        """Inside a compiled function, too, `place` of a tensor that is already there changes nothing."""
+        """Inside a compiled function, `place` of a tensor that is already there changes nothing."""
         y = self.compiled(lambda x: ds.place(ds.place([ds.place(x + x, device)], device)[0], device))(
             self.tensor(device)
         )
@@ -126,7 +126,7 @@ class CompiledTests(Kit):
     @feature("trace_place")
     @pytest.mark.parametrize("how", ["place", "a tree"])
     def test_observers_do_not_change_compiled_calls(self, away: tuple[Device, Device], how: str) -> None:
-        """A function compiles under a ledger and a guard, too, and gives the same result."""
+        """A function also compiles under a ledger and a guard, and gives the same result."""
         fn = self.compiled(PLACING[how](away[1]))
         with ds.transfers(), ds.guard("error"):
             y = fn(self.tensor(away[0]))

@@ -51,7 +51,7 @@ class CompiledApiTests(Kit):
     @hook("compiled")
     @pytest.mark.parametrize("call", _each(ANSWERS, FACTS))
     def test_compiled_queries_answer_as_outside(self, call: str, tmp_path: Path) -> None:
-        """Each call of the compiled function gives the same answer as outside, also with other arguments."""
+        """Each call of the compiled function gives the same answer as outside, even with other arguments."""
         make = {**ANSWERS, **FACTS}[call]
         outside = self._twice(make(self._surroundings(tmp_path)))
         for inside in self._inside(make, tmp_path, call):

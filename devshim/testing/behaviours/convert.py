@@ -181,7 +181,7 @@ class ConvertTests(Kit):
             y = ds.convert(odd, self.backend)
             assert native_bits(ds.to_numpy(y)) == before, name
         masked = np.ma.masked_array(plain, plain > 2)
-        if self.backend == "numpy":  # an array of its own
+        if self.backend == "numpy":  # its own array
             assert ds.convert(masked, self.backend) is masked
         else:
             with pytest.raises(ds.ConversionError, match="mask"):

@@ -76,7 +76,7 @@ class CopyTests(Kit):
 
     @feature("copy")
     def test_copies_of_copies_are_independent(self, device: Device) -> None:
-        """Each copy has memory of its own."""
+        """Each copy has its own memory."""
         xs = [self.tensor(device)]
         for _ in range(3):
             xs.append(ds.copy(xs[-1], device))

@@ -119,7 +119,7 @@ class CreationTests(Kit):
 
     @feature("create")
     def test_like_functions_ignore_the_scope(self, other_device: Device) -> None:
-        """A ``*_like`` tensor is on its model's device, also inside `on`."""
+        """A ``*_like`` tensor is on its model's device, even inside `on`."""
         x = self.tensor()
         with ds.on(other_device):
             assert ds.device_of(ds.zeros_like(x)) is ds.cpu()
@@ -212,7 +212,7 @@ class CreationTests(Kit):
 
     @feature("create", "several", "gradient")
     def test_gradients_flow_through_asarray_of_a_list(self, device: Device) -> None:
-        """Gradients flow from the stacked tensor to each tensor of the list, also if the list is moved."""
+        """Gradients flow from the stacked tensor to each tensor of the list, even if the list is moved."""
         for target in (None, "cpu"):
 
             def stacked(x: Tensor, to: Any = target) -> Tensor:

@@ -114,7 +114,7 @@ class LikeTests(Kit):
 
     @feature("create")
     def test_like_gives_the_framework(self) -> None:
-        """A NumPy array as the model gives NumPy arrays, whichever framework is current."""
+        """A NumPy array as the model gives NumPy arrays with any current framework."""
         model = numbers((2,), "float32")
         for call, make in CALLS.items():
             x = make(like=model)

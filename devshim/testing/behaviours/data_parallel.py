@@ -21,7 +21,7 @@ W = np.array([[1.0], [-2.0], [0.5]], np.float32)
 
 
 def batch_of(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return inputs and targets of so many rows."""
+    """Return inputs and targets with this many rows."""
     rng = np.random.default_rng(rows)
     return rng.normal(size=(rows, 3)).astype(np.float32), rng.normal(size=(rows, 1)).astype(np.float32)
 

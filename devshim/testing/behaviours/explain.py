@@ -240,7 +240,7 @@ class ExplainTests(Kit):
         assert len(outer) == 2 * len(inner) > 0
 
     def test_explain_orders_the_lines_of_parallel_by_callable(self) -> None:
-        """Lines of the calls inside `parallel` come in the order of its callables, whichever thread runs first."""
+        """Lines of the calls inside `parallel` come in the order of its callables, in any order of threads."""
         x, second_ends = self.tensor(), threading.Event()
 
         def first(t: Any) -> None:

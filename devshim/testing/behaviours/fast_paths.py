@@ -135,7 +135,7 @@ class FastPathTests(SubprocessKit):
 
     @feature("create")
     def test_fast_copies_are_recorded(self) -> None:
-        """A ledger has the copies from and to NumPy, also after calls without one."""
+        """A ledger has the copies from and to NumPy, even after calls without one."""
         x = ds.from_numpy(ARRAY)
         ds.to_numpy(x)
         with ds.transfers() as log:

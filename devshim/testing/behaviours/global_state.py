@@ -58,7 +58,7 @@ class GlobalStateTests(Kit):
 
     @hook("global_state")
     def test_an_error_does_not_change_global_state(self, device: Device) -> None:
-        """A refused call changes nothing, also inside a scope."""
+        """A refused call changes nothing, even inside a scope."""
         before = self.global_state()
         with pytest.raises(ds.DeviceNotFoundError), ds.on(device):
             ds.zeros(2, device="gpu:99")

@@ -1,4 +1,4 @@
-"""Tests of what `value_and_grad` refuses."""
+"""Tests of the refusals of `value_and_grad`."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class GuardTests(Kit):
     @pytest.mark.parametrize("site", SITES)
     @pytest.mark.parametrize("how", ["float", "print"])
     def test_the_line_is_named(self, other_device: Device, site: str, how: str) -> None:
-        """The error names exactly the line in the user's code that reads, in whatever construct it is."""
+        """The error names exactly the line in the user's code that reads, in any construct."""
         x = self.scalar(other_device)
         at: list[int] = []
         with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
@@ -220,7 +220,7 @@ class GuardTests(Kit):
 
     @feature("guard")
     def test_guards_nest(self, other_device: Device) -> None:
-        """The innermost guard applies, also if one is entered twice, and after an exception."""
+        """The innermost guard applies, even if one is entered twice, and after an exception."""
         x, strict = self.scalar(other_device), ds.guard("error")
         with strict, strict:
             with ds.guard("allow"), strict, contextlib.suppress(ds.TransferError):
@@ -231,7 +231,7 @@ class GuardTests(Kit):
 
     @feature("guard")
     def test_a_guard_in_a_generator(self, other_device: Device) -> None:
-        """A guard that a generator opens ends with it, in whatever order generators end."""
+        """A guard that a generator opens ends with it, in any order of generators."""
         x = self.scalar(other_device)
 
         def guarded(mode: Literal["error", "allow"]) -> Generator[None, None, None]:

@@ -149,7 +149,7 @@ class LedgerTests(Kit):
 
     @feature("several")
     def test_metric_log_checks_scalars_that_differ(self, device: Device, away: tuple[Device, Device]) -> None:
-        """After many alike scalars, another shape or dtype and a number are accepted; invalid values are refused."""
+        """After many similar scalars, another shape or dtype and a number are accepted; invalid values are refused."""
         log = ds.MetricLog(device)
         for i in range(3):
             log.append(ds.full((1,), i, dtype="float32", device=device))
@@ -181,7 +181,7 @@ class LedgerTests(Kit):
 
     @feature("several")
     def test_metric_log_accepts_zero_dimensional_scalars(self, other_device: Device) -> None:
-        """A tensor without axes is a number, also in MXNet 1.9, which takes its shape for an unknown one."""
+        """A tensor without axes is a number, even in MXNet 1.9, which takes its shape for an unknown one."""
         log = ds.MetricLog(other_device)
         for value in (1, 2):
             log.append(ds.full((), value, dtype="float32", device=other_device))

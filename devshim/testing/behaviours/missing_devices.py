@@ -1,4 +1,4 @@
-"""Tests of devices that do not exist: every call on every framework refuses them at once, and changes nothing."""
+"""Tests of devices that do not exist: every call on every framework refuses them immediately, and changes nothing."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class MixedDeviceTests(Kit):
 
     @feature("follow_data")
     def test_same_device_is_false_across_devices(self, away: tuple[Device, Device]) -> None:
-        """`same_device` is False across devices, also if one of the tensors is deep in a tree."""
+        """`same_device` is False across devices, even if one of the tensors is deep in a tree."""
         x, y = self.tensor(away[0]), self.tensor(away[1])
         assert ds.same_device(x, y) is False
         assert ds.same_device({"a": x, "b": (1, [y])}) is False
@@ -134,7 +134,7 @@ class MixedDeviceTests(Kit):
         x, y = self.tensor(away[0], (2, 2)), self.tensor(away[1], (2, 2))
         mixes: list[Callable[[], Tensor]] = [lambda: self.matmul(x, y), lambda: x + y, lambda: y * x]
         for mix in mixes:
-            with pytest.raises(Exception):  # noqa: B017, PT011 - each framework has an error of its own for this
+            with pytest.raises(Exception):  # noqa: B017, PT011 - each framework has its own error for this
                 ds.to_numpy(mix())
 
     @feature("simulate")

@@ -139,7 +139,7 @@ class NamespaceTests(Kit):
     @feature("namespace")
     @pytest.mark.parametrize("call", CALLS)
     def test_functions_compute_where_their_arguments_are(self, call: str, journey: tuple[Device, Device]) -> None:
-        """A function returns NumPy's values, on the device of its argument, whichever device is the default one."""
+        """A function returns NumPy's values, on the device of its argument, with any default device."""
         x, (compute, expected) = self.tensor(journey[0]), CALLS[call]
         if call in ("astype", "take", "inv", "vector_norm") or hasattr(ds.namespace(x), call.partition(" ")[0]):
             with ds.on(journey[1]):
@@ -167,7 +167,7 @@ class NamespaceTests(Kit):
 
     @feature("namespace")
     def test_functions_return_the_frameworks_tensors(self, device: Device) -> None:
-        """Results are of the same type as other tensors of the framework there, also in lists and tuples."""
+        """Results are of the same type as other tensors of the framework there, including in lists and tuples."""
         x = self.tensor(device)
         xp = ds.namespace(x)
         for y in (xp.add(x, x), xp.sum(x, axis=0), *xp.unstack(x), *xp.broadcast_arrays(x, xp.sum(x, axis=0))):
@@ -281,7 +281,7 @@ class NamespaceTests(Kit):
             refused = ""
             try:
                 y = ds.run(compiled(lambda x: compute(ds.namespace(x), x)), self.tensor(device))
-            except ds.TracingError as error:  # a compiler that has no simulated GPUs says so, whatever it compiles
+            except ds.TracingError as error:  # a compiler that has no simulated GPUs always reports that
                 refused = str(error)
             if refused:
                 assert device is not ds.cpu(), name

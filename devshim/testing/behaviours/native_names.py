@@ -66,7 +66,7 @@ class NativeNameTests(Kit):
     @feature("native_names")
     @hook("native_gpus")
     def test_the_framework_counts_the_simulated_gpus(self, named: NativeGpus) -> None:
-        """The framework's own count is that of devshim, also after another `simulate` with native names."""
+        """The framework's own count equals devshim's, even after another `simulate` with native names."""
         assert named.count() == ds.device_count() == 2
         with ds.simulate(1, native_names=True):
             assert named.count() == ds.device_count() == 1
@@ -123,7 +123,7 @@ class NativeNameTests(Kit):
     @feature("native_names")
     @hook("native_gpus")
     def test_tensors_survive_switching(self, named: NativeGpus) -> None:
-        """Names go off and on again three times, and tensors stay where they are, also for another thread."""
+        """Names go off and on again three times, and tensors stay where they are, even for another thread."""
         kept = [named.ones(0), named.ones(1)]
 
         def check() -> None:
@@ -179,7 +179,7 @@ class NativeNameTests(Kit):
     @feature("native_names")
     @hook("native_gpus")
     def test_names_are_off_unless_asked(self, named: NativeGpus) -> None:
-        """`simulate` without ``native_names`` inside such a block switches them off, and its end on again."""
+        """`simulate` without ``native_names`` inside a block with them switches them off, and its end on again."""
         with ds.simulate(2):
             assert self.adapter.native_names is False
             assert named.count() != 2

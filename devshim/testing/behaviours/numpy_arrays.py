@@ -43,7 +43,7 @@ class NumpyArrayTests(Kit):
     @feature("numpy")
     @pytest.mark.parametrize("offset", [0, 1, 4, 16], ids="offset{}".format)
     def test_from_numpy_does_not_alias(self, device: Device, offset: int) -> None:
-        """A later write to the array does not reach the tensor, nor the other way round, at any memory address."""
+        """A later write to the array or the tensor does not change the other, at any memory address."""
         a = at_offset(numbers(), offset)
         x = ds.from_numpy(a, device)
         a[...] = -5
@@ -54,7 +54,7 @@ class NumpyArrayTests(Kit):
 
     @feature("numpy")
     def test_to_numpy_does_not_alias(self, device: Device) -> None:
-        """The array is new and writable; a write to it does not reach the tensor, nor the other way round."""
+        """The array is new and writable; a write to one does not change the other."""
         x = self.tensor(device)
         a, b = ds.to_numpy(x), ds.to_numpy(x, copy=True)
         assert type(a) is np.ndarray
@@ -130,7 +130,7 @@ class NumpyArrayTests(Kit):
         """An array of anything but numbers raises `ConversionError`."""
         with pytest.raises(ds.ConversionError):
             ds.from_numpy(UNREADABLE[kind])
-        if not self.adapter.is_tensor(np.ndarray):  # NumPy's arrays of objects are tensors of its own
+        if not self.adapter.is_tensor(np.ndarray):  # NumPy's arrays of objects are its own tensors
             with pytest.raises(ds.ConversionError):
                 ds.asarray(UNREADABLE[kind])
 

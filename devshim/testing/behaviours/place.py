@@ -94,7 +94,7 @@ class PlaceTests(Kit):
     @feature("place")
     @pytest.mark.parametrize("part", ["rows", "step", "column"])
     def test_a_moved_view_is_independent(self, away: tuple[Device, Device], part: str) -> None:
-        """A moved view has only the view's values, whatever its strides, and shares no memory with its base."""
+        """A moved view has only the view's values, regardless of its strides, and shares no memory with its base."""
         index: Any = {"rows": slice(1, 3), "step": slice(0, 3, 2), "column": (slice(None), 1)}[part]
         x = self.tensor(away[0])
         y = ds.place(self.part(x, index), away[1])

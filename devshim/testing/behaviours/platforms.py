@@ -1,7 +1,7 @@
 """Tests of simulated GPUs that imitate another platform than CUDA: ``ds.simulate(1, like="mps")``.
 
-Such a GPU accepts the names of its platform, and refuses the dtypes that GPUs of the platform cannot hold, however a
-tensor of such a dtype would be made there.
+The GPU accepts the names of its platform, and refuses the dtypes that GPUs of the platform cannot hold, in every call
+that would make a tensor of this dtype.
 """
 
 from __future__ import annotations

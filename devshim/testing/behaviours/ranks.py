@@ -101,7 +101,7 @@ class RankTests(ModelKit):
 
     @feature("several")
     def test_dtypes_over_ranks(self, device: Device) -> None:
-        """Whole numbers keep their dtype; what has no result is an error on every rank, at once."""
+        """Whole numbers keep their dtype; a call without a result is an immediate error on every rank."""
         whole = on_ranks(
             2, lambda world: world.all_reduce_([ds.full(3, 2 + world.rank, dtype="int32", device=device)])[0]
         )
@@ -150,7 +150,7 @@ class RankTests(ModelKit):
 
     @feature("several")
     def test_numbers_are_not_summed(self, device: Device) -> None:
-        """A number of Python or NumPy beside tensors stays what it is, and alone is an error."""
+        """A number of Python or NumPy beside tensors is unchanged, and without tensors is an error."""
 
         def job(world: World) -> Any:
             tree = {"x": ds.ones(1, device=device), "n": np.float32(world.rank), "m": 2.0}

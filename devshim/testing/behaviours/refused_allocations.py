@@ -58,7 +58,7 @@ class RefusedAllocationTests(Kit):
     @feature("simulate_memory")
     @pytest.mark.parametrize("call", CALLS)
     def test_a_refused_tensor_leaves_no_memory_in_use(self, gpu: Device, call: str, tmp_path: Path) -> None:
-        """Whichever allocation fails, nothing of the call is on a GPU inside ``except ds.OutOfMemoryError``."""
+        """If any allocation fails, nothing of the call is on a GPU inside ``except ds.OutOfMemoryError``."""
         if call in COLLECTIVE and "several" in self.adapter.gaps:
             return
         prepare, work = CALLS[call]

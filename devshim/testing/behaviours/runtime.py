@@ -19,7 +19,7 @@ class RuntimeTests(Kit):
 
     @feature("place")
     def test_synchronize_works_without_a_gpu(self) -> None:
-        """Without an argument, `synchronize` waits for all devices, also if there is no GPU."""
+        """Without an argument, `synchronize` waits for all devices, even if there is no GPU."""
         ds.synchronize()
         ds.synchronize("cpu")
 

@@ -62,7 +62,7 @@ class ScopeTests(Kit):
 
     @feature("create")
     def test_a_scope_can_be_entered_again(self, device: Device) -> None:
-        """The same `on` object can be entered again, also inside itself."""
+        """The same `on` object can be entered again, even inside itself."""
         scope = ds.on(device)
         for _ in range(2):
             with scope, ds.on("cpu"):
@@ -73,7 +73,7 @@ class ScopeTests(Kit):
 
     @feature("create")
     def test_a_device_is_a_scope(self, journey: tuple[Device, Device]) -> None:
-        """``with device:`` is ``with ds.on(device):``: it nests, also in itself, and is restored after an exception."""
+        """``with device:`` is ``with ds.on(device):``: it nests, even in itself, and is restored after an exception."""
         outer, inner = journey
         error = KeyError("mine")
 
@@ -106,7 +106,7 @@ class ScopeTests(Kit):
     @feature("create")
     @hook("native_zeros")
     def test_the_frameworks_own_default_is_restored(self, device: Device) -> None:
-        """After `on`, also after an exception, the framework creates on the same device as before."""
+        """After `on`, even after an exception, the framework creates on the same device as before."""
         before = ds.device_of(self.native_zeros())
         with ds.on(device):
             assert ds.device_of(self.native_zeros()) is device
@@ -214,7 +214,7 @@ class ScopeTests(Kit):
         assert current.current().name == self.backend
 
     def test_a_tensor_determines_its_framework(self, device: Device) -> None:
-        """A tensor is handled by its own framework, whatever the current framework is."""
+        """A tensor is handled by its own framework, regardless of the current framework."""
         x = self.tensor(device)
         with ds.using("numpy"):
             assert ds.device_of(x) is device

@@ -1,4 +1,4 @@
-"""Tests of threads and asyncio tasks: each has its own default device and framework, and all can run at once."""
+"""Tests of threads and asyncio tasks: each has its own default device and framework, and all can run concurrently."""
 
 from __future__ import annotations
 

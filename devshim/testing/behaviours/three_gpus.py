@@ -35,7 +35,7 @@ class ThreeGpuTests(ModelKit):
     def failing(self, what: Literal["allocation", "copy", "vanish"]) -> Iterator[int]:
         """Yield once for each event on the third GPU, which fails.
 
-        The caller breaks when its call has no more events.
+        The caller stops when its call has no further events.
         """
         for at in range(1, MANY):
             with ds.simulate(3, faults=ds.Fault("gpu:2", what, at=at)):
@@ -117,7 +117,7 @@ class ThreeGpuTests(ModelKit):
         ("call", "what"), [("split", "allocation"), ("broadcast", "copy"), ("place", "allocation"), ("copy", "vanish")]
     )
     def test_a_failed_call_leaves_no_memory_on_three_gpus(self, call: str, what: Any) -> None:
-        """Whatever fails on the third GPU, and when, the error names that GPU, and the others free their memory."""
+        """If anything fails on the third GPU, the error names that GPU, and the others free their memory."""
         expected = ds.OutOfMemoryError if what == "allocation" else ds.DeviceFailedError
         tree = {"x": ds.from_numpy(numbers((7, 2))), "y": ds.from_numpy(numbers((7,)))}
         before = self.loads()
@@ -152,7 +152,7 @@ class ThreeGpuTests(ModelKit):
     @feature("models", "simulate_memory")
     @hook("model", "optimizer")
     def test_placing_a_model_over_three_gpus_is_atomic(self) -> None:
-        """Whichever leaf fails on its way to the third GPU, the error names it, and everything is unchanged."""
+        """If any leaf fails on its way to the third GPU, the error names it, and everything is unchanged."""
         model = self.model()
         optimizer = self.optimizer(model)
         self.train_step(model, optimizer, *self.data(), lambda: None)

@@ -21,7 +21,7 @@ class TimerTests(Kit):
 
     @feature("place")
     def test_a_timer_measures_the_block(self, device: Device) -> None:
-        """`timer` gives the seconds of a block, also after an exception, and can be used again."""
+        """`timer` gives the seconds of a block, even after an exception, and can be used again."""
         timer = ds.timer(device)
         assert np.isnan(timer.seconds)
         x = self.tensor(device, (4, 4))

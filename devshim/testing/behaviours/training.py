@@ -59,7 +59,7 @@ class TrainingTests(ModelKit):
     def test_a_failed_move_changes_nothing(
         self, away: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
     ) -> None:
-        """Whichever leaf fails, and however, everything stays unchanged, and the error names the leaf."""
+        """If any leaf fails, in any way, everything stays unchanged, and the error names the leaf."""
         model = ds.place(self.model(), away[0])
         optimizer = self.optimizer(model)
         self.train_step(model, optimizer, *self.data(away[0]), lambda: None)

@@ -209,7 +209,7 @@ class TreeTests(Kit):
 
     @feature("place")
     def test_a_tree_moves_like_its_leaves(self, away: tuple[Device, Device]) -> None:
-        """Moving many tensors at once gives the same values, dtypes, shapes and separate memory as moving each."""
+        """Moving many tensors together gives the same values, dtypes, shapes and separate memory as moving each."""
         kinds = [("float32", (3, 4)), ("int32", (5,)), ("float32", ()), ("uint8", (2, 2)), ("float32", (0, 3))]
         arrays = [numbers(shape, dtype) for dtype, shape in kinds * 4]
         leaves = [ds.from_numpy(a, away[0]) for a in arrays]
@@ -228,7 +228,7 @@ class TreeTests(Kit):
 
     @feature("gradient")
     def test_gradients_flow_through_a_tree(self, away: tuple[Device, Device]) -> None:
-        """A tensor that moves in a tree has the same gradient as one that moves alone."""
+        """A tensor that moves in a tree has the same gradient as one that moves by itself."""
         others = [self.tensor(away[0]) for _ in range(3)]
         gradient = self.gradient(lambda x: ds.place([*others, {"x": x}], away[1])[3]["x"], self.tensor(away[0]))
         assert gradient is not None

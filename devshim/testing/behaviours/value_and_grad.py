@@ -90,7 +90,7 @@ class ValueAndGradTests(Kit):
     def test_gradients_have_the_numbers_computed_by_hand(
         self, device: Device, other_device: Device, default: str
     ) -> None:
-        """The value and the gradients are right, and on the device of the parameters, whatever device is default."""
+        """The value and the gradients are right, and on the device of the parameters, with any default device."""
         params, x = self.params(device), self.inputs(device)
         with ds.on(device if default == "same" else other_device):
             value, grads = ds.value_and_grad(lambda p, x: self.loss(p["w"], p["b"], x))(params, x)
@@ -150,7 +150,7 @@ class ValueAndGradTests(Kit):
 
     @feature("value_and_grad")
     def test_unused_tensors_have_zero_gradients(self, device: Device) -> None:
-        """A tensor that the value does not depend on has a gradient of zeros, also if all are unused."""
+        """A tensor that the value does not depend on has a gradient of zeros, even if all are unused."""
         params = {**self.params(device), "unused": self.tensor(device)}
         x = self.inputs(device)
         _, grads = ds.value_and_grad(lambda p: self.loss(p["w"], p["b"], x))(params)

@@ -85,7 +85,7 @@ class WidthTests(Kit):
 
     @feature("float64", "trace_run")
     def test_run_keeps_64_bits_when_compiled(self, device: Device) -> None:
-        """Inside a compiled function, too, operators in `run` give 64-bit results."""
+        """Operators in `run` give 64-bit results even inside a compiled function."""
         x, fn, expected = self.wide("float64", device)
         assert self.exact(self.compiled(lambda x: ds.run(fn, x))(x), expected, device)
 
@@ -122,7 +122,7 @@ class WidthTests(Kit):
     @feature("float64", "follow_data")
     @hook("global_state")
     def test_run_restores_the_frameworks_state(self, device: Device) -> None:
-        """After `run` of 64-bit tensors, also after an error, the framework's settings are as before."""
+        """After `run` of 64-bit tensors, even after an error, the framework's settings are as before."""
         x, _, _ = self.wide("float64", device)
         before = self.global_state()
         ds.run(lambda x: x, x)

@@ -1,4 +1,4 @@
-"""Tests of one backend in a process of their own, reported as if they had run in the main process.
+"""Tests of one backend in their own process, reported as if they had run in the main process.
 
 Requirements that this package meets:
 

@@ -50,7 +50,7 @@ class IsolationGroup:
         return f"{self.backend} with simulated GPUs" if self.simulated else self.backend
 
     def environment(self, gpus: int) -> dict[str, str]:
-        """Return the environment variables of such a process, with this many simulated GPUs."""
+        """Return the environment variables of the process, with this many simulated GPUs."""
         found = {**os.environ, "DEVSHIM_BACKEND": self.backend}
         if self.simulated:
             # Set from the start: Paddle and TensorFlow must know it before they are imported or started.

@@ -24,7 +24,7 @@ _COLAB = {"paddle": "'devshim[paddle]'", "mxnet": "'devshim[mxnet]'"}
 
 
 def neutral(shown: Shown, framework: str) -> str:
-    """Return the page as a notebook of one framework, with its outputs; it runs alone, also in Colab."""
+    """Return the page as a notebook of one framework, with its outputs; it runs without other files, even in Colab."""
     return _notebook(shown, framework, _setup(framework, shown.page.gpus), {})
 
 

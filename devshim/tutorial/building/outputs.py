@@ -22,7 +22,7 @@ _DATES = re.compile(r"<dc:date>[^<]*</dc:date>|<!--.*?-->", re.DOTALL)
 
 @dataclass(frozen=True)
 class Output:
-    """A part of what a cell shows.
+    """A part of a cell's output.
 
     Attributes:
         kind: ``"text"``, ``"error"``, ``"html"``, ``"markdown"``, or a picture's type such as ``"image/png"``.

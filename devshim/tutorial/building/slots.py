@@ -1,4 +1,4 @@
-"""A page with its records, as a list of what to show: text, code, native lines and outputs of each framework."""
+"""A page with its records, as a list of parts to show: text, code, native lines and outputs of each framework."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class Shown:
 
     @cached_property
     def translated(self) -> dict[str, Translated | None]:
-        """The cells of each framework in its own code; None where devshim has no templates for it."""
+        """The cells of each framework in its own code; None if devshim has no templates for it."""
         return {name: self._translate(name) for name in self.frameworks}
 
     def own_source(self, cell: Cell, framework: str) -> str | None:
-        """Return a cell in a framework's own code; None where devshim has no templates for it."""
+        """Return a cell in a framework's own code; None if devshim has no templates for it."""
         translated = self.translated[framework]
         cells = self.page.cells_of(framework)
         return None if translated is None else translated.sources[cells.index(cell)]

@@ -83,7 +83,7 @@ def translate_cells(cells: Sequence[Cell], native: NativeCode) -> Translated:
 def changed_lines(before: str, after: str) -> list[str]:
     """Return the lines of native code in a rewritten cell: those that the neutral cell does not have.
 
-    A statement that is alone in a block starts at the left.
+    The only statement of a block starts at the left.
     """
     from difflib import SequenceMatcher
     from textwrap import dedent

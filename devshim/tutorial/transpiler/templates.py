@@ -47,7 +47,7 @@ class NativeCode:
     Attributes:
         framework: Its name, such as ``"torch"``.
         setup: The code of the first cell, such as ``"import torch"``.
-        devices: The texts of ``cpu`` and ``gpu``, of a device that is a ``value`` of its own, and of a ``dtype``.
+        devices: The texts of ``cpu`` and ``gpu``, of a device that is a separate ``value``, and of a ``dtype``.
         helpers: Name -> the code that defines it: functions and imports that templates use.
         templates: Call -> template.
         targets: Call -> the variable that its template assigns to.
@@ -61,7 +61,7 @@ class NativeCode:
     targets: Mapping[str, str]
 
     def template(self, call: str, *suffixes: str) -> str | None:
-        """Return the template of a call with the first of the suffixes that has one of its own, or without one."""
+        """Return the template of a call with the first of the suffixes that has its own template, or the plain one."""
         for suffix in suffixes:
             found = self.templates.get(f"{call}_{suffix}")
             if found is not None:

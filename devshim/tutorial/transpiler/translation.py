@@ -1,4 +1,4 @@
-"""Translate one devshim call: choose its template by what the call did, and bind its arguments by name."""
+"""Translate one devshim call: choose its template by the call's effect, and bind its arguments by name."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def run(shown: Shown, environments: Mapping[str, Environment], *, fresh: bool = 
     Args:
         shown: The page with its records.
         environments: The environments of the frameworks to check.
-        fresh: True to run also what has not changed.
+        fresh: True to also run what has not changed.
     """
     page = page_of(shown, environments)
     known = {} if fresh else {name: cache.find(page, each, False, None) for name, each in environments.items()}

@@ -50,7 +50,7 @@ true_id: Any = xla_client.Device.id.fget
 
 
 def keep_client(client: Any) -> None:
-    """Use this CPU client of JAX from now on, whatever JAX answers to the program; None: ask JAX again."""
+    """Use this CPU client of JAX from now on, even if JAX gives the program another; None: ask JAX again."""
     global _kept_client
     _kept_client = client
 

@@ -123,7 +123,7 @@ def _write(variable: Any, new: Any) -> None:
 
 
 def pin(leaves: Iterable[Leaf]) -> None:
-    """Pin variables to their current devices, whatever is assigned to them later.
+    """Pin variables to their current devices, even if other values are assigned to them later.
 
     JAX computes with uncommitted arrays on its default device, so arrays on other devices are committed.
     """

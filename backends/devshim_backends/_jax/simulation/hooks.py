@@ -1,17 +1,17 @@
 """Hooks in JAX that see every new array on a simulated GPU, installed while GPUs are simulated.
 
-Requirements this module answers:
+Requirements of this module:
 
 * JAX's operators run out of memory as devshim's calls do. If their results cannot possibly fit, the error comes before
   they run, so that the host does not store what the simulated GPU would refuse. Otherwise it comes after they ran.
 * Arrays on the host are as fast as without simulation.
-* A simulated GPU has memory of its own. On the CPU, JAX shares the memory of a NumPy array that is 64-byte aligned
+* A simulated GPU has its own memory. On the CPU, JAX shares the memory of a NumPy array that is 64-byte aligned
   (jax-ml/jax#37830), and may read other host memory after the call has returned. So NumPy arrays are copied first, and
   a function that got an array of the host, or a move from it, ends when JAX has read it. DLPack exports a copy only.
 * XLA runs a function on several CPU devices in a thread for each, from a pool with few threads. If a program calls the
   next one before the last has ended, functions with collectives can take all threads and deadlock
-  (jaxlib 0.10.2, two devices and two processor cores, in a loop of 200 steps). So each call of such a function ends
-  when its results are there.
+  (jaxlib 0.10.2, two devices and two processor cores, in a loop of 200 steps). Therefore each call of these functions
+  ends when its results are there.
 
 There are two kinds of hooks. Compiled code, and so every operator, runs in ``ExecuteReplicated.__call__``; moves use
 one of three implementations of ``device_put``. After its first run, an operator can take JAX's C++ fast path, which
@@ -196,7 +196,7 @@ def _put_and_count(put: Callable[[], Any], sources: Any) -> Any:
 def put_from_elsewhere(put: Callable[[], list[Any]], native: Any) -> list[Any]:
     """Move arrays to a device on which none of them is, and count them there.
 
-    Arrays from another device are in memory of their own. So shared buffers need not be looked for, and this takes a
+    Arrays from another device are in their own memory. So shared buffers do not need to be looked for, and this takes a
     third of the time that `memory.count_arrays` takes.
     """
     if native not in _simulated or getattr(_moving, "now", False):

@@ -1,9 +1,10 @@
 """The memory of simulated GPUs on JAX, counted buffer by buffer.
 
-Requirements this module answers:
+Requirements of this module:
 
-* The hooks in `hooks` report each new array, so JAX need not be asked about all living arrays, which costs 10 us per
-  array. A `Buffer` counts while an array refers to it, so the count goes down when the last array over it is gone.
+* The hooks in `hooks` report each new array, so JAX does not need to be asked about all living arrays, which costs 10
+  us per array. A `Buffer` counts while an array refers to it, so the count goes down when the last array over it is
+  deleted.
 * `update_counts` asks JAX which arrays are alive: when the user asks for the memory, and before an error for a full
   device. It finds arrays that the hooks did not see, and drops deleted ones.
 * A buffer that several arrays share counts once. A buffer that was donated to an executable does not count.
@@ -134,7 +135,7 @@ def parts_of(x: Any) -> Parts:
 
 
 def count_results(xs: Sequence[Any], parts: Sequence[Parts]) -> None:
-    """Count arrays that a compiled function has just made, each in memory of its own, with the buffers of each.
+    """Count arrays that a compiled function has just made, each in its own memory, with the buffers of each.
 
     Raises:
         OutOfMemoryError: They do not fit; all of them are deleted.
@@ -161,7 +162,7 @@ def _count_results(xs: Sequence[Any], parts: Sequence[Parts]) -> None:
 
 
 def count_unshared(xs: Sequence[Any], native: Any) -> None:
-    """Count arrays that were moved to a device, each as a whole and in memory of its own.
+    """Count arrays that were moved to a device, each as a whole and in its own memory.
 
     The caller empties ``xs`` after an error. This function must not copy it: a traceback would keep the arrays alive.
 

@@ -1,6 +1,6 @@
 """Simulated GPUs for JAX: JAX's own CPU devices. ``cpu:0`` is the host, ``cpu:1`` to ``cpu:N`` are the GPUs.
 
-Each has real data in memory of its own. JAX refuses to mix arrays of different devices, and runs compiled code on the
+Each has real data in its own memory. JAX refuses to mix arrays of different devices, and runs compiled code on the
 device of its arguments. `memory` counts the bytes, and `hooks` lets JAX's operators run out of memory; the error is a
 JAX error and a devshim error. The number of devices can change while no array is on them.
 """
@@ -27,7 +27,7 @@ from devshim_backends._jax.simulation import memory as memory_module
 from devshim_backends._jax.simulation.memory import JaxSimulatedDevices
 
 _FLAG = "--xla_force_host_platform_device_count"
-"""The number of GPUs that devshim provides at once if JAX cannot change the number later."""
+"""The number of GPUs that devshim provides immediately if JAX cannot change the number later."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,7 +94,7 @@ class JaxSimulation(JaxDlpack, Backend):
         return switch
 
     def _count_on_devices(self) -> None:
-        """Count the arrays on JAX's present devices as those of the simulated GPUs."""
+        """Count the arrays on JAX's current devices for the simulated GPUs."""
         labelled = self.simulated_or_removed  # arrays on devices that were taken away are still counted, and refused
         natives = clients.cpu_devices()[1 : labelled + 1] if labelled else ()
         by_native = {native: SIMULATED[i] for i, native in enumerate(natives)}

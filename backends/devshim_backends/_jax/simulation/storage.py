@@ -50,7 +50,7 @@ _dropped: deque[CountedArray] = deque()
 
 
 def underlying_array(x: Any) -> Any | None:
-    """Return the array that has a value's memory, or None if the value has no memory of its own."""
+    """Return the array that has a value's memory, or None if the value has no own memory."""
     if type(x) is ArrayImpl:
         return x
     array = getattr(x, "_base_array", x)  # random keys wrap an array

@@ -62,7 +62,7 @@ def report_arguments(
 
     These are NumPy arrays and uncommitted arrays, such as those that `jax.numpy.stack` makes of NumPy arrays. JAX also
     makes such arrays of numbers and masks, in ``x.at[0].set(1)``, ``x[x > 1]`` and ``jax.grad``. So an array is
-    reported only if the function that the user's line calls was given such an array.
+    reported only if the function that the user's line calls was given an array like that.
 
     Args:
         where: Returns an array's device, or None.

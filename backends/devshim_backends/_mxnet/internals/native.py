@@ -116,7 +116,7 @@ def unset_numpy_shapes() -> None:
 class ArrayMemory:
     """The memory of an array, in NumPy's array interface; pending work on the array must be done.
 
-    It has a handle of its own to the memory, because a move of a parameter gives the array's handle other memory.
+    It has its own handle to the memory, because a move of a parameter gives the array's handle other memory.
     """
 
     __slots__ = ("__array_interface__", "_x")

@@ -1,9 +1,9 @@
-"""Operators on NumPy arrays without axes, or without elements, also while NumPy's shapes are off.
+"""Operators on NumPy arrays without axes, or without elements, even while NumPy's shapes are off.
 
 The namespace and devshim's own functions make such arrays: the mean of an array has no axes. MXNet 1.9 has NumPy's
 shapes off unless a program calls ``npx.set_np()``, and 2.0 in every thread except the first. Then the operator in
 ``loss * 0.5`` raises "inferring shapes failed" (1.9.1, 2.0.0b1). The wrappers run an operator that failed in this way
-again, with NumPy's shapes on. An operator that succeeds costs nothing more.
+again, with NumPy's shapes on. An operator that succeeds has no extra cost.
 """
 
 from __future__ import annotations

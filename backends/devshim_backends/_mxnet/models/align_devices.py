@@ -132,7 +132,7 @@ def _refuse_lost_output(result: Any, args: Iterable[Any], aligned: Iterable[Any]
     """Refuse an ``out=`` on another device: the operator wrote to a copy of it, which the program cannot see.
 
     Raises:
-        MixedDevicesError: The result is such a copy.
+        MixedDevicesError: The result is a copy on another device.
     """
     for x, moved in zip(args, aligned, strict=True):
         if result is moved and moved is not x and isinstance(moved, mx.nd.NDArray):

@@ -1,4 +1,4 @@
-"""Independent copies of blocks and trainers, with memory of their own, on the same devices.
+"""Independent copies of blocks and trainers, with their own memory, on the same devices.
 
 Requirements that this module meets:
 
@@ -8,7 +8,7 @@ Requirements that this module meets:
   must not be copied.
 * 2.0 identifies a parameter by its ``_uuid``, and a copy gets a new one; 1.9 identifies it by its name, which the copy
   keeps.
-* A trainer is copied together with its model: alone it would train parameters that no model has.
+* A trainer is copied together with its model: by itself, it would train parameters that no model has.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _outline_mapping(values: Mapping[Any, Any], numbers: Mapping[Any, Any]) -> d
 
 
 def _outline(value: Any, numbers: Mapping[Any, Any] | None = None) -> Any:
-    """Return a tree of plain values with markers for arrays; `_NO_VALUE` for what cannot be saved."""
+    """Return a tree of plain values with markers for arrays; `_NO_VALUE` for values that cannot be saved."""
     if isinstance(value, mx.nd.NDArray):
         return _LEAF["np" if isinstance(value, mx.np.ndarray) else "nd"]
     if isinstance(value, dict):

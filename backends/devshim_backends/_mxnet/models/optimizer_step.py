@@ -1,10 +1,10 @@
 """Patches that let a `Trainer` train a model over several devices.
 
 When a `Trainer` is made and before its first step, Gluon refuses parameters that are not all on the same devices,
-because it expects to reduce gradients between replicas.  If each parameter is on one device, whichever it is, there is
-nothing to reduce.  A `Trainer` then works as on one device, except that it cannot update several parameters at once:
-MXNet's operators for that compute on one device.  So the two methods with these checks are replaced when a model is
-split for the first time; for all other parameters they behave as before.
+because it expects to reduce gradients between replicas.  If each parameter is on one device, there is
+nothing to reduce.  A `Trainer` then works as on one device, except that it cannot update several parameters at the same
+time: MXNet's operators for that compute on one device.  So the two methods with these checks are replaced when a model
+is split for the first time; for all other parameters they behave as before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def allow_split(parameters: Iterable[Any]) -> None:
 
 
 def update_aggregation(updater: Any, parameters: Iterable[Any]) -> None:
-    """Let an updater take several parameters at once if it normally would and all of them are on one device."""
+    """Let an updater take several parameters together if it normally would and all are on one device."""
     natives = {native for parameter in parameters for native in parameter_devices(parameter)}
     updater.aggregate_updates = type(updater)(updater.optimizer).aggregate_updates and len(natives) < 2
 

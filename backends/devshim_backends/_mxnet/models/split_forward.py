@@ -9,7 +9,7 @@ attribute ``forward`` of one block, where it hides the method of the class.  The
 * `ScopeHook`, for a model on one device, makes that device the default while the model runs.
 
 A compiled graph runs on one device.  So a split block is never compiled, and each part is compiled for its device,
-even if the model is hybridized later: a hook hides ``hybridize``, too, and clears the flag ``_active`` of its block.
+even if the model is hybridized later: a hook also hides ``hybridize``, and clears the flag ``_active`` of its block.
 2.0 compiles a block before it calls ``forward``: there the hook copies the inputs, and then calls the compiled block.
 The devices are looked up at each call, so a model still works after Gluon's own ``reset_ctx``.
 """
@@ -47,7 +47,7 @@ class ForwardHook:
         self.is_hybridized: bool = vars(block).get("_active", False)
 
     def hybridize(self, active: bool = True, **options: Any) -> None:
-        """Hybridize the block, in place of its own method, so that its parts are compiled separately."""
+        """Hybridize the block, instead of its own method, so that its parts are compiled separately."""
         type(self.block).hybridize(self.block, active, **options)
         self.is_hybridized = vars(self.block).get("_active", False)
         self.disable_compilation()

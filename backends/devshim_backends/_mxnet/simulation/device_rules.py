@@ -84,7 +84,7 @@ _CALLING = ("mxnet.operator", "mxnet.autograd", "mxnet.kvstore.kvstore")
 def _is_callback() -> bool:
     """Return True if MXNet has called back into Python: for an operator written there, or a kvstore's optimizer.
 
-    In such a call MXNet labels arrays as the host's that would be on the card with real cards: ``NDArray(TBlob,
+    In these calls MXNet labels arrays as the host's that would be on the card with real cards: ``NDArray(TBlob,
     dev_id)`` does not know the number of a CPU, and a kvstore keeps the sums for CPUs on the host.  Arrays that MXNet
     itself mislabels must not be refused.
     """

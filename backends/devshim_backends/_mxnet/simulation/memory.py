@@ -5,11 +5,11 @@ A *chunk* is a piece of MXNet memory, which an array and its views share.  `coun
 When the last handle to a chunk has died, the chunk is no longer counted.
 
 MXNet itself can use a chunk for longer: the tape of a recording does, and an array's gradient.  Python is not notified
-when MXNet releases such a chunk, so `track_chunks` makes a handle of our own to it.  A chunk whose only handle is ours
+when MXNet releases that chunk, so `track_chunks` makes our own handle to it.  A chunk whose only handle is ours
 is no longer counted.  `_sweep` checks that, and `release_unused` does so after it has waited for pending work: before
 the numbers are read, and before a GPU counts as full.
 
-* Pending work does not keep a chunk counted: later work in the queue can reuse a card's memory at once.
+* Pending work does not keep a chunk counted: later work in the queue can reuse a card's memory immediately.
 * The engine releases its references shortly after the work is done, which Python cannot observe: `release_unused`
   waits briefly, once for each chunk that stays.
 * The function that records the end of a handle is written in C, so that a Ctrl-C during it is not lost.  The next call
@@ -150,7 +150,7 @@ def count_array(x: Any, exists: bool = False) -> None:
         devices.forget_unused()
         if gpu.removed_at is None:
             return count_array(x, exists)  # the device may be the host by now
-    gpu.require_shown()  # also for a view, which takes no memory
+    gpu.require_shown()  # even for a view, which takes no memory
     if devices.dtypes_lacking and not exists and (name := np.dtype(x.dtype).name) in devices.dtypes_lacking:
         devices.refuse_dtype(gpu.device, name)
     if address not in _chunks:

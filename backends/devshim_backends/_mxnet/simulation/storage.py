@@ -29,7 +29,7 @@ _word = c_void_p.from_address  # reads the pointer, or the size, at an address
 _count = c_int32.from_address
 
 ALONE = 1
-"""The result of `sharers` for an array with a chunk of its own; 0 in builds with LLVM's C++ library (see `check`)."""
+"""The result of `sharers` for an array with its own chunk; 0 in builds with LLVM's C++ library (see `check`)."""
 
 
 def chunk(handle: int) -> int:
@@ -53,7 +53,7 @@ def free_in_c(cls: Any) -> property:
     A Ctrl-C in a Python finalizer is lost, and the memory with it.  Here Python looks up ``__del__`` as a property. Its
     getter, ``partial(partial, free)``, is called with the object and returns ``partial(free, object)``. Python calls
     that, and ctypes reads the handle from ``_as_parameter_``.  The interpreter lock is kept, so that no thread sees an
-    array whose memory is gone.
+    array whose memory was freed.
     """
     cls._as_parameter_ = cls.handle
     return property(partial(partial, FAST_LIB.MXNDArrayFree))

@@ -1,6 +1,6 @@
 """Simulated GPUs for NumPy: a subclass of `numpy.ndarray` with a device, which refuses operands on other devices.
 
-Requirements this module answers:
+Requirements of this module:
 
 * An array on a simulated GPU has real data, reports its device, and gives results on that device. A single element is
   a 0-d array on the device, as on real GPUs.
@@ -149,7 +149,7 @@ def _require_same_gpu(gpu: Device, key: Any, call: str) -> None:
 
 
 def _unlabel(value: Any) -> Any:
-    """Return the same memory without the label, also inside tuples, lists and dicts."""
+    """Return the same memory without the label, even inside tuples, lists and dicts."""
     if isinstance(value, SimulatedArray):
         return value.view(np.ndarray)
     if type(value) in (tuple, list):

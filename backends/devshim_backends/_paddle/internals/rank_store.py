@@ -1,4 +1,4 @@
-"""A key-value store by which PaddlePaddle's process groups find each other, at one address of the host alone.
+"""A key-value store by which PaddlePaddle's process groups find each other, only at one address of the host.
 
 PaddlePaddle's own, `TCPStore` in rank 0, always listens on all addresses: its C++ code binds to none. So rank 0 answers
 in its place, and all ranks are clients. What they send is the protocol of `paddle/phi/core/distributed/store/` of 3.0
@@ -39,7 +39,7 @@ class Store:
         threading.Thread(target=self._accept, name="devshim-paddle-store", daemon=True).start()
 
     def close(self) -> None:
-        """Accept no more connections."""
+        """Stop accepting connections."""
         with suppress(OSError):  # already closed
             self._server.shutdown(socket.SHUT_RDWR)  # ends the thread that accepts, which keeps the socket open
         self._server.close()
@@ -67,7 +67,7 @@ class Store:
 
         Raises:
             ValueError: There is no such command, number or key.
-            TimeoutError: A key has not come.
+            TimeoutError: A key did not arrive.
         """
         values, changed = self._values, self._changed
         if command == _SET:
@@ -95,7 +95,7 @@ class Store:
 
 
 def _read(peer: socket.socket, count: int) -> bytes:
-    """Return so many bytes of a connection.
+    """Return ``count`` bytes of a connection.
 
     Raises:
         EOFError: It has ended.

@@ -1,7 +1,7 @@
 """Minimum and maximum over several axes, with the right gradient.
 
 With 5 or 6 dimensions, Paddle (3.3.1) computes the gradient of ``max``, ``min``, ``amax`` and ``amin`` over more than
-one axis from memory that was never written. A max pool by reshape, ``max(x, axis=(2, 4))``, is such a call.
+one axis from memory that was never written. A max pool by reshape, ``max(x, axis=(2, 4))``, is an example.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["over_one_axis"]
 
 
 def over_one_axis(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``max`` or ``min`` that joins several axes of such a tensor into one."""
+    """Return ``max`` or ``min`` that joins several axes of a tensor like that into one."""
 
     def reduce(x: Any, axis: list[int], keepdim: bool) -> Any:
         if len(axis) < 2 or len(x.shape) < 5:

@@ -6,7 +6,7 @@ Requirements that this module meets:
   makes a frozen one trainable, and loses the gradient (3.0 to 3.3).
 * The parameters of a copy have new names: Paddle's optimizers identify a parameter by its name, and one optimizer may
   train a model and its copy.  The copy of an optimizer stores its state under the new names.  Paddle's own
-  ``deepcopy`` does not do that, so such an optimizer would start from zero.
+  ``deepcopy`` does not do that, so that optimizer would start from zero.
 * The new name ends like the old one, for functions that decide by a parameter's name, for example whether it is a bias.
 * An optimizer must be copied together with the model whose parameters it trains; otherwise it is refused.
 """
@@ -103,7 +103,7 @@ def _copy_gradient(backend: Backend, source: Tensor, target: Tensor) -> None:
 
 
 def _make_name(name: str) -> str:
-    """Return a new name that ends in the same way, also for copies of copies."""
+    """Return a new name that ends in the same way, even for copies of copies."""
     return f"{unique_name.generate('copy')}.{name.partition('.')[2] if name.startswith('copy_') else name}"
 
 

@@ -4,7 +4,8 @@ Requirements that this module meets:
 
 * The extra state consists of the learning rate or its scheduler, LBFGS's counts and lists, and a scaler's counts.
 * An optimizer that has not started gets the state that the saved one had, on the devices of its parameters and under
-  the names that PaddlePaddle's own step uses; an optimizer that has state of its own loses what the saved one lacked.
+  the names that PaddlePaddle's own step uses; an optimizer that already has state loses the parts that the saved one
+  lacked.
 * No step is computed for this: a first step on zeros would count.
 """
 

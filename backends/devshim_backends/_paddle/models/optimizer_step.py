@@ -1,4 +1,4 @@
-"""Patches that make an optimizer's step compute where its parameters are, whatever PaddlePaddle's current place is.
+"""Patches that make an optimizer's step compute where its parameters are, regardless of PaddlePaddle's current place.
 
 Requirements that this module meets:
 
@@ -8,7 +8,8 @@ Requirements that this module meets:
   after its model had been split.
 * State that stayed behind when the model moved is an error, and not a computation across devices.
 * The tensor of the learning rate, of which all parameters share one, moves from one device to the next.
-* An optimizer that computes with the parameters of several devices at once is refused, and the whole move is undone.
+* An optimizer that computes with the parameters of several devices at the same time is refused, and the whole move is
+undone.
 * On a machine without cards, and before a model or optimizer is placed on one that has some, Paddle is unchanged.
 """
 
@@ -111,7 +112,7 @@ def _wrap_parameter_method(original: Any) -> Any:
 
 
 def _find_parameter(argument: Any) -> Any:
-    """Return the parameter of a (parameter, gradient) pair, or of a group's settings that contain such a pair."""
+    """Return the parameter of a (parameter, gradient) pair, or of a group's settings that contain a pair."""
     if isinstance(argument, dict):
         argument = argument.get("params")
     return argument[0] if isinstance(argument, (tuple, list)) and argument else argument
@@ -166,10 +167,10 @@ def _move_learning_rate(optimizer: Any, device: Device) -> None:
 
 # ---------------------------------------------------------------------- refusals
 def _refuse_several_devices(optimizer: Any, devices: list[Device]) -> None:
-    """Refuse parameters on several devices if a step computes with all of them at once.
+    """Refuse parameters on several devices if a step computes with all of them together.
 
     Raises:
-        UnsupportedError: The optimizer has such a step.
+        UnsupportedError: The optimizer has a step of this kind.
     """
     names = " and ".join(map(str, devices))
     what = type(optimizer).__name__

@@ -59,7 +59,7 @@ def inner_optimizers(optimizer: Any) -> dict[str, Any]:
 
 
 def accumulators_of(optimizer: Any) -> Iterator[tuple[Any, str, Tensor]]:
-    """Yield the parameter of each tensor of the state (None if it is gone), the tensor's name, and the tensor."""
+    """Yield the parameter of each tensor of the state (None if it was deleted), the tensor's name, and the tensor."""
     named = {parameter.name: parameter for parameter in parameters_of(optimizer)}
     masters = optimizer._master_weights or {}
     for name, master in masters.items():

@@ -113,7 +113,7 @@ class CallHook:
 
     @property
     def model(self) -> Any:
-        """The model that was placed; None if it is gone, and only the layer is left."""
+        """The model that was placed; None if it was deleted, and only the layer is left."""
         return self._model()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CallHook:
@@ -128,7 +128,7 @@ class CallHook:
         return _unpickle_hook, (self._model(), self._layer(), self._computes_with, self._moves_inputs, self.results_to)
 
     def do_nothing(self, layer: Any, inputs: Any) -> None:
-        """Do nothing; Paddle calls a layer through this object only if the layer has such a hook."""
+        """Do nothing; Paddle calls a layer through this object only if the layer has a hook."""
 
     def uninstall(self) -> None:
         """Uninstall the hook, so that the layer is called as before."""

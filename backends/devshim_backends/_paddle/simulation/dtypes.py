@@ -5,7 +5,7 @@ therefore computes in float32, and rounds its results; Paddle's own casts before
 GPUs compute the same way inside one kernel.
 
 * C++ adds the gradients of a tensor that several operators use, with a kernel that the CPU lacks. So all operators
-  share one float32 copy of such a tensor, and the sum is of float32 (`_Wide`).
+  share one float32 copy of the tensor, and the sum is of float32 (`_Wide`).
 * C++ cannot cast for ``auto_cast``, because it would call the lacking kernels. `cast_arguments` casts by Paddle's lists
   and rules instead, in the wrappers around the operators.
 * An optimizer with master weights changes these, and then rounds them to the parameter.
@@ -157,7 +157,7 @@ def _widen(x: Any) -> Any:
 
 
 def _map(values: Any, function: Function) -> Any:
-    """Return values with a function applied to each tensor, also in lists and tuples."""
+    """Return values with a function applied to each tensor, including in lists and tuples."""
     if isinstance(values, Tensor):
         return function(values)
     if type(values) in (list, tuple):

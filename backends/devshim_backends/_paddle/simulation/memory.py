@@ -78,7 +78,7 @@ class PaddleSimulatedDevice(SimulatedDevice):
 
 @joined
 class FullDeviceError(OutOfMemoryError):
-    """The error for a full simulated GPU: a `MemoryError`, as that of Paddle."""
+    """The error for a full simulated GPU: a `MemoryError`, like Paddle's."""
 
     @classmethod
     def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:

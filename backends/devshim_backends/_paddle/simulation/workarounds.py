@@ -200,7 +200,7 @@ def run_in_place_on_host(operator: Function) -> Function:
 
 
 class _HostProgram(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type checker
-    """A whole compiled program that runs on host copies of its tensors, which are leaves of a graph of their own.
+    """A whole compiled program that runs on host copies of its tensors, which are leaves of a separate graph.
 
     On plug-in tensors the program ends the process, and in backward it needs leaves.  Tensors without a gradient are
     written back, because a program changes its buffers in place (the running mean of a batch normalization).

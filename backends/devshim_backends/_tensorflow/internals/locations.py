@@ -1,6 +1,6 @@
 """The device of TensorFlow tensors, and the types that count as tensors.
 
-Requirements this module answers:
+Requirements of this module:
 
 * The device is that of the memory. ``x.device`` is where an operator ran; int32 and shape tensors on a GPU, and the
   results of a ``tf.function``, can be elsewhere (tensorflow/tensorflow#34071). ``backing_device`` has the true device.
@@ -31,7 +31,7 @@ ON_HOST = frozenset({tf.int32, tf.string, tf.resource, tf.variant})
 """Dtypes that TensorFlow's operators keep in host memory even in a GPU's scope."""
 
 PLACED = "_devshim_placed"
-"""The mark of a tensor of such a dtype that devshim has put on a simulated GPU; operators' results do not have it."""
+"""The mark of a tensor of these dtypes that devshim has put on a simulated GPU; operators' results do not have it."""
 
 EAGER = tf.__internal__.EagerTensor
 """The class of tensors that have values."""

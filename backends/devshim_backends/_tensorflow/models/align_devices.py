@@ -2,7 +2,7 @@
 
 A real TensorFlow copies inputs from other devices to the scope's device. Simulated GPUs refuse such inputs, except in
 the cases of this module: in the code of a model that is split over several devices (a residual connection), and in an
-optimizer's update of such a model's variables. Gradients flow back through the copies.
+optimizer's update of the model's variables. Gradients flow back through the copies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SplitState(threading.local):
     """The state of this thread while a split model, or an optimizer of one, runs."""
 
     active: bool = False
-    """True while such a model or optimizer runs: operators may mix devices."""
+    """True while a split model or its optimizer runs: operators may mix devices."""
     in_forward: bool = False
     """True while it is the forward pass of a model."""
     last_device: Device | None = None

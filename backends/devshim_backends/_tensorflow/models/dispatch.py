@@ -5,7 +5,7 @@ of a placed model gets a hook (`split_forward`), which runs around the calls of 
 scope of a device: a `DeviceHook` if all variables of the part are on one device, a `FollowHook` if a part of a split
 model has no variables, a `SplitHook` if it contains parts on several devices, and an `OptimizerHook` for an optimizer.
 
-Requirements this module answers:
+Requirements of this module:
 
 * ``model(x)`` computes on the model's device, without a scope, and so do ``fit``, ``evaluate``, ``predict``, calls of
   single layers, and an optimizer's ``apply``.

@@ -1,6 +1,6 @@
 """The leaves of Keras models and ``tf.Module`` objects, and the methods that move and clone these.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Leaves are the weights and statistics of layers, the states of their random generators and metrics, and variables
   that are attributes.
@@ -40,7 +40,7 @@ class TensorflowModels(TensorflowLocations):
         return self.leaves_in_trace(obj)
 
     def leaves_in_trace(self, obj: Any) -> list[Leaf]:
-        """Return the leaves of a model or an optimizer, also inside a ``tf.function``, where they cannot move."""
+        """Return the leaves of a model or an optimizer, even inside a ``tf.function``, where they cannot move."""
         if not isinstance(obj, tf.Module) and not is_layer(obj):
             return list(optimizer_leaves(CONTENTS, self._leaves_of, obj))
         return list(model_leaves(CONTENTS, self._leaves_of, obj))

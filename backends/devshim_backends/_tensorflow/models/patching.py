@@ -4,7 +4,7 @@ An object's hook is in its attribute ``_devshim_hook``. While any object has one
 replaced, on the classes that define them, by wrappers: a wrapper gives the call to the hook of its object, and calls
 the original method of an object without a hook.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Afterwards the classes are as before, unless other code has patched a method as well: then devshim's wrapper stays
   inside that patch and only calls the original.
@@ -43,7 +43,7 @@ _hooked: dict[int, weakref.ref[Any]] = {}
 _patched: dict[tuple[type, str], tuple[Any, Any]] = {}
 """Maps patched methods to the original and devshim's wrapper."""
 _other_optimizers: list[CallHook] = []
-"""The hook for optimizers without one of their own, while any model is on several devices."""
+"""The hook for optimizers that have none, while any model is on several devices."""
 
 
 def hook_of(x: Any) -> CallHook | None:
@@ -70,7 +70,7 @@ def set_hook(x: Any, hook: CallHook | None) -> None:
 
 
 def hook_other_optimizers(hook: CallHook) -> None:
-    """Use a hook when an optimizer without one of its own applies gradients, until no object has a hook."""
+    """Use a hook when an optimizer that has none applies gradients, until no object has a hook."""
     import keras
 
     _other_optimizers[:] = [hook]
@@ -132,7 +132,7 @@ class _WrappedDescriptor:
 
 
 class _BoundMethod:
-    """Such a method, bound to an object that has a hook."""
+    """A patched method, bound to an object that has a hook."""
 
     def __init__(self, name: str, hook: CallHook, obj: Any, bound: Any) -> None:
         self._name, self._hook, self._obj, self._bound = name, hook, obj, bound

@@ -3,7 +3,7 @@
 `patching` gives each call of a method such as ``__call__``, ``fit`` or ``apply`` to the hook of its object. The hook
 calls the original method in the scope of a device. `dispatch` chooses the hook of each object.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A part of a model computes in the scope of its device. Its inputs are copied there only if the model is split;
   otherwise an implicit transfer would go unnoticed.

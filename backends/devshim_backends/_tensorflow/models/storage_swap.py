@@ -1,4 +1,4 @@
-"""The storage swap of a variable: another tensor replaces its value, also on another device, and the variable stays.
+"""The storage swap of a variable: another tensor replaces its value, even on another device, and the variable stays.
 
 A ``tf.Variable`` is a Python object over a handle, and a handle never leaves its device. So a variable that moves gets
 another handle, created on the new device. The variable stays the same object for models, optimizers and other owners.

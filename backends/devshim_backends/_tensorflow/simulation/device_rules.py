@@ -94,7 +94,7 @@ _OPERATORS = frozenset({"binary_op_wrapper", "r_binary_op_wrapper"})
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 _HOST_DTYPES = frozenset({tf.int32, tf.string})
-"""Dtypes that TensorFlow natively keeps on the host, also in a GPU's scope."""
+"""Dtypes that TensorFlow natively keeps on the host, even in a GPU's scope."""
 _HANDLES = frozenset({tf.resource, tf.variant})
 _HOST_INPUTS = {
     **dict.fromkeys(("Reshape", "BroadcastTo", "Transpose", "ConjugateTranspose", "Tile", "ExpandDims"), (1,)),

@@ -1,7 +1,7 @@
 """Hooks between Python and TensorFlow's eager operators, installed while GPUs are simulated.
 
 Every eager operator of every thread is run by one of three functions of `tensorflow.python.pywrap_tfe`, which
-TensorFlow's modules look up at each call. Constants and copies use functions of their own. While GPUs are simulated,
+TensorFlow's modules look up at each call. Constants and copies use their own functions. While GPUs are simulated,
 these functions are wrapped:
 
 * ``TFE_Py_FastPathExecute``, ``TFE_Py_Execute`` and ``TFE_Py_ExecuteCancelable``: results on a simulated GPU are

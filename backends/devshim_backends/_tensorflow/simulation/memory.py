@@ -1,17 +1,17 @@
 """The memory of TensorFlow tensors and variables on simulated GPUs, and how it is counted.
 
-Requirements this module answers:
+Requirements of this module:
 
-* A tensor counts from its creation until it is gone, by the memory block that it uses (see `storage`).
+* A tensor counts from its creation to its deletion, by the memory block that it uses (see `storage`).
 * A variable's value counts as well, even if no tensor uses it. An operator that writes to a variable writes in place,
   or to new memory if a tensor uses the old memory, or makes the variable use a tensor's memory. devshim looks up which:
-  at once if a tensor is involved, otherwise when the memory is asked for (`Variable.stale`).
+  immediately if a tensor is involved, otherwise when the memory is asked for (`Variable.stale`).
 * What the garbage collector runs during counting is not counted, because the lock may be held.
 * Ctrl-C cannot leave a thread in the counting state: a lock in C marks the state, and `with` acquires and releases it
   without running Python code.
 
 Memory without a Python tensor is not seen: what operators and compiled functions use while they run, TensorFlow's cache
-of Python numbers, and lists of tensors inside a variant. Strings and handles are in host memory on real GPUs, too, so
+of Python numbers, and lists of tensors inside a variant. Strings and handles are also in host memory on real GPUs, so
 they do not count.
 """
 
@@ -49,7 +49,7 @@ UNCOUNTED = frozenset(dtype.as_datatype_enum for dtype in (tf.string, tf.resourc
 """Dtypes whose tensors do not contain numbers."""
 
 BUFFERED = frozenset(tf.as_dtype(name).as_datatype_enum for name in DTYPES if name != "bfloat16")
-"""Dtypes that the buffer protocol supports. Others fail, and under a guard the error does not say so."""
+"""Dtypes that the buffer protocol supports. Others fail, and under a guard the error does not tell that."""
 
 _EXECUTE = pywrap_tfe.TFE_Py_Execute  # TensorFlow's original: its results here are neither counted nor differentiated
 _INT32 = tf.int32.as_datatype_enum
@@ -88,7 +88,7 @@ LOCAL = _Local()
 
 # ---------------------------------------------------------------------------------------------------- tensors
 def count_tensor(tensor: Any, gpu: TensorflowSimulatedDevice, known: bool = False, last: bool = False) -> None:
-    """Count a tensor on a simulated GPU, until the tensor is gone.
+    """Count a tensor on a simulated GPU, until the tensor is deleted.
 
     Args:
         tensor: An eager tensor.
@@ -166,7 +166,7 @@ class _Handle(ref):  # type: ignore[type-arg]  # generic for the type checker on
     variable: Variable
 
     def release(self) -> None:
-        """Record that the variable is gone."""
+        """Record that the variable was deleted."""
         variable: Variable | None = getattr(self, "variable", None)  # None if an interrupt came before it was set
         if variable is None:
             return

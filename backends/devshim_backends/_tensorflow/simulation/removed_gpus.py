@@ -1,8 +1,8 @@
 """Checks that refuse tensors and variables on simulated GPUs that were taken away: in reads, operators and functions.
 
-While such a GPU existed, `hooks` checked its operators, but `hooks` may be uninstalled by now. Every eager operator and
-every call of a ``tf.function`` is run by one of three functions of `tensorflow.python.pywrap_tfe`, and copies use a
-function of their own. While any tensor is left on a GPU that was taken away, each of these first checks its inputs.
+While a removed GPU existed, `hooks` checked its operators, but `hooks` may be uninstalled by now. Every eager operator
+and every call of a ``tf.function`` is run by one of three functions of `tensorflow.python.pywrap_tfe`, and copies use a
+separate function. While any tensor is left on a GPU that was taken away, each of these first checks its inputs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Simulated GPUs for TensorFlow: logical CPUs, of which ``CPU:0`` stays the host.
 
-Requirements this module answers:
+Requirements of this module:
 
 * TensorFlow splits its CPU only once, when it starts. So devshim makes at least eight logical CPUs for GPUs, and shows
   the first N. N can then change at any time, up to the number that was made.

@@ -1,13 +1,13 @@
 """The memory blocks on TensorFlow's simulated GPUs, and the count of their bytes.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Memory counts once on each device, however many tensors and variables use it. TensorFlow's tensors share memory after
   ``identity``, ``reshape``, a split or slice along the first axis, and as values of variables.
 * A block exists while anything uses a part of it, because a TensorFlow tensor keeps the whole buffer alive. The records
   of tensors and variables refer to the block, and the device counts its bytes while the block exists.
-* A tensor may be destroyed at any moment, also by the garbage collector. A function in C then adds it to `GONE`, and
-  the next caller that has the lock handles it. If an interrupt stops this, the next caller continues.
+* A tensor may be destroyed at any moment, for example by the garbage collector. A function in C then adds it to `GONE`,
+  and the next caller that has the lock handles it. If an interrupt stops this, the next caller continues.
 
 A block is identified by its address, because the memory of a living tensor is not allocated again.
 """
@@ -51,7 +51,7 @@ class TensorRef(ref):  # type: ignore[type-arg]  # generic for the type checker 
     block: MemoryBlock
 
     def release(self) -> None:
-        """Record that the tensor is gone."""
+        """Record that the tensor was deleted."""
         block = getattr(self, "block", None)  # None if the tensor could not be counted
         if block is not None:
             block.tensors.discard(id(self))
@@ -82,7 +82,7 @@ class MemoryBlock:
         self._more: list[MemoryBlock] = []
 
     def add_tensor(self, tensor_ref: TensorRef) -> None:
-        """Record that a tensor uses the block, until the tensor is gone."""
+        """Record that a tensor uses the block, until the tensor is deleted."""
         tensor_ref.block = self
         TENSOR_REFS[id(tensor_ref)] = tensor_ref
         self.tensors.add(id(tensor_ref))

@@ -1,7 +1,7 @@
 """Implicit transfers of TensorFlow: reads of a GPU's values by Python or NumPy.
 
 A read of a variable reads its value, an eager tensor. If TensorFlow and Keras cannot read a value for display
-(``print(variable)``), they show nothing and suppress the error. So such a read is reported before they try.
+(``print(variable)``), they show nothing and suppress the error. Therefore the read is reported before they try.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The policy (``tf.config.experimental.set_device_policy``) refuses an operator if one of its inputs is on another device.
 It belongs to a thread, which tasks share, and it can only raise, or write to standard error. So while a listener is
 active, devshim sets it around each single operator; it reports a refused operator, and then runs it. If a program has
-set a policy of its own, that policy stays, and nothing is reported.
+set its own policy, that policy stays, and nothing is reported.
 
 Numbers, and int32 tensors, which TensorFlow natively keeps on the host, do not count as transfers. The policy does not
 see what a call of a ``tf.function`` copies. On simulated GPUs operators never mix devices (see

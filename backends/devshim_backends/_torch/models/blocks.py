@@ -1,11 +1,11 @@
 """The structure of a PyTorch model: the blocks that should stay on one device, and the layer that each weight is in.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A chain is cut between its elements: ``Sequential``, ``ModuleList``, ``ModuleDict``, wrappers and the model itself are
   opened. A module with a ``forward`` of the user's own is one block, which contains the blocks inside it.
 * A weight is identified by its role in a layer that other frameworks have too; the canonical layouts are PyTorch's.
-* A layer that differs from what its class makes (for example, its weight is computed from others) gets no such kind.
+* A layer that differs from those that its class makes (for example, its weight is computed from others) gets no kind.
 """
 
 from __future__ import annotations

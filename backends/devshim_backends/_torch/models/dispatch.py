@@ -1,6 +1,6 @@
 """Making a model compute where its tensors are: lazy parameters, recurrent weights, and hooks that move activations.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A model on one device is as PyTorch made it: all hooks that devshim installed are removed.
 * On a split model, each part on one device copies its inputs there (`split_forward.copy_inputs`), and each module with

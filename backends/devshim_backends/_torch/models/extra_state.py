@@ -1,6 +1,6 @@
 """The extra state of optimizers, schedulers and scalers in a checkpoint: what they store beside tensors on devices.
 
-It is their ``state_dict``, with a marker in place of every tensor that is a leaf. PyTorch's own ``load_state_dict``
+It is their ``state_dict``, with a marker instead of every tensor that is a leaf. PyTorch's own ``load_state_dict``
 creates the state of an optimizer that has none yet, on the devices of its parameters, and the leaves' values follow.
 """
 
@@ -93,7 +93,7 @@ def _replace_leaves(path: str, state: Any, leaves: set[str]) -> Any:
 
 
 def _insert_tensors(path: str, state: Any, forms: Forms, backend: Backend) -> Any:
-    """Return a state_dict with a new tensor, of the given shape and dtype, in place of each marker."""
+    """Return a state_dict with a new tensor, of the given shape and dtype, for each marker."""
     if isinstance(state, str) and state == _LEAF_MARKER:
         shape, dtype = forms[path]
         return torch.zeros(shape, dtype=backend.dtype(dtype))

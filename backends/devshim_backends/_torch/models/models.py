@@ -1,6 +1,6 @@
 """The leaves of modules, and copies of modules.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Every object stays the same: parameters, gradients and also buffers. PyTorch's own ``Module.to`` replaces buffers by
   new tensors, so that two names for one buffer come apart.
@@ -69,7 +69,7 @@ class TorchModels(Backend):
             return [copies[id(each)] for each in objects]
         optimizers.require_complete(objects)
         try:
-            made: list[Any] = copy.deepcopy(list(objects))  # all at once: an optimizer's parameters are its model's
+            made: list[Any] = copy.deepcopy(list(objects))  # all together: an optimizer's parameters are its model's
             for old, new in zip(objects, made, strict=True):
                 if isinstance(old, torch.nn.Module):
                     _copy_gradients(old, new)

@@ -1,8 +1,8 @@
 """The leaves of optimizers, learning-rate schedulers and gradient scalers.
 
-Requirements this module answers:
+Requirements of this module:
 
-* Every tensor of an optimizer's state follows its parameter, whatever its name and however deep it is nested (LBFGS
+* Every tensor of an optimizer's state follows its parameter, with any name and at any depth (LBFGS
   stores lists of tensors); each stays the same object.
 * A tensor that PyTorch itself keeps on the host stays there: ``step`` (and NAdam's ``mu_product``), unless the
   optimizer is ``capturable`` or ``fused``, and a learning rate that is a 0-d host tensor. The same rule is in

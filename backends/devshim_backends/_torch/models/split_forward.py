@@ -1,8 +1,8 @@
 """The forward pass of a split model: inputs are copied to each part, and operands in its own code are aligned.
 
-Requirements this module answers:
+Requirements of this module:
 
-* A part on one device gets its inputs there, in whatever tree of tensors they are, and gradients flow back.
+* A part on one device gets its inputs there, in any tree of tensors, and gradients flow back.
 * The results of parts can be operands in the code of the module that has the parts (a residual connection, a
   concatenation, a weight used without its module): see `devshim_backends._torch.models.align_devices`.
 * The result is on the device of the part that ran last.

@@ -1,21 +1,21 @@
 """Simulated GPUs for PyTorch 2.10 and newer, in pure Python: ``torch.device("sim:1")``.
 
-Requirements this package answers:
+Requirements of this package:
 
 * Tensors are plain `torch.Tensor`s on ``sim:i``, so that autograd, optimizers, hooks, views and ``isinstance`` are
   PyTorch's own. ``sim`` is the name of PrivateUse1, the dispatch key that PyTorch reserves for unknown devices.
 * Tensors contain real data in host memory. Through its DLPack capsule, a host tensor becomes a simulated GPU's tensor,
   and back, without a copy (`relabel`). An operator runs the CPU's kernel on the arguments as host tensors (`hooks`).
-* Whatever a real GPU refuses is refused, with PyTorch's messages: mixed devices, a NumPy view of a GPU's tensor, a GPU
+* What a real GPU refuses is refused, with PyTorch's messages: mixed devices, a NumPy view of a GPU's tensor, a GPU
   that does not exist, a full GPU.
-* Simulation can be switched on and off at any time (`switch`). What PyTorch allows a process to do only once remains:
-  the name ``sim`` in C++, and kernels that refuse while no GPU is simulated.
+* Simulation can be switched on and off at any time (`switch`). Two things remain, because PyTorch allows a process to
+  do them only once: the name ``sim`` in C++, and kernels that refuse while no GPU is simulated.
 
 The modules that only this adapter has are in ``internals``.
 
 | module | concern |
 |---|---|
-| `state` | how many GPUs are simulated, each thread's current one, what a device-like argument means |
+| `state` | the number of simulated GPUs, each thread's current GPU, the meaning of a device-like argument |
 | `relabel` | the same memory as a tensor of another device |
 | `memory` | which storage is on which GPU |
 | `schemas`, `host_arguments`, `hooks` | every operator: its arguments on the way to the host, and its results back |
@@ -29,8 +29,8 @@ The modules that only this adapter has are in ``internals``.
 | `module`, `streams`, `accelerator` | ``torch.sim``, and the functions behind ``torch.accelerator`` |
 | `device_names` | the names that PyTorch adds for a custom device, only while GPUs are simulated |
 | `patches`, `tensors`, `indices`, `engine`, `comm`, `defaults` | patches of PyTorch, each with its reason |
-| `late_copies`, `stream_order` | copies that arrive when something waits for them, and what a stream has waited for |
+| `late_copies`, `stream_order` | copies that arrive when something waits for them, and the waits of each stream |
 | `untraced` | keeping `torch.compile` out of this package |
-| `switch` | switching on and off, and what happens once |
+| `switch` | switching on and off, and the steps that happen once |
 | `simulate` | the part of the adapter that loads this package on demand |
 """

@@ -1,8 +1,8 @@
-"""Rules of a real GPU for mixed devices: what it refuses and what it accepts.
+"""A real GPU's rules for mixed devices: which calls it refuses and which it accepts.
 
-Elementwise operators (PyTorch's tag ``pointwise``) accept 0-d host tensors together with a GPU's tensors, but for
-`CHECKED`; so do the operators listed here, and a few expect host tensors in certain positions. Every other operator
-expects all tensors on one device, 0-d ones too, and so does every tensor that is written to.
+Elementwise operators (PyTorch's tag ``pointwise``) accept 0-d host tensors together with a GPU's tensors, except those
+in `CHECKED`. The operators listed here also do, and a few expect host tensors in certain positions. Every other
+operator expects all tensors on one device, including 0-d tensors; the same applies to every tensor that is written to.
 
 The source is ``native_functions.yaml``, which the wheel of PyTorch contains: CUDA's operators compare the devices of
 all arguments before the kernel, unless their entry says ``device_check: NoCheck``.
@@ -70,7 +70,7 @@ _BY_TYPE = {1: "weight", 2: "bias"}
 
 
 def _in_its_terms(plan: Any, gpu: str, other: Any, position: int, host: Any) -> str:
-    """Return the sentence of an operator that checks its arguments itself, or an empty text."""
+    """Return the error text of an operator that checks its own arguments, or an empty text."""
     if plan.name in ("aten::masked_fill", "aten::masked_fill_") and position in (0, 1):
         mask, filled = (other, gpu) if position else (gpu, other)
         return f"expected self and mask to be on the same device, but got mask on {mask} and self on {filled}"
@@ -85,7 +85,7 @@ def mixed_devices_error(plan: Any, gpu: str, other: Any, position: int, host: An
     """Return the error that PyTorch's kernels raise for an argument on another device than the earlier ones.
 
     Args:
-        plan: The operator's.
+        plan: The operator's plan.
         gpu: The name of a GPU that an argument is on.
         other: The other device.
         position: The position of the argument on the other device, or -1.

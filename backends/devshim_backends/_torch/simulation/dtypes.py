@@ -37,11 +37,11 @@ _NARROW = {torch.complex64: torch.complex32, torch.float32: torch.float16, torch
 
 
 UNSUPPORTED = object()
-"""The result for a call that CUDA refuses, too."""
+"""The result for a call that CUDA also refuses."""
 
 
 def compute_as_cuda(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute a call that the CPU's kernel has refused, as CUDA does; return `UNSUPPORTED` if CUDA refuses it too."""
+    """Compute a call that the CPU's kernel has refused, as CUDA does; return `UNSUPPORTED` if CUDA also refuses it."""
     name = plan.name.removeprefix("aten::")
     formula = _FORMULAS.get(name)
     if formula is not None:

@@ -1,6 +1,6 @@
 """The hook in PyTorch's dispatcher through which operators on simulated GPUs run: its fallback kernel.
 
-It runs the CPU's kernel on the arguments on the host. Operators in ``internals/kernels.py`` have kernels of their own.
+It runs the CPU's kernel on the arguments on the host. Operators in ``internals/kernels.py`` have their own kernels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from devshim_backends._torch.simulation.internals.state import SIMULATION, index
 from devshim_backends._torch.simulation.memory import adopt, full_error, host_is_full
 
 _CPU = torch._C.DispatchKey.CPU
-_HOST, _NOT_SEEN = -1, -2  # in place of a GPU's index
+_HOST, _NOT_SEEN = -1, -2  # instead of a GPU's index
 _Tensor, _get_device = torch.Tensor, torch._C.TensorBase.get_device
 _CPU_CASTS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _autocasts = torch._C._is_any_autocast_enabled
@@ -108,7 +108,7 @@ def without_modes(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _gpu_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Return the GPU of a call that failed: the one that it names, that of its first tensor, or the current one."""
+    """Return the GPU of a call that failed: the one that it names, its first tensor's, or the current one."""
     device = kwargs.get("device")
     tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, _Tensor)]
     of = [each.get_device() for each in tensors if each.get_device() >= 0]
@@ -116,7 +116,7 @@ def _gpu_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 
 def _call_without_modes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function without them; ``torch.device(...)`` as a context is such a mode."""
+    """Call a function without user modes; ``torch.device(...)`` as a context is one of them."""
     with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_CPU_CASTS):
         return function(*args, **kwargs)
 
@@ -183,7 +183,7 @@ def _compute_common(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _gpu_of_list(values: Any, gpu: int) -> int:
-    """Return the GPU of the tensors in a list and of the call's earlier ones; `_HOST` if that is not one GPU."""
+    """Return the GPU of the tensors in a list and of the call's earlier tensors; `_HOST` if not exactly one."""
     for value in values:
         if value is not None:
             index = int(_get_device(value))

@@ -1,4 +1,4 @@
-"""The storages on each simulated GPU: each is counted once, until the last tensor over it is gone."""
+"""The storages on each simulated GPU: each is counted once, until its last tensor is deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HOST_IS_FULL = re.compile(r"DefaultCPUAllocator: .* (\d+) bytes")
 
 
 def adopt(tensor: Any, index: int) -> Any:
-    """Return a host tensor, with memory of its own, as a GPU's tensor; the GPU takes over the memory and counts it.
+    """Return a host tensor that owns its memory as a GPU's tensor; the GPU takes over the memory and counts it.
 
     Raises:
         OutOfMemoryError: The GPU does not have that much free memory.
@@ -44,12 +44,12 @@ def adopt(tensor: Any, index: int) -> Any:
 
 
 def host_is_full(error: RuntimeError, device: Any) -> bool:
-    """Return True if the host has too little memory for what a call makes on a GPU; None: on that of its tensors."""
+    """Return True if the host has too little memory for a call's results on a GPU (None: the GPU of its tensors)."""
     return (device is None or device.type in TYPES) and _HOST_IS_FULL.search(str(error)) is not None
 
 
 def full_error(error: RuntimeError, index: int) -> OutOfMemoryError:
-    """Return the error for a full GPU in place of one that says that the host has too little memory."""
+    """Return the error for a full GPU instead of the host's error about too little memory."""
     asked = _HOST_IS_FULL.search(str(error))
     gpu = SIMULATED[index]
     return messages.full(gpu.device, None if asked is None else int(asked[1]), gpu.info().free, FullDeviceError)

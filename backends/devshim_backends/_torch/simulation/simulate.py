@@ -1,6 +1,6 @@
 """The adapter's switch for simulated GPUs; their implementation is the rest of this package, loaded on demand.
 
-Requirements this module answers:
+Requirements of this module:
 
 * Nothing is loaded, registered or patched in PyTorch before the first simulated GPU is requested.
 * While GPUs are simulated, ``gpu:i`` is ``torch.device("sim", i)`` in both directions, and with native names

@@ -25,14 +25,14 @@ _CPU = torch.device("cpu")
 
 
 def new_tensor(self: Any, data: Any, **kwargs: Any) -> Any:
-    """Replace `torch.Tensor.new_tensor`, which in C++ creates tensors on GPU 0 whatever the device of ``self``."""
+    """Replace `torch.Tensor.new_tensor`, which in C++ creates tensors on GPU 0 regardless of the device of ``self``."""
     if kwargs.get("device") is None:
         kwargs["device"] = self.device
     return _real_new_tensor(self, data, **kwargs)
 
 
 def legacy_new(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Replace `torch.Tensor.new`, which in C++ creates tensors on GPU 0 whatever the device of ``self``."""
+    """Replace `torch.Tensor.new`, which in C++ creates tensors on GPU 0 regardless of the device of ``self``."""
     index = _get_device(self)
     if index <= 0 or kwargs:
         return _real_legacy(self, *args, **kwargs)
@@ -98,8 +98,8 @@ def _with_other_gradient(tensor: Any, gradient: Any) -> Any:
 def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
     """Replace `Module._apply`, on which `Module.to` and similar methods are built.
 
-    PyTorch would create new parameters for those that move between host and GPU. So this function moves them before
-    PyTorch looks; what PyTorch then does with them (gradients, buffers, settings in ``torch.__future__``) is unchanged.
+    PyTorch would create new parameters for those that move between host and GPU. Therefore this function moves them
+    first. What PyTorch then does with them (gradients, buffers, settings in ``torch.__future__``) is unchanged.
     """
     if isinstance(self, torch.jit.ScriptModule):
         return _apply_to_script(self, fn, recurse)
@@ -157,7 +157,7 @@ def _empty_bytes(count: int, device: Any) -> Any:
 
 # ---------------------------------------------------------------------- pinned memory
 _PINNED: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-"""Address -> a storage that counts as pinned; for a simulated GPU, any host memory is as good as pinned memory."""
+"""Address -> a storage that counts as pinned; for a simulated GPU, any host memory works like pinned memory."""
 
 
 def pin_memory(self: Any, device: Any = None) -> Any:
@@ -184,7 +184,7 @@ def patch_permanently() -> None:
 
 
 def patch() -> None:
-    """Install all patches of this module but the permanent one."""
+    """Install all patches of this module except the permanent one."""
     install(torch, "Generator", Generator)  # C++ would ask the device to make one
     install(torch.nn.Module, "_apply", apply)
     install(Tensor, "new_tensor", new_tensor)

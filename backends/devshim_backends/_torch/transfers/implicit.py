@@ -50,7 +50,7 @@ class TorchTransferHooks(Backend):
         """Return the device of a tensor's values; None on ``meta``, in a trace, and under a ``FakeTensorMode``."""
         if self.is_tracer(x) or self.compiling():  # in this order: a compiler stops reading here
             return None
-        if x.is_cpu is True:  # nothing is reported of the host's tensors, nor of those below
+        if x.is_cpu is True:  # the host's tensors and those below are not reported
             return CPU
         if self.tracing():
             return None

@@ -75,7 +75,7 @@ def instrument_waits(where: Callable[[Any], Device | None], report: Report) -> I
 
 # ---------------------------------------------------------------------- CUDA
 def _cuda() -> object:
-    """Return what tells CUDA's modes apart: native names have one of their own, which ends before a guard may."""
+    """Return a value that distinguishes CUDA's modes: native names have another one, which may end before a guard."""
     return getattr(torch._C, "_cuda_get_sync_debug_mode", None)
 
 
@@ -140,7 +140,7 @@ def _instrument_cuda(report: Report) -> Iterator[None]:
     sync_filter = _SyncFilter(report)
     warnings.filterwarnings("ignore", _SYNC_WARNING, UserWarning)
     entry: Any = ("ignore", sync_filter, UserWarning, None, 0)
-    warnings.filters[0] = entry  # type: ignore[index]  # a list, whatever its stub says
+    warnings.filters[0] = entry  # type: ignore[index]  # a list, despite its stub
     with _suppress_explicit_copies():
         _OPEN_FILTERS.append(sync_filter)
         _start_with_cuda()
@@ -164,7 +164,7 @@ def _start_with_cuda() -> None:
 
 @contextmanager
 def _suppress_explicit_copies() -> Iterator[None]:
-    """Report no copies of functions that copy explicitly, nor the gradients of such copies."""
+    """Report no copies of functions that copy explicitly, and no gradients of these copies."""
     with ExitStack() as stack:
         for owner, names in _EXPLICIT.items():
             stack.enter_context(patched(owner, {name: _suppress_reports(getattr(owner, name)) for name in names}))

@@ -1,1 +1,1 @@
-"""Code for CuPy alone: no other adapter has a module of the same name and purpose."""
+"""Code only for CuPy: no other adapter has a module with the same name and purpose."""

@@ -1,6 +1,6 @@
 """Copies between host memory and GPUs, and from GPU to GPU, in the order of CUDA streams.
 
-Requirements this module answers:
+Requirements of this module:
 
 * The GPU of a copy is current while devshim asks for the copy, and the copy uses the stream that this thread has
   chosen there. Afterwards the previous GPU is current again.

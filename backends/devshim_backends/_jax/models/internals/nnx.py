@@ -1,6 +1,6 @@
 """Flax NNX modules and optimizers: objects whose arrays devshim replaces. All other flax models are trees.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A module, optimizer or variable stays the same object. A variable that appears twice is one leaf and stays shared.
 * JAX computes on the device of committed arrays, so ``model(x)`` needs no change if ``x`` is on the model's device.

@@ -47,7 +47,7 @@ def clear_fast_paths() -> None:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Keep functions on simulated GPUs from the fast path inside the context, also on GPUs that are shown later."""
+    """Keep functions on simulated GPUs from the fast path inside the context, including GPUs that are shown later."""
     observer = object()
     _observers.append(observer)
     clear_fast_paths()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _COMPUTE_CAPABILITY = "8.0"
 """The compute capability that programs see: that of an Ampere GPU."""
 _indices: dict[Any, int] = {}
-"""Maps a JAX device to the index of its simulated GPU, also of a removed one that arrays are still on."""
+"""Maps a JAX device to the index of its simulated GPU, even of a removed GPU that still holds arrays."""
 _shown: list[Any] = []
 
 

@@ -1,4 +1,4 @@
-"""Switching JAX's own names for GPUs on and off: patches of JAX's backends, and of what its CPU client lists."""
+"""Switching JAX's own names for GPUs on and off: patches of JAX's backends, and of its CPU client's lists."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ which is then correct for one device only.  Two methods of ``HybridBlock`` are p
 
 1. ``_get_graph`` runs the block's Python code to compile it.  While it runs, the backend's `device_of` is replaced by
    `_device_of_marking`, which marks the block with the device of its inputs.
-2. ``_call_cached_op`` runs the graph.  If the block is marked with another device than that of the new inputs, the
+2. ``_call_cached_op`` runs the graph.  If the block is marked with another device than the new inputs', the
    graph is discarded first, and Gluon compiles the block again.
 """
 
@@ -81,7 +81,7 @@ def _call_cached_op_checked(block: Any, *args: Any) -> Any:
 
 @contextmanager
 def _marking() -> Iterator[None]:
-    """Replace the backend's `device_of` while any thread compiles a block: at other times calls cost no more."""
+    """Replace the backend's `device_of` while any thread compiles a block: at other times, calls have no extra cost."""
     global _compiling, _instance_device_of
     attributes = vars(_backend)
     with _LOCK:

@@ -3,7 +3,7 @@
 MXNet saves an array with its device, and loads it to that device again.  So does ``pickle``, and with it
 ``copy.deepcopy``.  For a simulated GPU the library would write ``cpu(2)``, and a build without CUDA loads everything to
 ``cpu(0)``.  Here the saved bytes have the name that the program uses, ``gpu(1)``, as on a machine with real GPUs: a
-file from such a machine loads to the same simulated GPU, and a file from here loads there.
+file from that machine loads to the same simulated GPU, and a file from here loads there.
 
 An array is saved as a magic number, the number of its kind of storage, its shape, its device, its dtype and its values
 (``NDArray::Save`` in ndarray.cc); sparse arrays also have the shape of their values, and their indices.  A file is a
@@ -59,7 +59,7 @@ class _Reader:
         """Skip an array, and return the position of its device; None if it has none.
 
         Raises:
-            ValueError: It has a format that this module does not know, such as that of MXNet before 1.0.
+            ValueError: It has a format that this module does not know, such as a format of MXNet before 1.0.
         """
         magic = self.read("I")
         kind = self.read("i") if magic in (_MAGIC, _MAGIC_NUMPY) else -1

@@ -1,1 +1,1 @@
-"""Code for PaddlePaddle alone: no other adapter has a module of the same name and purpose."""
+"""Code only for PaddlePaddle: no other adapter has a module with the same name and purpose."""

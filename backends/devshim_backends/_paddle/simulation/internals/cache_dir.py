@@ -6,7 +6,7 @@ Requirements that this module meets:
   all folders above it belong to this user or to root, and none of them is world-writable, except for folders such as
   ``/tmp``, whose sticky bit keeps other users from replacing files that are not theirs.  The last folders are closed
   to other users.
-* Several processes may look for, make and fill it at once.
+* Several processes may look for, make and fill it at the same time.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ only once, while it is imported, so the library must be ready before that.
 Requirements that this module meets:
 
 * The source is compiled once per Paddle version, in 0.3 s, into a folder that belongs to this user only
-  (``cache_dir.py``).  Several processes may compile at once: each writes a file of its own and renames it.
+  (``cache_dir.py``).  Several processes may compile at the same time: each writes its own file and renames it.
 * `loaded_during_import` is the way that Paddle documents: the environment variable ``CUSTOM_DEVICE_ROOT`` is set during
   its import.
 * `load_after_import` is for a Paddle that devshim itself imported, for example to count devices, and that has computed
@@ -166,7 +166,7 @@ def _read(path: Path, what: str, hint: str) -> bytes:
 
 
 def _cache_key(source: bytes, header: bytes) -> str:
-    """Return a hash of what a compiled plug-in depends on: source, Paddle's interface, machine (for shared homes)."""
+    """Return a hash of a compiled plug-in's inputs: source, Paddle's interface, machine (for shared homes)."""
     machine = " ".join((platform.system(), platform.machine(), *platform.libc_ver())).encode()
     return sha256(b"\0".join((source, header, machine))).hexdigest()[:16]
 

@@ -1,6 +1,6 @@
 """The translation between TensorFlow's names of GPUs and the logical CPUs that simulate them.
 
-``GPU:1`` is ``CPU:2``, in whatever spelling and with or without a job: see `logical_name` and `shown_name`.
+``GPU:1`` is ``CPU:2``, in any spelling and with or without a job: see `logical_name` and `shown_name`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def refuse_second_cpu(name: str) -> None:
     """Refuse a program's ``/CPU:1``, which would be a simulated GPU; the full name comes from TensorFlow's C++ code.
 
     Raises:
-        UnsupportedError: The name is of such a CPU.
+        UnsupportedError: The name is that of a simulated GPU's CPU.
     """
     kind, index, given = _read(name)
     if kind == "CPU" and index and given.job is None:

@@ -134,7 +134,7 @@ def _wrap_constant(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrap_gradient(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Begin a gradient with ones on the device of each target, also on the host; TensorFlow gives them no scope."""
+    """Begin a gradient with ones on the device of each target, including the host; TensorFlow gives them no scope."""
 
     def gradient(tape: Any, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kwargs: Any) -> Any:
         if output_gradients is None and all(type(x) is EAGER for x in target):

@@ -2,7 +2,7 @@
 
 A simulated GPU is a logical CPU (see `simulate`), so ``/GPU:1`` names a device that does not exist. With soft
 placement, which is on by default, TensorFlow would compute on the host instead. The error shows the line that computes
-on the simulated GPU. All scopes (of `tf.device`, Keras and `tf.distribute`, also inside a `tf.function`) call one of
+on the simulated GPU. All scopes (of `tf.device`, Keras and `tf.distribute`, even inside a `tf.function`) call one of
 two methods, which are patched while GPUs are simulated.
 """
 

@@ -1,4 +1,4 @@
-"""Copies of a tensor on its own GPU, also for dtypes for which TensorFlow (2.21) has no ``DeepCopy`` there.
+"""Copies of a tensor on its own GPU, including dtypes for which TensorFlow (2.21) has no ``DeepCopy`` there.
 
 A copy through the host would cross the bus twice.
 """

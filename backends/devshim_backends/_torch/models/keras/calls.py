@@ -140,7 +140,7 @@ def make_step(name: str, original: Call, model: Any, args: Any, kwargs: Any) -> 
 
 
 def get_batches(original: Call, batches: Any, args: Any, kwargs: Any) -> Any:
-    """Make batches on the host, whatever the scope: PyTorch (2.13) would shuffle them on the scope's device.
+    """Make batches on the host, regardless of the scope: PyTorch (2.13) would shuffle them on the scope's device.
 
     That fails, because the generator is the host's. The training step copies each batch to the model.
     """
@@ -158,7 +158,7 @@ class _HostBatches:
         with torch.device("cpu"):
             batches = iter(self._batches)
         while True:
-            with torch.device("cpu"):  # not around `yield`: the caller has a scope of its own
+            with torch.device("cpu"):  # not around `yield`: the caller has its own scope
                 try:
                     batch = next(batches)
                 except StopIteration:

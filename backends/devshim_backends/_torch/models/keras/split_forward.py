@@ -85,7 +85,7 @@ def _devices(tensors: list[Any]) -> dict[Any, None]:
 
 # ---------------------------------------------------------------------- layers
 def call_part(original: Call, layer: Any, args: Any, kwargs: Any) -> Any:
-    """Call a layer that is on several devices, or that is inside such a layer."""
+    """Call a layer that is on several devices, or that is inside a split layer."""
     if is_split(layer):
         return _call_split_layer(original, layer, args, kwargs)
     device = first_device_of(layer) or FORWARD.last_device

@@ -1,4 +1,4 @@
-"""Attention computed as the CPU computes it, with the CPU's fused kernel where the CPU would choose it: the same bits.
+"""Attention computed as the CPU computes it, with the CPU's fused kernel if the CPU would choose it: the same bits.
 
 For an unknown device, PyTorch computes the formula softmax(QK')V, unless the device offers a kernel under an
 "overrideable" name. This module offers the CPU's kernel there.
@@ -47,7 +47,7 @@ def attention(
 
 
 def _is_only_of_cuda() -> bool:
-    """Return True if the program allows only kernels that CUDA alone has, for which the formula is computed."""
+    """Return True if the program allows only kernels that exist only for CUDA; the formula is then computed."""
     allowed = torch._C
     if allowed._get_math_sdp_enabled() or allowed._get_flash_sdp_enabled():
         return False
@@ -90,7 +90,7 @@ def fused_attention(
     """Implement ``aten::_scaled_dot_product_fused_attention_overrideable``."""
     flash = plan_of(aten._scaled_dot_product_flash_attention_for_cpu.default)
     out, sums = run(flash, (query, key, value, dropout, causal), {"attn_mask": bias, "scale": scale})
-    # Unused: where CUDA's kernels return the sequences' ends and the state of their random numbers.
+    # Unused: CUDA's kernels return the sequences' ends and the state of their random numbers here.
     unused = adopt(torch.empty(0, dtype=query.dtype, device="cpu"), query.get_device())
     return out, sums, unused, unused, query.shape[-2], key.shape[-2], unused, unused, unused
 

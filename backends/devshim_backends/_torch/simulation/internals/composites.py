@@ -36,7 +36,7 @@ COMPOSED = (
     *("select_backward", "slice_backward", "diagonal_backward", "binary_cross_entropy_with_logits"),
     *("smooth_l1_loss_backward", "huber_loss_backward"),
 )
-"""Operators that PyTorch decomposes for the CPU too; these are common, or depend on the kind of device."""
+"""Operators that PyTorch also decomposes for the CPU; these are common, or depend on the kind of device."""
 
 
 def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -25,7 +25,7 @@ _is_multithreaded, _set_multithreaded = torch._C._is_multithreading_enabled, tor
 
 
 class _Pending(threading.local):
-    """This thread's storage for a hook's error that is to be raised by the backward pass."""
+    """This thread's storage for a hook's error that the backward pass will raise."""
 
     error: BaseException | None = None
 
@@ -34,8 +34,8 @@ PENDING = _Pending()
 """The thread's pending error.
 
 PyTorch leaves a hook's error pending while it ends the guard of the device's stream, and then asks a guard in Python
-for its type. A call with a pending error fails, and in a destructor that ends the process (PyTorch 2.10 to 2.12). So
-the guard takes the error, and the engine, which then fails without one, raises it.
+for its type. A call with a pending error fails, and in a destructor, that ends the process (PyTorch 2.10 to 2.12).
+Therefore the guard takes the error, and the engine, which then fails without an error, raises it.
 """
 NOTHING = zip()
 """An empty iterator: to loop over it raises the pending error, if there is one."""
@@ -62,7 +62,7 @@ class _OnThisThread(torch._C._ImperativeEngine):  # type: ignore[misc]  # PyTorc
 def start_without_threads() -> None:
     """Make the engine count devices while only the host exists: it counts once, and starts a thread for each device.
 
-    Without such threads, a process can fork and its child can run backward passes, which is impossible with CUDA.
+    Without these threads, a process can fork and its child can run backward passes, which is impossible with CUDA.
     """
     torch.ones((), device="cpu", requires_grad=True).clone().backward()
 

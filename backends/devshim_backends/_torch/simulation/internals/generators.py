@@ -1,8 +1,8 @@
 """Random numbers: every simulated GPU has its own generator, which computes the same values as the CPU's.
 
-PyTorch makes no generator for a device in Python, so a simulated GPU's has two parts: a CPU generator that draws, with
-which a simulated GPU and the host draw the same values from the same seed, and the object that a program has. Its C++
-object says that it is on the GPU, so that operators of the host refuse it, as they refuse a real GPU's.
+PyTorch makes no generator for a device in Python, so a simulated GPU's generator has two parts: a CPU generator that
+draws, so that a simulated GPU and the host draw the same values from the same seed, and the object that the program
+sees. Its C++ object says that it is on the GPU, so that operators of the host refuse it, as they refuse a real GPU's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GENERATORS: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDict
 
 
 class Generator(RealGenerator, metaclass=_GeneratorType):  # type: ignore[misc]
-    """Replacement for `torch.Generator` while GPUs are simulated: ``torch.Generator("sim:1")`` works too.
+    """Replacement for `torch.Generator` while GPUs are simulated: ``torch.Generator("sim:1")`` also works.
 
     Attributes:
         gpu: The index of the GPU.
@@ -87,7 +87,7 @@ class Generator(RealGenerator, metaclass=_GeneratorType):  # type: ignore[misc]
 
 
 def _make(gpu: int, has_index: bool = True, cls: Any = Generator) -> Any:
-    """Return a new generator of a GPU, and whose device has an index or not."""
+    """Return a new generator of a GPU, whose device has an index or not."""
     generator = RealGenerator.__new__(cls, device="cpu")
     generator.gpu, generator.host, generator._has_index = gpu, RealGenerator(device="cpu"), has_index
     offset = _offset_of_device()
@@ -109,7 +109,7 @@ def _as_bytes(gpu: int) -> bytes:
 
 @cache
 def _offset_of_device() -> int | None:
-    """Return where a generator's C++ object says its device; found once, by comparison with PyTorch's answer."""
+    """Return the position of the device in a generator's C++ object; found once, by a test with PyTorch."""
     generator = RealGenerator(device="cpu")
     for offset in range(_SEARCHED):
         found = _device_bytes(generator, offset)
@@ -151,7 +151,7 @@ def create_all(count: int) -> None:
 
 
 def generator_for(requested: Any, gpu: int) -> Any:
-    """Return the generator that draws for a GPU: that of the requested one, if it is the GPU's, or the GPU's own.
+    """Return the generator that draws for a GPU: the requested one's, if that belongs to the GPU, or the GPU's own.
 
     Raises:
         RuntimeError: The requested one belongs to another device; the message is PyTorch's.

@@ -67,7 +67,7 @@ class ArgumentConverter:
         return converted
 
     def convert_keywords(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return keyword arguments as host tensors; a device among them is where the result belongs."""
+        """Return keyword arguments as host tensors; a device among them is the device of the result."""
         converted = {}
         for name, value in kwargs.items():
             if isinstance(value, torch.device):

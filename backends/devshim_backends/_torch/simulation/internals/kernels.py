@@ -1,4 +1,4 @@
-"""Operators that need a kernel of their own: creating, copying, reading and drawing random numbers."""
+"""Operators that need their own kernel: creating, copying, reading and drawing random numbers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 zeros = _factory(torch.zeros)
-"""The kernel of ``aten::_efficientzerotensor``, too: the CPU's has no memory to relabel; this one has."""
+"""Also the kernel of ``aten::_efficientzerotensor``: the CPU's result has no memory to relabel; this one has."""
 
 
 def copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
@@ -195,7 +195,7 @@ def native_dropout_backward(grad: Any, mask: Any, scale: float) -> Any:
 
 
 def is_set_to(x: Any, other: Any) -> Any:
-    """Implement ``aten::is_set_to``: it compares storages, and relabelling would make two of one."""
+    """Implement ``aten::is_set_to``: it compares storages, and relabelling would turn one into two."""
     if x.get_device() != other.get_device():
         return False
     require_simulated(x.get_device())

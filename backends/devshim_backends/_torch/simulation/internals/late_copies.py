@@ -1,17 +1,17 @@
-"""Copies that arrive as late as they may: ``ds.simulate(2, async_copies="late")``.
+"""Copies that arrive as late as possible: ``ds.simulate(2, async_copies="late")``.
 
 On a real GPU, ``x.to("cpu", non_blocking=True)`` returns while the GPU is still copying. So does a copy from pinned
 memory, and a copy to another GPU. A program must wait before it reads the result, or before it overwrites the pinned
-memory. Without the wait it gets wrong values, now and then. Here a copy arrives when something waits for it, and not
-before, so a missing wait gives wrong values every time.
+memory. Without the wait, it sometimes gets wrong values. Here a copy arrives only when something waits for it, so a
+missing wait gives wrong values every time.
 
-Requirements this module answers:
+Requirements of this module:
 
-* A copy from a GPU has the values of the call, whatever is done to the tensor afterwards. A copy from pinned memory has
-  the values that are there when it arrives.
+* A copy from a GPU has the values at the time of the call, regardless of later changes of the tensor. A copy from
+pinned memory has the values at its arrival.
 * The program waits for a GPU (`synchronize`), for a stream or an event in it, or with a copy that blocks or ``item()``
-  for the current stream: that delivers what was started there before. So does a question: ``query()`` answers False
-  once, and the copy arrives before the next answer.
+  for the current stream: that delivers the copies that were started there before. A query also does: ``query()``
+  answers False once, and the copy arrives before the next answer.
 * A copy to a GPU also arrives before work that uses its memory, if that is in the stream of the copy, or in a stream
   that has waited for it. A copy between two GPUs is in the current streams of both.
 * Until then a new tensor has NaN, the largest integer or False in each element, and a target keeps its old values.
@@ -39,7 +39,7 @@ class _Copy:
 
     Attributes:
         number: Its position in the order of all copies.
-        streams: The streams in which it is.
+        streams: The streams that contain it.
         gpu: The index of the target's GPU; -1 for the host.
         address: The address of the target's memory on a GPU.
     """
@@ -49,7 +49,7 @@ class _Copy:
     def __init__(self, number: int, streams: tuple[StreamKey, ...], target: Any, values: Any) -> None:
         self.number, self.streams, self._values = number, streams, values
         self.gpu, self.address, self._target = target.get_device(), 0, target
-        if self.gpu >= 0:  # refer to the storage weakly: the program may drop it, and count on its memory
+        if self.gpu >= 0:  # refer to the storage weakly: the program may drop it, and rely on the release of its memory
             storage = target.untyped_storage()
             self.address, self._target = storage.data_ptr(), weakref.ref(storage)
             self._geometry = target.dtype, target.storage_offset(), target.shape, target.stride()

@@ -72,7 +72,7 @@ def is_initialized() -> bool:
 
 
 def init() -> None:
-    """Return at once: there is nothing to start."""
+    """Do nothing: there is nothing to start."""
 
 
 _lazy_init = init
@@ -212,7 +212,7 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
 
 
 def empty_cache() -> None:
-    """Return at once: nothing is cached."""
+    """Do nothing: nothing is cached."""
 
 
 # ---------------------------------------------------------------------- random numbers

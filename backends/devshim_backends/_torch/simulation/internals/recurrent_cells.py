@@ -43,7 +43,7 @@ def lstm_backward(
 
 
 def gru(gates: Any, hidden_gates: Any, hidden: Any, bias: Any = None, hidden_bias: Any = None) -> tuple[Any, Any]:
-    """Implement ``aten::_thnn_fused_gru_cell``: return the hidden state, and what the backward pass needs."""
+    """Implement ``aten::_thnn_fused_gru_cell``: return the hidden state, and the values for the backward pass."""
     if bias is not None:
         gates, hidden_gates = gates + bias, hidden_gates + hidden_bias
     input_r, input_z, input_n = gates.chunk(3, 1)

@@ -81,7 +81,7 @@ def relabel(tensor: Any, code: int) -> Any:
 
 
 def _before_use(tensor: Any) -> None:
-    """Let copies arrive that the use of a GPU's tensor waits for (see `late_copies`)."""
+    """Deliver the copies that the use of a GPU's tensor waits for (see `late_copies`)."""
     if tensor.layout is _STRIDED and tensor.get_device() >= 0:
         arrive = UNDER_WAY.get(tensor.untyped_storage().data_ptr())
         if arrive is not None:
@@ -121,10 +121,10 @@ def to_host(tensor: Any) -> Any:
 
 
 def to_host_keeping_bits(tensor: Any) -> Any:
-    """Return `to_host` of a tensor that may be sparse, or have a lazy conjugation or negation, unknown to a capsule.
+    """Return `to_host` of a tensor that may be sparse, or have a lazy conjugation or negation.
 
-    No capsule is tried for a sparse tensor: when PyTorch 2.10 refuses one that requires a gradient, it loses a
-    reference to it.
+    A capsule cannot hold these. No capsule is tried for a sparse tensor: when PyTorch 2.10 refuses one that requires a
+    gradient, it loses a reference to it.
     """
     if tensor.layout is not _STRIDED:
         return _relabel_indirectly(tensor, HOST, unsupported_error(tensor))

@@ -35,13 +35,13 @@ class OperatorPlan:
         out_names: Names of the arguments that it writes results to.
         is_inplace: True if it changes its first argument and returns it.
         generator_name: Name of the argument for a generator, if it draws random numbers.
-        accepts_numbers: True if it accepts Python numbers where its schema says tensor.
+        accepts_numbers: True if it accepts Python numbers for tensors of its schema.
         accepts_host_scalars: True if, on a real GPU, it accepts 0-d host tensors together with the GPU's tensors.
         takes_indices: True if its indices are a list of tensors.
         host_positions: Positions of arguments that may be on the host.
         host_keywords: Names of arguments that may be on the host.
         accepts_lazy_bits: True if it may receive tensors with a pending conjugation or negation.
-        only_computes: True if it neither writes to arguments, returns a view, nor draws random numbers.
+        only_computes: True if it does not write to arguments, return a view or draw random numbers.
         is_common: True if it takes tensors, and only computes, or changes its first argument without drawing numbers.
         keywords_are_plain: True if no keyword argument is a tensor or a generator.
         writes_to_arguments: True if it writes to an argument.

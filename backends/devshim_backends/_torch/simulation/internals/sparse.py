@@ -1,8 +1,8 @@
 """Sparse tensors on simulated GPUs: combinations of dense tensors that are moved one by one.
 
 A capsule can hold only dense tensors, so a sparse tensor is taken apart, its parts are relabelled, and a new one is
-made of them. Operators run as for dense tensors (`hooks`). An operator that writes into a sparse tensor writes into
-the host's tensor, whose parts are then given to the GPU's tensor; where that is impossible, it is refused.
+made from them. Operators run as for dense tensors (`hooks`). An operator that writes into a sparse tensor writes into
+the host's tensor, whose parts are then given to the GPU's tensor; if that is impossible, it is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ READERS = (
 
 
 def assemble(parts: tuple[Any, ...], like: Any, device: Any) -> Any:
-    """Return a sparse tensor of these parts, on their device, with the other properties of ``like``."""
+    """Return a sparse tensor with these parts, on their device, with the other properties of ``like``."""
     if like.layout is not torch.sparse_coo:
         values = parts[-1]
         return _make_compressed(*parts, like.shape, dtype=values.dtype, layout=like.layout, device=device)
@@ -68,7 +68,7 @@ def parts_of(tensor: Any) -> tuple[Any, ...]:
 
 
 def move_parts(tensor: Any, device: Any, move: Callable[[Any], Any]) -> Any:
-    """Return a sparse tensor of another's parts, each moved."""
+    """Return a sparse tensor with another's parts, each moved."""
     return assemble(tuple(move(part) for part in parts_of(tensor)), tensor, device)
 
 

@@ -1,4 +1,4 @@
-"""How many GPUs are simulated, which one is current in this thread, and which one a device-like argument names."""
+"""The number of simulated GPUs, this thread's current GPU, and the GPU that a device-like argument names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPES = {NAME}
 
 
 class _Simulation:
-    """The simulation as it is now.
+    """The current state of the simulation.
 
     Attributes:
         count: The number of GPUs.

@@ -1,7 +1,8 @@
 """The order of work in streams, which decides when a late copy arrives: ``ds.simulate(2, async_copies="late")``.
 
-Work in one stream is in order. Work in two streams is not, unless one waits for the other, or for an event in it. So
-each stream has a clock: for each stream that it has waited for, the number of the last copy there that it waits for.
+Work in one stream is in order. Work in two streams is not, unless one waits for the other, or for an event in it. Each
+stream therefore has a clock: for each stream that it has waited for, the number of the last copy there that it waits
+for.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Clock = Mapping[StreamKey, float]
 ALL = float("inf")
 _LOCK = threading.Lock()
 _WAITED: dict[StreamKey, dict[StreamKey, float]] = {}
-"""Stream -> what it has waited for in other streams."""
+"""Stream -> its waits for other streams."""
 
 
 class _Current(threading.local):
@@ -45,13 +46,13 @@ def set_current_stream(gpu: int, number: int) -> int:
 
 
 def clock_of(stream: StreamKey, until: float = ALL) -> Clock:
-    """Return what is complete after the work in a stream, of its own copies up to a number."""
+    """Return the clock after the work in a stream, with its own copies up to a number."""
     with _LOCK:
         return {**_WAITED.get(stream, {}), stream: until}
 
 
 def clock_of_gpu(gpu: int) -> Clock:
-    """Return what is complete in other streams after the work in all streams of a GPU."""
+    """Return the clock of other streams after the work in all streams of a GPU."""
     merged: dict[StreamKey, float] = {}
     with _LOCK:
         for stream, waited in _WAITED.items():
@@ -61,7 +62,7 @@ def clock_of_gpu(gpu: int) -> Clock:
 
 
 def wait(stream: StreamKey, clock: Clock) -> None:
-    """Let the next work of a stream come after what a clock contains."""
+    """Let the next work of a stream come after the copies in a clock."""
     with _LOCK:
         _merge(_WAITED.setdefault(stream, {}), clock)
 

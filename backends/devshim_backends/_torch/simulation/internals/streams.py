@@ -31,7 +31,7 @@ TYPE = 20
 
 
 class _ReplacementType(type(RealStream)):  # type: ignore[misc]  # PyTorch is Any to the type checker
-    """Metaclass of a replacement class, of which every instance of the original class is an instance too."""
+    """Metaclass of a replacement class, whose instances include every instance of the original class."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.__bases__[0])

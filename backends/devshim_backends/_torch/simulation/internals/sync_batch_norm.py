@@ -36,7 +36,7 @@ def stats(x: Any, eps: float) -> tuple[Any, Any]:
 def gather_stats_with_counts(
     x: Any, mean: Any, invstd: Any, running_mean: Any, running_var: Any, momentum: float, eps: float, counts: Any
 ) -> tuple[Any, Any]:
-    """Implement ``aten::batch_norm_gather_stats_with_counts``: combine the statistics of parts, one in a row."""
+    """Implement ``aten::batch_norm_gather_stats_with_counts``: combine the statistics of parts, one per row."""
     counts = counts.to(mean.dtype).view(-1, 1)
     total = counts.sum()
     combined = (mean * counts).sum(0) / total

@@ -1,13 +1,13 @@
 """Native names: programs that are written for real cards run on simulated GPUs: ``torch.zeros(3, device="cuda:1")``.
 
-Requirements this package answers:
+Requirements of this package:
 
-* The tensors are the simulated GPUs' own, on ``sim:1``. What a program sees of them is a real ``torch.device`` object,
+* The tensors are the simulated GPUs' own, on ``sim:1``. A program sees their device as a real ``torch.device`` object,
   ``cuda:1``, which PyTorch's CPU build can make.
 * A device in an argument is translated by PyTorch's dispatcher, below every function and mode and in every thread: the
   key CUDA, which has no kernels in a CPU build, gets kernels that create tensors on simulated GPUs.
-* Python functions are replaced only where C++ needs CUDA before the dispatcher: where it compares devices, or asks a
-  device guard for the current one.
+* Python functions are replaced only if C++ needs CUDA before the dispatcher: if it compares devices, or asks a device
+guard for the current one.
 * The functions of ``torch.cuda`` are PyTorch's own. The C functions under them, which a CPU build lacks, are here.
 * A call without a counterpart raises `UnsupportedError`, and names the line to write instead.
 * Switched off, no attribute of PyTorch is changed. A kernel remains at the key CUDA, which raises PyTorch's own error.
@@ -22,9 +22,9 @@ The modules that only this adapter has are in ``internals``.
 | `constructors` | functions that create tensors, and the default device |
 | `numbered` | ``torch.device(1)`` |
 | `messages` | the texts of errors that C++ raises |
-| `slots` | methods of classes that C wrote |
+| `slots` | methods of classes written in C |
 | `tensor_types` | ``torch.cuda.FloatTensor`` and the other legacy types |
-| `bindings`, `runtime` | the C functions under ``torch.cuda``, and what it has besides them |
+| `bindings`, `runtime` | the C functions under ``torch.cuda``, and its other parts |
 | `libraries` | versions and choices of cuDNN, MAGMA, cuSOLVER, cuBLAS, cuFFT, NCCL and fused attention |
 | `streams` | ``torch.cuda.Stream`` and ``torch.cuda.Event`` |
 | `autocast` | ``torch.autocast("cuda")`` |

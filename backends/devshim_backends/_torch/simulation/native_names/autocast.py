@@ -1,4 +1,4 @@
-"""``torch.autocast("cuda")``: PyTorch's own class, with a state that applies to simulated GPUs too."""
+"""``torch.autocast("cuda")``: PyTorch's own class, with a state that also applies to simulated GPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from devshim_backends._torch.simulation.internals.state import NAME
 
 
 def _both(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper that sets a state for simulated GPUs when it is set for CUDA, which one argument means."""
+    """Return a wrapper that sets a state for simulated GPUs when it is set for CUDA, as with one argument."""
 
     @functools.wraps(real)
     def wrapper(*args: Any) -> Any:

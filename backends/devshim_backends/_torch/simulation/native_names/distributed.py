@@ -1,10 +1,10 @@
-"""``torch.distributed`` with ``backend="nccl"``: gloo carries it, between processes on simulated GPUs.
+"""``torch.distributed`` with ``backend="nccl"``: gloo runs it, between processes on simulated GPUs.
 
-Gloo computes on the host. So the kernels of a collective call get the memory of simulated GPUs as host tensors, without
-a copy, and write the results there.
+Gloo computes on the host. Therefore the kernels of a collective call get the memory of simulated GPUs as host tensors,
+without a copy, and write the results there.
 
-In such a group, gloo serves the device type ``cuda`` and no other. So PyTorch itself refuses tensors on the host, as it
-does where NCCL serves the group.
+In this group, gloo serves only the device type ``cuda``. PyTorch itself therefore refuses tensors on the host, as it
+does if NCCL serves the group.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _map(value: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any]:
-    """Return a wrapper that passes gloo on for nccl, the argument ``backend``, which is also at a position."""
+    """Return a wrapper that replaces nccl with gloo in the argument ``backend``, which may be positional."""
 
     @functools.wraps(real)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -100,12 +100,12 @@ def _uses_nccl(group: Any) -> bool:
 
 
 def _served_by_gloo(backend: str) -> str:
-    """Return a backend's name with gloo for nccl, which serves no device but ``cuda``."""
+    """Return a backend's name with gloo for nccl, which serves only the device ``cuda``."""
     return "cuda:gloo" if backend == "nccl" else backend.replace("nccl", "gloo")
 
 
 def _backend_of(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement for `get_backend`, which answers what the program asked for."""
+    """Return a replacement for `get_backend`, which returns what the program requested."""
 
     def get_backend(group: Any = None) -> Any:
         found = real(group)
@@ -115,7 +115,7 @@ def _backend_of(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _config_of(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement for `get_backend_config`, which answers what the program asked for."""
+    """Return a replacement for `get_backend_config`, which returns what the program requested."""
 
     def get_backend_config(group: Any = None) -> str:
         found = str(real(group))
@@ -125,7 +125,7 @@ def _config_of(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _register() -> None:
-    """Register the kernels, when the first group is created; PyTorch has kernels there that know no simulated GPU."""
+    """Register the kernels, when the first group is created; PyTorch's kernels there do not support simulated GPUs."""
     with _LOCK:
         libraries = _LIBRARIES
         if libraries:

@@ -1,7 +1,7 @@
 """NVIDIA's libraries under PyTorch: programs ask for their versions and choose between them, which has no effect here.
 
-A build for the CPU answers that it lacks cuDNN, MAGMA, cuSOLVER, cuBLASLt, cuFFT's cache and fused attention. On every
-real card they are there, and what they compute, simulated GPUs compute with the CPU's kernels.
+A build for the CPU answers that it lacks cuDNN, MAGMA, cuSOLVER, cuBLASLt, cuFFT's cache and fused attention. Every
+real card has them, and simulated GPUs compute the same with the CPU's kernels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 class _Choices:
-    """The choice of the program in this process: None for the default of PyTorch."""
+    """The choice of the program in this process: None for PyTorch's default."""
 
     linalg: Any = None
     blas: Any = None
@@ -75,7 +75,7 @@ def _no_plans(device: Any) -> int:
 
 
 def _can_use(dtypes: tuple[Any, ...]) -> Callable[..., bool]:
-    """Return a replacement for a function that says if an attention kernel supports its arguments."""
+    """Return a replacement for a function that tests if an attention kernel supports its arguments."""
 
     def can_use(params: Any, debug: bool = False) -> bool:
         return bool(params.query.is_cuda and params.query.dtype in dtypes)
@@ -137,7 +137,7 @@ def install(patches: Patches) -> None:
 
 
 def forget_choices() -> None:
-    """Forget what a program has chosen."""
+    """Discard a program's choices."""
     _Choices.linalg = _Choices.blas = None
     _Choices.benchmarks, _Choices.plans = 10, {}
     cuda.cufft_plan_cache.caches.clear()

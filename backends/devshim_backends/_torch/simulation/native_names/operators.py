@@ -1,7 +1,7 @@
-"""Kernels at the dispatcher's key CUDA: whatever function names a card, its result is on a simulated GPU.
+"""Kernels at the dispatcher's key CUDA: the result of every function that names a card is on a simulated GPU.
 
 An operator that creates a tensor reaches the dispatcher with the device that it was given. In a CPU build of PyTorch,
-the key CUDA has no kernels; a build for CUDA has some, which the kernels here replace. No tensor has this key. So the
+the key CUDA has no kernels; a build for CUDA has some, which the kernels here replace. No tensor has this key, so the
 kernels here are called only to create tensors.
 
 One kernel remains for the life of the process. After a first call for CUDA, PyTorch's C++ never asks again whether CUDA
@@ -32,7 +32,7 @@ _WHILE_ON: list[Any] = []
 
 
 def _create(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compute an operator without a kernel of its own here, on the simulated GPU that it names."""
+    """Compute an operator that has no kernel here, on the simulated GPU that it names."""
     if "cuda" not in TYPES:
         torch.cuda._lazy_init()
         msg = "Torch not compiled with CUDA enabled"

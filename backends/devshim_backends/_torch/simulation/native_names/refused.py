@@ -1,6 +1,6 @@
-"""Calls without a counterpart on simulated GPUs; each raises an error that names the line, and what to write instead.
+"""Calls without a counterpart on simulated GPUs; each raises an error that names the line and what to write instead.
 
-The table of these calls is `capabilities.NOT_SIMULATED`, which ``devshim run --check`` reads too.
+The table of these calls is `capabilities.NOT_SIMULATED`, which ``devshim run --check`` also reads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from devshim_backends._torch.capabilities import NOT_SIMULATED
 _EXTENSIONS = "torch.utils.cpp_extension"
 _KERNELS = "torch.cuda.jiterator._create"
 _PATCHES = Patches()
-"""Those of a module that PyTorch does not import itself."""
+"""The calls of a module that PyTorch itself does not import."""
 
 
 class _State:
@@ -30,7 +30,7 @@ class _State:
 
 
 def refuse(name: str, reason: str) -> NoReturn:
-    """Raise the error for a call; the reason is why, a colon, and what to write instead."""
+    """Raise the error for a call; the reason has the cause, a colon, and the code to write instead."""
     why, _, instead = reason.partition(": ")
     msg = f"simulated GPUs do not support {name}, which {site()} calls: {why}"
     raise UnsupportedError(msg, instead)

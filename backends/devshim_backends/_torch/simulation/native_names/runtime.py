@@ -53,17 +53,17 @@ class Runtime:
 
 
 class _Ranges:
-    """Replacement for NVTX, which marks ranges of time for a profiler of NVIDIA: it counts them."""
+    """Replacement for NVTX, which marks time ranges for NVIDIA's profilers: it counts them."""
 
     depth = number = 0
 
     def rangePushA(self, message: str) -> int:  # NVTX's names
-        """Begin a range, and return how many are open around it."""
+        """Begin a range, and return the number of open ranges around it."""
         self.depth += 1
         return self.depth - 1
 
     def rangePop(self) -> int:
-        """End a range, and return how many are still open."""
+        """End a range, and return the number of ranges that are still open."""
         self.depth = max(self.depth - 1, 0)
         return self.depth
 

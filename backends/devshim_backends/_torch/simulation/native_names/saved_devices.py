@@ -33,7 +33,7 @@ def device(self: Any) -> Any:
 
 
 def cuda(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
-    """Replace `torch.UntypedStorage.cuda`, which does not count card 0 as a card of its own."""
+    """Replace `torch.UntypedStorage.cuda`, which does not count card 0 as a separate card."""
     named = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
     return self.to(device=to_simulated(named), non_blocking=non_blocking)
 
@@ -68,8 +68,8 @@ def _length(self: Any) -> int:
 def resize(self: Any, size: int) -> Any:
     """Replace `torch.UntypedStorage.resize_`, by which FSDP frees its parameters and allocates them again.
 
-    Freed memory no longer counts, and reads as ones in every bit, which is not a number: on a real GPU, it has other
-    values. It exists until the storage ends, because tensors may refer to it.
+    Freed memory no longer counts, and reads as ones in every bit, that is, as NaN: on a real GPU, it has other values.
+    It exists until the storage ends, because tensors may refer to it.
     """
     if _device(self).type != NAME:
         return _resize(self, size)

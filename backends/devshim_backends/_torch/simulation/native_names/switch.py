@@ -51,7 +51,7 @@ _MODULES = (
 
 
 def set_native_names(named: bool) -> None:
-    """Let PyTorch's own names for cards mean the simulated GPUs, or take that back."""
+    """Let PyTorch's own names for cards mean the simulated GPUs, or undo that."""
     if not named:
         _uninstall()
         return

@@ -36,7 +36,7 @@ def is_cuda(self: Any) -> bool:
 
 
 def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format) -> Any:
-    """Replace `torch.Tensor.cuda`, which in C++ accepts CUDA's devices alone."""
+    """Replace `torch.Tensor.cuda`, which in C++ accepts only CUDA's devices."""
     named = torch.device(device) if isinstance(device, str) else device
     if is_compiling():
         return self.to(torch.device("cuda", named) if isinstance(named, int) else named or "cuda", None, non_blocking)
@@ -47,7 +47,7 @@ def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_forma
 
 
 def type_of(self: Any, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-    """Replace `torch.Tensor.type`, which has names for the types of simulated GPUs that no program knows."""
+    """Replace `torch.Tensor.type`, whose names for the types of simulated GPUs are unknown to programs."""
     if dtype is None:
         return _type(self).replace("torch.sim.", "torch.cuda.")
     named = tensor_types.named_type(dtype)

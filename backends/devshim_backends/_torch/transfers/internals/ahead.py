@@ -1,8 +1,8 @@
-"""Copies ahead of their use, on a stream of their own, and timers made of CUDA events.
+"""Copies ahead of their use, on their own stream, and timers made of CUDA events.
 
-Requirements this module answers:
+Requirements of this module:
 
-* A copy on the default stream would wait for the consumer's kernels. On a stream of its own it runs beside them.
+* A copy on the default stream would wait for the consumer's kernels. On a separate stream, it runs at the same time.
 * A batch is used on the consumer's stream, and its memory belongs to the other stream. `record_stream` keeps PyTorch
   from reusing the memory for the next batch while the consumer's kernels still read it.
 * Copies from pageable memory are slow and block the driver, so a tensor is pinned first, unless `pinned` or `coalesce`

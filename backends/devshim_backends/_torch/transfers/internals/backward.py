@@ -56,7 +56,7 @@ def allow_gradients_of_copies(original: Any, is_open: Callable[[], bool]) -> Any
 
 
 class _BackwardPass:
-    """One backward pass, which may run several copies at once."""
+    """One backward pass, which may run several copies at the same time."""
 
     def __init__(self, is_open: Callable[[], bool]) -> None:
         self._is_open = is_open

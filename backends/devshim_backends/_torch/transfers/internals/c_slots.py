@@ -1,6 +1,6 @@
 """A workaround in CPython's type slots, so that patching ``Tensor.__getitem__`` does not turn tensors into sequences.
 
-A patched method alone is not enough. PyTorch implements ``[]`` as a mapping (``mp_subscript``), so a tensor is not a
+A patched method is not enough. PyTorch implements ``[]`` as a mapping (``mp_subscript``), so a tensor is not a
 sequence to Python's C API. When Python code assigns ``__getitem__`` to a class, CPython also fills the sequence slot
 (``sq_item``), and leaves it filled when the method is removed. From then on ``torch.tensor([a, b])`` iterates over
 ``a`` and ``b``, which fails for tensors without axes. No Python code can empty the slot, and no other hook sees an

@@ -1,10 +1,10 @@
 """Copies of many small tensors between the host and a CUDA card: one transfer for many, in pinned memory.
 
-Requirements this module answers:
+Requirements of this module:
 
 * A thousand tensors of 4 KiB cost a thousand transfers of about 10 us each, most of it waiting. Small tensors of one
   dtype are joined into a parcel on their own side, sent in one transfer through a pinned buffer, and separated on the
-  other side. Each copy gets memory of its own, so that a tensor that stays alive does not keep the others' memory.
+  other side. Each copy gets its own memory, so that a tensor that stays alive does not keep the others' memory.
 * The result is otherwise the same as from copies one by one: strides, flags, order, and what is complete when the call
   returns. A tensor that is not a plain block of memory (gradients, other layouts, subclasses) is copied singly.
 * If a card has no free memory for the parcel in addition to its contents, the tensors are copied one by one.
@@ -70,7 +70,7 @@ def make_parcels(xs: Sequence[Tensor], target: Any) -> list[Parcel]:
     """Return the parcels to copy: small tensors of one dtype and device, a bounded number of bytes.
 
     Lazy conjugation and negation, zeros without memory, and inference tensors are allowed, because a single copy of
-    such a tensor is a plain tensor of its values too.
+    the tensor is also a plain tensor of its values.
 
     Args:
         xs: Tensors.
@@ -81,7 +81,7 @@ def make_parcels(xs: Sequence[Tensor], target: Any) -> list[Parcel]:
     parcels_by_dtype: dict[Any, list[Parcel]] = {}
     forms: dict[Any, Form] = {}
     stop = 0
-    for key, group in groupby(_keys_of(xs)):  # similar tensors at once: a call for each would cost noticeable time
+    for key, group in groupby(_keys_of(xs)):  # similar tensors together: a call for each would cost noticeable time
         start, stop = stop, stop + len(list(group))
         form = forms.get(key)
         if form is None:
@@ -154,7 +154,7 @@ def _fill(numbers: Sequence[int], form: Form) -> None:
 
 
 def send(xs: Sequence[Tensor], parcel: Parcel, target: Any, non_blocking: bool = False) -> list[Tensor]:
-    """Return copies on a card of a parcel's host tensors, each in memory of its own."""
+    """Return copies on a card of a parcel's host tensors, each in its own memory."""
     host = pinned.pinned(sum(parcel.sizes), xs[0].dtype, target)
     if parcel.is_flat:
         torch.cat(xs, out=host)
@@ -169,7 +169,7 @@ def send(xs: Sequence[Tensor], parcel: Parcel, target: Any, non_blocking: bool =
 
 
 def fetch(xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
-    """Return copies on the host of a parcel's tensors on a card, each in memory of its own."""
+    """Return copies on the host of a parcel's tensors on a card, each in its own memory."""
     source = xs[0].device
     alike = parcel.is_flat or parcel.shape
     joined = torch.cat(xs).reshape(-1) if alike else torch._C._nn.flatten_dense_tensors(xs)
@@ -180,7 +180,7 @@ def fetch(xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
 
 
 def _divide(joined: Tensor, xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
-    """Return the contents of a parcel, each tensor in memory of its own, on the parcel's device."""
+    """Return the contents of a parcel, each tensor in its own memory, on the parcel's device."""
     if parcel.shape:
         parts = joined.view(-1, *parcel.shape).unbind()
     elif parcel.is_flat:

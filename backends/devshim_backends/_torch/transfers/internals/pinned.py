@@ -1,17 +1,18 @@
 """Copies of large tensors between the host and a CUDA card: in pieces, through pinned memory.
 
-Small tensors are copied in parcels (`coalesce`). Requirements this module answers:
+Small tensors are copied in parcels (`coalesce`). Requirements of this module:
 
 * A large tensor in pageable memory is copied in pieces through three pinned buffers: some are filled or emptied
   while another is sent. CUDA itself copies such memory through one buffer, at a seventh of the rate (measured on an
-  H100: 7.5 GB/s, against 53 for pinned memory; two buffers reach 44 GB/s, three reach 53, four no more).
+  H100: 7.5 GB/s, against 53 for pinned memory; two buffers reach 44 GB/s, three reach 53, and four do not improve
+      that).
 * A tensor that its bytes, shape and strides do not fully describe (other layouts, subclasses, transforms) is copied by
   PyTorch.
 * After a copy to a card returns, the source may be written to or freed, and nothing reads it later. A copy from a card
   is returned only when it is complete. A copy between cards waits for nothing, so pieces would not make it faster.
 
 The buffers are PyTorch's pinned memory. PyTorch reuses that memory only after the copies that it knows of have ended:
-copies made by ``copy_(..., non_blocking=True)``, on whatever stream is the current one.
+copies made by ``copy_(..., non_blocking=True)``, on the current stream.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The states of random generators: simulated GPUs draw from the generator of the CPU, which computes for them.
 
-Paddle has a generator for each device of a plug-in, too, but what runs on the CPU does not use it: a program that
+Paddle also has a generator for each device of a plug-in, but operators on the CPU do not use it: a program that
 restored its state would draw other numbers.
 """
 
@@ -37,7 +37,7 @@ def manual_seed(seed: int) -> None:
 
 
 def _require(device: Any) -> None:
-    """Raise if a device is neither the CPU nor a GPU that is there."""
+    """Raise if a device is neither the CPU nor an existing GPU."""
     place = paddle.device.device_to_place(device)
     if not isinstance(place, paddle.CPUPlace):
         names.index_of(place)

@@ -1,1 +1,1 @@
-"""Code for TensorFlow alone: no other adapter has a module of the same name and purpose."""
+"""Code only for TensorFlow: no other adapter has a module with the same name and purpose."""

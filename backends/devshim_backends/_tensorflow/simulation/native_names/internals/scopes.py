@@ -46,7 +46,7 @@ class _State(threading.local):
 
     Attributes:
         strict: True in a scope of devshim: operators refuse tensors on other devices.
-        policy: The thread's policy outside the scopes of devshim, in such a scope.
+        policy: The thread's policy outside the scopes of devshim, and in them.
         constants_move: True while a constant that was created without a scope does not decide about the device.
     """
 

@@ -1,1 +1,1 @@
-"""Code for PyTorch alone: no other adapter has a module of the same name and purpose."""
+"""Code only for PyTorch: no other adapter has a module with the same name and purpose."""

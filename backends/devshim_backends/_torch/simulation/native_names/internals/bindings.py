@@ -1,7 +1,7 @@
 """The C functions under ``torch.cuda``, which a build of PyTorch without CUDA lacks, for simulated GPUs.
 
-The functions of ``torch.cuda`` themselves are PyTorch's. So they read their arguments as on a machine with cards, and a
-program finds the same functions there.
+The functions of ``torch.cuda`` themselves are PyTorch's. They therefore read their arguments as on a machine with
+cards, and a program finds the same functions.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Properties:
 
 
 def _require_known(index: int) -> int:
-    """Return the index of a GPU that exists; the allocator of PyTorch has an error of its own for the others."""
+    """Return the index of a GPU that exists; PyTorch's allocator has a different error for other indices."""
     if 0 <= index < SIMULATION.count:
         return index
     raise missing_gpu_error(index, f"Invalid device argument {index}: did you call init?")
@@ -102,7 +102,7 @@ def _set_sync_debug_mode(mode: int) -> None:
 
 
 def _set_memory_fraction(fraction: float, index: int) -> None:
-    """Limit a GPU until the next `ds.simulate`; what it has in total stays the same."""
+    """Limit a GPU until the next `ds.simulate`; its total memory stays the same."""
     total = module.get_device_properties(index).total_memory
     SIMULATED[index].limit = SIMULATION.limit if fraction == 1 else int(total * fraction)
 
@@ -137,7 +137,7 @@ class _AllocatorState:
 
 
 def _nothing(*args: Any) -> None:
-    """Return at once."""
+    """Do nothing."""
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
@@ -174,5 +174,5 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 
 def forget_modes() -> None:
-    """Forget what a program has set."""
+    """Discard a program's settings."""
     _SyncDebugMode.mode = 0

@@ -1,4 +1,4 @@
-"""``torch.compile``: its fake tensors, and its default backend, which generates code for cards that are not there.
+"""``torch.compile``: its fake tensors, and its default backend, which generates code for cards that do not exist.
 
 A fake tensor has a device and no values. Like a real one it is on ``sim:1``: autograd, in a build without CUDA, ends
 the process when it meets a tensor that is on ``cuda:1``.

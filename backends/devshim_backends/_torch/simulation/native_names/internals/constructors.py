@@ -58,7 +58,7 @@ def _translated(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _pinned(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper that pins the result if the call says so, as `torch.Tensor.pin_memory` does."""
+    """Return a wrapper that pins the result if the call requests that, as `torch.Tensor.pin_memory` does."""
 
     @functools.wraps(real)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,8 @@
-"""The texts of errors that PyTorch's C++ raises: they name a card, and not the device ``sim:1`` of its tensor.
+"""The texts of errors that PyTorch's C++ raises: they name a card instead of the device ``sim:1`` of its tensor.
 
 C++ raises these errors from any function, below every hook of Python, so the one place that all of them pass is the
-class of the error. Its slot for ``__init__`` is changed (see `slots`) while native names are on. Subclasses that exist
-already, devshim's own errors among them, keep theirs.
+class of the error. Its slot for ``__init__`` is changed (see `slots`) while native names are on. Existing subclasses,
+including devshim's own errors, keep their slots.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``torch.device(1)``: a number alone, which PyTorch's C++ takes for the custom device ``sim:1``.
+"""``torch.device(1)``: a single number, which PyTorch's C++ takes for the custom device ``sim:1``.
 
-C++ decides that in the constructor of a class that Python may not change. So this module changes the class's slot for
-``__new__`` (see `slots`). PyTorch's constructor still reads every argument.
+C++ decides that in the constructor of a class that Python may not change. Therefore this module changes the class's
+slot for ``__new__`` (see `slots`). PyTorch's constructor still reads every argument.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _construct = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_obj
 
 
 def _new(cls: type[torch.device], *args: Any, **kwargs: Any) -> torch.device:
-    """Create a device; one that a number alone means is a CUDA card, as it is shown."""
+    """Create a device; a single number means a CUDA card, as programs see it."""
     made: torch.device = _construct(cls, args, kwargs)
     if made.type == NAME and not isinstance(args[0] if args else next(iter(kwargs.values())), (str, _device)):
         return SHOWN.get(made) or _device("cuda", made.index)

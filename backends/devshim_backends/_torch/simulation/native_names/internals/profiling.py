@@ -1,6 +1,6 @@
 """PyTorch's profiler: it records the work of the host's processor, which computes for simulated GPUs.
 
-Where a program asks for CUDA's events too, C++ would print an error for every operator.
+If a program also requested CUDA's events, C++ would print an error for every operator.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Slots of classes that C wrote: the C functions that a call of the class runs, which Python may not change.
+"""Slots of classes written in C: the C functions that a call of the class runs, which Python may not change.
 
 CPython has a function for each slot that looks up a method written in Python, ``__new__`` or ``__init__``, as for a
 class written in Python. `replace` puts it into the slot, so that an item of the class's dictionary counts.
 
-The words of a class are found by comparison with what Python answers, and nothing changes where they are not found.
+The words of a class are found by comparison with Python's answers; if they are not found, nothing changes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _word(cls: type, method: str) -> ctypes.c_void_p | None:
 
 
 def replace(patches: Patches, cls: type, method: str, new: Any) -> None:
-    """Let a function written in Python be a method of a class that C wrote."""
+    """Let a function written in Python be a method of a class written in C."""
     word = _word(cls, method)
     (attributes,) = gc.get_referents(vars(cls))
     if word is not None and type(attributes) is dict:

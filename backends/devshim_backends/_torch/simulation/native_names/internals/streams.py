@@ -21,7 +21,7 @@ from devshim_backends._torch.simulation.internals.stream_order import current_st
 _IDS = itertools.count(3, 4)
 """Numbers of new streams; 0 is a GPU's default stream."""
 _HIGHEST = -3
-"""The highest priority: PyTorch has four, and a card of today has as many or more."""
+"""The highest priority: PyTorch has four, and current cards have at least as many."""
 
 
 class _ExactInstances(type(simulated.Stream)):  # type: ignore[misc]  # PyTorch is Any to the type checker
