@@ -47,7 +47,7 @@ TUTORIALS = [page for page in sorted(Path("docs/tutorials").glob("*.md")) if pag
 BENCH = Path("build/bench")
 DIST = Path("build/dist")
 COVERAGE = Path("docs/coverage.json")
-TOOLS = "devshim/__main__.py,devshim/cli/*,devshim/certify/*,devshim/testing/*"  # have tests of their own
+TOOLS = "devshim/__main__.py,devshim/cli/*,devshim/certify/*,devshim/testing/*"  # have their own tests
 NATIVE_SCRIPTS = "test_native_scripts.py"
 STUB = "STUB_CUPY_GPUS=2"
 STUB_TESTS = [STUB, "tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py"]
@@ -83,7 +83,7 @@ ALONE = {
 """Session name -> files of tests that need a process in which no other test has used the framework; the others share
 two processes. The frameworks that are not listed choose their GPUs once, when they start: there, each file is alone."""
 SCRIPTED = [name for name in FRAMEWORKS if name != "numpy"]
-"""The frameworks with names of their own for GPUs."""
+"""The frameworks with their own names for GPUs."""
 TESTED = {"torch": ("opinfo", "native-torch"), "jax": ("keras", "flax"), "tensorflow": ("keras",)}
 """Session name -> groups of the libraries whose tests and programs for GPUs `native` runs."""
 OTHERS = [name for name in FRAMEWORKS if name not in ("numpy", "torch")]
@@ -96,7 +96,7 @@ STAGES = ("sum or save", "start or between")
 LAUNCHED = ("test_cluster_command.py", "test_failures.py", "test_output.py")
 """Files of tests of the launcher, in which no rank uses a framework."""
 TRAINED = ("test_cluster.py", "test_example.py", "test_programs.py")
-"""Files of tests whose ranks train; with PyTorch, they are a run of their own."""
+"""Files of tests whose ranks train; with PyTorch, they are a separate run."""
 ON_NUMPY = (
     "test_cluster.py::test_two_hosts",
     "test_cluster.py::test_simulated_hosts_end_with_their_process",
@@ -181,7 +181,7 @@ def install_all(session: nox.Session) -> None:
 
 
 def conform(session: nox.Session, name: str) -> None:
-    """Run a backend's part of the conformance kit, without and with simulated GPUs, and the tests of its own."""
+    """Run a backend's part of the conformance kit, without and with simulated GPUs, and its own tests."""
     backend = backend_of(name)
     RESULTS.mkdir(parents=True, exist_ok=True)
     folder = TESTS / backend
@@ -275,7 +275,7 @@ def quick(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS)
 def core(session: nox.Session) -> None:
-    """Test the neutral half and the command line with NumPy alone, and the kit itself on one Python."""
+    """Test the neutral half and the command line with only NumPy, and the kit itself on one Python."""
     install(session, *group("test", "kit", "plot"), ".")
     neutral, cli = ["tests/unit", EXAMPLES], ["tests/cli"]
     if session.python != DEFAULT:
@@ -461,7 +461,7 @@ def together(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT)
 def world(session: nox.Session) -> None:
-    """Start several ranks with Ray on NumPy and PyTorch, make them fail in every way, and look for what is left."""
+    """Start several ranks with Ray on NumPy and PyTorch, make them fail in every way, and look for leftovers."""
     install_framework(session, "torch", "test", "ray")
     torch, numpy = "DEVSHIM_BACKEND=torch", "DEVSHIM_BACKEND=numpy"
     matrix, trained = f"{RANKS}/test_failure_matrix.py", [f"{RANKS}/{each}" for each in TRAINED]
@@ -696,7 +696,7 @@ def fake_cuda(session: nox.Session, framework: str) -> None:
     """Run the CUDA builds of PyTorch, JAX and TensorFlow on GPUs that do not exist: contexts, copies and errors.
 
     This needs Linux with g++ and nm; PyTorch's wheel takes 1.2 GB. The NVIDIA libraries that they need are built from
-    tests/fake_cuda. PyTorch's ``gpu``-marked tests run there, too, with one GPU and with four; those that must fail are
+    tests/fake_cuda. PyTorch's ``gpu``-marked tests also run there, with one GPU and with four; those that must fail are
     listed. Its tests of native names run without a GPU, as on most machines that have PyPI's build.
     """
     folder = Path(session.create_tmp()).resolve()  # for processes that start in other folders
@@ -740,7 +740,7 @@ def cupy(session: nox.Session) -> None:
 def array_api(session: nox.Session, name: str) -> None:
     """Check every function of the array API on one framework, and write docs/array-api.md.
 
-    The suite array-api-tests is not on PyPI, so tests/array_api has a checker of its own, whose reference is
+    The suite array-api-tests is not on PyPI, so tests/array_api has its own checker, whose reference is
     array-api-strict.
     """
     install_framework(session, name, "test", "array-api")

@@ -38,7 +38,7 @@ class Products:
     def norm(self) -> Any:
         """Multiply once, and return the product's Frobenius norm, of shape (1, 1), on the device.
 
-        This uses operators only, because they are the only calls that these six frameworks spell alike: a matrix is
+        This uses operators only, because they are the only calls that these six frameworks spell the same: a matrix is
         summed by multiplying it with a row and a column of ones.
         """
         product = self._left @ self._right

@@ -6,8 +6,8 @@ On two simulated hosts:  the fixture devshim_cluster, as in tests/world/test_exa
 With torchrun:           torchrun --nproc_per_node 2 examples/many_ranks.py torch
 On a cluster:            examples/clusters has files for Slurm and for Kubernetes with KubeRay
 
-A second argument names a folder for checkpoints: a later run continues there, also with another number of ranks or
-another framework. Rank 0 prints the loss of each step, which is that of ``train.py`` but for rounding.
+A second argument names a folder for checkpoints: a later run continues there, even with another number of ranks or
+another framework. Rank 0 prints the loss of each step, which equals that of ``train.py`` except for rounding.
 """
 
 from __future__ import annotations

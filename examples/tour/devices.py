@@ -80,7 +80,7 @@ def copy(X: Any) -> Outcome:
 
 @step("Compute where the data is", condition="the sum is on the device of its operands")
 def compute(Y: Any, Z: Any) -> Outcome:
-    """Operands on one device give a result on that device; TensorFlow alone would compute on its default device."""
+    """Operands on one device give a result on that device; plain TensorFlow would compute on its default device."""
     S = ds.run(add, Y, Z)
     return S, lambda: ds.device_of(S) == ds.device_of(Y) and values(S) == [[1.5] * 3] * 2
 

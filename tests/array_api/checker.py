@@ -185,7 +185,7 @@ class Checker:
         return "" if same else "other values"
 
     def _is_default(self, name: str, dtype: str, right: str) -> bool:
-        """Return True where the standard leaves the dtype to the framework."""
+        """Return True if the standard leaves the dtype to the framework."""
         if right in ("int64", "uint64"):  # the default integer, and that of indices
             return dtype.lstrip("u") in (self.default_int, "int64")
         kept = name in (*CREATION_WITHOUT_INPUT, "asarray", "mean")

@@ -60,7 +60,7 @@ def counted(calls: dict[str, str] | None) -> str:
 
 
 def shortfalls(run: dict[str, Any]) -> str:
-    """Return the lists of what is missing and what differs on one framework."""
+    """Return the lists of missing and different functions on one framework."""
     found = {name: result for where in ("cpu", "gpu:1") for name, result in run[where].items() if result != "pass"}
     lines = [f"### {run['title']} {run['version']}", ""]
     missing = [name for name, result in found.items() if result == "missing"]

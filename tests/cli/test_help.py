@@ -41,7 +41,7 @@ def test_help_imports_no_framework_and_not_rich(words: list[str]) -> None:
 
 @pytest.mark.parametrize("words", [["devices", "--backend", "numpy"], ["devices", "--json"], ["doctor"]])
 def test_a_list_in_a_pipe_imports_no_framework_and_not_rich(words: list[str]) -> None:
-    """Each framework is asked in a process of its own, and rich draws only on a terminal."""
+    """Each framework is asked in its own process, and rich draws only on a terminal."""
     done = subprocess.run(
         [sys.executable, "-c", LOADED.format(words=words)], capture_output=True, text=True, timeout=300, check=False
     )

@@ -1,4 +1,4 @@
-"""Tests of what `devshim launch` shows, from made-up events: no rank is started."""
+"""Tests of the display of `devshim launch`, from made-up events: no rank is started."""
 
 from __future__ import annotations
 

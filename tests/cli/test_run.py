@@ -86,7 +86,7 @@ def test_a_program_that_is_not_there_is_pythons_error(run: Run) -> None:
 
 
 def test_a_framework_has_its_cards_as_soon_as_it_is_imported(run: Run) -> None:
-    """This holds whichever code imports it, and without naming devshim."""
+    """This is true for any code that imports it, even if it does not name devshim."""
     done = run("run", "-c", "import sys, numpy; print(sys.modules['devshim_backends._numpy.backend'].__name__)")
     assert done.stdout == "devshim_backends._numpy.backend\n", done.stderr
     plain = run("run", "-c", "import sys; print('numpy' in sys.modules)")
@@ -134,7 +134,7 @@ def test_the_gpus_are_like_those_of_a_platform(run: Run, options: list[str], var
     ],
 )
 def test_cuda_visible_devices_hides_simulated_gpus(run: Run, visible: str, names: str, count: int) -> None:
-    """Of GPUs under native names, as of real ones; the variable hides no others, because it is about CUDA."""
+    """It hides GPUs under native names, like real ones; the variable hides no others, because it is about CUDA."""
     code = "import devshim as ds; ds.use('numpy'); print(ds.device_count())"
     done = run("run", "--gpus", "4", names, "-c", code, CUDA_VISIBLE_DEVICES=visible)
     assert done.stdout == f"{count}\n", done.stderr

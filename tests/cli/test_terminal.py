@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _on_terminal(words: list[str], width: int, cwd: Path, *, piped: bool = False) -> str:
-    """Return what a command writes to a terminal of this width; if ``piped``, to standard error alone."""
+    """Return what a command writes to a terminal of this width; if ``piped``, only to standard error."""
     here, there = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(width), "LINES": "50"}
     environment.pop("NO_COLOR", None)

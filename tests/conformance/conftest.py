@@ -24,7 +24,7 @@ INI = "[pytest]\naddopts = --strict-markers --strict-config\nfilterwarnings = er
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of what is installed beside devshim, and of devshim metadata if only its source is there."""
+    """Return a folder of the packages beside devshim, and of devshim metadata if only its source is there."""
     site = tmp_path_factory.mktemp("site")
     info = site / "toyframe-1.0.dist-info"
     info.mkdir()

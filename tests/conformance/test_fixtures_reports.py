@@ -1,4 +1,4 @@
-"""Reports of tests in separate processes look like any others, also if a process dies."""
+"""Reports of tests in separate processes look like any others, even if a process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kit covers every feature, loses no test, and treats all adapters alike."""
+"""The kit covers every feature, loses no test, and treats all adapters the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of ``examples/many_ranks.py``: alone it is ``train.py``, and it continues from its checkpoint."""
+"""Tests of ``examples/many_ranks.py``: in one process it is ``train.py``, and it continues from its checkpoint."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_many_tensors_are_one_copy_and_one_wait(run_on_each):
 
 
 def test_large_arrays_go_through_pinned_memory(run_on_each):
-    """Pageable memory is copied at half the rate; `place`, `to_numpy` and `from_numpy` are alike."""
+    """Pageable memory is copied at half the rate; `place`, `to_numpy` and `from_numpy` behave the same."""
     run_on_each("""
     x = torch.arange(float(1 << 24))
     array = x.numpy()

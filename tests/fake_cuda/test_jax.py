@@ -61,7 +61,7 @@ def test_copies_take_as_many_calls_as_jax_takes(run):
 
 
 def test_reading_leaves_no_copy_on_the_host(run):
-    """JAX keeps a host copy of what it reads from a GPU, and with it the memory, as long as the array lives."""
+    """JAX keeps a host copy of values that it reads from a GPU, and with it the memory, as long as the array lives."""
     run("""
     import numpy as np
     x = ds.from_numpy(np.ones(100, "float32"), CARD)
@@ -183,7 +183,7 @@ def test_a_slice_is_a_gpu(run):
 def test_jax_finds_no_gpu_without_nvml(run):
     """CUDA shows the GPUs, and XLA queries NVML first (0.10.2): they are counted, and the first use gives the reason.
 
-    JAX raises at its first call, whatever that was, and continues without GPUs; so does devshim.
+    JAX raises at its first call of any kind, and continues without GPUs; so does devshim.
     """
     run(
         """

@@ -66,7 +66,7 @@ def test_copies_between_gpus_are_in_order(run):
 
 
 def test_many_small_tensors_are_one_sum(run):
-    """There is one NCCL call for each dtype and GPU; large tensors go alone."""
+    """There is one NCCL call for each dtype and GPU; large tensors go separately."""
     run("""
     def cat(xs):  # by copies: kernels compute nothing here
         made = torch.empty(sum(x.numel() for x in xs), dtype=xs[0].dtype, device=xs[0].device)

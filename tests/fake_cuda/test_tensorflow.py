@@ -106,7 +106,7 @@ def test_a_driver_that_does_not_start(run, error):
 
 
 def test_claims_that_need_no_kernels_are_true(tmp_path):
-    """`devshim certify`; a full GPU alone would take a minute, because TensorFlow waits for ten seconds each time."""
+    """`devshim certify`; a full GPU would take a minute, because TensorFlow waits for ten seconds each time."""
     found = certify_claims(tmp_path, "tensorflow", "start.[cdvthbg]*", FAKE_CUDA_GPUS="1")
     assert {"start.counting", "start.visible", "start.by_uuid", "start.growing"} <= set(found)
     found |= certify_claims(tmp_path, "tensorflow", "tensorflow.[cl]*", FAKE_CUDA_GPUS="1")

@@ -68,7 +68,7 @@ def fail_soon(how: str, folder: str) -> None:
     if how == "wait":  # somebody else ends the rank
         threading.Timer(0.5, Path(folder, "failed").touch).start()
         return
-    if how == "return":  # an exit with status 0, as of a library that gives up
+    if how == "return":  # an exit with status 0, such as by a library that gives up
         threading.Timer(0.5, os._exit, (0,)).start()
         Path(folder, "failed").touch()
         return

@@ -99,7 +99,7 @@ def arrays(tree):
 
 
 def numbers(tree):
-    """Return the arrays of a tree as those of NumPy; the data of random keys."""
+    """Return the arrays of a tree as NumPy arrays; the data of random keys."""
     found = []
     for x in arrays(tree):
         typed = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)

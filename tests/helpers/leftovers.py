@@ -58,7 +58,7 @@ def _of_others(processes: dict[int, str]) -> set[str]:
 
 @contextmanager
 def nothing_left() -> Iterator[None]:
-    """Fail if something has come in the block and has not gone soon after it."""
+    """Fail if something appeared in the block and did not disappear soon after it."""
     before = traces()
     yield
     until = time.monotonic() + _PATIENCE

@@ -37,7 +37,7 @@ def listening(processes: set[int]) -> set[str]:
 
 
 def _open(process: int) -> list[str]:
-    """Return the names of what a process has open; none if it has ended."""
+    """Return the names of a process's open files; none if it has ended."""
     names = []
     with suppress(FileNotFoundError, ProcessLookupError):
         for path in Path(f"/proc/{process}/fd").iterdir():

@@ -67,7 +67,7 @@ def main(name: str) -> None:
     for module in MODULES[name].split():
         try:
             importlib.import_module(module)
-        except ImportError:  # not a module of its own, or one of another version
+        except ImportError:  # not its own module, or one of another version
             continue
     if not is_started_once:
         ds.simulate(2)  # registers what stays for the life of the process

@@ -49,7 +49,7 @@ def check_statements(framework: str) -> None:
 
 
 def check_attributes(framework: str) -> None:
-    """Switch native names on and off in a process of its own, and compare every attribute of a framework."""
+    """Switch native names on and off in its own process, and compare every attribute of a framework."""
     program = Path(__file__).with_name("native_attributes.py")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
     command = [sys.executable, "-W", "ignore", str(program), framework]
@@ -59,7 +59,7 @@ def check_attributes(framework: str) -> None:
 
 
 def check_traces(*names: str) -> None:
-    """Simulate GPUs of PyTorch in a process of its own, and compare everything that it has before and afterwards."""
+    """Simulate GPUs of PyTorch in its own process, and compare everything that it has before and afterwards."""
     program = Path(__file__).with_name("torch_traces.py")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
     command = [sys.executable, "-W", "ignore", str(program), *names]

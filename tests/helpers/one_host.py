@@ -1,4 +1,4 @@
-"""A simulated host for tests whose jobs need no Ray of their own: to start Ray takes as long as such a job."""
+"""A simulated host for tests whose jobs need no separate Ray: starting Ray takes as long as the job."""
 
 from __future__ import annotations
 

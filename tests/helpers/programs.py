@@ -1,4 +1,4 @@
-"""Programs that run in a process of their own."""
+"""Programs that run in their own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that looks for what simulated GPUs leave behind in PyTorch: `python FILE`, or `python FILE native`.
+"""A program that looks for traces of simulated GPUs in PyTorch: `python FILE`, or `python FILE native`.
 
 It compares every attribute of every loaded module of PyTorch and of its classes, by identity, and the state of the
 process, before GPUs are simulated for the first time and after each way to switch them off. What stays is listed in

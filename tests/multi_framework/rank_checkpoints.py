@@ -1,6 +1,6 @@
 """A checkpoint that ranks of one framework write, and other numbers of ranks of another one read, equal to the bit.
 
-``python rank_checkpoints.py --write NAME FOLDER RANKS`` starts so many processes of the framework, which save.
+``python rank_checkpoints.py --write NAME FOLDER RANKS`` starts RANKS processes of the framework, which save.
 ``python rank_checkpoints.py --read NAME FOLDER`` loads it with 1, 3 and 7 ranks, which are threads, and without.
 The exit status is 1 if a bit differs. `nox -s rank_checkpoints` writes with PyTorch and reads with every framework.
 """

@@ -1,4 +1,4 @@
-"""Tests of compiled functions of one framework after others, with compilers of their own, were loaded."""
+"""Tests of compiled functions of one framework after others, with their own compilers, were loaded."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Each file ``suites/FRAMEWORK/test_*.py`` is a suite, with a title in ``SUITE`` and the distributions that it tests in
 ``TESTED``. It runs by ``devshim run --gpus 2 -m pytest``, so that its tests, and the packages that they
-test, use the framework's own names for GPUs alone. If a test ends the process, another process goes on with the next
+test, use only the framework's own names for GPUs. If a test ends the process, another process goes on with the next
 one.
 """
 

@@ -1,4 +1,4 @@
-"""The tests in a library's source distribution, under names of their own, for a file of suites.
+"""The tests in a library's source distribution, under separate names, for a file of suites.
 
 The distribution is downloaded with pip, in the version that is installed, into ``build/native-suites``.
 """
@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parents[2] / "build" / "native-suites"
 
 
 def own_tests(distribution: str, files: Iterable[str]) -> dict[str, Any]:
-    """Return the test classes and functions of files of a library's source distribution, under names of their own.
+    """Return the test classes and functions of files of a library's source distribution, under separate names.
 
     Args:
         distribution: The name of the library in the package index.

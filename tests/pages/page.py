@@ -8,7 +8,7 @@ jax -->`` where it is true on one framework. It is compared with what the block 
 that prints and has no output is an error, except in README.md.
 
     python tests/pages/page.py docs/guides/transfers.md jax        # the whole page
-    python tests/pages/page.py README.md jax 3                     # its third block alone
+    python tests/pages/page.py README.md jax 3                     # only its third block
     python tests/pages/page.py --write docs/guides/transfers.md jax  # writes the outputs of jax into the page
 """
 
@@ -97,7 +97,7 @@ def run(path: Path, backend: str, only: int | None = None, *, write: bool = Fals
 
 
 class Tee(io.StringIO):
-    """A text stream that passes on what it stores."""
+    """A text stream that also passes on its text."""
 
     def __init__(self, beside: io.TextIOBase | Any) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def framework(request: pytest.FixtureRequest) -> Iterator[str]:
     """Use one framework with two simulated GPUs."""
     with ds.using(request.param), ds.simulate(gpus=2):
-        if "tensorflow" in sys.modules:  # POT warns without it, also where another framework computes
+        if "tensorflow" in sys.modules:  # POT warns without it, even if another framework computes
             from tensorflow.python.ops.numpy_ops import np_config
 
             np_config.enable_numpy_behavior()

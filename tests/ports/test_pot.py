@@ -46,7 +46,7 @@ NATIVE = {
 }
 """The solvers whose result is on ``gpu:1`` with POT's own device code (0.9.7), by framework."""
 UNPORTED = {"numpy": {"partial", "sinkhorn_log"}}
-"""Solvers that fail with devshim, too, by framework; ``partial`` on all.
+"""Solvers that also fail with devshim, by framework; ``partial`` on all.
 
 ``partial`` makes an array without ``type_as``, so no device code can know where it belongs.  On NumPy, ``sinkhorn_log``
 calls SciPy, whose results are on the CPU.

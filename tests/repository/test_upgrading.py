@@ -11,7 +11,7 @@ NAMED = re.compile(r"`(?:kit )?(?P<file>[\w/.]+)?::(?P<test>test_\w+)[^`]*`")
 
 
 def named_tests(page: str) -> list[tuple[str, str]]:
-    """Return the file and the name of each test in a page; ``::test_x`` alone is in the file named before it."""
+    """Return the file and the name of each test in a page; a bare ``::test_x`` is in the file named before it."""
     found, file = [], ""
     rows = "\n".join(line for line in page.splitlines() if line.startswith("|"))
     for match in NAMED.finditer(rows):

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of `devshim tutorial`: a cache of their own, and no simulated GPUs that stay."""
+"""Fixtures of the tests of `devshim tutorial`: a separate cache, and no simulated GPUs that stay."""
 
 from __future__ import annotations
 

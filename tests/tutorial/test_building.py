@@ -44,7 +44,7 @@ def test_native_lines_have_the_names_of_the_author(shown: Shown) -> None:
     lines = {tab.framework: list(tab.native) for tab in block(shown, "X = ").tabs}
     assert lines["torch"] == ['X = torch.ones((2, 3), device="cuda:1")  # there']
     assert lines["tensorflow"] == ['with tf.device("/GPU:1"):', "    X = tf.ones((2, 3))"]
-    assert lines["numpy"] == ["ones((2, 3))"]  # what explain says, because NumPy has no GPUs of its own
+    assert lines["numpy"] == ["ones((2, 3))"]  # what explain says, because NumPy has no own GPUs
 
 
 def test_a_function_is_defined_where_it_is_used_first(shown: Shown) -> None:

@@ -1,6 +1,6 @@
 """Tests of the names of the adapters' files: a name means the same in each adapter.
 
-A file has a name from `NAMES`, or it is in a folder ``internals``, which contains code for one framework alone. For
+A file has a name from `NAMES`, or it is in a folder ``internals``, which contains code for only one framework. For
 each name, an adapter has the file, or declares a gap in the file's feature, or has a reason here.
 """
 
@@ -28,8 +28,8 @@ class Name(NamedTuple):
 
     Attributes:
         contents: What a file of this name contains.
-        feature: The feature that an adapter without the file declares as a gap; empty if the file is needed for no
-            feature alone.
+        feature: The feature that an adapter without the file declares as a gap; empty if no single feature needs the
+            file.
         without: Adapter -> why it has no such file, although it supports the feature.
     """
 
@@ -242,19 +242,19 @@ KERAS = {f"models/keras/{name.rpartition('/')[2]}": name for name in NAMES if re
 
 
 def shared_files(adapter: Path) -> set[str]:
-    """Return an adapter's files that are in no folder for itself alone, relative to it."""
+    """Return an adapter's files that are not in a folder only for itself, relative to it."""
     paths = (path.relative_to(adapter) for path in adapter.rglob("*.py"))
     return {path.as_posix() for path in paths if ALONE not in path.parts and path.name != "__init__.py"}
 
 
 def own_files(adapter: Path) -> set[str]:
-    """Return an adapter's files that are in a folder for itself alone, relative to it."""
+    """Return an adapter's files that are in a folder only for itself, relative to it."""
     paths = (path.relative_to(adapter) for path in adapter.rglob("*.py"))
     return {path.as_posix() for path in paths if ALONE in path.parts and path.name != "__init__.py"}
 
 
 def wrongly_apart(adapters: Iterable[set[str]]) -> list[str]:
-    """Return the files for one framework alone that two adapters have, or that have a shared name for their place."""
+    """Return the files for one framework that two adapters have, or that have a shared name for their place."""
     counts = Counter(file for files in adapters for file in files)
     return sorted(file for file, count in counts.items() if count > 1 or file.replace(f"{ALONE}/", "") in NAMES)
 

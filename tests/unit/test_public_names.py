@@ -1,4 +1,4 @@
-"""Tests of what a reader sees first: `help(ds)`, `dir(ds)`, and the docstring of every public name."""
+"""Tests of a reader's first view: `help(ds)`, `dir(ds)`, and the docstring of every public name."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def work(framework: str, dtypes: list[str]) -> None:
             try:
                 x = ds.from_numpy(random_values(dtype, place.rank))
                 seen = judged(ds.to_numpy(engine.reduce_flat(x, op)), dtype, op, place.size)
-            except Exception as error:  # each framework has errors of its own
+            except Exception as error:  # each framework has its own errors
                 seen = f"{type(error).__name__}: {str(error).splitlines()[0][:80]}"
             print(json.dumps([dtype, op, seen]), flush=True)
     engine.close()

@@ -31,7 +31,7 @@ class Agents:
         self.calls = 0
 
     async def begin(self, seconds: float, progress: float | None) -> None:
-        """Begin a job of so many seconds, with reports of progress so many seconds apart."""
+        """Begin a job of the given length, with reports of progress at the given interval."""
         self.seconds, self.progress, self.calls = time.monotonic() + seconds, progress, 0
 
     async def news(self, host: int, patience: float) -> list[tuple[Any, ...]]:
@@ -49,7 +49,7 @@ class Agents:
         return [("end", rank, 0, "", "train.py:1 in job", None, 7) for rank in mine]
 
     async def counted(self) -> int:
-        """Return how many calls have come."""
+        """Return how many calls have arrived."""
         return self.calls
 
 

@@ -33,7 +33,7 @@ from devshim.world.simulated_hosts import SimulatedHosts
 
 HOSTS, CARDS = 2, 2
 ENGINES = {"numpy": ("portable",), "mxnet": ("portable",)}
-"""The frameworks without collectives of their own; the others have both ways."""
+"""The frameworks without their own collectives; the others have both ways."""
 FRAMEWORKS = ("numpy", "torch", "tensorflow", "paddle", "jax", "mxnet")
 OTHERS = ("lose", "launcher")
 """A lost host, and a killed launcher."""
@@ -108,7 +108,7 @@ def run(case: Case, hosts: SimulatedHosts, folder: Path, patience: float) -> tup
 
 
 def _break(case: Case, hosts: SimulatedHosts, folder: Path) -> None:
-    """Lose the host of the rank, or kill the launcher, when the rank says so."""
+    """Lose the host of the rank, or kill the launcher, when the rank requests it."""
     if case.how not in OTHERS:
         return
     until = time.monotonic() + LONG

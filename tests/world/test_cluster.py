@@ -25,7 +25,7 @@ def place() -> tuple[str, str, str]:
 
 
 def wait(folder: str) -> str:
-    """Return at once in a second start, and never in the first."""
+    """Return immediately in a second start, and never in the first."""
     Path(folder, os.environ["RANK"]).touch()
     if os.environ["DEVSHIM_ATTEMPT"] == "0":
         time.sleep(100)

@@ -83,7 +83,7 @@ def large(world: ds.World) -> None:
 
 
 def dtypes(framework: str) -> list[Any]:
-    """Return the sums of tensors of every dtype that devshim and the framework have, alone and together."""
+    """Return the sums of tensors of every dtype that devshim and the framework have, one by one and together."""
     ds.use(framework)
     world = ds.world()
     mine = {}

@@ -1,4 +1,4 @@
-"""Tests of ``examples/many_ranks.py``: one program alone, in ranks, on two simulated hosts, and under torchrun."""
+"""Tests of ``examples/many_ranks.py``: one process, ranks, two simulated hosts, and under torchrun."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ CELLS = [(how, when) for when in MOMENTS for how in CAUSES]
 
 @pytest.fixture(scope="module", autouse=True)
 def _run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Mark all processes of this file, and give them a folder of their own; Ray needs a short path."""
+    """Mark all processes of this file, and give them their own folder; Ray needs a short path."""
     tmp_path_factory.getbasetemp()  # not in that folder
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="d-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv(MARK, folder)

@@ -61,7 +61,7 @@ def test_ranks_of_launch_compute_together(way: str, monkeypatch: pytest.MonkeyPa
     assert [each[0] for each in results] == list(range(SIZE))
     for _, large, small, step, x, gathered, where, signals in results:
         assert large.tobytes() == results[0][1].tobytes()
-        np.testing.assert_allclose(large, TOTAL, rtol=0, atol=2e-6)  # an engine has an order of its own
+        np.testing.assert_allclose(large, TOTAL, rtol=0, atol=2e-6)  # an engine has its own order
         assert way != "portable" or large.tobytes() == TOTAL.tobytes()
         assert small == [3, 3]
         assert (step, x.tolist()) == (1, [1, 1])

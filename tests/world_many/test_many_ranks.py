@@ -34,7 +34,7 @@ def refused() -> str:
 
 
 def failing(folder: str) -> None:
-    """Wait, but for one rank, which is killed once all are there."""
+    """Wait, except one rank, which is killed once all are there."""
     Path(folder, f"{os.getpid()}").touch()
     if ds.world().rank == BAD:
         while len(list(Path(folder).iterdir())) < RANKS:

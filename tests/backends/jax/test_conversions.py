@@ -1,4 +1,4 @@
-"""Tests of the fast paths of `ds.convert` on JAX: what they must not take, whatever came before, and must detect."""
+"""Tests of the fast paths of `ds.convert` on JAX: what they must not take after any history, and must detect."""
 
 from __future__ import annotations
 

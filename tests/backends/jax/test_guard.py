@@ -185,7 +185,7 @@ def test_jaxs_own_guard_refuses_the_same_arguments(x):
 
 
 def test_the_reported_line_is_in_the_callback(x):
-    """A host callback of JAX is the user's code, whatever it reads."""
+    """A host callback of JAX is the user's code, with any reads."""
     lines = []
 
     def body(value):

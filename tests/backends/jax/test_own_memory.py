@@ -1,4 +1,4 @@
-"""Tests that a simulated GPU of JAX has memory of its own: NumPy shares none of it, so copies need no wait."""
+"""Tests that a simulated GPU of JAX has its own memory: NumPy shares none of it, so copies need no wait."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def _on(t):
 def test_inside_jit_nothing_is_ignored_silently(call, compiler):
     """Trap: inside jit JAX ignores device_put and default_device, and a random number would be frozen.
 
-    Inside shard_map, outside of jit, JAX has an error of its own for some calls, and answers for all devices for
+    Inside shard_map, outside of jit, JAX has its own error for some calls, and answers for all devices for
     others.
     """
     x = ds.ones(2, device=GPU1)
@@ -289,7 +289,7 @@ def test_run_inside_shard_map_calls_the_function():
 
 
 def test_run_inside_jit_uses_the_device_of_the_function():
-    """Inside jit arguments have no device yet, and need none: all of it runs where the function is called."""
+    """Inside jit arguments have no device yet, and need none: everything runs where the function is called."""
     for card in (CPU, GPU1):
         y = jax.jit(lambda t: ds.run(jnp.sin, t))(ds.ones(2, device=card))
         assert ds.device_of(y) is card
@@ -344,7 +344,7 @@ def test_jax_devices_and_shardings_are_recognized():
 
 # ---------------------------------------------------------------------- random numbers
 def test_draws_are_seeded_per_device():
-    """JAX has no global generator: one call restarts the adapter's, whatever other devices draw in between."""
+    """JAX has no global generator: one call restarts the adapter's, even if other devices draw in between."""
     ds.random.seed(7)
     first = [ds.to_numpy(ds.random.normal(size=3, device=d)) for d in (CPU, GPU0, GPU0)]
     ds.random.seed(7)
@@ -482,7 +482,7 @@ def test_an_exporter_without_a_device_index():
 
 
 def test_memory_in_another_order_is_copied():
-    """Trap: computing with such an array fails in JAX 0.4, and gives other values in 0.10 after a move."""
+    """Trap: computing with this array fails in JAX 0.4, and gives other values in 0.10 after a move."""
     array = at_offset(np.arange(6.0).reshape(2, 3).astype("float32"), 0)
     with pytest.raises(ds.CopyNeededError, match="C order"):
         ds.convert(array.T, "jax", copy=False)
@@ -652,7 +652,7 @@ def test_without_the_drivers_files_jax_has_no_gpu(nvidia_machine, monkeypatch):
 
 @pytest.mark.parametrize("at", ["the host", "a card"])
 def test_the_host_works_if_a_platform_does_not_start(nvidia_machine, monkeypatch, at):
-    """Trap: JAX raises at its first call, whatever it is, and continues without the platform at the next."""
+    """Trap: JAX raises at its first call of any kind, and continues without the platform at the next."""
     from devshim_backends._jax import devices
 
     own, failures = jax.local_devices, []

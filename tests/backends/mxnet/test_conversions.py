@@ -1,4 +1,4 @@
-"""Tests of the fast paths of `ds.convert` on MXNet: what they must not take, whatever came before, and must detect."""
+"""Tests of the fast paths of `ds.convert` on MXNet: what they must not take after any history, and must detect."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_dtypes_that_mxnet_labels_differently_or_lacks(dtype):
 
 
 def test_an_import_with_wrong_metadata_takes_the_slow_path(monkeypatch):
-    """If dtype, device or shape differ from what was lent, the slow path has the right answer."""
+    """If dtype, device or shape differ from the lent tensor's, the slow path has the right answer."""
     code, place, shape = dlpack._describe(mx.np.array(PLAIN))
     for wrong in ((code + 1, place, shape), (code, place + (1 << 32), shape), (code, place, (6,))):
         calls = []

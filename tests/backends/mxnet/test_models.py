@@ -178,7 +178,7 @@ def test_constant_and_wide_parameters():
 
 
 def test_ties_between_models_of_one_tree():
-    """A parameter that two nets share is moved once, whichever net comes first."""
+    """A parameter that two nets share is moved once, in any order of the nets."""
     net = two()
     other = nn.HybridSequential()
     other.add(net[2])
@@ -327,7 +327,7 @@ def test_a_trainer_is_not_copied_alone_and_a_copied_model_has_none():
 # ---------------------------------------------------------------------- atomicity
 @pytest.mark.parametrize("what", ["allocation", "copy", "vanish"])
 def test_faults_leave_everything_as_it_was(what):
-    """Whichever array fails, nothing has moved, the memory is freed, and training continues."""
+    """If any array fails, nothing has moved, the memory is freed, and training continues."""
     net = two("gpu:0")
     trainer = trainer_of(net)
     backward(net, inputs((4, 6)))

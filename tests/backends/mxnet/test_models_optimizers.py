@@ -105,7 +105,7 @@ def test_half_precision_keeps_its_master_weights(name):
 
 
 def test_an_updater_without_state_keeps_its_counts():
-    """Its own schedule depends on the counts alone."""
+    """Its own schedule depends only on the counts."""
     rates = []
     for moves in (STAYS, MOVES):
         schedule = mx.lr_scheduler.FactorScheduler(1, 0.5, base_lr=1.0)

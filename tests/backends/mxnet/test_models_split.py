@@ -112,7 +112,7 @@ def test_deferred_parameters_are_created_on_the_devices_of_their_parts():
 
 
 class Own(mx.gluon.Block):
-    """A block with a parameter of its own besides its parts."""
+    """A block with its own parameter besides its parts."""
 
     def __init__(self):
         super().__init__()

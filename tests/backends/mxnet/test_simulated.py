@@ -29,7 +29,7 @@ def used(gpu=1):
 
 
 def on_gpu(shape=(128,), native=C1):
-    """Return float32 ones on a GPU, made by MXNet alone; 512 bytes by default."""
+    """Return float32 ones on a GPU, made only by MXNet; 512 bytes by default."""
     return mx.np.ones(shape, **{DEVICE: native})
 
 
@@ -159,7 +159,7 @@ def test_arrays_from_before_the_simulation_are_counted():
 
 
 def test_each_switch_counts_again():
-    """The count restarts with each switch, also with another number and with live arrays, gradients and tapes."""
+    """The count restarts with each switch, even with another number and with live arrays, gradients and tapes."""
     x = on_gpu()
     x.attach_grad()
     with mx.autograd.record():

@@ -174,7 +174,7 @@ def test_scalar_and_empty_shapes_work_in_every_thread(two_cards):
 
 
 def test_only_the_stored_values_of_a_sparse_array_are_copied(two_cards):
-    """Its values and their positions are copied, also to NumPy, for which MXNet makes it dense on the GPU."""
+    """Its values and their positions are copied, even to NumPy, for which MXNet makes it dense on the GPU."""
     rows = mx.nd.sparse.row_sparse_array((np.ones((2, 4), "float32"), np.array([1, 3])), shape=(100, 4))
     grid = mx.nd.sparse.csr_matrix(np.eye(50, dtype="float32"))
     empty = mx.nd.sparse.zeros("csr", (4, 5))
@@ -603,7 +603,7 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch, backend):
 # ---------------------------------------------------------------------- copies between simulated GPUs
 @KINDS
 def test_a_copy_between_gpus_is_not_waited_for(two_cards, make, monkeypatch):
-    """MXNet alone uses their memory, and its engine knows the order; NumPy may write to the host's at any time."""
+    """Only MXNet uses their memory, and its engine knows the order; NumPy may write to the host's at any time."""
     waited = []
     for cls in (mx.np.ndarray, mx.nd.NDArray):
         monkeypatch.setattr(cls, "wait_to_read", lambda x: waited.append(ds.device_of(x)))

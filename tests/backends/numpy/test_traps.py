@@ -88,7 +88,7 @@ def test_a_mask_is_not_lost(backend: Any) -> None:
 
 
 def test_options_of_a_ufunc_reach_numpy() -> None:
-    """Trap: functions of a namespace take the standard's arguments alone, and NumPy's own options are lost."""
+    """Trap: functions of a namespace take only the standard's arguments, and NumPy's own options are lost."""
     x = np.ones(3, "float32")
     xp = ds.namespace(x)
     out = np.zeros(3)

@@ -1,4 +1,4 @@
-"""Tests of the fast paths of `ds.convert` on PaddlePaddle: what they must not take, whatever came before."""
+"""Tests of the fast paths of `ds.convert` on PaddlePaddle: what they must not take after any history."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_sparse_tensors_are_refused():
 
 
 def test_a_wrong_import_takes_the_slow_path(monkeypatch):
-    """If dtype, shape or memory differ from what was exported, the slow path has the right answer."""
+    """If dtype, shape or memory differ from the exported tensor's, the slow path has the right answer."""
     true = interop.EagerTensor
     lies = [lambda x: x.astype("float64"), lambda x: x.reshape([-1]), lambda x: x.clone(), lambda x: x.t()]
     for lie in lies:

@@ -106,7 +106,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("call", COPIES)
 @pytest.mark.parametrize("here", [None, "cpu", "gpu:0", "gpu:1"])
 def test_a_gpu_that_is_not_current_is_read(cuda: Cuda, call: str, here: str | None) -> None:
-    """A copy to the host works from any GPU, whichever is current; afterwards Paddle's current GPU is restored."""
+    """A copy to the host works from any GPU, with any current one; afterwards Paddle's current GPU is restored."""
     with ds.on(here) if here else _nothing():
         before = cuda.current()
         y = COPIES[call](made("gpu:1"))

@@ -27,7 +27,7 @@ class TestPaddle(LoaderCases):
 
     @pytest.mark.filterwarnings("ignore:Exception in thread:pytest.PytestUnhandledThreadExceptionWarning")
     def test_an_error_in_a_worker_ends_all_workers(self):
-        """Paddle raises an error of its own, and its thread ends with the worker's."""
+        """Paddle raises its own error, and its thread ends with the worker's."""
         with pytest.raises(Exception, match=r".") as caught:
             list(ds.prefetch(self.loader(bad=6), "cpu"))
         assert not isinstance(caught.value, AssertionError)

@@ -358,7 +358,7 @@ def test_master_weights_keep_what_float16_would_lose(paddle: Any, name: str) -> 
 
 # ---------------------------------------------------------------- memory
 def test_a_full_gpu_raises_in_the_backward_pass(paddle: Any) -> None:
-    """The error is devshim's own there, too, and a ``MemoryError`` like Paddle's; nothing is left behind."""
+    """There the error is also devshim's own, and a ``MemoryError`` like Paddle's; nothing is left behind."""
     with ds.simulate(gpus=2, memory=2**20):
         x = ds.ones(2**16, device=GPU)
         x.stop_gradient = False
@@ -472,7 +472,7 @@ def test_threads_compute_on_gpus_of_their_own(paddle: Any) -> None:
 
 # ---------------------------------------------------------------- requesting GPUs
 def test_gpus_are_requested_before_the_import(run_python: Callable[..., str]) -> None:
-    """They are requested by the environment, whichever code imports Paddle; Paddle's own log does not mention it."""
+    """They are requested by the environment, for any code that imports Paddle; Paddle's own log does not mention it."""
     code = """
 import devshim as ds
 ds.use("paddle")

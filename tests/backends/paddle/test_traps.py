@@ -82,7 +82,7 @@ def test_a_copy_has_a_name_of_its_own(paddle: Any, watched: bool) -> None:
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("layout", ["turned", "cut", "stepped"])
 def test_a_copy_of_a_view_is_contiguous(paddle: Any, layout: str, watched: bool) -> None:
-    """The memory of a copy is contiguous, whatever that of its source is."""
+    """The memory of a copy is contiguous, even if its source is not."""
     base = paddle.arange(12, dtype="float32").reshape([3, 4])
     x = {"turned": base.t(), "cut": base[:, 1:3], "stepped": base[:, ::2]}[layout]
     with ds.transfers() if watched else contextlib.nullcontext():
@@ -228,7 +228,7 @@ def test_set_device_works_outside_scopes(paddle: Any, backend: Any) -> None:
 
 
 def test_scopes_on_real_gpus_can_end_in_any_order(paddle: Any) -> None:
-    """The C++ layer has one current GPU for all threads: the last scope to end must restore it, whichever that is."""
+    """The C++ layer has one current GPU for all threads: the last scope to end must restore it, in any order."""
     scopes = import_module("devshim_backends._paddle.scopes")
     tracer = paddle.base.framework.global_var._dygraph_tracer_
     before = repr(tracer._expected_place)

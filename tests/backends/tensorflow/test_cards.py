@@ -92,7 +92,7 @@ def test_int32_is_reduced_on_its_gpus(hosted: list[Any], op: Any) -> None:
 
 @pytest.fixture
 def behind(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate that the memory of int32 is the host's, whatever device its operator ran on."""
+    """Simulate that the memory of int32 is the host's, for every device of its operator."""
     own = type(backend).device_of
     monkeypatch.setattr(type(backend), "device_of", lambda self, x: ds.cpu() if x.dtype == tf.int32 else own(self, x))
 
@@ -137,7 +137,7 @@ OTHER = [
 
 @pytest.mark.parametrize("error", FULL, ids=str)
 def test_errors_of_a_full_gpu_are_recognized(backend: Any, error: Exception) -> None:
-    """Copies allocate where only an InternalError comes out (gpu_util.cc), and libraries have messages of their own."""
+    """Copies allocate where only an InternalError comes out (gpu_util.cc), and libraries have their own messages."""
     assert backend.is_out_of_memory(error)
 
 
@@ -260,7 +260,7 @@ def address(x: Any) -> int:
 def test_a_copy_on_a_gpu_does_not_leave_it(
     backend: Any, dtype: str, shape: tuple[int, ...], request: pytest.FixtureRequest
 ) -> None:
-    """A dtype without a kernel of its own is copied as another dtype of its width, bit for bit."""
+    """A dtype without its own kernel is copied as another dtype of its width, bit for bit."""
     x = ds.from_numpy(sample(dtype, shape))
     request.getfixturevalue("on_a_card")
     y = backend.copy_to(x, ds.cpu())

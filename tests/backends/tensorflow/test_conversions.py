@@ -1,6 +1,4 @@
-"""Tests of the fast paths of `ds.convert` on TensorFlow: what they must not take, whatever came before, and must
-detect.
-"""
+"""Tests of the fast paths of `ds.convert` on TensorFlow: what they must not take after any history, and must detect."""
 
 from __future__ import annotations
 
@@ -139,7 +137,7 @@ def test_in_the_scope_of_another_device_it_is_on_the_host():
 
 
 def test_an_import_that_changes_values_is_detected(monkeypatch):
-    """If dtype or shape differ from what was lent, the slow path has the right answer."""
+    """If dtype or shape differ from the lent tensor's, the slow path has the right answer."""
     true = interop.TFE_FromDlpackCapsule
     for lie in (lambda x: tf.cast(x, tf.float64), lambda x: tf.reshape(x, -1), lambda x: None):
         reported = []

@@ -23,7 +23,7 @@ def chain(*layers, shape):
 
 
 def alone(call, shape, **layers):
-    """Return a model with a ``call`` of its own."""
+    """Return a model with its own ``call``."""
 
     class Alone(keras.Model):
         def __init__(self):

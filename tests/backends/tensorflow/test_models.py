@@ -261,7 +261,7 @@ def test_weights_from_the_host_are_set_and_loaded(place, tmp_path):
 
 
 def test_a_compiled_model_within_a_model_keeps_training():
-    """As the halves of a GAN do: each has an optimizer of its own, which moves with the whole model."""
+    """As the halves of a GAN do: each has its own optimizer, which moves with the whole model."""
 
     def run(moves):
         half = network(run_eagerly=True)

@@ -1,4 +1,4 @@
-"""Tests of the memory count of simulated GPUs on TensorFlow: exact and complete, whatever TensorFlow shares."""
+"""Tests of the memory count of simulated GPUs on TensorFlow: exact and complete, with all of TensorFlow's sharing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_shared_memory_is_counted_once(matrix, share):
 
 
 def test_a_view_keeps_the_whole_buffer_counted(matrix):
-    """TensorFlow's tensors share a buffer, and keep all of it alive."""
+    """TensorFlow's tensors share a buffer, and keep the whole buffer alive."""
     before = used()
     with ds.on("gpu:1"):
         part = tf.unstack(matrix)[3]

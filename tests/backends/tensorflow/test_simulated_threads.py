@@ -75,7 +75,7 @@ def test_native_operators_follow_their_own_axes_and_indices():
 
 
 def test_gradients_keep_their_shapes():
-    """TensorFlow caches a shape of ones for the gradient of a sum, by rank alone, on whichever device it was made."""
+    """TensorFlow caches a shape of ones for the gradient of a sum, only by rank, on the device where it was made."""
 
     def body(rng):
         n, device = rng.randrange(1, 6), rng.choice([*DEVICES, "cpu"])

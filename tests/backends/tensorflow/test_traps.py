@@ -74,7 +74,7 @@ def test_every_copy_on_the_host_is_new_memory(name):
     ],
 )
 def test_int32_cannot_be_placed_inside_a_function(call):
-    """Trap: operators of a tf.function leave int32 in host memory, also in a GPU's scope."""
+    """Trap: operators of a tf.function leave int32 in host memory, even in a GPU's scope."""
     x = ds.ones((2,), device="gpu:0")
     assert ds.device_of(call(x)) is ds.gpu(1)
     with pytest.raises(ds.TracingError, match=r"keep int32 in host memory: (place|create) it outside"):
@@ -154,7 +154,7 @@ def test_native_devices_are_read():
 
 
 def test_run_computes_where_the_arguments_are():
-    """A compiled function computes in the current scope, whatever the device of its arguments; so do real operators."""
+    """A compiled function computes in the current scope, not on its arguments' device; so do real operators."""
     x, square = ds.ones((2, 2), device="gpu:1"), tf.function(lambda x: tf.matmul(x, x))
     assert ds.device_of(square(x)) is CPU
     assert ds.device_of(ds.run(square, x)) is ds.gpu(1)
@@ -248,7 +248,7 @@ def test_copy_and_on_in_a_function_apply_wherever_it_is_called():
 
 
 def test_in_a_function_an_argument_is_placed_by_itself_and_in_a_tree():
-    """An argument has no device yet, so whether it must move is unknown: it is always moved, also in a tree."""
+    """An argument has no device yet, so whether it must move is unknown: it is always moved, even in a tree."""
 
     @tf.function
     def f(x):

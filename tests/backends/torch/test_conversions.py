@@ -170,7 +170,7 @@ def test_tensors_from_a_transformed_function_are_refused():
 
 
 def test_an_import_that_changes_something_is_not_believed(monkeypatch):
-    """If dtype, shape, type or device differ from what was lent, the slow path has the right answer."""
+    """If dtype, shape, type or device differ from the lent tensor's, the slow path has the right answer."""
     true = interop.from_dlpack
     lies = [
         lambda x: x.double(),

@@ -1,4 +1,4 @@
-"""Tests of what PyTorch's own settings do to the fast paths of new tensors: nothing, or the slow path refuses."""
+"""Tests of PyTorch's own settings in the fast paths of new tensors: no effect, or the slow path refuses."""
 
 from __future__ import annotations
 

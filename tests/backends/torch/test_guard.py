@@ -404,7 +404,7 @@ def test_the_guard_on_a_real_card(name, _):
 
 
 def test_a_guard_outlives_simulated_gpus_with_native_names():
-    """It is instrumented when they are switched on, and PyTorch's CUDA is gone when it is closed."""
+    """It is instrumented when they are switched on, and PyTorch's CUDA is removed when it is closed."""
     code = """
 import warnings
 import torch

@@ -9,7 +9,7 @@ import devshim as ds
 
 
 class TestTorchPinned(OrderedLoaderCases):
-    """A loader that pins its batches in a thread of its own, as programs for GPUs ask for."""
+    """A loader that pins its batches in its own thread, as programs for GPUs ask for."""
 
     def loader(self, bad=None):
         ds.simulate(gpus=1)  # without a GPU, PyTorch pins nothing and warns

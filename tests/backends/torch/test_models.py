@@ -88,7 +88,7 @@ def test_a_live_loss_does_not_keep_the_gradient():
 
 
 def test_writes_can_be_undone_in_any_order():
-    """PyTorch refuses a gradient on another device than its parameter's, whichever is written first."""
+    """PyTorch refuses a gradient on another device than its parameter's, in either order of writes."""
     model = nn.Linear(2, 2, bias=False)
     model(torch.ones(1, 2)).sum().backward()
     parameter, gradient = model.weight, model.weight.grad

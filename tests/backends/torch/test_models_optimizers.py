@@ -272,7 +272,7 @@ def test_averaged_weights():
 
 # ---------------------------------------------------------------- state follows its parameter
 def test_state_follows_its_parameter_over_devices():
-    """Whatever the placement says of the optimizer, its state for a parameter is on the parameter's device."""
+    """For any placement of the optimizer, its state for a parameter is on the parameter's device."""
     model = network()
     optimizer = torch.optim.Adam(model.parameters())
     model(X).sum().backward()
@@ -284,7 +284,7 @@ def test_state_follows_its_parameter_over_devices():
 
 
 def test_each_copy_trains_its_own_model():
-    """A copy of an optimizer alone would train parameters that no model has."""
+    """A copy of only an optimizer would train parameters that no model has."""
     model = network()
     optimizer = torch.optim.Adam(model.parameters())
     model(X).sum().backward()

@@ -353,7 +353,7 @@ def test_extensions_with_cuda_sources_are_refused() -> None:
 WRONG = re.compile(
     "not compiled with CUDA|has no attribute '_|dummy base class|not supported on this platform|no NVIDIA"
 )
-"""Texts of errors for what a build without CUDA lacks."""
+"""Texts of errors for features that a build without CUDA lacks."""
 ARGUMENTS: dict[str, Any] = {
     **dict.fromkeys(("device", "device_a", "peer_device", "debug_mode", "range_id", "res", "code", "which"), 0),
     **dict.fromkeys(("fraction", "seed", "n", "size", "mem_ptr"), 1),
@@ -502,7 +502,7 @@ def test_a_tensor_of_a_card_that_was_taken_away_is_an_illegal_access() -> None:
 
 
 class _Wrapper(torch.Tensor):
-    """A tensor without data of its own, as many libraries define."""
+    """A tensor without its own data, as many libraries define."""
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> Any:

@@ -158,7 +158,7 @@ def test_tensors_of_one_shape_are_joined_and_separated(card, shape):
 
 
 def test_parameters_are_joined_only_without_gradients(card):
-    """A copy of a parameter is a plain tensor; one that requires a gradient gets it through a copy of its own."""
+    """A copy of a parameter is a plain tensor; one that requires a gradient gets it through its own copy."""
     frozen = [torch.nn.Parameter(torch.rand(3, 4), requires_grad=False) for _ in range(20)]
     free = [torch.nn.Parameter(torch.rand(3, 4)) for _ in range(20)]
     assert len(coalesce.make_parcels(frozen, card)[0].members) == 20
@@ -173,7 +173,7 @@ def test_parameters_are_joined_only_without_gradients(card):
 
 
 def test_similar_tensors_among_others_keep_their_order(card):
-    """Runs of alike tensors are cut by tensors that travel alone, by another shape, and by the end of a parcel."""
+    """Runs of similar tensors are cut by separate tensors, by another shape, and by the end of a parcel."""
     xs = [torch.rand(4, 3) if i % 5 else torch.rand(3, 4).t() if i % 2 else torch.rand(1, 4) for i in range(60)]
     assert all(map(is_same, coalesce.copy_all(xs, card, copy_singly), xs))
     (parcel,) = coalesce.make_parcels(xs, card)
@@ -226,7 +226,7 @@ def test_parcels_are_bounded_and_not_too_small(card, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")  # from deprecated parts of PyTorch itself, prototypes, and quantized tensors
 def test_tracked_tensors_are_copied_singly(card):
-    """Tensors followed by torch.func or by forward differentiation, or without a block of memory, go alone."""
+    """Tensors followed by torch.func or by forward differentiation, or without a block of memory, go separately."""
     are_plain = []
 
     def look(*xs):

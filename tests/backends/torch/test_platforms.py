@@ -113,7 +113,7 @@ def test_lines_for_a_mac(mac, backend):
 
 
 def test_an_mps_device_that_does_not_work_is_not_counted(machine):
-    """Hosted macOS runners list such a device. Here PyTorch itself refuses to use it, as it is not built for it."""
+    """Hosted macOS runners list this device. Here PyTorch itself refuses to use it, as it is not built for it."""
     machine.setattr(torch.backends.mps, "is_built", lambda: True)
     machine.setattr(torch.mps, "device_count", lambda: 1)
     assert ds.device_count() == 0
@@ -259,7 +259,7 @@ def test_a_model_with_one_float64_parameter_is_not_moved(simulated_mac):
 
 
 def test_host_scalars_may_be_float64(simulated_mac):
-    """On MPS, too, a number on the host takes part in an operator, whose result is float32."""
+    """Also on MPS, a number on the host takes part in an operator, whose result is float32."""
     x = torch.ones(2, device=simulated_mac) * torch.tensor(2.0, dtype=torch.float64)
     assert x.dtype is torch.float32
     assert x.tolist() == [2, 2]

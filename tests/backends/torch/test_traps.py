@@ -235,7 +235,7 @@ def test_small_floats_keep_their_bits(name):
 
 
 def test_bfloat16_without_ml_dtypes(monkeypatch):
-    """NumPy has no bfloat16 of its own: the error says what to install, instead of giving other numbers."""
+    """NumPy has no own bfloat16: the error says what to install, instead of giving other numbers."""
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(ds.ConversionError, match="ml_dtypes"):
         ds.to_numpy(torch.ones(2, dtype=torch.bfloat16))

@@ -20,7 +20,7 @@ import devshim as ds
 COMPUTED = ("int32", "float32", "complex64")
 """The dtypes in which every framework that has them can add."""
 MULTIPLIED = ("float32", "float64", "complex64", "complex128")
-"""The dtypes in which every framework that has them can add, also in place, and multiply matrices."""
+"""The dtypes in which every framework that has them can add, even in place, and multiply matrices."""
 
 
 class WrongError(Exception):

@@ -24,7 +24,7 @@ Case = tuple[str, str, str, str | None]
 
 
 def by_case(cells: list[tuple[Cell, str, str]]) -> dict[Case, dict[bool | None, tuple[str, str]]]:
-    """Return the outcomes of one pair by what was converted, then by ``copy``."""
+    """Return the outcomes of one pair by source, then by ``copy``."""
     found: dict[Case, dict[bool | None, tuple[str, str]]] = defaultdict(dict)
     for cell, outcome, why in cells:
         found[cell.layout, cell.dtype, cell.here, cell.there][cell.copy] = (outcome, why)

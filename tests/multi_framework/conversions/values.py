@@ -33,7 +33,7 @@ def base(layout: str, dtype: str) -> Array:
     array = at(np.frombuffer(rng.bytes(count * kind.itemsize), kind).reshape(shape), 0) if dtype != "bool" else None
     if array is None:
         array = at(rng.integers(0, 2, shape).astype(bool), 0)
-        array[(0,) * array.ndim if array.size else ...] = True  # some value is not zero, whatever the shape
+        array[(0,) * array.ndim if array.size else ...] = True  # some value is not zero, regardless of the shape
     return array
 
 

@@ -38,7 +38,7 @@ full GPU by one error, checks where a result is, and moves trees and models as a
 
 
 def recorded() -> dict[str, Any]:
-    """Return the native lines of each framework, recorded in a process of its own."""
+    """Return the native lines of each framework, recorded in its own process."""
     worker = str(Path(__file__).with_name("calls.py"))
     found = {}
     for name in FRAMEWORKS:

@@ -22,7 +22,7 @@ _RUN = str(HERE / "run_statements.py")
 
 
 def results(framework: str, *before: str) -> dict[str, Any]:
-    """Run the statements in a process of their own, and return the versions and the results."""
+    """Run the statements in their own process, and return the versions and the results."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
         subprocess.run([sys.executable, "-W", "ignore", *before, _RUN, framework, str(file)], check=True, timeout=600)

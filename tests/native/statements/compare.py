@@ -33,7 +33,7 @@ def recording(framework: str) -> dict[str, Any]:
 def alike(statement: str, recorded: Result, seen: Result) -> bool:
     """Return True if a program cannot tell both results apart.
 
-    Values have the same text, but for addresses. An error is one that ``except`` with the recorded class catches, and
+    Values have the same text, except addresses. An error is one that ``except`` with the recorded class catches, and
     has the first sentence of the recorded text in its own.
     """
     if "error" in recorded:

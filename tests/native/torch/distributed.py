@@ -1,4 +1,4 @@
-"""DistributedDataParallel over two processes with the backend nccl, each with a card of its own."""
+"""DistributedDataParallel over two processes with the backend nccl, each with its own card."""
 
 import sys
 import tempfile

@@ -51,7 +51,7 @@ def _answer_for_cuda() -> None:
 
 # ---------------------------------------------------------------------- POT: the fixture `nx` of its tests
 def with_inputs_on_gpu(backend: Any) -> Any:
-    """Return a backend of POT for tests alone: what it creates without ``type_as`` is on ``gpu:1``."""
+    """Return a backend of POT only for tests: tensors that it creates without ``type_as`` are on ``gpu:1``."""
     cls = type(backend)
     body = {each: _unless_like(getattr(cls, each)) for each in POT_CREATES}
     made = object.__new__(type(cls.__name__, (cls,), body))

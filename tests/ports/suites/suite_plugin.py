@@ -128,7 +128,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 
 def some_of_each(items: list[Any], count: int) -> list[Any]:
-    """Return at most so many of the parameter sets of each test function, evenly spaced, in the order of the tests."""
+    """Return at most this many of the parameter sets of each test function, evenly spaced, in test order."""
     grouped: dict[str, list[Any]] = {}
     for item in items:
         grouped.setdefault(item.nodeid.split("[")[0], []).append(item)

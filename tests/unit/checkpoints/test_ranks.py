@@ -360,7 +360,7 @@ def test_a_hostile_header_of_a_part_is_refused(path: Path) -> None:
 
 # ---------------------------------------------------------------------- killed ranks
 class ProcessRank:
-    """A rank in a process of its own; rank 0 passes on what each says."""
+    """A rank in its own process; rank 0 passes on what each says."""
 
     def __init__(self, rank: int, size: int, links: list[socket.socket]) -> None:
         self.rank, self.size, self.host, self._links = rank, size, f"host{rank}", links
@@ -400,7 +400,7 @@ def _bytes(link: socket.socket, count: int) -> bytes:
 
 
 def forked(path: Path, size: int, number: int) -> list[int]:
-    """Start a save in processes of its own, and return their ids."""
+    """Start a save in its own processes, and return their ids."""
     pairs = [socket.socketpair() for _ in range(size - 1)]
     children = []
     for rank in range(size):

@@ -97,7 +97,7 @@ OTHER = [
 
 
 class Foreign(Exception):
-    """A framework's own class of error, derived from `Exception` alone."""
+    """A framework's own class of error, derived only from `Exception`."""
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, OSError, SystemError, Foreign])

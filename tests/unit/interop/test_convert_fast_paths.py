@@ -177,7 +177,7 @@ ODD: dict[str, Callable[[np.ndarray], Any]] = {
 
 @pytest.mark.parametrize("odd", ODD)
 def test_what_is_not_plain_is_not_lent(odd: str, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever was shared before, only the array itself decides."""
+    """Only the array itself decides, and not what was shared before."""
     lend = registry.load("numpy").fast_paths.dlpack_export[np.ndarray]
     for _ in range(2):
         ds.convert(PLAIN, "fakeframe")

@@ -316,7 +316,7 @@ def test_a_module_called_as_one_of_pythons(x: Any) -> None:
 
 
 def test_pythons_own_lines_are_nobodys(x: Any) -> None:
-    """A logger formats its arguments in a line of its own."""
+    """A logger formats its arguments in its own line."""
     logger = logging.Logger("somebody")
     logger.addHandler(logging.StreamHandler(io.StringIO()))
     at = line() + 2
@@ -408,7 +408,7 @@ def test_a_buffer_that_is_refused() -> None:
 
 
 class Sequence:
-    """An object whose number comes from a GPU: NumPy raises an error of its own before the refusal."""
+    """An object whose number comes from a GPU: NumPy raises its own error before the refusal."""
 
     def __len__(self) -> int:
         return 1

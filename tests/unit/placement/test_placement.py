@@ -150,7 +150,7 @@ def test_a_placement_of_one_thing_holds_where_it_is_an_item() -> None:
 
 
 def test_state_that_mirrors_the_weights_goes_where_they_go() -> None:
-    """As optax stores it: a number without axes, and trees like that of the weights."""
+    """As optax stores it: a number without axes, and trees like the weights' tree."""
     weights = {"a": {"w": np.zeros((4, 4)), "b": np.zeros(4)}, "z": {"w": np.zeros((4, 4)), "b": np.zeros(4)}}
     state = ({"count": np.zeros(()), "mu": weights, "nu": weights}, None)
     plan = ds.Placement.balanced(weights, [2, 1])

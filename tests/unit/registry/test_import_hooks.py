@@ -1,4 +1,4 @@
-"""Tests of import hooks: a framework's `around()` wraps its import once, whichever code imports it."""
+"""Tests of import hooks: a framework's `around()` wraps its import once, for any code that imports it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_error_passes_through_and_the_next_try_is_a_new_one(around: Around, p
 
 
 def test_the_finder_of_an_editable_installation_is_asked(around: Around, package: Any) -> None:
-    """Such a framework is not on the path; its own finder knows where it is."""
+    """The framework is not on the path; its own finder knows where it is."""
     from importlib.util import spec_from_file_location
 
     folder = package("elsewhere.py", "value = 'editable'")

@@ -177,7 +177,7 @@ def test_capitals_and_extras_in_an_entry_point(python: Any, package: Any, distri
 
 @pytest.mark.slow
 def test_the_example_of_the_readme_works(python: Any, package: Any, distribution: Any) -> None:
-    """The adapter of backends/README.md is at most a hundred lines of `Backend` alone; it runs, and passes the kit."""
+    """The adapter of backends/README.md uses only `Backend` in at most a hundred lines; it runs, and passes the kit."""
     found = readme()
     folder = distribution("strict-devshim", toml(found))
     for name, source in examples(found).items():

@@ -112,7 +112,7 @@ def test_the_smaller_batch_is_tried_all_the_same(unable: Any) -> None:
 
 
 def test_a_framework_that_does_not_start_at_all(unable: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorFlow starts its GPUs with the first operator, also on the host."""
+    """TensorFlow starts its GPUs with the first operator, even on the host."""
 
     def fail(self: Any, value: int) -> None:
         raise RuntimeError(TOO_OLD)

@@ -39,7 +39,7 @@ def test_ctrl_c_while_the_loop_waits(python: Callable[..., str]) -> None:
 
 
 def test_a_signals_handler_may_close_the_iterator_anywhere(python: Callable[..., str]) -> None:
-    """Like such a handler, a trace function runs in the same thread, between two lines."""
+    """Like a signal handler, a trace function runs in the same thread, between two lines."""
     assert (
         python("""
         import faulthandler, sys

@@ -24,7 +24,7 @@ GIB = 2**30
 LEAVES_LOCKED = (3, 14) <= sys.version_info < (3, 15)
 """True for a Python in which an interrupt between the entry of a lock and the block leaves any lock locked.
 
-This is python/cpython#148874, which 3.15 has fixed; nothing outside Python can release such a lock.
+This is python/cpython#148874, which 3.15 has fixed; nothing outside Python can release this lock.
 """
 
 

@@ -18,7 +18,7 @@ FRAMEWORKS = sorted(DIFFERENCES)
 
 
 def as_listed(framework: str) -> dict[str, dict[str, Any]]:
-    """Return results that differ from the recording only where the list says so."""
+    """Return results that differ from the recording only in the listed statements."""
     recorded = recording(framework)["results"]
     both = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
     found = {}

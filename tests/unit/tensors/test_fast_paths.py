@@ -270,7 +270,7 @@ def test_nothing_while_code_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_adapters_copy_for_to_numpy(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It serves copies alone, and a failing one leaves the slow path."""
+    """It serves only copies, and a failing one leaves the slow path."""
     ds.use("fakeframe")
     x = ds.ones(3)
     copies: dict[type, Any] = {type(x): lambda x: np.full(3, 7.0)}

@@ -30,7 +30,7 @@ LAYOUTS: dict[str, np.ndarray] = {
 
 
 class Made:
-    """A capsule made by hand over an array, of either version and with any dtype, whatever this NumPy exports."""
+    """A capsule made by hand over an array, of either version and any dtype, even ones that NumPy does not export."""
 
     def __init__(self, array: np.ndarray, versioned: bool, form: tuple[int, int, int] | None = None) -> None:
         self.array, self.versioned = array, versioned

@@ -27,7 +27,7 @@ class Terminal(io.StringIO):
 
 
 def stderr_is(file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make something standard error, for the module alone: pytest sets its own again before each phase of a test."""
+    """Make something standard error, only for the module: pytest sets its own again before each phase of a test."""
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=file, modules=sys.modules))
 
 

@@ -172,7 +172,7 @@ def a_tree(draw: random.Random, here: Any, away: Any, depth: int = 0) -> Any:
 def test_a_glance_says_what_a_closer_look_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It never returns the tree if a tensor must move, and always recognises a plain tree in which none must."""
     here, away = ds.ones(2, device=GPU), ds.ones(2)
-    tree = [a_tree(random.Random(seed), here, away)]  # a number alone is refused
+    tree = [a_tree(random.Random(seed), here, away)]  # a bare number is refused
     glance = trees.all_on_target(tree, GPU)
     placed = ds.place(tree, GPU)
     monkeypatch.setattr(trees, "all_on_target", lambda *_: False)

@@ -37,7 +37,7 @@ class Numbered:
 
 
 class Opaque:
-    """Not a dataclass, known to the framework alone."""
+    """Not a dataclass, known only to the framework."""
 
     def __init__(self, x: Any) -> None:
         self.x = x

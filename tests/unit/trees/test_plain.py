@@ -1,4 +1,4 @@
-"""Tests of the fast path for plain trees: it takes those alone, and rebuilds them as they were."""
+"""Tests of the fast path for plain trees: it takes only those, and rebuilds them unchanged."""
 
 from __future__ import annotations
 

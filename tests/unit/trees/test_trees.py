@@ -192,7 +192,7 @@ def test_what_is_no_tensor_passes_through() -> None:
 
 
 class Store(MutableMapping):  # type: ignore[type-arg]
-    """A mapping with memory of its own, an argument of its own, and no `__copy__`."""
+    """A mapping with its own memory, its own argument, and no `__copy__`."""
 
     def __init__(self, name: str) -> None:
         self.name, self.held = name, dict[Any, Any]()

@@ -19,7 +19,7 @@ from devshim.world.world import World
 
 RANKS = 3
 LEARNED = 4
-"""So many equal calls are compared; the next ones are expected."""
+"""This many equal calls are compared; the next ones are expected."""
 
 
 def in_ranks(job: Callable[[World], Any]) -> list[Any]:

@@ -38,7 +38,7 @@ def test_what_belongs_to_the_program(file: str, expected: bool) -> None:
 def test_a_folder_with_installed_packages_is_not_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, installed = tmp_path / "own", tmp_path / "installed"
     own.mkdir()
-    here = tmp_path / "here"  # where the program runs, also if packages are there
+    here = tmp_path / "here"  # where the program runs, even if packages are there
     for folder in (installed, here):
         (folder / "ray-2.60.0.dist-info").mkdir(parents=True)
     monkeypatch.chdir(here)

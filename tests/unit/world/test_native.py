@@ -180,7 +180,7 @@ def test_the_first_sum_is_step_1_with_and_without_an_engine(table: Table, addres
 
 
 def test_an_engine_that_does_not_start_names_the_step_of_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The error is raised in a library, as that of an engine is.
+    # The error is raised in a library, like an engine's error.
     monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: json.loads(""))
 
     def job(world: World) -> tuple[str, int]:

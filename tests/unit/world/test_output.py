@@ -1,4 +1,4 @@
-"""Tests of the lines of a rank's output, whatever a program prints."""
+"""Tests of the lines of a rank's output, for all kinds of output."""
 
 from __future__ import annotations
 

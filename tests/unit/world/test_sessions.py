@@ -1,4 +1,4 @@
-"""Tests of the end of a session: everything that one process started, also after that process has ended."""
+"""Tests of the end of a session: everything that one process started, even after that process has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keras on TensorFlow with two CUDA GPUs: the mirrored strategy with `fit`, and loops of one's own."""
+"""Keras on TensorFlow with two CUDA GPUs: the mirrored strategy with `fit`, and hand-written loops."""
 
 from __future__ import annotations
 

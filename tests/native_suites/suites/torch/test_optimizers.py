@@ -60,7 +60,7 @@ class TestOptimizers(TestCase):
             for where in (device, "cpu"):
                 parameters = self.parameters(optim_info, where, dtype)
                 kwargs = dict(each.kwargs)
-                if where == "cpu":  # capturable is for GPUs alone, and these are the plain steps
+                if where == "cpu":  # capturable is only for GPUs, and these are the plain steps
                     kwargs = {
                         key: value for key, value in kwargs.items() if key not in ("capturable", "fused", "foreach")
                     }
