@@ -41,7 +41,7 @@ DIFFERENCES = {
     "torch": (
         Difference(
             "Many of CUDA's operators name the argument that is elsewhere, in words that change with each version of "
-            "PyTorch; a simulated GPU says what the others say, with both devices. Both texts begin alike.",
+            "PyTorch; a simulated GPU uses the text of the other operators, with both devices. Both texts begin alike.",
             recorded=r"^Expected all tensors to be on the same device, but got \S+ is on \S+, different from other",
             simulated=r"^Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu",
         ),
@@ -60,8 +60,8 @@ DIFFERENCES = {
             ),
         ),
         Difference(
-            "DLPack's number for CUDA would let another library read the host's memory as a card's, so the number is "
-            "that of another device.",
+            "DLPack's number for CUDA would let another library read the host's "
+            "memory as a card's, so a simulated GPU has another device's number.",
             ('torch.ones(2, device="cuda").__dlpack_device__()',),
         ),
         Difference(
@@ -91,11 +91,11 @@ DIFFERENCES = {
             ("sorted(jax.devices()[0].memory_stats())",),
         ),
         Difference(
-            "An address in the memory of a card has no counterpart on the host; JAX's error is that of its CPU.",
+            "An address in the memory of a card has no counterpart on the host; JAX's error is the one for its CPU.",
             ("sorted(jnp.ones(2).__cuda_array_interface__)",),
         ),
         Difference(
-            "A card computes later, so the call returns; a simulated GPU reports at once that its memory is full.",
+            "A card computes later, so the call returns; a simulated GPU reports immediately that its memory is full.",
             ("jnp.ones(1 << 50, dtype=jnp.uint8)",),
         ),
         Difference("The CPU's library rounds differently.", ("jnp.linalg.svd(jnp.eye(2))[1]",)),

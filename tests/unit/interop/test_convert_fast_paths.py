@@ -202,7 +202,7 @@ def test_an_array_on_a_card_is_not_lent(made: Made, cards: object) -> None:
     x = ds.place(PLAIN, "gpu:1")
     made.borrowed = 0
     assert ds.device_of(ds.convert(x, "fakeframe")) is ds.gpu(1)
-    with pytest.raises(ds.CopyNeededError, match="label"):
+    with pytest.raises(ds.CopyNeededError, match="belongs to a simulated GPU"):
         ds.convert(x, "fakeframe", copy=False)
     assert made.borrowed == 0
 
