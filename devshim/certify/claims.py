@@ -184,7 +184,7 @@ def check(claim: Claim, at: Setting) -> Result:
     if not isinstance(found, Rate):
         return result(PASS, "" if found is None else str(found), _since(began))
     if at.simulated:
-        return result(SKIP, "runs; a simulated GPU has no rate of its own", _since(began))
+        return result(SKIP, "runs; a simulated GPU has no real rate", _since(began))
     return result(RATE, str(found), _since(began), asdict(found))
 
 

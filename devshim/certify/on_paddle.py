@@ -44,7 +44,7 @@ def current(at: Setting) -> str:
     return str(before[0])
 
 
-@CLAIMS.add("Card to card with non_blocking=True waits for what the source still computes.", cards=2, real=True)
+@CLAIMS.add("Card to card with non_blocking=True waits for the computations of the source.", cards=2, real=True)
 def between(at: Setting) -> None:
     """Copy the result of a chain of products."""
     m = ds.full((4096, 4096), 1 / 4096, dtype="float32", device=at.first)

@@ -36,7 +36,7 @@ def _bytes(x: Any) -> Any:
     return x.resolve_conj().contiguous().reshape(-1).view(ds.framework().uint8)
 
 
-@CLAIMS.add("Gradients flow through `place` and `copy`; a copy of a view is memory of its own.")
+@CLAIMS.add("Gradients flow through `place` and `copy`; a copy of a view has its own memory.")
 def gradients(at: Setting) -> None:
     """Copy to the GPU, on the GPU, and back."""
     torch = ds.framework()

@@ -51,13 +51,13 @@ def by_layers(
         msg = f"the file does not fit {what}: {layer_lists}"
         raise CheckpointError(
             msg,
-            "build the model like the one that was saved; ds.load(path) returns the tensors alone",
+            "build the model like the one that was saved; ds.load(path) returns only the tensors",
         )
     same = stored.library == backend.library(obj)
     found: dict[str, Terms] = {}
     for ours, other in zip(mine, theirs, strict=True):
         difference = _difference(ours, other, same)
-        hint = "create the layers in the order of the saved model; ds.load(path) returns the tensors alone"
+        hint = "create the layers in the order of the saved model; ds.load(path) returns only the tensors"
         for role, weight in ours.weights.items() if difference is None else ():
             for tensor, term in _terms(role, weight, other["weights"], stored, same):
                 if why := term.theirs.unclear or term.mine.unclear:

@@ -49,7 +49,7 @@ def match_leaves(backend: Backend, obj: Any, stored: StoredObject, place: str) -
         )
         raise CheckpointError(
             msg,
-            "load the model alone: pass None instead of the optimizer, such as into=[model, None]",
+            "load only the model: pass None instead of the optimizer, such as into=[model, None]",
         )
     kinds = {path: leaf.kind for path, leaf in leaves.items()}
     # The files of other programs have no kinds.

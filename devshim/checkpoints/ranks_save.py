@@ -201,7 +201,7 @@ def _require_own(folder: str) -> None:
     if foreign and ranks_index.INDEX not in names:
         inside = os.path.join(folder, "checkpoint")
         msg = f"{folder!r} is a folder with other files, such as {foreign[0]!r}"
-        raise ArgumentError(msg, f"save to a folder of its own: ds.save(obj, {inside!r}, world=world)")
+        raise ArgumentError(msg, f"save to a separate folder: ds.save(obj, {inside!r}, world=world)")
 
 
 def _is_of(name: str, save: str | None) -> bool:

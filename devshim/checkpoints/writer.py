@@ -100,7 +100,7 @@ class Writer:
     def _rows(self, rows: Rows, cell: Cell, below: str) -> int:
         """Return the index of a tensor of which this process has some rows."""
         where = brackets(cell)
-        msg = f"{where or 'this'} is a ds.Rows: one rank's rows of a tensor, which one file cannot store alone"
+        msg = f"{where or 'this'} is a ds.Rows: one rank's rows of a tensor, which a single file cannot store"
         raise ArgumentError(msg, "ds.save(tree, path, world=ds.world()) lets all ranks save together")
 
     def _object(self, backend: Backend, obj: Any, cell: Cell) -> dict[str, Any]:

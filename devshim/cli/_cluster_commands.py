@@ -36,7 +36,7 @@ def start(listen: str, port: int, simulate: int | None) -> None:
 
 @cluster.command()
 @click.argument("address", metavar="HOST:PORT")
-@click.option("--token", type=PATH, metavar="FILE", help="The file with its token; default: the one of start.")
+@click.option("--token", type=PATH, metavar="FILE", help="The file with its token; default: the one that start wrote.")
 @click.option("--listen", metavar="ADDRESS", help="This machine's address; found by default.")
 @SIMULATE
 def join(address: str, token: Path | None, listen: str | None, simulate: int | None) -> None:

@@ -63,7 +63,7 @@ class Snippet:
     @property
     def text(self) -> str:
         """The line."""
-        line = self.template or f"# {self.backend.title} has no line of its own for ds.{self.call}"
+        line = self.template or f"# {self.backend.title} has no native line for ds.{self.call}"
         return line.format(*self.sources, **self.names)
 
 

@@ -125,7 +125,7 @@ def shape(value: Any) -> tuple[int, ...]:
     if any(size < 0 for size in found):
         raise value_hints.negative_length(value)
     if prod([size or 1 for size in found]) >= _MOST:
-        raise bad_argument("shape", value, "of fewer than 2**59 elements", "no device holds so many: check the lengths")
+        raise bad_argument("shape", value, "of fewer than 2**59 elements", "no device can hold it: check the lengths")
     return found
 
 

@@ -211,7 +211,7 @@ def _check_flag(portable: object, call: str) -> None:
 
 def _read_state(state: Any, portable: bool) -> tuple[int, int]:
     """Return the seed and the number of draws of a state."""
-    hint = "pass what get_state() of such a generator returned"
+    hint = "pass the result of get_state() of a generator of this kind"
     try:
         seed, drawn, kind = (arguments.integer(name, state[name]) for name in ("seed", "draws", "portable"))
     except (KeyError, TypeError, IndexError) as error:

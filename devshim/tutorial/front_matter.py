@@ -19,8 +19,8 @@ __all__ = ["CELL_HINT", "FORMATS", "Options", "Settings", "library", "names_of",
 FORMATS = {".md": "md:myst", ".py": "py:percent", ".ipynb": "ipynb"}
 """The suffixes of pages, with jupytext's name of each format."""
 CELL_HINT = {
-    ".md": "start a code cell with ```{code-cell} on a line of its own",
-    ".py": "start a code cell with # %% on a line of its own",
+    ".md": "start a code cell with ```{code-cell} on a separate line",
+    ".py": "start a code cell with # %% on a separate line",
     ".ipynb": "add a code cell",
 }
 _TAGS = ("differs", "raises-exception")

@@ -108,7 +108,7 @@ def _place(launcher: _Launcher, environment: Mapping[str, str]) -> Place:
     if rank >= size or local_rank > rank:
         values = f"{launcher.rank}={rank}, {launcher.size}={size}, {launcher.local_rank}={local_rank}"
         msg = f"the variables of the launcher contradict each other: {values}"
-        raise ArgumentError(msg, "a rank is less than the number of ranks; unset them to run one process alone")
+        raise ArgumentError(msg, "a rank is less than the number of ranks; unset them to run a single process")
     hosts = _listed(environment, "DEVSHIM_HOSTS", size)
     addresses = _listed(environment, "DEVSHIM_ADDRESSES", size)
     one_host = len(set(hosts)) == 1
@@ -135,7 +135,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment[name]
     if not text.isdecimal():
         msg = f"the variable {name} is {text!r}, and must be a number"
-        raise ArgumentError(msg, f"unset {name} to run one process alone")
+        raise ArgumentError(msg, f"unset {name} to run a single process")
     return int(text)
 
 

@@ -58,7 +58,7 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
         "models": (
             "every class in paddle.optimizer is supported; LBFGS, use_multi_tensor and ClipGradByGlobalNorm are "
-            "refused for a model over several devices, because they compute with all parameters at once"
+            "refused for a model over several devices, because they compute with all parameters together"
         ),
         "guard": (
             "reports reads by tensors' own methods and np.asarray, masks, and operands on other devices; on real GPUs, "

@@ -133,7 +133,7 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         fixed = self._native.targets.get(public)
         if fixed is not None:
             if not isinstance(parent, cst.Expr) or self._in_function(node):
-                msg = "has native code only as a statement of its own"
+                msg = "has native code only as a separate statement"
                 raise Unfilled(msg)
             return fixed, _DONE
         if isinstance(parent, cst.Assign) and len(parent.targets) == 1:

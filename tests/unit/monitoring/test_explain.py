@@ -87,7 +87,7 @@ def test_a_backend_without_a_line_of_its_own(fake: Any) -> None:
     with ds.using("fakeframe"), ds.explain(file=None) as lines:
         x = ds.zeros(2, dtype="float32")
         ds.place(x, "gpu:1")
-    assert lines == ["# Fakeframe has no line of its own for ds.zeros", "x.go('gpu:1')"]
+    assert lines == ["# Fakeframe has no native line for ds.zeros", "x.go('gpu:1')"]
 
 
 def test_what_is_in_a_list_is_named_and_not_read() -> None:

@@ -178,7 +178,7 @@ def _refuse_several_devices(optimizer: Any, devices: list[Device]) -> None:
         msg = f"{what} has one vector for all parameters, and these are on {names}"
         raise UnsupportedError(msg, "place them on one device")
     if getattr(optimizer, "_use_multi_tensor", None):
-        msg = f"{what}(use_multi_tensor=True) computes with all parameters at once, and these are on {names}"
+        msg = f"{what}(use_multi_tensor=True) computes with all parameters together, and these are on {names}"
         raise UnsupportedError(msg, "leave use_multi_tensor out, or place them on one device")
     if isinstance(optimizer._grad_clip, paddle.nn.ClipGradByGlobalNorm):
         msg = f"ClipGradByGlobalNorm adds up the gradients of all parameters, and these are on {names}"

@@ -101,7 +101,7 @@ def _part_hook(backend: TensorflowModels, part: Any, path: str, devices: list[De
     if len(own) > 1:
         msg = (
             f"the weights of {path or 'the layer'} ({type(part).__name__}) would be on {own[0]} and {own[1]}, but it "
-            "computes with all of them at once"
+            "computes with all of them together"
         )
         raise UnsupportedError(
             msg,
