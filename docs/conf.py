@@ -72,6 +72,7 @@ intersphinx_mapping = {
 """The inventories list what the docstrings mention, and are part of this project: the build needs no network."""
 SHORT = {
     "np.ndarray": "numpy.ndarray",
+    "AbstractContextManager": "contextlib.AbstractContextManager",
     "ModuleType": "types.ModuleType",
     "PathLike": "os.PathLike",
     "SimpleNamespace": "types.SimpleNamespace",
