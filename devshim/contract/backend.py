@@ -237,7 +237,7 @@ class Backend(Defaults, ABC):
     def data_scope(self, device: Device) -> AbstractContextManager[object]:
         """Return the scope in which `run` and `value_and_grad` compute on the device of their tensors.
 
-        Operators on tensors that the function has placed on another device may run there. Default: the same as ``scope``.
+        Operators on tensors that the function has placed on another device may run there. Default: as ``scope``.
         """
         return self.scope(device)
 
