@@ -1,16 +1,17 @@
-"""Processes that devshim starts: the interpreter's options, a channel for their answers, and their signals."""
+"""Processes: options and a channel for answers of those that devshim starts, their signals, and facts of the system."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-__all__ = ["answers", "ended_how", "interpreter_options", "signal_name"]
+__all__ = ["answers", "ended_how", "interpreter_options", "signal_name", "system_facts"]
 
 
 def interpreter_options() -> list[str]:
@@ -40,3 +41,12 @@ def signal_name(code: int) -> str:
 def ended_how(status: int) -> str:
     """Return how a process ended, from its exit status: ``was killed by SIGKILL``, ``ended with exit status 3``."""
     return f"was killed by {signal_name(status)}" if status < 0 else f"ended with exit status {status}"
+
+
+def system_facts(process: int) -> list[str]:
+    """Return what Linux reports of a process: its state, parent, group, session, and in item 19 when it started.
+
+    Raises:
+        OSError: There is no such process, or no ``/proc``.
+    """
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

@@ -21,6 +21,7 @@ from typing import Any
 
 from devshim.contract.ranks import Place
 from devshim.errors import WorldError
+from devshim.registry.processes import system_facts
 from devshim.world import cluster, siblings
 
 __all__ = ["join", "start_time", "write_facts"]
@@ -110,5 +111,5 @@ def _wait_for(file: Path, place: Place) -> dict[str, str]:
 def start_time(process: int) -> str:
     """Return the start time of a process in the system's units; process numbers are reused."""
     with suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+        return system_facts(process)[19]
     return "0"

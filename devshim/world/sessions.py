@@ -12,6 +12,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from devshim.registry.processes import system_facts
+
 __all__ = ["end", "finish", "members"]
 
 _ENDING = 5.0
@@ -21,11 +23,11 @@ _DEAD = ("Z", "X")
 def members(session: int) -> list[int]:
     """Return the running processes of a session except its first one; none on a system without ``/proc``."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            state, _, _, its = path.read_text().rpartition(")")[2].split()[:4]
+            state, _, _, its = system_facts(int(path.name))[:4]
             if int(its) == session and state not in _DEAD:
-                found.append(int(path.parent.name))
+                found.append(int(path.name))
     return [process for process in found if process != session]
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from devshim.contract.ranks import Place
+from devshim.registry.processes import system_facts
 from devshim.world.launchers import is_wrapper, rank_of
 
 __all__ = ["ended", "launcher", "stopped"]
@@ -33,7 +34,7 @@ def _launcher(parent: int) -> int:
     own = _variables(os.getpid())
     with suppress(OSError, ValueError):  # a process of another user, such as the daemon of Slurm, is not a wrapper
         while parent > 1 and is_wrapper(_variables(parent), own):
-            parent = int(_stat(parent)[1])
+            parent = int(system_facts(parent)[1])
     return parent
 
 
@@ -41,11 +42,6 @@ def _variables(process: int) -> dict[str, str]:
     """Return the environment with which a process started."""
     pairs = (each.partition("=") for each in Path(f"/proc/{process}/environ").read_text(errors="replace").split("\0"))
     return {name: value for name, _, value in pairs}
-
-
-def _stat(process: int) -> list[str]:
-    """Return the state of a process, its parent, and its other statistics."""
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
 
 
 def ended(place: Place) -> list[int]:
@@ -72,7 +68,7 @@ def _states() -> dict[int, str]:
     found, parent, port = {}, launcher(), os.environ.get("MASTER_PORT")
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
-            state, its, *_ = _stat(int(path.name))
+            state, its, *_ = system_facts(int(path.name))
             if int(its) != parent or state in _DEAD:
                 continue
             variables = _variables(int(path.name))
