@@ -13,7 +13,7 @@ import numpy as np
 
 from devshim.errors import ConversionError
 
-__all__ = ["drawn_below", "largest_below", "require_all_fit", "require_fit"]
+__all__ = ["drawn_below", "largest_draw", "require_all_fit", "require_fit"]
 
 
 def require_fit(value: Any, name: str) -> None:
@@ -55,19 +55,24 @@ def drawn_below(values: Any, low: float, high: float, name: str | None) -> Any:
     """
     if name not in _ROUNDED:
         name = "float64"
-    return np.minimum(values, max(low, largest_below(high, name))) if low or name != "float64" else values
+    return np.minimum(values, largest_draw(low, high, name)) if low or name != "float64" else values
 
 
 _ROUNDED = ("float16", "float32", "bfloat16")
 """The floating dtypes to which float64 is rounded."""
 
 
-@lru_cache(maxsize=256)
-def largest_below(high: float, name: str) -> float:
-    """Return the largest number of a floating dtype that is less than ``high``.
+def largest_draw(low: float, high: float, name: str) -> float:
+    """Return the limit of draws from ``[low, high)`` in a floating dtype; ``low`` if no number is between the two.
 
-    A draw from ``[low, high)`` is limited to it, because the frameworks' scaling and rounding can reach ``high``.
+    The frameworks' scaling and rounding can reach ``high``.
     """
+    return max(float(low), _largest_below(high, name))
+
+
+@lru_cache(maxsize=256)
+def _largest_below(high: float, name: str) -> float:
+    """Return the largest number of a floating dtype that is less than ``high``."""
     if name == "bfloat16":
         return _largest_bfloat16_below(high)
     dtype = np.dtype(name).type

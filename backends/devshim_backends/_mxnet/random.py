@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
-from devshim.devices.ranges import largest_below
+from devshim.devices.ranges import largest_draw
 from devshim_backends._mxnet.creation import MxnetCreation, is_bfloat16
 from devshim_backends._mxnet.internals.native import numpy_shapes
 
@@ -47,7 +47,7 @@ class MxnetRandom(MxnetCreation):
             x = mx.np.random.uniform(low, high, shape, **self.options(dtype, device))
             name = "bfloat16" if dtype is not None and is_bfloat16(dtype) else self.dtype_name(x)
             if low or name not in ("float32", "float64"):
-                x = mx.np.minimum(x, max(float(low), largest_below(high, name)))
+                x = mx.np.minimum(x, largest_draw(low, high, name))
             return self.round_to(x, dtype)
 
     def normal(

@@ -20,7 +20,7 @@ import paddle
 from paddle import _C_ops
 
 from devshim.contract.backend import Backend
-from devshim.devices.ranges import largest_below
+from devshim.devices.ranges import largest_draw
 from devshim.errors import ConversionError
 from devshim_backends._paddle.creation import DTYPE_NAMES, PADDLE_DTYPES, require_dynamic
 from devshim_backends._paddle.devices import core
@@ -77,7 +77,7 @@ class PaddleRandom(Backend):
         if PADDLE_DTYPES[name] is wide and low == 0:
             return made
         with self.scope(device):
-            limited = paddle.clip(made, max=max(float(low), largest_below(high, name)))
+            limited = paddle.clip(made, max=largest_draw(low, high, name))
             return limited if PADDLE_DTYPES[name] is wide else limited.astype(PADDLE_DTYPES[name])
 
     def normal(
