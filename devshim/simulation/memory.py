@@ -156,6 +156,11 @@ class SimulatedDevice:
 
             raise removed_gpu_error(self.device, self.removed_at, self.group.removed_error)
 
+    def is_forgotten(self) -> bool:
+        """Look for tensors on a removed GPU; return True if none are left: its native device may be the host by now."""
+        self.group.forget_unused()
+        return self.removed_at is None
+
     def count_copy(self, what: str) -> None:
         """Count a copy to or from the GPU; raise `DeviceFailedError` if a fault is due."""
         with _LOCK:
@@ -239,8 +244,7 @@ class SimulatedDevices:
         async_copies: When a copy that does not block arrives: ``"immediate"`` or ``"late"``.
         removed_error: The error for the use of a tensor on a GPU that was removed; an adapter's is also an error of the
             framework.
-        forget_unused: Stops refusing removed GPUs on which no tensor is left (`removed_gpus.forget_unused`); adapters
-            call it when they find a new tensor on a removed GPU.
+        forget_unused: Stops refusing removed GPUs on which no tensor is left (`removed_gpus.forget_unused`).
     """
 
     removed_error: type[SimulationError] = SimulationError

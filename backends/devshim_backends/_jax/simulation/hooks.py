@@ -225,10 +225,8 @@ def _recording_execute(executable: Any, *args: Any) -> Any:
     if not gpus:
         return _execute(executable, *args)
     for gpu in gpus:
-        if gpu.removed_at is not None:
-            gpu.group.forget_unused()
-            if gpu.removed_at is None:
-                return _recording_execute(executable, *args)  # the device may be the host by now
+        if gpu.removed_at is not None and gpu.is_forgotten():
+            return _recording_execute(executable, *args)
         gpu.check_alive("an operator")
         if gpu.limit is not None:
             _refuse_if_too_large(executable, gpu, args)

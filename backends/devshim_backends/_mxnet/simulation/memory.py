@@ -146,10 +146,8 @@ def count_array(x: Any, exists: bool = False) -> None:
     devices = _simulated
     assert devices is not None
     address, gpu = storage.chunk(handle), devices[index]
-    if gpu.removed_at is not None:
-        devices.forget_unused()
-        if gpu.removed_at is None:
-            return count_array(x, exists)  # the device may be the host by now
+    if gpu.removed_at is not None and gpu.is_forgotten():
+        return count_array(x, exists)
     gpu.require_shown()  # even for a view, which takes no memory
     if devices.dtypes_lacking and not exists and (name := np.dtype(x.dtype).name) in devices.dtypes_lacking:
         devices.refuse_dtype(gpu.device, name)
