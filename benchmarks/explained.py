@@ -1,7 +1,7 @@
 """Which paragraph of `profiles.md` explains why a target is missed.
 
-The page lists each missed target with its paragraph. A test fails if there is none, or if the paragraph does not speak
-of the framework.
+The page lists each missed target with its paragraph. A test fails if there is none, or if the paragraph does
+not name the framework.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from benchmarks.record import ADDED, Record, Row
+from devshim.registry.discovery import TITLES
 
 PARAGRAPHS = {
     "A copy of 4 bytes": ("copy of 4 B",),
@@ -42,17 +43,8 @@ PARAGRAPHS = {
 }
 """The title of a paragraph -> how the cases begin that it explains; single operators on simulated GPUs have one."""
 OPERATORS = "Operators of PyTorch on simulated GPUs"
-TITLES = {
-    "numpy": "NumPy",
-    "torch": "PyTorch",
-    "tensorflow": "TensorFlow",
-    "jax": "JAX",
-    "paddle": "PaddlePaddle",
-    "mxnet1": "MXNet",
-    "mxnet2": "MXNet",
-}
 ALL = "every framework"
-"""A paragraph with these words speaks of all of them."""
+"""A paragraph with these words covers all of them."""
 
 
 def missed(records: Sequence[Record]) -> Iterator[tuple[Record, Row]]:
@@ -87,7 +79,7 @@ def unexplained(records: Sequence[Record], profiles: str) -> list[str]:
     """Return a line for each missed target that no paragraph explains for its framework."""
     known, lines = paragraphs(profiles), []
     for record, row in missed(records):
-        title, name = title_of(row), TITLES[record.environment]
+        title, name = title_of(row), TITLES[record.environment.rstrip("12")]
         text = known.get(title or "")
         if text is None:
             lines.append(f"{record.environment}: {row.case}: no paragraph {title!r}")

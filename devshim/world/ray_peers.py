@@ -43,7 +43,7 @@ class RayPeers:
 
     Raises:
         UnsupportedError: Ray is not installed, there are too many ranks, or the hosts share no Ray cluster.
-        ArgumentError: There is no token for the Ray that they share.
+        ArgumentError: There is no token for the Ray cluster that they share.
         WorldError: The other ranks do not connect.
     """
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SUFFIXES = {".md", ".py", ".toml", ".cff", ".yaml"}
-"""Of files that stand in the root; a result of a run is none of them."""
+"""The suffixes of files that belong in the root; no result of a run has one of them."""
 PLAIN = {"LICENSE", ".editorconfig", ".gitignore", ".python-version"}
 
 

@@ -241,16 +241,10 @@ KERAS = {f"models/keras/{name.rpartition('/')[2]}": name for name in NAMES if re
 """A file for models of Keras -> the name in ``models/`` of the same purpose."""
 
 
-def shared_files(adapter: Path) -> set[str]:
-    """Return an adapter's files that are not in a folder only for itself, relative to it."""
+def files_of(adapter: Path, *, alone: bool) -> set[str]:
+    """Return an adapter's files that are in a folder only for itself, or all others, relative to it."""
     paths = (path.relative_to(adapter) for path in adapter.rglob("*.py"))
-    return {path.as_posix() for path in paths if ALONE not in path.parts and path.name != "__init__.py"}
-
-
-def own_files(adapter: Path) -> set[str]:
-    """Return an adapter's files that are in a folder only for itself, relative to it."""
-    paths = (path.relative_to(adapter) for path in adapter.rglob("*.py"))
-    return {path.as_posix() for path in paths if ALONE in path.parts and path.name != "__init__.py"}
+    return {path.as_posix() for path in paths if (ALONE in path.parts) is alone and path.name != "__init__.py"}
 
 
 def wrongly_apart(adapters: Iterable[set[str]]) -> list[str]:
@@ -280,16 +274,16 @@ def gaps_of(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", discovery.BUILTIN)
 def test_a_file_has_a_shared_name_or_is_for_its_framework_alone(name: str) -> None:
-    assert without_a_name(shared_files(ADAPTERS / f"_{name}")) == []
+    assert without_a_name(files_of(ADAPTERS / f"_{name}", alone=False)) == []
 
 
 @pytest.mark.parametrize("name", discovery.BUILTIN)
 def test_a_missing_file_is_a_missing_feature_or_has_a_reason(name: str) -> None:
-    assert without_reason(name, shared_files(ADAPTERS / f"_{name}"), gaps_of(name)) == []
+    assert without_reason(name, files_of(ADAPTERS / f"_{name}", alone=False), gaps_of(name)) == []
 
 
 def test_a_name_is_shared() -> None:
-    homes = [shared_files(ADAPTERS / f"_{name}") for name in discovery.BUILTIN]
+    homes = [files_of(ADAPTERS / f"_{name}", alone=False) for name in discovery.BUILTIN]
     homes.append({f"models/{path.name}" for path in (ADAPTERS / "_keras").glob("*.py")})
     homes.append({KERAS[file] for each in homes for file in each & KERAS.keys()})
     assert [name for name in NAMES if sum(name in each for each in homes) < 2] == []
@@ -306,7 +300,7 @@ def test_a_folder_for_one_framework_says_so(folder: Path) -> None:
 
 
 def test_a_file_for_one_framework_alone_is_in_one_adapter() -> None:
-    files = [own_files(ADAPTERS / f"_{name}") for name in discovery.BUILTIN]
+    files = [files_of(ADAPTERS / f"_{name}", alone=True) for name in discovery.BUILTIN]
     assert all(files[list(discovery.BUILTIN).index(name)] for name in ("torch", "tensorflow", "jax", "paddle", "mxnet"))
     assert wrongly_apart(files) == []
 

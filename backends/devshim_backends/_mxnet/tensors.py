@@ -195,7 +195,7 @@ class MxnetTensors(MxnetDevices):
             if array.dtype.name == "bfloat16":  # as bits: MXNet does not know the dtype of ml_dtypes
                 array = np.array(array, order="C").view(np.uint16).view(BFLOAT16)
                 kind = array.dtype
-            else:  # of NumPy's two equal dtypes of 64 bits, MXNet 1.9 knows the one with the name
+            else:  # NumPy has two equal 64-bit dtypes, and MXNet 1.9 supports the one with this name
                 kind = np.dtype(array.dtype.name)
             x = mx.np.ndarray(allocate(array.shape, self.to_native(device), False, kind))
             x._sync_copyfrom(array)

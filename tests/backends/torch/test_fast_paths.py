@@ -1,4 +1,4 @@
-"""Tests of PyTorch's own settings in the fast paths of new tensors: no effect, or the slow path refuses."""
+"""Tests that PyTorch's own settings do not affect the fast paths of new tensors, or that the slow path refuses."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_they_are_taken() -> None:
 
 @pytest.mark.parametrize("code", "?bhilqBHILQefdFD")
 def test_which_arrays_are_taken(code: str) -> None:
-    """One of NumPy's two equal integers of 64 bits is taken: the one that its arrays have by default."""
+    """NumPy has two equal 64-bit integer dtypes; the fast path takes the default one of its arrays."""
     array = np.ones(3, code)
     taken = on_host.make(on_host.COPY, "from_numpy", (), None, None, array) is not None
     assert taken is (array.dtype is np.dtype(array.dtype.name))

@@ -81,7 +81,7 @@ class MxnetSimulation(MxnetTensors):
             self._label_devices()
 
     def _label_devices(self) -> None:
-        """Make `simulated_or_removed` of MXNet's CPUs count as GPUs, from ``cpu(1)`` on."""
+        """Count ``cpu(1)`` and the following CPUs of MXNet, `simulated_or_removed` in number, as GPUs."""
         self._devices = {}
         if self.simulated_or_removed:
             hooks.install(self)

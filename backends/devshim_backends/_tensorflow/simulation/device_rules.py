@@ -61,7 +61,7 @@ __all__ = [
 
 
 class _DataScopeName(str):
-    """The name of a `DataScope`'s device: the scopes inside have names of TensorFlow's own, even on the same device."""
+    """The name of a `DataScope`'s device: a scope inside it has a plain name, even on the same device."""
 
     __slots__ = ()
 
