@@ -1,6 +1,7 @@
-"""A program that compares a framework's attributes before and after native names were on: `python FILE torch`.
+"""A program that compares a framework's attributes before and after native names were on: `python FILE jax`.
 
-It compares them by identity, in the framework's public modules, those that native names change, and their classes.
+PyTorch has `torch_traces.py`, which compares more. This program compares by identity, in the framework's public
+modules, those that native names change, and their classes.
 Values that are equal numbers or texts are the same, and ``__slotnames__`` is a cache of Python.
 """
 
@@ -13,10 +14,6 @@ from typing import Any
 import devshim as ds
 
 MODULES = {
-    "torch": "torch torch.cuda torch.cuda.memory torch.cuda.random torch.cuda.streams torch.cuda.nvtx torch.amp "
-    "torch.distributed torch.nn torch.nn.functional torch.nn.parallel torch.nn.parallel.comm torch.utils.data "
-    "torch.backends torch.backends.cuda torch.backends.cudnn torch.version torch.autograd torch.random "
-    "torch.serialization torch.accelerator torch.profiler torch.jit torch._C torch.storage torch.overrides",
     "tensorflow": "tensorflow tensorflow.config tensorflow.config.experimental tensorflow.distribute tensorflow.test "
     "tensorflow.data tensorflow.debugging tensorflow.keras",
     "jax": "jax jax.numpy jax.lax jax.sharding jax.random jax._src.xla_bridge jax._src.api jax._src.dispatch "
@@ -29,8 +26,6 @@ MODULES = {
 }
 
 USES = {
-    "torch": "(torch.ones(2, device='cuda:1') + 1).cuda(0); torch.cuda.set_device(1); torch.cuda.Stream(); "
-    "torch.set_default_device('cuda'); torch.ones(1); torch.autocast('cuda').__enter__()",
     "tensorflow": "tensorflow.device('/GPU:1').__enter__(); tensorflow.ones(2) + 1",
     "jax": "jax.jit(lambda x: x + 1)(jax.device_put(1.0, jax.devices('gpu')[1]))",
     "paddle": "paddle.set_device('gpu:1'); paddle.ones([2]).cuda(0) + 1; paddle.amp.auto_cast()",

@@ -26,43 +26,39 @@ def run(script: Path, *options: str, printed: Callable[[str], str] = str) -> Non
         options: More options of ``devshim run``.
         printed: Changes the expected text, for another version of the framework.
     """
-    command = [sys.executable, "-W", "ignore", "-m", "devshim", "run", "--gpus", "2", *options, str(script)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        env={**environment, "PYTHONWARNINGS": "ignore"},
-    )
+    words = ["-m", "devshim", "run", "--gpus", "2", *options, str(script)]
+    done = _run_python(*words, timeout=600, PYTHONWARNINGS="ignore")
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout == printed(script.with_suffix(".txt").read_text())
 
 
 def check_statements(framework: str) -> None:
     """Run native statements on a simulated GPU, and compare what they give with the recording of a real card."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
-    command = [sys.executable, "-W", "ignore", str(FOLDER / "statements"), framework]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
+    done = _run_python(str(FOLDER / "statements"), framework, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
 
 
 def check_attributes(framework: str) -> None:
-    """Switch native names on and off in its own process, and compare every attribute of a framework."""
-    program = Path(__file__).with_name("native_attributes.py")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
-    command = [sys.executable, "-W", "ignore", str(program), framework]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout.split()[-2]) > 1000
+    """Switch native names on and off in a new process, and compare every attribute of a framework."""
+    assert _count_attributes("native_attributes.py", framework) > 1000
 
 
 def check_traces(*names: str) -> None:
-    """Simulate GPUs of PyTorch in its own process, and compare everything that it has before and afterwards."""
-    program = Path(__file__).with_name("torch_traces.py")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
-    command = [sys.executable, "-W", "ignore", str(program), *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    """Simulate GPUs of PyTorch in a new process, and compare everything that it has before and afterwards."""
+    assert _count_attributes("torch_traces.py", *names) > 50_000
+
+
+def _count_attributes(program: str, *words: str) -> int:
+    """Run a program of this folder that compares attributes, and return the number that it prints."""
+    done = _run_python(str(Path(__file__).with_name(program)), *words, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout.split()[-2]) > 50_000
+    return int(done.stdout.split()[-2])
+
+
+def _run_python(*words: str, timeout: int, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python without this process's variables of devshim."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
+    command = [sys.executable, "-W", "ignore", *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, check=False, env={**environment, **variables}
+    )
