@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax._src.array import ArrayImpl
 
-from devshim_backends._jax.internals.clients import computes_on_cpu
+from devshim_backends._jax.internals.clients import computes_on_cpu, is_on_one_device
 
 __all__ = ["JaxError", "address_of", "addresses_of", "alias", "default_memory_sharding", "is_c_ordered"]
 
@@ -32,7 +32,7 @@ def address_of(x: Any) -> int:
 def addresses_of(x: Any) -> dict[Any, int]:
     """Return the addresses of an array's parts by JAX device; the address is 0 for a part without elements."""
     with _LOCK:
-        if len(x.sharding.device_set) == 1:
+        if is_on_one_device(x):
             return dict.fromkeys(x.sharding.device_set, _pointer(x) if x.size else 0)
         parts = [(shard.device, shard.data) for shard in x.addressable_shards]
         return {native: _pointer(part) if part.size else 0 for native, part in parts}
@@ -42,18 +42,14 @@ def _pointer(x: Any) -> int:
     try:
         return x.unsafe_buffer_pointer()  # type: ignore[no-any-return]  # JAX is Any
     except JaxError:
-        if len(x.sharding.device_set) != 1 or len(x._arrays) < 2:
+        if not is_on_one_device(x) or len(x._arrays) < 2:
             raise
         return x._arrays[0].unsafe_buffer_pointer()  # type: ignore[no-any-return]
 
 
 def alias(x: Any) -> Any:
     """Return another array over the same memory: an array on a GPU caches the values read from it (0.10)."""
-    if (
-        type(x) is not ArrayImpl
-        or len(x.sharding.device_set) != 1
-        or computes_on_cpu(next(iter(x.sharding.device_set)))
-    ):
+    if type(x) is not ArrayImpl or not is_on_one_device(x) or computes_on_cpu(next(iter(x.sharding.device_set))):
         return x
     return ArrayImpl(x.aval, x.sharding, [x], committed=x._committed)
 

@@ -30,6 +30,7 @@ from devshim.devices.ranges import require_all_fit, require_fit
 from devshim.errors import ConversionError, messages
 from devshim_backends._jax.devices import concrete
 from devshim_backends._jax.host_tensors import commit_on_host, is_narrow, private_copy, private_memory
+from devshim_backends._jax.internals.clients import is_on_one_device
 from devshim_backends._jax.internals.widths import default_dtype, is_wide, wide
 from devshim_backends._jax.tensors import JaxTensors
 
@@ -57,7 +58,7 @@ def _compiled_fill(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Tenso
 
 
 def _is_plain() -> bool:
-    """Return True if a compiled function runs as such: JAX neither traces nor has compilation switched off."""
+    """Return True if a compiled function runs as such: JAX is not tracing, and compilation is not switched off."""
     return bool(trace_state_clean() and not jax.config.jax_disable_jit)
 
 
@@ -117,7 +118,7 @@ class JaxCreation(JaxTensors):
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         value = concrete(x)
         wanted = np.dtype(dtype)
-        if not isinstance(value, jax.Array) or len(value.sharding.device_set) != 1:
+        if not isinstance(value, jax.Array) or not is_on_one_device(value):
             with wide(wanted), wide(x.dtype):
                 return x.astype(wanted)
         (native,) = value.sharding.device_set

@@ -32,6 +32,7 @@ from devshim_backends._jax.buffers import address_of
 from devshim_backends._jax.creation import NAMES
 from devshim_backends._jax.devices import DEVICES, host_device, in_gpu_host_memory
 from devshim_backends._jax.host_tensors import ALIGNMENT
+from devshim_backends._jax.internals.clients import is_on_one_device
 from devshim_backends._jax.internals.widths import enable_x64
 from devshim_backends._jax.runtime import JaxRuntime
 from devshim_backends._jax.tensors import is_compiling, primal
@@ -115,7 +116,7 @@ class JaxDlpack(JaxRuntime, Backend):
         if device is not CPU and device.index < self.simulated_or_removed:
             msg = f"the memory of a simulated GPU ({device}) cannot be shared"
             raise ConversionError(msg, "leave copy out to copy it")
-        if len(value.sharding.device_set) == 1 and in_gpu_host_memory(value):
+        if is_on_one_device(value) and in_gpu_host_memory(value):
             msg = "the pinned host memory of a GPU cannot be shared"
             raise ConversionError(msg, "leave copy out to copy it")
         if self.dtype_name(x) not in NAMES:

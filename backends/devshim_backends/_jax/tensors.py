@@ -92,7 +92,7 @@ class JaxTensors(JaxDevices, Backend):
 
     def _is_private(self, value: Any) -> bool:
         """Return True for an array on a simulated GPU: nothing but JAX writes to its memory (`simulation.hooks`)."""
-        if not self.simulated or type(value) is not ArrayImpl or len(value.sharding.device_set) != 1:
+        if not self.simulated or type(value) is not ArrayImpl or not clients.is_on_one_device(value):
             return False
         return self.device_of(value) is not CPU
 
@@ -114,7 +114,11 @@ class JaxTensors(JaxDevices, Backend):
         ]
         ys: list[Tensor] = []
         try:
-            if len(already_there) == len(xs) and all(type(x) is ArrayImpl for x in xs) and all(map(_on_one, xs)):
+            if (
+                len(already_there) == len(xs)
+                and all(type(x) is ArrayImpl for x in xs)
+                and all(map(clients.is_on_one_device, xs))
+            ):
                 for x in xs:  # `device_put` would take twice the time of the copies
                     ys.append(_duplicate(x, native, False))  # the list is emptied after an error
             elif self.simulated and not already_there and all(type(x) is ArrayImpl for x in ordered):
@@ -150,7 +154,7 @@ class JaxTensors(JaxDevices, Backend):
         if value.is_deleted():
             msg = "this JAX array was deleted, or donated to a compiled function"
             raise ConversionError(msg, "convert it before that")
-        if not copy and len(value.sharding.device_set) == 1 and in_gpu_host_memory(value):
+        if not copy and clients.is_on_one_device(value) and in_gpu_host_memory(value):
             raise messages.cannot_share("this JAX array", "NumPy cannot view the pinned host memory of a GPU")
         native, *_ = value.sharding.device_set  # all devices have the same platform
         if not clients.computes_on_cpu(native) and not copy:
@@ -205,7 +209,7 @@ class JaxTensors(JaxDevices, Backend):
 
     def sources(self, x: Tensor) -> Sequence[tuple[Device, int]]:
         value = concrete(x)
-        if not isinstance(value, jax.Array) or len(value.sharding.device_set) == 1:
+        if not isinstance(value, jax.Array) or clients.is_on_one_device(value):
             return super().sources(x)
         parts: dict[Device, int] = {}
         for shard in value.addressable_shards:
@@ -223,11 +227,6 @@ class JaxTensors(JaxDevices, Backend):
 
     def wait_for_values(self, x: Tensor, device: Device) -> None:
         jax.block_until_ready(concrete(x) if isinstance(x, Tracer) else x)
-
-
-def _on_one(x: Tensor) -> bool:
-    """Return True for an array on a single device."""
-    return len(x.sharding.device_set) == 1
 
 
 def _duplicate(x: Tensor, native: Any, wait: bool) -> Tensor:

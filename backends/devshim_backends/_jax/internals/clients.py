@@ -76,6 +76,11 @@ def arrays_on(native: Any) -> list[Any]:
     return [x for x in live_arrays(native.client) if native in x.sharding.device_set]
 
 
+def is_on_one_device(x: Any) -> bool:
+    """Return True for an array on a single device."""
+    return len(x.sharding.device_set) == 1
+
+
 def computes_on_cpu(native: Any) -> bool:
     """Return True if a device is the host or a simulated GPU, which native names call a GPU."""
     return bool(native.client.platform == "cpu")

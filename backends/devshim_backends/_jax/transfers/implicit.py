@@ -11,6 +11,7 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import instrument_operands, instrument_reads
 from devshim.monitoring.use_checks import instrument_uses
+from devshim_backends._jax.internals.clients import is_on_one_device
 from devshim_backends._jax.transfers.operators import is_explicit_transfer, report_arguments, report_updates
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class JaxTransferHooks(Backend):
     def _device_or_none(self, x: Any) -> Device | None:
         if is_explicit_transfer():
             return None
-        if len(x.sharding.device_set) == 1:
+        if is_on_one_device(x):
             return self.device_of(x)
         devices = {self.from_native(native) for native in x.sharding.device_set}
         return min((each for each in devices if each not in (None, CPU)), default=CPU)  # the first of its GPUs
