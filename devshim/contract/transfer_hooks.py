@@ -2,7 +2,7 @@
 
 An adapter implements `report_implicit_transfers` in ``transfers/implicit.py``; a backend without it reports nothing,
 which is a gap of the feature ``guard``. The others have defaults that are right on every framework; an adapter
-implements them in ``transfers/ahead.py`` where its framework has streams.
+implements them in ``transfers/internals/ahead.py`` where its framework has streams.
 """
 
 from __future__ import annotations

@@ -74,6 +74,10 @@ def test_every_nightly_framework_has_a_job(sessions: dict[str, bool]) -> None:
     assert called(jobs()["nightly/nightly"]) == {name for name in sessions if name.startswith("nightly(")}
 
 
+def test_every_framework_has_a_job_on_the_next_python(sessions: dict[str, bool]) -> None:
+    assert called(jobs()["nightly/newest"]) == {name for name in sessions if name.startswith("newest(")}
+
+
 def test_a_run_line_has_only_what_installs_nox_and_calls_it() -> None:
     for job in jobs().values():
         for step in job["steps"]:

@@ -1,7 +1,7 @@
 """JAX code for devshim calls, as templates for a notebook in JAX's own code. Imports no framework.
 
-`devshim.tutorial.templates` explains the placeholders. JAX puts new arrays on GPU 0, so each template that creates an
-array names the device.
+`devshim.tutorial.transpiler.templates` explains the placeholders. JAX puts new arrays on GPU 0, so each template that
+creates an array names the device.
 """
 
 from __future__ import annotations

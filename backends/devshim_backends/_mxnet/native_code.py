@@ -1,6 +1,6 @@
 """MXNet code for devshim calls, as templates for a notebook in MXNet's own code. Imports no framework.
 
-`devshim.tutorial.templates` explains the placeholders. Both releases understand ``ctx=``.
+`devshim.tutorial.transpiler.templates` explains the placeholders. Both releases understand ``ctx=``.
 """
 
 from __future__ import annotations

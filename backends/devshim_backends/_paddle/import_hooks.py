@@ -14,7 +14,7 @@ Requirements that this module meets:
 * The bytecode compiler (3.x) follows every call unless it is instructed to break the graph there, and fails with an
   error of its own on code that it does not support: classes whose hash depends on what their ``__init__`` sets,
   iterators of tensors, and ``pathlib``.
-* Simulated GPUs are a plug-in, which Paddle looks for while it is imported: see ``simulation/plugin.py``.
+* Simulated GPUs are a plug-in, which Paddle looks for while it is imported: see ``simulation/internals/plugin.py``.
 * Paddle's import warns of a missing ``ccache``, which is an error if a program treats warnings as errors.
 """
 

@@ -1,7 +1,7 @@
 """PaddlePaddle code for devshim calls, as templates for a notebook in its own code. Imports no framework.
 
-`devshim.tutorial.templates` explains the placeholders. Paddle puts new tensors on GPU 0, so each template that creates
-a tensor names the place.
+`devshim.tutorial.transpiler.templates` explains the placeholders. Paddle puts new tensors on GPU 0, so each template
+that creates a tensor names the place.
 """
 
 from __future__ import annotations

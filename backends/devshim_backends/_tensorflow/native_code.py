@@ -1,7 +1,7 @@
 """TensorFlow code for devshim calls, as templates for a notebook in TensorFlow's own code. Imports no framework.
 
-`devshim.tutorial.templates` explains the placeholders. TensorFlow puts new tensors on GPU 0, and computes there, so
-each template that makes a tensor names the device.
+`devshim.tutorial.transpiler.templates` explains the placeholders. TensorFlow puts new tensors on GPU 0, and computes
+there, so each template that makes a tensor names the device.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """PyTorch code for devshim calls, as templates for a notebook in PyTorch's own code. Imports no framework.
 
-`devshim.tutorial.templates` explains the placeholders.
+`devshim.tutorial.transpiler.templates` explains the placeholders.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_registered_kernels_can_be_listed():
 
 
 def test_memory_from_dlpack_cannot_grow():
-    """`dispatch` recognises by this message that a kernel needed more memory."""
+    """`hooks` recognises by this message that a kernel needed more memory."""
     x = _C._from_dlpack(_C._to_dlpack(torch.ones(2)))
     with pytest.raises(RuntimeError, match="not resizable"):
         x.resize_(100)
@@ -111,7 +111,7 @@ def test_every_operator_that_draws_takes_a_generator():
 
 
 def test_modes_and_autocast_can_be_read_and_excluded():
-    """`dispatch` keeps the user's modes and the CPU's autocast out of its own calls."""
+    """`hooks` keeps the user's modes and the CPU's autocast out of its own calls."""
     assert _C._len_torch_function_stack() == 0
     assert not _C._is_any_autocast_enabled()
     with torch.device("meta"), torch.autocast("cpu"):

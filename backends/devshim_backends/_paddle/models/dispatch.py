@@ -8,7 +8,7 @@ Requirements that this module meets:
 * In a model over several devices, each part on one device copies its inputs there, and tensors that meet in the code of
   a layer with such parts are copied to one device; see ``split_forward.py``.
 * A layer that cannot compute over several devices is refused, and the whole move is undone.
-* Parameters made under ``LazyGuard`` get their memory where they were placed (``parameters.py``).
+* Parameters made under ``LazyGuard`` get their memory where they were placed (``internals/lazy_parameters.py``).
 * A recurrent layer's weights, once moved, do not keep alive the block that they were cut from.
 """
 
