@@ -178,9 +178,9 @@ def check(claim: Claim, at: Setting) -> Result:
     except Skip as reason:
         return result(SKIP, str(reason))
     except ds.UnsupportedError as error:  # a gap: docs/support.md lists it with this reason
-        return result(SKIP, f"declared: {_shortened(error)}")
+        return result(SKIP, f"declared: {_shorten(error)}")
     except Exception as error:  # the report must show any exception of a framework
-        return result(FAIL, f"{_shortened(error)} [{_line(error)}]", _since(began))
+        return result(FAIL, f"{_shorten(error)} [{_line(error)}]", _since(began))
     if not isinstance(found, Rate):
         return result(PASS, "" if found is None else str(found), _since(began))
     if at.simulated:
@@ -192,7 +192,7 @@ def _since(began: float) -> float:
     return round(time.perf_counter() - began, 3)
 
 
-def _shortened(error: Exception) -> str:
+def _shorten(error: Exception) -> str:
     if isinstance(error, Broken):
         text = str(error)
     else:

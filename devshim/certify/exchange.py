@@ -38,12 +38,12 @@ def _pair(at: Setting) -> str:
     (other,) = at.others
     for name in (at.backend, other):
         with ds.using(name):
-            _started(at)
+            _start(at)
     with ds.using(at.backend):
-        return _converted(at, other)
+        return _convert(at, other)
 
 
-def _started(at: Setting) -> None:
+def _start(at: Setting) -> None:
     try:
         ds.framework()
         if not at.simulated:
@@ -54,7 +54,7 @@ def _started(at: Setting) -> None:
         pass  # it does not reserve whole GPUs
 
 
-def _converted(at: Setting, other: str) -> str:
+def _convert(at: Setting, other: str) -> str:
     shared = []
     for dtype in ("float32", "int32", "uint8", "float16", "float64"):
         for array in (np.arange(24).reshape(4, 6).astype(dtype), np.arange(24).reshape(4, 6).astype(dtype).T):

@@ -44,7 +44,7 @@ def _expect_equal(what: str, found: Sequence[Any], wanted: Sequence[Any]) -> Non
         expect(not wrong, f"{what}: {wrong}")
 
 
-def _trained(where: Sequence[Any], visits: Sequence[Any] = ()) -> list[np.ndarray[Any, Any]]:
+def _train(where: Sequence[Any], visits: Sequence[Any] = ()) -> list[np.ndarray[Any, Any]]:
     """Train one step on each device, and move to other devices and back after each step."""
     net = network_api().net()
     optimizer = network_api().optimizer(net)
@@ -73,16 +73,16 @@ def forward(at: Setting) -> None:
 )
 def visiting(at: Setting) -> None:
     """Train on the CPU; move to the GPUs and back between steps."""
-    stayed = _trained(["cpu"] * _STEPS)
-    moved = _trained(["cpu"] * _STEPS, [at.first, at.last, "cpu"])
+    stayed = _train(["cpu"] * _STEPS)
+    moved = _train(["cpu"] * _STEPS, [at.first, at.last, "cpu"])
     _expect_equal("a weight after visits", moved, stayed)
 
 
 @CLAIMS.add("Training that moves between CPU and GPUs ends close to training on the CPU.")
 def training(at: Setting) -> None:
     """Train one step on each device in turn."""
-    wanted = _trained(["cpu"] * _STEPS)
-    found = _trained([at.first, "cpu", at.last, at.first])
+    wanted = _train(["cpu"] * _STEPS)
+    found = _train([at.first, "cpu", at.last, at.first])
     _expect_close("a weight", found, wanted)
 
 

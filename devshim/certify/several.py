@@ -79,12 +79,12 @@ def failing(at: Setting) -> None:
         return x
 
     parts = ds.split(ds.ones((at.gpus, 2)), ds.try_all_gpus())
-    error = _raised(lambda: ds.parallel([work] * at.gpus, parts))
+    error = _error_of(lambda: ds.parallel([work] * at.gpus, parts))
     text = " ".join([str(error), *getattr(error, "__notes__", ())])
     expect("on purpose" in text and str(at.last) in text, f"the error says: {text}")
 
 
-def _raised(call: Any) -> BaseException:
+def _error_of(call: Any) -> BaseException:
     try:
         call()
     except Exception as error:

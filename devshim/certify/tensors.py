@@ -151,10 +151,10 @@ def complete(at: Setting) -> None:
         x = ds.run(lambda t: t + 1, x)
     wanted = 20 if at.simulated else 200
     for way, host in (("to_numpy", ds.to_numpy(x)), ("place", ds.to_numpy(ds.place(x, "cpu")))):
-        expect(host.min() == host.max() == wanted, f"{way} after {wanted} additions of 1 to zeros: {_seen(host)}")
+        expect(host.min() == host.max() == wanted, f"{way} after {wanted} additions of 1 to zeros: {_range_of(host)}")
 
 
-def _seen(host: np.ndarray[Any, Any]) -> str:
+def _range_of(host: np.ndarray[Any, Any]) -> str:
     return f"the values are {host.min()} to {host.max()}"
 
 
@@ -189,4 +189,4 @@ def drawing(at: Setting) -> None:
         expect(first == second, f"random.{name} after seed(3): {differences(second, first)} at the first time")
     x = ds.to_numpy(ds.random.uniform(2, 3, 1 << 16, device=at.first))
     inside = bool(x.min() >= 2 and x.max() <= 3 and 2.4 < x.mean() < 2.6)
-    expect(inside, f"random.uniform(2, 3): {_seen(x)}, mean {x.mean()}")
+    expect(inside, f"random.uniform(2, 3): {_range_of(x)}, mean {x.mean()}")

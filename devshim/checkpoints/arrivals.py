@@ -76,14 +76,14 @@ class Arriving:
                 lambda each: self._file.read(each.name, each.dtype, each.shape, each.crc32, source.rows)
             )
             if target is CPU:
-                later.tensor = _keyed(backend, _on_host(backend, array), source)
+                later.tensor = _as_key(backend, _on_host(backend, array), source)
                 return later
             if array.nbytes > SMALL:
-                later.tensor = _keyed(
+                later.tensor = _as_key(
                     backend, engine.make(*engine.from_host(backend, array, target, copy=True)), source
                 )
                 return later
-            later.tensor = _keyed(backend, _on_host(backend, array), source)
+            later.tensor = _as_key(backend, _on_host(backend, array), source)
         except DevshimError as error:
             if not isinstance(error, CheckpointError):
                 error.add_leaf(place)
@@ -121,7 +121,7 @@ class Arriving:
             later.tensor = None
 
 
-def _keyed(backend: Backend, x: Tensor, source: Source) -> Tensor:
+def _as_key(backend: Backend, x: Tensor, source: Source) -> Tensor:
     """Return a tensor, or the random key of which it is the data."""
     return backend.from_random_key(x, source.key) if source.key else x
 

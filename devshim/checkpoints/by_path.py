@@ -29,14 +29,14 @@ __all__ = ["named_tensors", "rearranged"]
 
 
 def rearranged(into: Any, stored: Any) -> Any:
-    """Return the file's tree in the structure of ``into``; as it is if it has this structure, or other key paths.
+    """Return the file's tree in the structure of ``into``; unchanged if it has this structure, or other key paths.
 
     Raises:
         CheckpointError: One side is a flat dict of key paths or a model, and a path is only on one side.
     """
     if model_backend(into) is not None or _is_aligned(into, stored):
         return stored
-    wanted, skipped = _wanted(into)
+    wanted, skipped = _wanted_paths(into)
     have = {} if wanted is None else _paths(stored)
     if wanted is None or have is None:
         return stored
@@ -49,7 +49,7 @@ def rearranged(into: Any, stored: Any) -> Any:
             raise _mismatch(missing, more)
         return stored
     return multi_map.mapped(
-        [into], lambda cell, nodes: _found(cell, nodes[0], have), multi_map.unlike("load", "tree"), is_leaf
+        [into], lambda cell, nodes: _find_value(cell, nodes[0], have), multi_map.unlike("load", "tree"), is_leaf
     )
 
 
@@ -80,7 +80,7 @@ def _is_aligned(into: Any, stored: Any) -> bool:
     return True
 
 
-def _wanted(into: Any) -> tuple[dict[str, bool] | None, list[str]]:
+def _wanted_paths(into: Any) -> tuple[dict[str, bool] | None, list[str]]:
     """Return the paths of a tree's leaves, True for tensors, and the paths to skip; None for a tree with models."""
     found: list[tuple[str, Any]] = []
     multi_map.mapped(
@@ -118,8 +118,8 @@ def _paths(stored: Any, into_models: bool = True) -> dict[str, Any] | None:
     return found if count == len(found) else None
 
 
-def _found(cell: Cell, mine: Any, have: dict[str, Any]) -> Any:
-    """Return the file's value for a leaf; a leaf that is not a tensor may stay as it is."""
+def _find_value(cell: Cell, mine: Any, have: dict[str, Any]) -> Any:
+    """Return the file's value for a leaf; a leaf that is not a tensor may keep its value."""
     return have.get(key_paths.path_text(cell), CODE if is_code(mine) else mine)
 
 

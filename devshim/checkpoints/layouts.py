@@ -59,14 +59,14 @@ def put_together(terms: Sequence[tuple[Term, Callable[[], np.ndarray]]], shape: 
     return values_of_leaf
 
 
-def _unfolded(weight: Weight, shape: Sequence[int]) -> list[int]:
+def _unfold(weight: Weight, shape: Sequence[int]) -> list[int]:
     """Return the canonical sizes, with every axis unfolded."""
     return list(shape) if weight.folded is None else [size for sizes in weight.folded for size in sizes]
 
 
 def _canonical(weight: Weight, stored: np.ndarray) -> np.ndarray:
     shape = canonical_shape(weight, stored.shape)
-    sizes = _unfolded(weight, shape)
+    sizes = _unfold(weight, shape)
     axes = range(len(sizes)) if weight.axes is None else weight.axes
     values = stored if weight.part is None else stored.reshape(-1)[slice(*weight.part)]
     values = values.reshape([sizes[axis] for axis in axes]).transpose(np.argsort(axes))
@@ -76,7 +76,7 @@ def _canonical(weight: Weight, stored: np.ndarray) -> np.ndarray:
 
 
 def _laid_out(weight: Weight, canonical: np.ndarray) -> np.ndarray:
-    values = canonical.reshape(_unfolded(weight, canonical.shape))
+    values = canonical.reshape(_unfold(weight, canonical.shape))
     if weight.order is not None:
         values = values[list(weight.order)]
     return values if weight.axes is None else values.transpose(weight.axes)
@@ -84,7 +84,7 @@ def _laid_out(weight: Weight, canonical: np.ndarray) -> np.ndarray:
 
 def require_sound(weight: Weight, shape: Sequence[int]) -> None:
     """Raise `ValueError` if a weight, as described in a file, cannot belong to a tensor of a shape."""
-    sizes = _unfolded(weight, shape)
+    sizes = _unfold(weight, shape)
     start, stop = weight.part or (0, math.prod(shape))
     if weight.axes is not None and sorted(weight.axes) != list(range(len(sizes))):
         msg = "a weight does not have these axes"

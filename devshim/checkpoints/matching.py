@@ -59,7 +59,7 @@ def match_leaves(backend: Backend, obj: Any, stored: StoredObject, place: str) -
     if alike and (same or not stored.layers):
         found = {path: Source(tensor) for path, (_, tensor) in stored.leaves.items() if path in leaves}
         if stored.framework and stored.framework != backend.name:
-            found = {path: _converted(backend, leaves[path], source) for path, source in found.items()}
+            found = {path: _convert_integers(backend, leaves[path], source) for path, source in found.items()}
     elif stored.layers and any(leaf.kind == "parameter" for leaf in leaves.values()):
         try:
             found = by_layers(backend, obj, stored, what, leaves)
@@ -69,12 +69,12 @@ def match_leaves(backend: Backend, obj: Any, stored: StoredObject, place: str) -
             raise
     else:
         raise _names_mismatch(leaves, stored, what)
-    found = {path: _checked(backend, leaves[path], source, what) for path, source in found.items()}
+    found = {path: _check_form(backend, leaves[path], source, what) for path, source in found.items()}
     _check_ties(leaves, found, what)
     return found
 
 
-def _converted(backend: Backend, leaf: Leaf, source: Source) -> Source:
+def _convert_integers(backend: Backend, leaf: Leaf, source: Source) -> Source:
     """Return a source in the leaf's dtype if both are integers: seeds and counts of a library on another framework."""
     dtype, stored = backend.dtype_name(leaf.read()), source.tensor.dtype
     return replace(source, dtype=dtype) if dtype != stored and _is_integer(dtype) and _is_integer(stored) else source
@@ -108,7 +108,7 @@ def _names_mismatch(leaves: Mapping[str, Any], stored: StoredObject, what: str) 
     )
 
 
-def _checked(backend: Backend, leaf: Leaf, source: Source, what: str) -> Source:
+def _check_form(backend: Backend, leaf: Leaf, source: Source, what: str) -> Source:
     """Return a source, after checking that its form is the leaf's."""
     x = leaf.read()
     have = (backend.dtype_name(x), backend.shape(x))

@@ -157,11 +157,11 @@ class Folder:
         if text is None or zlib.crc32(text) != crc32:
             raise damaged(path, "it is cut off, or not the part of this save")
         header = parse_json(path, text)
-        if set(header) - {"__metadata__"} != self._expected(rank):
+        if set(header) - {"__metadata__"} != self._expected_names(rank):
             raise damaged(path, "its tensors are not those of the index")
         return _OpenPart(Values(handle, header), header, _checksums(path, header, self.metadata, rank))
 
-    def _expected(self, rank: int) -> set[str]:
+    def _expected_names(self, rank: int) -> set[str]:
         """Return the names of a part's tensors."""
         if self._names is None:
             cut = {name for name, entry in self._entries.items() if "cut" in entry}

@@ -118,7 +118,7 @@ class Restore:
             or isinstance(theirs, (StoredTensor, StoredObject))
             or not _is_plain(theirs)
         ):
-            raise _mismatch(cell, f"{show(mine)} would be replaced by {_described(theirs)}")
+            raise _mismatch(cell, f"{show(mine)} would be replaced by {_describe(theirs)}")
         elif theirs is not CODE and not multi_map.same_value(mine, theirs):
             self._changed = True
         return mine
@@ -127,7 +127,7 @@ class Restore:
         self, cell: Cell, mine: Tensor, theirs: Any, backend: Backend, cut: tuple[int, int, int] | None
     ) -> None:
         if not isinstance(theirs, StoredTensor):
-            raise _mismatch(cell, f"a tensor would be replaced by {_described(theirs)}")
+            raise _mismatch(cell, f"a tensor would be replaced by {_describe(theirs)}")
         if cut is not None and theirs.shape[:1] != cut[2:]:
             why = f"the ranks have {cut[2]} rows together, and the file has {theirs.form()}"
             raise _mismatch(cell, why, "give each rank its rows: x[world.part(len(x))]")
@@ -141,7 +141,7 @@ class Restore:
     def _match_object(self, cell: Cell, mine: Any, theirs: Any, backend: Backend) -> None:
         stored = _as_object(theirs)
         if stored is None:
-            raise _mismatch(cell, f"a {type_name(mine)} would be replaced by {_described(theirs)}")
+            raise _mismatch(cell, f"a {type_name(mine)} would be replaced by {_describe(theirs)}")
         self._matched.append((key_paths.path_text(cell), mine, stored, backend))
 
     def _prepare(self, prefix: str, mine: Any, stored: StoredObject, backend: Backend) -> None:
@@ -224,7 +224,7 @@ def _is_plain(node: Any) -> bool:
     return multi_map.is_leaf(node) or children(node) is None
 
 
-def _described(stored: Any) -> str:
+def _describe(stored: Any) -> str:
     return (
         stored.in_words()
         if isinstance(stored, (StoredCode, StoredObject, StoredTensor))

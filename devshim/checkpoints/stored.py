@@ -133,12 +133,12 @@ class Source:
     def values(self, read: Callable[[StoredTensor], np.ndarray]) -> np.ndarray:
         """Return the values in the leaf's layout."""
         if self.dtype is not None:
-            return self._converted(read(self.tensor))
+            return self._convert(read(self.tensor))
         if not self.terms:
             return read(self.tensor)
         return put_together([(term, partial(read, tensor)) for tensor, term in self.terms], self.shape)
 
-    def _converted(self, array: np.ndarray) -> np.ndarray:
+    def _convert(self, array: np.ndarray) -> np.ndarray:
         made = array.astype(self.dtype)
         if not (made == array).all():
             msg = f"the numbers of {show(self.tensor.name)}, {array.dtype} in the file, do not fit into {self.dtype}"

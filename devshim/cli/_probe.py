@@ -26,13 +26,13 @@ def look(name: str) -> dict[str, Any]:
         with suppress(ds.DevshimError):  # NumPy has no such setting, and does not need it
             ds.memory_policy("grow")  # a query must not take a whole GPU
         return {
-            "devices": [_listed(device) for device in ds.devices()],
+            "devices": [_to_json(device) for device in ds.devices()],
             "why": why_no_more(ds.device_count("gpu")),
             "clashes": [clash for info in ds.backends().values() for clash in info.clashes],
         }
 
 
-def _listed(device: ds.Device) -> dict[str, Any]:
+def _to_json(device: ds.Device) -> dict[str, Any]:
     info = ds.describe(device)
     return {
         "device": str(device),

@@ -150,7 +150,7 @@ def show_failures(outcome: Outcome) -> None:
     for record in outcome.records.values():
         if record.problem is not None:
             say(f"{page.path}: {record.title} cannot run the page", "bold red")
-            say(_indented(record.problem))
+            say(_indent(record.problem))
     for cell in page.cells:
         failed: dict[str, list[str]] = {}
         for record in outcome.records.values():
@@ -159,8 +159,8 @@ def show_failures(outcome: Outcome) -> None:
                 failed.setdefault(_failure(page, cell, each), []).append(record.title)
         for text, titles in failed.items():
             where, _, error = text.partition("\n")
-            say(f"{where}: fails on {_joined(titles)}", "bold red")
-            say(_indented(error))
+            say(f"{where}: fails on {_join(titles)}", "bold red")
+            say(_indent(error))
 
 
 def _failure(page: Page, cell: Cell, record: CellRecord) -> str:
@@ -178,32 +178,32 @@ def show_differences(page: Page, report: Report) -> None:
     """Print each cell in which the frameworks differ undeclared: where, which is the odd one, and how."""
     for each in report.undeclared:
         say(f"{page.where(each.cell)}: {_verdict(each)}", "bold yellow")
-        say(_indented(each.cell.source.splitlines()[-1].strip()))
-        for names, found in _grouped(each):
+        say(_indent(each.cell.source.splitlines()[-1].strip()))
+        for names, found in _group(each):
             for sentence in found:
-                say(f"  {_joined(names)}: {sentence}")
+                say(f"  {_join(names)}: {sentence}")
     if report.undeclared:
         say("if a difference is meant, give the cell the tag differs; see also --rtol", "dim")
 
 
 def _verdict(each: Comparison) -> str:
     if each.odd:
-        return f"{_joined(each.odd)} differ{'s' if len(each.odd) == 1 else ''}; {_joined(each.groups[0])} agree"
-    return "they differ: " + " / ".join(_joined(group) for group in each.groups)
+        return f"{_join(each.odd)} differ{'s' if len(each.odd) == 1 else ''}; {_join(each.groups[0])} agree"
+    return "they differ: " + " / ".join(_join(group) for group in each.groups)
 
 
-def _grouped(each: Comparison) -> list[tuple[list[str], tuple[str, ...]]]:
+def _group(each: Comparison) -> list[tuple[list[str], tuple[str, ...]]]:
     found: dict[tuple[str, ...], list[str]] = {}
     for name, sentences in each.differences.items():
         found.setdefault(sentences, []).append(name)
     return [(names, sentences) for sentences, names in found.items()]
 
 
-def _joined(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     """Return names in their official spelling, as text."""
     titles = [discovery.title_of(name) for name in names]
     return titles[0] if len(titles) == 1 else f"{', '.join(titles[:-1])} and {titles[-1]}"
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())

@@ -90,14 +90,14 @@ def _write_native(shown: Shown, output: Path, options: Options) -> tuple[list[Pa
     from devshim.tutorial.building import files
 
     names = [name for name in shown.records if shown.translated[name] is not None]
-    verdicts = {} if options.recorded else _verified(shown, names, options)
+    verdicts = {} if options.recorded else _verify(shown, names, options)
     for name in names:
         _report(shown, name, verdicts.get(name))
     good = not any(each.failed for each in verdicts.values())
     return files.write_native(shown, output, verdicts, names), good
 
 
-def _verified(shown: Shown, names: Sequence[str], options: Options) -> dict[str, Verdict]:
+def _verify(shown: Shown, names: Sequence[str], options: Options) -> dict[str, Verdict]:
     from devshim.tutorial.transpiler import verifying
 
     table = environments.configured(shown.page.path.absolute().parent)

@@ -23,7 +23,7 @@ def main(backend: str | None, as_json: bool = False) -> int:
     """Print the devices, as a table or as JSON; return the exit code, 1 if a framework is broken."""
     answers = ask(installed(backend))
     if as_json:
-        print(json.dumps([_listed(answer) for answer in answers], indent=2))
+        print(json.dumps([_to_json(answer) for answer in answers], indent=2))
         return 1 if any(answer.broken is not None for answer in answers) else 0
     show(_grid(answers, everything=not is_terminal() or width() >= _WIDE))
     simulated = sum(each["simulated"] for answer in answers for each in answer.devices)
@@ -40,7 +40,7 @@ def main(backend: str | None, as_json: bool = False) -> int:
     return 1 if any(answer.broken is not None for answer in answers) else 0
 
 
-def _listed(answer: Answer) -> dict[str, Any]:
+def _to_json(answer: Answer) -> dict[str, Any]:
     """Return a framework's devices in the form that JSON shows."""
     info = answer.info
     about = {"framework": info.name, "title": info.title, "version": info.version, "broken": answer.broken}

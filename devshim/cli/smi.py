@@ -1,4 +1,4 @@
-"""`devshim smi`, and ``nvidia-smi`` in programs of `devshim run`: the simulated GPUs and who uses their memory.
+"""`devshim smi`, and ``nvidia-smi`` in programs of `devshim run`: the simulated GPUs, and which processes use them.
 
 The tables, fields and exit codes have the form of NVIDIA's tool, so that programs which parse its text work.
 """
@@ -52,7 +52,7 @@ class Machine:
     """The simulated GPUs that the processes of one `devshim run` share.
 
     Attributes:
-        title: What it is, for the line above its table.
+        title: The line above its table.
         gpus: Its GPUs.
         late: The processes that did not answer.
     """
@@ -63,7 +63,7 @@ class Machine:
 
 
 def main(request: Request) -> int:
-    """Print the answer, again and again if that is asked for; return the exit code."""
+    """Print the answer, repeatedly if ``request.every`` is set; return the exit code."""
     if request.every is None:
         return _once(request)
     try:
@@ -85,7 +85,7 @@ def _once(request: Request) -> int:
     if not any(machine.gpus for machine in found):
         print("No devices were found")
         return NO_GPUS
-    shown = [Machine(each.title, _chosen(each.gpus, request.ids), each.late) for each in found]
+    shown = [Machine(each.title, _select(each.gpus, request.ids), each.late) for each in found]
     if not any(machine.gpus for machine in shown):
         print(f"No devices were found: there is no GPU {request.ids}")
         return NO_GPUS
@@ -150,7 +150,7 @@ def _query(shown: Sequence[Machine], fields: Sequence[str], request: Request) ->
 
 
 def machines() -> Iterator[Machine]:
-    """Yield the machine of this `devshim run`, or outside one those of all that run, or that of the environment."""
+    """Yield the machine of this `devshim run`; outside of one, the machines of all runs, or that of the environment."""
     run = runs.run_of_this_process()
     answers: dict[str, list[Process | int]] = {}
     runs.require_folder()
@@ -165,7 +165,7 @@ def machines() -> Iterator[Machine]:
         yield Machine(f"devshim run {number}: {program}", usage.gpus_of(known), late)
 
 
-def _chosen(gpus: list[Gpu], ids: str | None) -> list[Gpu]:
+def _select(gpus: list[Gpu], ids: str | None) -> list[Gpu]:
     if ids is None:
         return gpus
     wanted = {each.strip() for each in ids.split(",")}

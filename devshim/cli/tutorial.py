@@ -56,7 +56,7 @@ def check(pages: Sequence[Path], chosen: Options, json: Path | None = None) -> i
     alone = str(json) == "-"
 
     def one(path: Path) -> bool:
-        done = _compared(path, chosen) if alone else _one(path, chosen)
+        done = _compare(path, chosen) if alone else _one(path, chosen)
         if json is not None:
             found.append(_check_report.of_page(done.outcome, done.report))
         return _is_good(done, quiet=alone)
@@ -85,7 +85,7 @@ class _Done(NamedTuple):
     report: comparing.Report
 
 
-def _compared(path: Path, chosen: Options) -> _Done:
+def _compare(path: Path, chosen: Options) -> _Done:
     """Run a page, and print nothing."""
     page = session.read_page(path, chosen)
     outcome = session.outcome_of(page, chosen, None)

@@ -166,16 +166,16 @@ class Group:
 
     def _portable(self, devices: Sequence[Device], op: Op) -> list[Tensor]:
         backend, root = self.backend, devices[0]
-        there = [x if at is root else self._moved(x, root) for x, at in zip(self.xs, devices, strict=True)]
+        there = [x if at is root else self._move(x, root) for x, at in zip(self.xs, devices, strict=True)]
         made = engine.make(backend, root, backend.nbytes(self.xs[0]), backend.combine, there, op)
         there.clear()
         copies = {root: made}
         for device in devices:
             if device not in copies:
-                copies[device] = self._moved(made, device)
+                copies[device] = self._move(made, device)
         return [copies[device] for device in devices]
 
-    def _moved(self, x: Tensor, device: Device) -> Tensor:
+    def _move(self, x: Tensor, device: Device) -> Tensor:
         return engine.move(self.backend, x, device)
 
 
@@ -270,7 +270,7 @@ def _commit(tensors: list[Any], groups: list[Group]) -> None:
             else:
                 new[i][id(x)] = result
     entries = [
-        each[id(tree)] if id(tree) in each else _replaced(tree, each) if each else tree
+        each[id(tree)] if id(tree) in each else _replace_leaves(tree, each) if each else tree
         for tree, each in zip(tensors, new, strict=True)
     ]
     with moving.defer_sigint():
@@ -279,7 +279,7 @@ def _commit(tensors: list[Any], groups: list[Group]) -> None:
         tensors[:] = entries
 
 
-def _replaced(tree: Any, new: dict[int, Any]) -> Any:
+def _replace_leaves(tree: Any, new: dict[int, Any]) -> Any:
     flat = flatten(tree)
     return flat.rebuild(
         {number: new[id(x)] for number, x in zip(flat.numbers, flat.tensors, strict=True) if id(x) in new}

@@ -114,7 +114,7 @@ def _of_function(fn: Callable[..., Any], targets: list[Device], axis: int, op: s
         results = _run([_bound(fn, each) for each in copies], parts)
         sizes = [_rows(part, axis) for part in parts]
         weights = [size / rows for size in sizes] if op == "mean" and len(parts) > 1 else [1.0] * len(parts)
-        return _reduced(results, weights, home, op)
+        return _reduce_results(results, weights, home, op)
 
     return run_parts
 
@@ -152,7 +152,7 @@ def _run(fns: list[Callable[[Any], Any]], inputs: list[Any]) -> list[Any]:
 
 
 # ---------------------------------------------------------------------- reducing
-def _reduced(results: list[Any], weights: list[float], home: Device, op: str) -> Any:
+def _reduce_results(results: list[Any], weights: list[float], home: Device, op: str) -> Any:
     """Return the results of all parts as one, on a device."""
 
     def visit(cell: Cell, nodes: list[Any]) -> Any:
@@ -185,7 +185,7 @@ def _sum(backend: Backend, cell: Cell, xs: list[Tensor], weights: list[float], h
 
 
 def _array(x: Any) -> Any:
-    """Return a NumPy scalar, such as NumPy's functions return for 0-d results, as an array; anything else as it is."""
+    """Return a NumPy scalar, such as NumPy's functions return for 0-d results, as an array; anything else unchanged."""
     return np.asarray(x) if isinstance(x, np.generic) else x
 
 
@@ -203,18 +203,18 @@ def _of_model(owner: Backend | None, model: Any, targets: list[Device], axis: in
         arguments.check_devices(flatten(model).backends if owner is None else [owner], active)
         parts = split.split(given, active, axis=axis)
         used = active.index(home) if home in active else None
-        replicas = [model if i == used else _linked(owner, model, device) for i, device in enumerate(active)]
-        outputs = _run([_unpacked(replica) for replica in replicas], parts)
+        replicas = [model if i == used else _linked_replica(owner, model, device) for i, device in enumerate(active)]
+        outputs = _run([_unpack_arguments(replica) for replica in replicas], parts)
         return split.gather(outputs, home, axis) if len(outputs) > 1 else placing.place(outputs[0], home)
 
     return call
 
 
-def _unpacked(model: Callable[..., Any]) -> Callable[[Any], Any]:
+def _unpack_arguments(model: Callable[..., Any]) -> Callable[[Any], Any]:
     return lambda given: model(*given[0], **given[1])
 
 
-def _linked(owner: Backend | None, model: Any, device: Device) -> Any:
+def _linked_replica(owner: Backend | None, model: Any, device: Device) -> Any:
     """Return a replica of a model on a device, through whose parameters gradients flow to the model's."""
     if owner is None:
         return trees.place(model, device, None, False, "data_parallel")

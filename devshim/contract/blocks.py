@@ -38,7 +38,7 @@ class BlockRules:
 
     def blocks(self, model: Any) -> list[Block]:
         """Return the blocks of a model; a model that cannot be cut is one block."""
-        return list(self._opened("", model)) if self.can_be_cut(model) else [self._block("", model)]
+        return list(self._open("", model)) if self.can_be_cut(model) else [self._block("", model)]
 
     def walk(self, path: str, module: Any) -> Iterator[tuple[str, Any]]:
         """Yield a module and all modules in it, with their key paths; a shared module under each of its paths."""
@@ -46,7 +46,7 @@ class BlockRules:
         for name, child in self.children(module):
             yield from self.walk(join_path(path, name), child)
 
-    def _opened(self, path: str, module: Any) -> Iterator[Block]:
+    def _open(self, path: str, module: Any) -> Iterator[Block]:
         """Yield the blocks of a module: its own tensors first, then its children; chains among them are opened."""
         own = tuple(join_path(path, name) for name in self.own_names(module))
         if own:
@@ -54,10 +54,10 @@ class BlockRules:
         for name, child in self.children(module):
             below = join_path(path, name)
             if self.is_chain(child):
-                yield from self._opened(below, child)
+                yield from self._open(below, child)
             elif (block := self._block(below, child)).leaves:
                 yield block
 
     def _block(self, path: str, module: Any) -> Block:
         leaves = tuple(join_path(at, name) for at, each in self.walk(path, module) for name in self.own_names(each))
-        return Block.of(path, leaves, tuple(self._opened(path, module)) if self.can_be_cut(module) else ())
+        return Block.of(path, leaves, tuple(self._open(path, module)) if self.can_be_cut(module) else ())

@@ -55,7 +55,7 @@ class Rendezvous:
         self._peers: dict[int, socket.socket] = {}
         self.said: list[Any] = []
         try:
-            self.said = self._gathered(says) if place.rank == 0 else self._joined(says)
+            self.said = self._gather(says) if place.rank == 0 else self._join(says)
         except BaseException:
             self.close()
             raise
@@ -79,7 +79,7 @@ class Rendezvous:
         for each in self._peers.values():
             each.close()
 
-    def _gathered(self, says: Any) -> list[Any]:
+    def _gather(self, says: Any) -> list[Any]:
         """Wait for the others, tell all what each has said, and return it."""
         size = self._place.size
         said: dict[int, Any] = {0: says}
@@ -88,7 +88,7 @@ class Rendezvous:
                 server.settimeout(max(self._left(), 0.001))
                 with suppress(OSError):
                     peer = server.accept()[0]
-                    rank, word = _introduced(peer)
+                    rank, word = _read_introduction(peer)
                     if rank in range(1, size) and rank not in said:
                         said[rank], self._peers[rank] = word, peer
                     else:
@@ -102,7 +102,7 @@ class Rendezvous:
             raise AbsentError(absent)
         return ordered
 
-    def _joined(self, says: Any) -> list[Any]:
+    def _join(self, says: Any) -> list[Any]:
         """Reach rank 0, and return what all say."""
         while True:
             try:
@@ -126,7 +126,7 @@ class Rendezvous:
         return self._until - time.monotonic()
 
 
-def _introduced(peer: socket.socket) -> tuple[int, Any]:
+def _read_introduction(peer: socket.socket) -> tuple[int, Any]:
     """Return the number of the rank that has connected, and what it says; -1 for a stranger."""
     peer.settimeout(_HELLO)
     try:

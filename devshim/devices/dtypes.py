@@ -59,10 +59,10 @@ def widest(names: Iterable[str]) -> str:
 
     PyTorch promotes int64 and float16 to float16 instead, which cannot hold every int64.
     """
-    return str(np.result_type(*{_known(name) for name in names}).name)
+    return str(np.result_type(*{_numpy_substitute(name) for name in names}).name)
 
 
-def _known(name: str) -> str:
+def _numpy_substitute(name: str) -> str:
     """Return a NumPy dtype that holds the values of a dtype: of bfloat16, and of floats of 8 bits and fewer."""
     if name.startswith(("bfloat16", "float8", "float6_", "float4")):
         return "float32"

@@ -92,7 +92,7 @@ def _from_text(text: str) -> Device:
 def _read(text: str) -> Device | None:
     """Parse lower-case text, or return None; every step removes one kind of wrapping."""
     if text.isdecimal() and text.isascii():
-        return _numbered("gpu", text)
+        return _parse_index("gpu", text)
     if text.startswith("place(") and text.endswith(")"):
         return _read_pair(text[6:-1], ":")
     if text.endswith(")"):
@@ -115,10 +115,10 @@ def _read_pair(text: str, separator: str) -> Device | None:
         return None
     if not found:
         return Device(kind) if separator == ":" else None
-    return _numbered(kind, number)
+    return _parse_index(kind, number)
 
 
-def _numbered(kind: str, digits: str) -> Device | None:
+def _parse_index(kind: str, digits: str) -> Device | None:
     plain = digits.isdecimal() and digits.isascii() and len(digits) <= 5 and (digits == "0" or digits[0] != "0")
     return Device(kind, int(digits)) if plain and int(digits) <= MAX_INDEX else None
 

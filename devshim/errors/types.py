@@ -84,7 +84,7 @@ class DevshimError(Exception):
         home = vars(type(self)).get("_home")
         if home is None:
             return (type(self), (self.problem, self.hint))
-        return (_restored, (*home, type(self).__name__, self.problem, self.hint))
+        return (_unpickle, (*home, type(self).__name__, self.problem, self.hint))
 
 
 class ArgumentError(DevshimError, ValueError):
@@ -254,7 +254,7 @@ def joined(cls: Joined) -> Joined:
     return cls
 
 
-def _restored(module: str, name: str, public: str, problem: str, hint: str | None) -> DevshimError:
+def _unpickle(module: str, name: str, public: str, problem: str, hint: str | None) -> DevshimError:
     """Return a pickled error of a `joined` class, or devshim's own class if the framework is not loaded."""
     from importlib import import_module
 

@@ -51,7 +51,7 @@ def leaves(obj: object) -> dict[str, Tensor]:
 
     Raises:
         ArgumentError: Two tensors have one path, such as ``{"a.b": x, "a": {"b": y}}``.
-        NotATensorError: The object is neither a tensor nor a model nor a container.
+        NotATensorError: The object is not a tensor, a model or a container.
 
     >>> import devshim as ds
     >>> ds.use("numpy")
@@ -177,13 +177,13 @@ class _Slots:
         not_moved.check(call, self._flat)
         self.by_path: dict[str, _Slot] = {}
         self._type = type_name(obj)
-        for slot in self._found():
+        for slot in self._iter_slots():
             if slot.path in self.by_path:
                 msg = f"two tensors have the path {show(slot.path)}: a key contains a dot"
                 raise ArgumentError(msg, "rename the key, or use a part of the tree that has it once")
             self.by_path[slot.path] = slot
 
-    def _found(self) -> Iterator[_Slot]:
+    def _iter_slots(self) -> Iterator[_Slot]:
         for _, cell, x, backend in self._flat.leaves:
             yield _Slot(path_text(cell), backend, x)
         for _, cell, model, backend in self._flat.models:

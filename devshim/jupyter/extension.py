@@ -42,9 +42,9 @@ def _frameworks_cell(line: str, cell: str) -> None:
 def load(shell: Any) -> None:
     """Register the magics; done twice, it changes nothing."""
     for name, function in LINE.items():
-        shell.register_magic_function(_wrapped(function), magic_kind="line", magic_name=name)
-    shell.register_magic_function(_wrapped(_frameworks), magic_kind="line", magic_name="frameworks")
-    shell.register_magic_function(_wrapped(_frameworks_cell), magic_kind="cell", magic_name="frameworks")
+        shell.register_magic_function(_show_errors(function), magic_kind="line", magic_name=name)
+    shell.register_magic_function(_show_errors(_frameworks), magic_kind="line", magic_name="frameworks")
+    shell.register_magic_function(_show_errors(_frameworks_cell), magic_kind="cell", magic_name="frameworks")
 
 
 def unload(shell: Any) -> None:
@@ -57,7 +57,7 @@ def unload(shell: Any) -> None:
         frameworks.stop_all()
 
 
-def _wrapped(function: Callable[..., object]) -> Callable[..., object]:
+def _show_errors(function: Callable[..., object]) -> Callable[..., object]:
     """Return a magic whose errors are shown as a text, without a traceback through devshim."""
     from functools import wraps
 

@@ -48,7 +48,7 @@ class _Session:
 
     def change(self, text: str) -> argparse.Namespace:
         """Read the text after the name of the magic, and remember what it says."""
-        asked = _parsed(text)
+        asked = _parse(text)
         names = list(dict.fromkeys(map(discovery.canonical, asked.names)))
         self.options.update(environments.read_options(asked.env))
         self.names = names or self.names
@@ -87,7 +87,7 @@ class _Session:
             return found, problems
 
     def _places(self, names: list[str]) -> dict[str, environments.Environment | DevshimError]:
-        """Return the environment of each framework; a Python is asked for its versions once."""
+        """Return the environment of each framework; the versions of each Python are queried once."""
         table = environments.configured(Path.cwd())
         keys = {name: environments.chosen(name, self.options, table) for name in names}
         new = [name for name in names if self._known.get(name, (None,))[0] != keys[name] or keys[name] is None]
@@ -110,7 +110,7 @@ class _Session:
 _SESSION = _Session()
 
 
-def _parsed(text: str) -> argparse.Namespace:
+def _parse(text: str) -> argparse.Namespace:
     parser = _Parser(prog="%frameworks", add_help=False, allow_abbrev=False)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--gpus", type=int)

@@ -146,7 +146,7 @@ class Kernel:
                 continue
             kind, content = message["msg_type"], message["content"]
             if kind == "status" and content["execution_state"] == "idle":
-                return _joined(outputs)
+                return _join_streams(outputs)
             if kind == "clear_output":
                 outputs.clear()
                 shown_by.clear()
@@ -203,7 +203,7 @@ class _EndedError(Exception):
     """The end of a kernel."""
 
 
-def _joined(outputs: list[Any]) -> list[Any]:
+def _join_streams(outputs: list[Any]) -> list[Any]:
     """Return outputs with neighbouring texts of one stream as one."""
     found: list[Any] = []
     for each in outputs:

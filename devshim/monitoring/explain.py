@@ -133,7 +133,7 @@ class Explainer:
         """
         for _, cell, x, backend in flat.leaves[:LINES]:
             device = where(key_paths.path_text(cell), "", not backend.shape(x))
-            self.call(backend, call, device, x=_named("x", cell))
+            self.call(backend, call, device, x=_source_text("x", cell))
         self._count_others(len(flat.tensors), "tensors")
         for _, cell, obj, backend in flat.models:
             self._place_object(call, key_paths.path_text(cell), cell, obj, backend, where)
@@ -146,12 +146,12 @@ class Explainer:
         """
         flat = flatten(tree)
         for _, cell, _, backend in flat.leaves[:LINES]:
-            self.call(backend, call, device, **{"x": _named("x", cell), **names})
+            self.call(backend, call, device, **{"x": _source_text("x", cell), **names})
         self._count_others(len(flat.tensors), "tensors")
         for _, cell, obj, backend in flat.models:
             kind = _kind(backend.leaves(obj))
             name = f"{call}_{kind}" if f"{call}_{kind}" in backend.snippets else call
-            self.call(backend, name, device, **{"x": _named(kind, cell), **names})
+            self.call(backend, name, device, **{"x": _source_text(kind, cell), **names})
 
     def file(self, call: str, tree: Any, path: Any, device: Device | None = None) -> None:
         """Show the lines for `save` or `load` of a tree: one for its tensors together, and one for each model."""
@@ -165,14 +165,14 @@ class Explainer:
             self.call(backend, call, target, **{"x": "tensors", **named})
         for _, cell, obj, backend in flat.models:
             kind = _kind(backend.leaves(obj))
-            self.call(backend, f"{call}_{kind}", None, **{"x": _named(kind, cell), **named})
+            self.call(backend, f"{call}_{kind}", None, **{"x": _source_text(kind, cell), **named})
 
     def _place_object(self, call: str, prefix: str, cell: Any, obj: Any, backend: Backend, where: Where) -> None:
         """Show the placement of a model or optimizer; for a model over several devices, show each parameter."""
         leaves = [leaf for leaf in backend.leaves(obj) if leaf.kind != "gradient"]
         own = [leaf for leaf in leaves if leaf.kind in _MODEL_LEAVES]
         kind = _kind(leaves)
-        name = _named(kind, cell)
+        name = _source_text(kind, cell)
         targets = {leaf.path: _target(where, prefix, leaf, backend) for leaf in own or leaves}
         if len(set(targets.values())) > 1 and kind == "model":
             for path, device in list(targets.items())[:LINES]:
@@ -224,6 +224,6 @@ def _kind(leaves: list[Leaf]) -> str:
     return "model" if not leaves or any(leaf.kind in _MODEL_LEAVES for leaf in leaves) else "optimizer"
 
 
-def _named(name: str, cell: Any) -> str:
+def _source_text(name: str, cell: Any) -> str:
     """Return the source text of an object in a tree: the variable's name and the keys to it."""
     return name + "".join(f"[{key!r}]" for key in key_paths.key_path(cell))

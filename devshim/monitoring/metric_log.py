@@ -128,7 +128,7 @@ class MetricLog:
         observing.show_call(backend, "metric_append")
         self._read = self._read_dtype = found = None  # without a dtype, `_read` returns a tensor
         if here is CPU or backend.simulated:
-            with _unrecorded(backend, here):
+            with _suspend_recording(backend, here):
                 found = self._read_first(backend, value)
         if found is None:
             self._read = backend.scalar_copier(value)
@@ -189,7 +189,7 @@ class MetricLog:
             if dtype is not None and type(each) not in _READ
         ]
         if waiting:
-            with _unrecorded(backend, self._device):
+            with _suspend_recording(backend, self._device):
                 for i in waiting:
                     self._kept[i] = memoryview(self._kept[i]).tobytes()
 
@@ -218,11 +218,11 @@ class MetricLog:
         with self._lock:
             self._bring()
             tensors = np.concatenate(self._values) if self._values else np.empty(0)
-            found = self._merged(tensors) if self._numbers else tensors
+            found = self._merge_numbers(tensors) if self._numbers else tensors
             self._values, self._numbers, self._length = [], {}, 0
         return found
 
-    def _merged(self, tensors: np.ndarray) -> np.ndarray:
+    def _merge_numbers(self, tensors: np.ndarray) -> np.ndarray:
         """Return the tensors' values with the Python numbers inserted at their positions."""
         numbers = list(self._numbers.values())
         found = np.empty(self._length, _holding(tensors.dtype, numbers))
@@ -241,7 +241,7 @@ _READ = frozenset({bytes, bool, int, float, complex})
 """The types of values that were read; any other is a tensor on the device."""
 
 
-def _unrecorded(backend: Backend, device: Device) -> AbstractContextManager[object]:
+def _suspend_recording(backend: Backend, device: Device) -> AbstractContextManager[object]:
     """Return a context in which numbers are read; a ledger and a guard see the transfer when the log is flushed."""
     active = observing.ACTIVE
     record = None if active is None else active.record

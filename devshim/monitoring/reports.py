@@ -37,7 +37,7 @@ def table(records: Sequence[Transfer]) -> str:
         rows.append(("", "", "", "", "", "", f"and {len(ordered) - SHOWN} more lines"))
     rows.append(("all", "", *_numbers(total), ""))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(map(_aligned, range(len(row)), row, widths)).rstrip() for row in rows)
+    return "\n".join("  ".join(map(_align, range(len(row)), row, widths)).rstrip() for row in rows)
 
 
 def html(records: Sequence[Transfer]) -> str:
@@ -78,7 +78,7 @@ def _numbers(sums: Sequence[float]) -> tuple[str, str, str, str]:
     return (str(copies), str(tensors), size(nbytes), f"{seconds * 1e3:.2f}")
 
 
-def _aligned(column: int, cell: str, width: int) -> str:
+def _align(column: int, cell: str, width: int) -> str:
     """Return a cell of the table; numbers are aligned to the right."""
     return cell.rjust(width) if column in NUMBERS else cell.ljust(width)
 

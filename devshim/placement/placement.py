@@ -93,7 +93,7 @@ class Placement:
 
     def find(self, path: str) -> Device | None:
         """Return the device of a leaf, or None if the placement names none for it."""
-        found = self._named(path)
+        found = self._find_entry(path)
         return self._default if found is None else found
 
     def __getitem__(self, path: str) -> Device:
@@ -103,7 +103,7 @@ class Placement:
             raise ArgumentError(msg, f"add {path!r}: 'cpu' to it, or a default: ds.Placement(places, default='cpu')")
         return found
 
-    def _named(self, path: str) -> Device | None:
+    def _find_entry(self, path: str) -> Device | None:
         above = path
         while True:
             if above in self._places:
@@ -131,12 +131,12 @@ class Placement:
             ArgumentError: No rule finds a device.
         """
         full = f"{prefix}.{path}" if prefix and path else prefix or path
-        found = self._named(full)
+        found = self._find_entry(full)
         if found is None and prefix:
             within = full.partition(".")[2]
-            found = self._named(within) if within else None
+            found = self._find_entry(within) if within else None
             if found is None and path and path != within:
-                found = self._named(path)
+                found = self._find_entry(path)
         if found is None and self._default is None:
             found = self._at_the_end_of(full) if count or not path else None
             if found is None and count and self._places:
@@ -208,8 +208,8 @@ class Placement:
             obj: What to place; a model's weights must have their shapes.
             devices: The devices, in the order in which the parts run.
             budgets: The most bytes for each, as a mapping or in the order of the devices, in bytes or as text such as
-                ``"4GiB"``; without it, the free memory now, if the framework knows it.  A device that the mapping omits
-                has no limit.
+                ``"4GiB"``; without it, the free memory now, if the framework reports it.  A device that the mapping
+                omits has no limit.
             default: The device of leaves that the plan does not name, such as layers added later; see `Placement`.
 
         Returns:

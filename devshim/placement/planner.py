@@ -59,7 +59,7 @@ def plan(
         runs = _divide(_merge_ties(parts) if tied else parts, caps, limited=budgets is not None)
         if runs is not None:
             break
-        parts = _opened(parts, chosen, caps, total)
+        parts = _split_largest(parts, chosen, caps, total)
     places: dict[str, Device] = {}
     for device, run in zip(chosen, runs, strict=True):
         for part in run:
@@ -144,7 +144,9 @@ def _merge_ties(parts: list[Part | Single]) -> list[Part | Single]:
     return list(merged.values())
 
 
-def _opened(parts: list[Part | Single], devices: list[Device], caps: list[int], total: int) -> list[Part | Single]:
+def _split_largest(
+    parts: list[Part | Single], devices: list[Device], caps: list[int], total: int
+) -> list[Part | Single]:
     """Return the parts with the largest splittable one replaced by the parts inside it."""
     divisible = (part for part in parts if isinstance(part, Part) and part.divisible)
     opened = max(divisible, key=lambda part: part.nbytes, default=None)
@@ -210,12 +212,12 @@ def _free(device: Device, backends: list[Backend]) -> int:
 def _divide(parts: list[Part | Single], caps: list[int], limited: bool) -> list[list[Part | Single]] | None:
     """Return runs of parts, one per device, so that the fullest is as empty as possible; None if they do not fit."""
     sizes = [0, *accumulate(map(nbytes_of, parts))]
-    best = _filled(sizes, caps)
+    best = _fill(sizes, caps)
     if best is None:
         return None
     if limited and UNLIMITED in caps:  # a device without a budget takes what the others cannot
         without = [0 if cap == UNLIMITED else cap for cap in caps]
-        if _filled(sizes, without) is None:
+        if _fill(sizes, without) is None:
             return _cut(parts, best)
         caps = without
     # Without budgets, all devices get equal weights: their free memory is a limit, and does not say how to share.
@@ -223,7 +225,7 @@ def _divide(parts: list[Part | Single], caps: list[int], limited: bool) -> list[
     low, high = 0.0, 1.0 if limited else float(max(caps))
     for _ in range(128):
         middle = (low + high) / 2
-        tried = _filled(sizes, [min(cap, int(w * middle)) for cap, w in zip(caps, weights, strict=True)])
+        tried = _fill(sizes, [min(cap, int(w * middle)) for cap, w in zip(caps, weights, strict=True)])
         if tried is None:
             low = middle
         else:
@@ -235,7 +237,7 @@ def _cut(parts: list[Part | Single], ends: list[int]) -> list[list[Part | Single
     return [parts[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
 
 
-def _filled(sizes: list[int], caps: list[int]) -> list[int] | None:
+def _fill(sizes: list[int], caps: list[int]) -> list[int] | None:
     """Return where each device's run ends if each takes all that fits, in order; None if something is left over.
 
     Args:

@@ -16,11 +16,11 @@ __all__ = ["html", "table"]
 
 def table(places: Mapping[str, Device], default: Device | None, sizes: Mapping[str, int]) -> str:
     """Return the placement as the lines of a table, with totals per device if the bytes are known."""
-    rows = [(key or "(the tensor itself)", _shown(place), _bytes(sizes.get(key))) for key, place in places.items()]
+    rows = [(key or "(the tensor itself)", _to_text(place), _bytes(sizes.get(key))) for key, place in places.items()]
     if default is not None:
-        rows.append(("(everything else)", _shown(default), ""))
+        rows.append(("(everything else)", _to_text(default), ""))
     for device in sorted(set(places.values())) if sizes else ():
-        rows.append(("(together)", _shown(device), _bytes(_sum(places, sizes, device))))
+        rows.append(("(together)", _to_text(device), _bytes(_sum(places, sizes, device))))
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
     lines = (f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}" for row in rows)
     return "\n".join(line.rstrip() for line in lines)
@@ -43,10 +43,10 @@ def html(places: Mapping[str, Device], default: Device | None, sizes: Mapping[st
     rows: list[tuple[object, ...]] = []
     for (module, device), keys in _by_module(places, _html.MOST_ROWS).items():
         nbytes = [_html.size(sum(sizes.get(key, 0) for key in keys))] if sizes else []
-        rows.append((module or "(the tensor itself)", _labelled(device), len(keys), *nbytes))
+        rows.append((module or "(the tensor itself)", _to_html(device), len(keys), *nbytes))
     if default is not None:
-        rows.append(("(everything else)", _labelled(default), *[""] * (len(head) - 2)))
-    parts = zip(map(_labelled, devices), amounts, texts, strict=True)
+        rows.append(("(everything else)", _to_html(default), *[""] * (len(head) - 2)))
+    parts = zip(map(_to_html, devices), amounts, texts, strict=True)
     bar = _html.bars(list(parts)) if devices else ""
     return _html.block(bar, _html.table(head, rows, right={2, 3}) if rows else "Placement of nothing")
 
@@ -68,14 +68,14 @@ def _sum(places: Mapping[str, Device], sizes: Mapping[str, int], device: Device)
     return sum(sizes.get(key, 0) for key, place in places.items() if place is device)
 
 
-def _labelled(device: Device) -> Markup:
+def _to_html(device: Device) -> Markup:
     """Return a device as HTML, with a badge if it is simulated."""
     from devshim import _html
 
     return _html.join(device, _html.badge("simulated") if simulation_request.is_simulated(device) else "")
 
 
-def _shown(device: Device) -> str:
+def _to_text(device: Device) -> str:
     """Return a device as the table shows it; a simulated GPU is labelled so."""
     return f"{device} (simulated)" if simulation_request.is_simulated(device) else str(device)
 

@@ -91,7 +91,7 @@ _entry_points: dict[str, list[EntryPoint]] | None = None
 
 
 def title_of(name: str) -> str:
-    """Return a framework's name in its official spelling, such as ``PyTorch``; an unknown name as it is."""
+    """Return a framework's name in its official spelling, such as ``PyTorch``; an unknown name unchanged."""
     return TITLES.get(name, name)
 
 
@@ -99,12 +99,12 @@ def canonical(name: str) -> str:
     """Return the backend's name for a name or nickname; raise `BackendNotFoundError` for an unknown one."""
     if not isinstance(name, str):
         msg = f"a backend is named by text, not by {type(name).__name__}"
-        raise BackendNotFoundError(msg, _known())
+        raise BackendNotFoundError(msg, _list_known())
     for each in (name, NICKNAMES.get(name.lower(), name.lower())):  # third-party names may have capitals
         if each in BUILTIN or each in third_party():
             return each
     msg = f"no backend is called {name[:40]!r}"
-    raise BackendNotFoundError(msg, _nearest(name) + _known())
+    raise BackendNotFoundError(msg, _nearest(name) + _list_known())
 
 
 def _nearest(name: str) -> str:
@@ -191,5 +191,5 @@ def not_installed(name: str) -> BackendNotFoundError:
     return BackendNotFoundError(f"{title_of(name)} is not installed; installed here: {have}", extra)
 
 
-def _known() -> str:
+def _list_known() -> str:
     return f"the backends are {', '.join(known())}; installed here: {', '.join(installed()) or 'none'}"

@@ -48,7 +48,7 @@ HOST_FLAGS: dict[type, str] = {}
 """Tensor type -> the attribute that is True for host memory (`FastPaths.host_flag`), for the types seen so far."""
 
 LEAF_TYPES: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type, type(...)})
-"""Types whose values are neither tensors nor trees of them."""
+"""Types whose values are not tensors or trees of tensors."""
 
 LENT: dict[str, str] = {}
 """A backend -> the loaded one that may also serve its tensors in host memory (see `devshim.registry.lending`)."""
@@ -174,14 +174,14 @@ def _target(name: str) -> str:
     claims = [f"{point.value} of {point.dist.name if point.dist else 'an unnamed distribution'}" for point in points]
     if name in BUILTIN:
         if claims:
-            raise _contested(name, ["devshim itself", *claims])
+            raise _conflict_error(name, ["devshim itself", *claims])
         return BUILTIN[name]
     if len(claims) > 1:
-        raise _contested(name, claims)
+        raise _conflict_error(name, claims)
     return points[0].value.partition("[")[0].strip()  # an entry point may name extras after its object
 
 
-def _contested(name: str, claims: list[str]) -> BackendConflictError:
+def _conflict_error(name: str, claims: list[str]) -> BackendConflictError:
     return BackendConflictError(
         f"the backend name {name!r} is claimed by {len(claims)}: {'; '.join(claims)}",
         "uninstall all but one of them",

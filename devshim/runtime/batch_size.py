@@ -62,13 +62,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 def _is_full(error: BaseException, unrelated: tuple[BaseException, ...]) -> bool:
     """Return True if an error, or one that led to it, says that a device is full; ``unrelated`` ones do not count."""
     led = list(_led_to(error, unrelated))
-    if any(reports_full_device(each) or _known(registry.loaded(), each) for each in led):
+    if any(reports_full_device(each) or _is_out_of_memory(registry.loaded(), each) for each in led):
         return True
     # devshim may not have loaded the backend of an imported framework yet, if nothing of devshim was used before.
-    return any(_known([backend], each) for backend in _loaded_now() for each in led)
+    return any(_is_out_of_memory([backend], each) for backend in _loaded_now() for each in led)
 
 
-def _known(backends: list[Backend], error: BaseException) -> bool:
+def _is_out_of_memory(backends: list[Backend], error: BaseException) -> bool:
     return any(backend.is_out_of_memory(error) for backend in backends)
 
 

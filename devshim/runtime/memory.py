@@ -40,13 +40,13 @@ def synchronize(device: DeviceLike | None = None) -> None:
     """
     tracing.refuse("synchronize", "wait outside: here nothing has been computed yet")
     backend = current.current()
-    targets = [CPU, *_cards(backend)] if device is None else [_started(backend, device)]
+    targets = [CPU, *_cards(backend)] if device is None else [_start_device(backend, device)]
     observing.show_call(backend, "synchronize", targets[-1])
     _each(backend, targets, backend.synchronize, named=device is not None)
 
 
 def memory(device: DeviceLike) -> MemoryInfo:
-    """Return the memory of a device in bytes, as the current framework knows it.
+    """Return the memory of a device in bytes, as the current framework reports it.
 
     Args:
         device: The device.  For the CPU: the machine's total and free memory, and this process's resident set.
@@ -85,13 +85,13 @@ def empty_cache(device: DeviceLike | None = None) -> None:
     if device is None:
         targets = [] if "empty_cache" in backend.gaps else _cards(backend)
     else:
-        targets = [_started(backend, device)]
+        targets = [_start_device(backend, device)]
     for target in targets:
         observing.show_call(backend, "empty_cache", target)
     _each(backend, targets, backend.empty_cache, named=device is not None)
 
 
-def _started(backend: Backend, device: DeviceLike) -> Device:
+def _start_device(backend: Backend, device: DeviceLike) -> Device:
     """Return a named device; if it has only been counted so far, try to start it, which may fail."""
     target = engine.require(backend, parsing.of_argument(device))
     if target is not CPU and not backend.simulated:

@@ -56,7 +56,7 @@ class prefetch(Generic[T]):
 
     Args:
         iterable: A loader: a ``DataLoader`` of PyTorch, Paddle or Gluon, a ``tf.data.Dataset``, a generator, a list.
-            Its batches are trees of tensors and NumPy arrays, as for `place`; everything else in them stays as it is.
+            Its batches are trees of tensors and NumPy arrays, as for `place`; everything else in them is unchanged.
         device: The device of the batches.
         depth: How many batches may be loaded, copied or waiting at a time, at least 1. The device needs memory for that
             many batches in addition to the one in use.
@@ -94,7 +94,7 @@ class prefetch(Generic[T]):
         self._depth = arguments.integer("depth", depth)
         if self._depth < 1:
             raise bad_argument("depth", depth, "at least 1", "ds.prefetch(loader, device, depth=2)")
-        self._iterable = _checked(iterable)
+        self._iterable = _check_loader(iterable)
 
     def __iter__(self) -> _Batches[T] | in_memory.Batches[T]:
         tracing.refuse("prefetch", "iterate over it outside, and call the compiled function with each batch")
@@ -123,7 +123,7 @@ def _existing(device: Device) -> Device:
         raise
 
 
-def _checked(iterable: Iterable[T]) -> Iterable[T]:
+def _check_loader(iterable: Iterable[T]) -> Iterable[T]:
     """Return a loader; refuse any other object."""
     if argument_hints.is_tensor(iterable) or isinstance(iterable, (dict, str, bytes)):
         problem = f"ds.prefetch takes a loader, which yields batches, and was given {described(iterable)}"

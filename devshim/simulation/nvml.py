@@ -3,7 +3,7 @@
 The package nvidia-ml-py calls C functions of NVIDIA's library. This module replaces the library by an object with
 Python functions of the same names. So the functions, constants, structures and errors of ``pynvml`` are its own, and
 programs that use them, such as gpustat and GPUtil, find simulated GPUs. What a simulated GPU does not have, such as a
-temperature, raises ``NVMLError_NotSupported``, which is what real GPUs without that sensor do.
+temperature, raises ``NVMLError_NotSupported``, as real GPUs without that sensor do.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Library:
     def __getattr__(self, name: str) -> CFunction:
         if not name.startswith("nvml"):
             raise AttributeError(name)
-        function: CFunction = _FUNCTIONS.get(name.removesuffix("_v2").removesuffix("_v3"), _unsupported)
+        function: CFunction = _FUNCTIONS.get(name.removesuffix("_v2").removesuffix("_v3"), _return_unsupported)
 
         def call(*args: Any) -> int:  # ctypes allows to set `restype` on a function, and so does this
             if name in ("nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags"):
@@ -91,7 +91,7 @@ class Library:
         return call
 
 
-def _unsupported(*args: Any) -> int:
+def _return_unsupported(*args: Any) -> int:
     return _UNSUPPORTED
 
 

@@ -133,7 +133,7 @@ def _portable(
         raise bad_argument("dtype", name, f"one of {', '.join(_PORTABLE_FLOATS)}", "write dtype='float32'")
     native = arguments.dtype(backend, name)
     try:
-        array = _drawn(call, name, args, Words(*source.next_words()))
+        array = _draw_portable(call, name, args, Words(*source.next_words()))
     except MemoryError as error:
         raise messages.out_of_memory(backend, CPU, None) from error
     observing.show_call(backend, "from_numpy", target, (array,))
@@ -143,7 +143,7 @@ def _portable(
     return (*found[:3], partial(_cast_from_numpy, backend, native), *found[4:])
 
 
-def _drawn(call: str, name: str, args: tuple[Any, ...], words: Words) -> np.ndarray:
+def _draw_portable(call: str, name: str, args: tuple[Any, ...], words: Words) -> np.ndarray:
     """Return the array of a portable draw; bfloat16 as the float32 numbers that it can represent."""
     wide = "float32" if name == "bfloat16" else name
     if call == "permutation":

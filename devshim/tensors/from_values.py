@@ -82,7 +82,7 @@ def asarray(
         return stacking.stacked(obj, found, dtype, device, copy)
     plan = _reading(owner or current.current(), obj, dtype, device, copy)
     try:
-        x = engine.make(*plan) if active is None or active.record is None else _made(active.record, *plan)
+        x = engine.make(*plan) if active is None or active.record is None else _make_recorded(active.record, *plan)
     except DevshimError:
         raise
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch raises this for a None in the list
@@ -193,7 +193,7 @@ def _reading(
     return from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
 
 
-def _made(record: Any, backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:
+def _make_recorded(record: Any, backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:
     """Make a tensor while copies are recorded: Python numbers that go to a GPU count as a copy of the result's size."""
     recording = None if target is CPU or nbytes is not None else record(backend, CPU, target, 0, 1)
     if recording is None:

@@ -90,7 +90,7 @@ class Generator:
 
     def __init__(self, seed: int, device: DeviceLike | None = None, portable: bool = False) -> None:
         tracing.refuse("random.Generator", _OUTSIDE)
-        self._seed = _checked("seed", seed, 64, "ds.random.Generator")
+        self._seed = _check_seed("seed", seed, 64, "ds.random.Generator")
         _check_flag(portable, "ds.random.Generator")
         self.portable: bool = portable
         self.device: Device | None = None if device is None else parsing.of_argument(device)
@@ -196,7 +196,7 @@ class Generator:
         return f"Generator(seed={self._seed}, device={self.device}, portable={self.portable}, draws={self._draws})"
 
 
-def _checked(name: str, value: object, bits: int, call: str) -> int:
+def _check_seed(name: str, value: object, bits: int, call: str) -> int:
     """Return a seed as an int below ``2**bits``."""
     found = arguments.integer(name, value)
     if not 0 <= found < 2**bits:
@@ -250,7 +250,7 @@ def seed(n: int, *, portable: bool = False) -> None:
     global SOURCE
     tracing.refuse("random.seed", "seed outside: here it would be done once, while the function is compiled")
     _check_flag(portable, "ds.random.seed")
-    given = _checked("n", n, 64 if portable else 32, "ds.random.seed")
+    given = _check_seed("n", n, 64 if portable else 32, "ds.random.seed")
     chosen = Generator(given, portable=True) if portable else None
     value = given % 2**32
     backend = current.current()

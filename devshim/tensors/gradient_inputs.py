@@ -138,7 +138,7 @@ class Inputs:
         kept: list[Any] = []
 
         def call(variables: list[Tensor], models: list[Any]) -> tuple[Tensor, list[Tensor]]:
-            value, aux = fn(*self._replaced(args, iter(variables), iter(models)), **kwargs), None
+            value, aux = fn(*self._replace_tensors(args, iter(variables), iter(models)), **kwargs), None
             if results is not None:
                 value, aux = results(value)
             gradient_errors.require_scalar(backend, value, described)
@@ -159,7 +159,7 @@ class Inputs:
             grads = [_at_home(backend, grad, device) for grad, device in zip(grads, devices, strict=True)]
         return value, aux, self._gradients(args, grads)
 
-    def _replaced(self, args: tuple[Any, ...], variables: Iterator[Any], models: Iterator[Any]) -> list[Any]:
+    def _replace_tensors(self, args: tuple[Any, ...], variables: Iterator[Any], models: Iterator[Any]) -> list[Any]:
         """Return the arguments with variables for the tensors, and the models to call."""
 
         def visit(_: Cell, node: Any) -> Any:

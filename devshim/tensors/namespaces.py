@@ -3,7 +3,7 @@
 Requirements of this module:
 
 * Names, argument names and results are those of the array API standard (https://data-apis.org/array-api). A function
-that a framework lacks is missing, and the error names it.
+  that a framework lacks is missing, and the error names it.
 * Nothing is wrapped: functions take and return the framework's own tensors, and compute where their arguments are.
 * A namespace is built once for each framework, and looking one up works inside the framework's compiler.
 """
@@ -76,7 +76,7 @@ class Namespace:
         return f"<{extension}array-API namespace of {self._title}: {len(dir(self))} of {len(full)} names>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restored, (self._backend, self._prefix))
+        return (_unpickle, (self._backend, self._prefix))
 
 
 def namespace(x: object = None) -> Any:
@@ -137,11 +137,11 @@ def _prepare(name: str) -> bool:
         backend = registry.load(name)
         if "namespace" in backend.gaps:
             raise capabilities.unsupported(backend, "namespace")
-        _SPACES.setdefault(name, _built(backend))
+        _SPACES.setdefault(name, _build(backend))
     return True
 
 
-def _built(backend: Backend) -> Namespace:
+def _build(backend: Backend) -> Namespace:
     """Return a new namespace of a backend."""
     native = backend.array_api()
     functions = {**native, **namespace_creation.functions(backend, native)}
@@ -176,7 +176,7 @@ def _missing(backend: str, title: str, prefix: str, name: str) -> Exception:
     return _MissingNameError(msg, "dir(xp) lists what it has; test for a name with hasattr(xp, name)")
 
 
-def _restored(backend: str, prefix: str) -> Namespace:
+def _unpickle(backend: str, prefix: str) -> Namespace:
     """Return the namespace of a pickle or a deep copy: the one object of this process."""
     _prepare(backend)
     space = _SPACES[backend]

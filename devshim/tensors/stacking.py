@@ -110,7 +110,7 @@ class _Stack:
     def of(self, value: Any) -> Tensor:
         """Return a list, tensor or number as a tensor on the device."""
         if type(value) in _LISTS:
-            return self._joined([self.of(each) for each in value])
+            return self._join([self.of(each) for each in value])
         owner = registry.backend_for(value)
         if owner is None:
             return self._of_number(value)
@@ -120,7 +120,7 @@ class _Stack:
             value = engine.move(owner, value, self.device)
         return value if self._dtype is None else self._backend.cast(value, self._dtype)
 
-    def _joined(self, xs: list[Tensor]) -> Tensor:
+    def _join(self, xs: list[Tensor]) -> Tensor:
         backend = self._backend
         shapes = dict.fromkeys(backend.shape(x) for x in xs)
         if len(shapes) != 1:

@@ -53,7 +53,7 @@ def differentiate(
         for at, tree in zip(places, _rebuilt(flats, variables), strict=True):
             inputs[at] = tree
         value, aux = fn(inputs)
-        gradient_errors.require_scalar(backend, value, _described)
+        gradient_errors.require_scalar(backend, value, _describe)
         found = flatten(aux)
         kept.append(found)
         return value, found.tensors
@@ -107,6 +107,6 @@ def _rebuilt(flats: list[Flattened], xs: list[Tensor]) -> list[Any]:
     return trees
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     """Return a few words for a value, as `devshim.errors.formatting.described` does, by code that can be traced."""
     return repr(value) if type(value) in registry.LEAF_TYPES else article(type(value).__name__)

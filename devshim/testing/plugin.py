@@ -145,13 +145,13 @@ def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
         return False
     if any(getattr(cls, name) is getattr(Kit, name) for mark in item.iter_markers("hook") for name in mark.args):
         return True
-    if _named(config, item.path) or discovery.is_installed(cls.backend):
+    if _is_named(config, item.path) or discovery.is_installed(cls.backend):
         return False
     config.stash[_UNASKED].add(cls.backend)
     return True
 
 
-def _named(config: pytest.Config, path: Path) -> bool:
+def _is_named(config: pytest.Config, path: Path) -> bool:
     """Return True if a test's own file was named on the command line, which requests its framework."""
     return any(arg.partition("::")[0].endswith(path.name) for arg in config.args)
 

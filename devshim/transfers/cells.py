@@ -26,7 +26,7 @@ _LINE = re.compile(r"(?P<file>[\w<>.-]+):(?P<line>\d+)(?= in )")
 def line_name(file: str, line: int) -> str:
     """Return a line as ``file:line``, or as ``In [8]:3`` if the file is a cell of this process's notebook."""
     number = _cell(file)
-    return f"{file}:{line}" if number is None else f"In [{number}]:{line + _dropped(number)}"
+    return f"{file}:{line}" if number is None else f"In [{number}]:{line + _count_empty_lines(number)}"
 
 
 def in_cell(frame: FrameType) -> str:
@@ -64,7 +64,7 @@ def _cell(file: str) -> str | None:
     return None if found is None or found[1] == "0" else found[1]
 
 
-def _dropped(number: str) -> int:
+def _count_empty_lines(number: str) -> int:
     """Return how many empty lines the cell starts with."""
     try:
         typed = sys.modules["IPython"].get_ipython().history_manager.input_hist_raw[int(number)]

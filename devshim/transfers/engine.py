@@ -261,7 +261,7 @@ def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[...
     except Exception as error:
         if isinstance(error, DevshimError):
             raise
-        raise_full(backend, error, target, _asked(backend, args) if nbytes is None else nbytes)
+        raise_full(backend, error, target, _requested_bytes(backend, args) if nbytes is None else nbytes)
         raise
     if target is CPU and backend.fast_paths.host_flag and getattr(result, backend.fast_paths.host_flag) is True:
         return result
@@ -275,7 +275,7 @@ def raise_misplaced(backend: Backend, asked: Device, result: Tensor) -> None:
     backend.raise_error(messages.misplaced, (backend, asked, backend.device_of(result)))
 
 
-def _asked(backend: Backend, args: tuple[object, ...]) -> int | None:
+def _requested_bytes(backend: Backend, args: tuple[object, ...]) -> int | None:
     """Return the bytes that ``(..., shape, ..., dtype, device)`` asks an adapter to create; None without a shape."""
     from math import prod
 

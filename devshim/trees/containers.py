@@ -40,7 +40,7 @@ def children(node: Any, backends: Sequence[Backend] | None = None) -> Flat | Non
     """Return a container's keys, its children, and a function that rebuilds it around others; None for a leaf.
 
     Args:
-        node: Anything that is neither a tensor nor a model.
+        node: Anything but a tensor or a model.
         backends: The frameworks whose registries are used; the default is those that are imported.
     """
     cls = type(node)
@@ -53,13 +53,13 @@ def children(node: Any, backends: Sequence[Backend] | None = None) -> Flat | Non
     if cls is tuple:
         return list(range(len(node))), list(node), tuple
     if isinstance(node, dict):
-        return list(node), list(node.values()), lambda new: _refilled(node, zip(node, new, strict=True))
+        return list(node), list(node.values()), lambda new: _refill(node, zip(node, new, strict=True))
     if isinstance(node, (list, UserList)):
-        return list(range(len(node))), list(node), lambda new: _refilled(node, enumerate(new))
-    return _registered(node, backends) or _of_python(node) or _by_optree(node) or _of_mapping(node)
+        return list(range(len(node))), list(node), lambda new: _refill(node, enumerate(new))
+    return _flatten_registered(node, backends) or _of_python(node) or _by_optree(node) or _of_mapping(node)
 
 
-def _registered(node: Any, backends: Sequence[Backend] | None) -> Flat | None:
+def _flatten_registered(node: Any, backends: Sequence[Backend] | None) -> Flat | None:
     """Flatten a node that a framework knows: registered as a pytree, or a container class of the framework."""
     for backend in registry.with_containers() if backends is None else backends:
         flat = backend.tree_flatten_one_level(node)
@@ -75,7 +75,7 @@ def _keeping_fields(node: Any, flat: Flat) -> Flat:
         return flat
     if any(getattr(node, key, None) is not child for key, child in zip(keys, found, strict=True)):
         return flat
-    return keys, found, lambda new: _replaced(node, keys, new)
+    return keys, found, lambda new: _replace_attributes(node, keys, new)
 
 
 def _of_python(node: Any) -> Flat | None:
@@ -91,7 +91,7 @@ def _of_python(node: Any) -> Flat | None:
         names = list(vars(node))
     else:
         return None
-    return list(names), [getattr(node, name) for name in names], lambda new: _replaced(node, names, new)
+    return list(names), [getattr(node, name) for name in names], lambda new: _replace_attributes(node, names, new)
 
 
 def _of_tuple(node: Any) -> Flat:
@@ -99,7 +99,7 @@ def _of_tuple(node: Any) -> Flat:
     fields = getattr(type(node), "_fields", None)
     if fields is not None and hasattr(type(node), "_make"):
         return list(fields), list(node), type(node)._make
-    return _by_optree(node) or (list(range(len(node))), list(node), lambda new: _retupled(node, new))
+    return _by_optree(node) or (list(range(len(node))), list(node), lambda new: _rebuild_tuple(node, new))
 
 
 def _by_optree(node: Any) -> Flat | None:
@@ -116,7 +116,7 @@ def _by_optree(node: Any) -> Flat | None:
 
 
 # ---------------------------------------------------------------------- rebuilding
-def _retupled(node: Any, values: list[Any]) -> Any:
+def _rebuild_tuple(node: Any, values: list[Any]) -> Any:
     """Return an instance of a tuple subclass with other items and the same attributes; do not run ``__new__`` again."""
     new = tuple.__new__(type(node), values)
     if hasattr(node, "__dict__"):
@@ -124,7 +124,7 @@ def _retupled(node: Any, values: list[Any]) -> Any:
     return new
 
 
-def _refilled(node: Any, items: Iterable[tuple[Any, Any]]) -> Any:
+def _refill(node: Any, items: Iterable[tuple[Any, Any]]) -> Any:
     """Return a shallow copy of a dict or list with other items, of the same subclass, order and attributes."""
     new = copy.copy(node)
     for key, value in items:
@@ -132,7 +132,7 @@ def _refilled(node: Any, items: Iterable[tuple[Any, Any]]) -> Any:
     return new
 
 
-def _replaced(node: Any, names: list[str], values: list[Any]) -> Any:
+def _replace_attributes(node: Any, names: list[str], values: list[Any]) -> Any:
     """Return a shallow copy of an instance with attributes set, frozen or not; do not run ``__init__`` again."""
     try:
         new = copy.copy(node)
@@ -158,10 +158,10 @@ def _of_mapping(node: Any) -> Flat | None:
         return list(range(len(maps))), list(maps), lambda new: type(node)(*new)
     keys = list(node)
     values = [node[key] for key in keys]
-    return keys, values, lambda new: _remapped(node, dict(zip(keys, values, strict=True)), new)
+    return keys, values, lambda new: _rebuild_mapping(node, dict(zip(keys, values, strict=True)), new)
 
 
-def _remapped(node: Any, old: dict[Any, Any], values: list[Any]) -> Any:
+def _rebuild_mapping(node: Any, old: dict[Any, Any], values: list[Any]) -> Any:
     """Return a mapping of the same class around other values.
 
     Raises:
@@ -169,7 +169,7 @@ def _remapped(node: Any, old: dict[Any, Any], values: list[Any]) -> Any:
     """
     items = dict(zip(old, values, strict=True))
     if isinstance(node, MappingProxyType):
-        return MappingProxyType(_refilled(node.copy(), items.items()))
+        return MappingProxyType(_refill(node.copy(), items.items()))
     try:
         for make in (_rewritten, _made_again):
             new = make(node, old, items)

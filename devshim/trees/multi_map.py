@@ -74,7 +74,7 @@ def mapped(trees: list[Any], visit: Visit, unlike: Unlike, leaf: Callable[[Any],
                 raise ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
             columns = [
                 flat[1],
-                *(_aligned(flat[0], nodes[0], node, cell, i + 1, unlike) for i, node in enumerate(nodes[1:])),
+                *(_align_children(flat[0], nodes[0], node, cell, i + 1, unlike) for i, node in enumerate(nodes[1:])),
             ]
             above.add(id(nodes[0]))
             items = zip(flat[0], map(list, zip(*columns, strict=True)), strict=True)
@@ -96,11 +96,11 @@ def is_leaf(node: Any) -> bool:
     return model_backend(node) is not None
 
 
-def _aligned(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unlike: Unlike) -> list[Any]:
+def _align_children(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unlike: Unlike) -> list[Any]:
     """Return the children of another tree's container in the order of the first tree's."""
     flat = None if is_leaf(node) else children(node)
     if flat is None:
-        raise unlike(cell, which, f"{_called(node)}, not {article(type_name(first))}")
+        raise unlike(cell, which, f"{_describe_leaf(node)}, not {article(type_name(first))}")
     if flat[0] == keys:
         return flat[1]
     have = dict(zip(flat[0], flat[1], strict=True))
@@ -113,7 +113,7 @@ def _aligned(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unl
     return [have[key] for key in keys]
 
 
-def _called(node: Any) -> str:
+def _describe_leaf(node: Any) -> str:
     """Return words for a leaf in a sentence; tensors and models of a checkpoint provide their own."""
     in_words = getattr(type(node), "in_words", None)
     if in_words is not None:

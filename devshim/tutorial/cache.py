@@ -49,7 +49,7 @@ def notebook_of(page: Page, environment: Environment, real: bool) -> Any:
 def find(page: Page, environment: Environment, real: bool, folder: Path | None) -> Record | None:
     """Return the record of an earlier run with the same key, or None."""
     beside = _beside(page, environment, real, folder)
-    return beside if beside is not None else _cached(page, environment, real)
+    return beside if beside is not None else _find_cached(page, environment, real)
 
 
 def _beside(page: Page, environment: Environment, real: bool, folder: Path | None) -> Record | None:
@@ -65,7 +65,7 @@ def _cache() -> Any:
     return library("jupyter_cache").get_cache(cache_folder() / "runs")
 
 
-def _cached(page: Page, environment: Environment, real: bool) -> Record | None:
+def _find_cached(page: Page, environment: Environment, real: bool) -> Record | None:
     try:
         cache = _cache()
         found = cache.match_cache_notebook(notebook_of(page, environment, real))
@@ -79,7 +79,7 @@ def _cached(page: Page, environment: Environment, real: bool) -> Record | None:
 
 
 def store(page: Page, notebook: Any, facts: dict[str, Any]) -> None:
-    """Store an executed notebook, with the facts of its record; a cache that cannot be written is left as it is."""
+    """Store an executed notebook, with the facts of its record; a cache that cannot be written is left unchanged."""
     bundles = library("jupyter_cache.base")
     bundle = bundles.CacheBundleIn(notebook, str(page.path), data={_NAME: facts})
     with suppress(Exception):  # the errors of SQLite and SQLAlchemy: the run itself was good, and its record is saved

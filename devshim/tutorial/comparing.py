@@ -75,7 +75,7 @@ def compare(page: Page, records: Mapping[str, Record], rtol: float = RTOL) -> Re
         done = {name: each for name, each in ran.items() if each.status in ("ok", "raised")}
         if cell.frameworks is None:
             titled = {name: _Result(each, records[name].title) for name, each in done.items()}
-            found[cell.id] = _compared(cell, titled, rtol)
+            found[cell.id] = _compare_cell(cell, titled, rtol)
     return Report(found)
 
 
@@ -86,7 +86,7 @@ class _Result(NamedTuple):
     title: str
 
 
-def _compared(cell: Cell, ran: Mapping[str, _Result], rtol: float) -> Comparison:
+def _compare_cell(cell: Cell, ran: Mapping[str, _Result], rtol: float) -> Comparison:
     groups: list[list[str]] = []
     for name, each in ran.items():
         mine = next((group for group in groups if not _differences(ran[group[0]], each, rtol)), None)
@@ -114,12 +114,12 @@ def differences(
     """
     found: list[str] = []
     if first.error is not None or other.error is not None:
-        found += _of_errors(_neutral(first.error, titles[0]), _neutral(other.error, titles[1]), rtol)
+        found += _error_differences(_neutral(first.error, titles[0]), _neutral(other.error, titles[1]), rtol)
     if first.stdout != other.stdout:
-        found += _of_texts(first.stdout, other.stdout, rtol)
-    shown = list(_of_values(first.value or _NOTHING, other.value or _NOTHING, rtol, _VALUE))
+        found += _text_differences(first.stdout, other.stdout, rtol)
+    shown = list(_value_differences(first.value or _NOTHING, other.value or _NOTHING, rtol, _VALUE))
     for name in [name for name in first.names if name in other.names]:
-        assigned = list(_of_values(first.names[name], other.names[name], rtol, name))
+        assigned = list(_value_differences(first.names[name], other.names[name], rtol, name))
         if [each.replace(_VALUE, name, 1) for each in shown] == assigned:
             shown = []  # the last line shows the variable
         found += assigned
@@ -130,7 +130,7 @@ def _neutral(error: str | None, title: str) -> str | None:
     return error.replace(title, "the framework") if error and title else error
 
 
-def _of_errors(first: str | None, other: str | None, rtol: float) -> Iterator[str]:
+def _error_differences(first: str | None, other: str | None, rtol: float) -> Iterator[str]:
     if first is None or other is None:
         yield (
             f"raises {_short(other)}, the others raise nothing"
@@ -141,7 +141,7 @@ def _of_errors(first: str | None, other: str | None, rtol: float) -> Iterator[st
         yield f"raises {_short(other)}, not {_short(first)}"
 
 
-def _of_texts(first: str, other: str, rtol: float) -> Iterator[str]:
+def _text_differences(first: str, other: str, rtol: float) -> Iterator[str]:
     """Yield the first line of printed text that differs; numbers in it are compared as numbers."""
     pairs = zip_longest(first.rstrip().split("\n"), other.rstrip().split("\n"), fillvalue="")
     for number, (one, two) in enumerate(pairs, 1):
@@ -160,16 +160,16 @@ def _same_text(first: str, other: str, rtol: float) -> bool:
     return all(a == b or (bool(decimal.search(a + b)) and _close(float(a), float(b), rtol)) for a, b in pairs)
 
 
-def _of_values(first: dict[str, Any], other: dict[str, Any], rtol: float, name: str) -> Iterator[str]:
+def _value_differences(first: dict[str, Any], other: dict[str, Any], rtol: float, name: str) -> Iterator[str]:
     kind = first["kind"]
     if kind != other["kind"]:
-        yield f"{name} is {_named(other)}, not {_named(first)}"
+        yield f"{name} is {_describe_value(other)}, not {_describe_value(first)}"
     elif kind == "tensor":
-        yield from _of_tensors(first, other, rtol, name)
+        yield from _tensor_differences(first, other, rtol, name)
     elif kind == "dict":
-        yield from _of_dicts(first["items"], other["items"], rtol, name)
+        yield from _dict_differences(first["items"], other["items"], rtol, name)
     elif kind in ("list", "tuple"):
-        yield from _of_lists(first["items"], other["items"], rtol, name)
+        yield from _list_differences(first["items"], other["items"], rtol, name)
     elif kind == "number":
         if not _close(first["value"], other["value"], rtol):
             yield f"{name} is {other['value']}, not {first['value']}"
@@ -180,7 +180,7 @@ def _of_values(first: dict[str, Any], other: dict[str, Any], rtol: float, name: 
         yield f"{name} is {other['value']}, not {first['value']}"
 
 
-def _of_tensors(first: dict[str, Any], other: dict[str, Any], rtol: float, name: str) -> Iterator[str]:
+def _tensor_differences(first: dict[str, Any], other: dict[str, Any], rtol: float, name: str) -> Iterator[str]:
     for key in ("shape", "dtype", "device"):
         if first[key] != other[key]:
             one, two = (tuple(each[key]) if key == "shape" else each[key] for each in (first, other))
@@ -200,20 +200,20 @@ def _of_tensors(first: dict[str, Any], other: dict[str, Any], rtol: float, name:
             yield f"the numbers of {name} differ: {key} {other[key]}, not {first[key]}"
 
 
-def _of_dicts(first: dict[str, Any], other: dict[str, Any], rtol: float, name: str) -> Iterator[str]:
+def _dict_differences(first: dict[str, Any], other: dict[str, Any], rtol: float, name: str) -> Iterator[str]:
     if list(first) != list(other):
         yield f"{name} has the keys {_short(', '.join(other))}, not {_short(', '.join(first))}"
         return
     for key in first:
-        yield from _of_values(first[key], other[key], rtol, f"{name}[{key!r}]")
+        yield from _value_differences(first[key], other[key], rtol, f"{name}[{key!r}]")
 
 
-def _of_lists(first: list[Any], other: list[Any], rtol: float, name: str) -> Iterator[str]:
+def _list_differences(first: list[Any], other: list[Any], rtol: float, name: str) -> Iterator[str]:
     if len(first) != len(other):
         yield f"{name} has {len(other)} items, not {len(first)}"
         return
     for i, (one, two) in enumerate(zip(first, other, strict=True)):
-        yield from _of_values(one, two, rtol, f"{name}[{i}]")
+        yield from _value_differences(one, two, rtol, f"{name}[{i}]")
 
 
 def _close(first: float | str, other: float | str, rtol: float, scale: float = 1e-6) -> bool:
@@ -227,7 +227,7 @@ def _distance(first: float | str, other: float | str) -> float:
     return math.inf if isinstance(first, str) or isinstance(other, str) else abs(first - other)
 
 
-def _named(value: dict[str, Any]) -> str:
+def _describe_value(value: dict[str, Any]) -> str:
     if value["kind"] == "object":
         return f"an object of type {value['type']}"
     return {"none": "None", "tensor": "a tensor"}.get(value["kind"], f"a {value['kind']}")

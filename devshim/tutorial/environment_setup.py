@@ -101,10 +101,10 @@ def _make(
 def _call(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
-        raise _failed(command, f"{done.stdout}\n{done.stderr}".splitlines(), done.returncode)
+        raise _failure(command, f"{done.stdout}\n{done.stderr}".splitlines(), done.returncode)
 
 
-def _failed(command: list[str], lines: list[str], code: int) -> DevshimError:
+def _failure(command: list[str], lines: list[str], code: int) -> DevshimError:
     said = [line for line in lines if line.strip()]
     errors = [line for line in said if line.startswith("ERROR: ")] or said
     msg = f"{' '.join(command[1:4])} failed: {errors[-1] if errors else f'exit code {code}'}"
@@ -137,7 +137,7 @@ def _install(
             process.kill()
             raise
     if process.returncode != 0:
-        raise _failed(command, lines, process.returncode)
+        raise _failure(command, lines, process.returncode)
 
 
 def _pip_version(python: str) -> tuple[int, ...]:

@@ -93,7 +93,7 @@ def configured(start: Path) -> dict[str, Path | str]:
         path = folder / "pyproject.toml"
         table = _table(path) if path.is_file() else None
         if table is not None:
-            return {discovery.canonical(name): _located(path, name, value) for name, value in table.items()}
+            return {discovery.canonical(name): _locate(path, name, value) for name, value in table.items()}
     return {}
 
 
@@ -112,7 +112,7 @@ def _table(path: Path) -> dict[str, Any] | None:
     return found or None
 
 
-def _located(path: Path, name: str, value: object) -> Path | str:
+def _locate(path: Path, name: str, value: object) -> Path | str:
     if not isinstance(value, str) or not value:
         msg = f"{path}: [{_TABLE}]: {name} must be the path of an environment, not {value!r}"
         raise DevshimError(msg, f'write, for example: {name} = ".venvs/{name}"')
@@ -157,26 +157,26 @@ def resolve(
     """Return the environment of each framework, or the error that says why it has none."""
     names = list(frameworks)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        return dict(zip(names, pool.map(lambda name: _resolved(name, options, table), names), strict=True))
+        return dict(zip(names, pool.map(lambda name: _resolve_one(name, options, table), names), strict=True))
 
 
-def _resolved(
+def _resolve_one(
     framework: str, options: Mapping[str, str], table: Mapping[str, Path | str]
 ) -> Environment | DevshimError:
     found = chosen(framework, options, table)
     if found is None:
-        return _missing(framework, "there is no environment for it")
+        return _missing_error(framework, "there is no environment for it")
     place, origin = found
     python = python_of(place)
     if python is None:
-        return _missing(framework, f"{place} ({origin}) has no Python")
+        return _missing_error(framework, f"{place} ({origin}) has no Python")
     try:
         return inspect(framework, python, origin)
     except DevshimError as error:
         return error
 
 
-def _missing(framework: str, why: str) -> DevshimError:
+def _missing_error(framework: str, why: str) -> DevshimError:
     title = discovery.title_of(framework)
     hint = f"devshim tutorial env create {framework}; or name one: --env {framework}=FOLDER, or in pyproject.toml"
     return DevshimError(f"{title} cannot run: {why}", hint)
@@ -191,16 +191,13 @@ def inspect(framework: str, python: Path, origin: str) -> Environment:
     found = _probe(framework, python)
     title = discovery.title_of(framework)
     if found["version"] is None:
-        return _fail(f"{python} has no {title}", f"{python} -m pip install 'devshim[{framework}]'")
+        msg = f"{python} has no {title}"
+        raise DevshimError(msg, f"{python} -m pip install 'devshim[{framework}]'")
     if found["devshim"] != __version__:
         has = f"devshim {found['devshim']}" if found["devshim"] else "no devshim"
         msg = f"{python} has {has}, and this is devshim {__version__}"
-        return _fail(msg, f"{python} -m pip install devshim=={__version__}")
+        raise DevshimError(msg, f"{python} -m pip install devshim=={__version__}")
     return Environment(framework, python, origin, found["version"], found["python"], found["tag"])
-
-
-def _fail(problem: str, hint: str) -> Environment:
-    raise DevshimError(problem, hint)
 
 
 def _probe(framework: str, python: Path) -> dict[str, Any]:
@@ -210,7 +207,7 @@ def _probe(framework: str, python: Path) -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        msg = f"{python} does not run: {said[-1] if said else type(error).__name__}"
+        lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        msg = f"{python} does not run: {lines[-1] if lines else type(error).__name__}"
         raise DevshimError(msg, f"name another environment: --env {framework}=FOLDER") from error
     return found

@@ -43,7 +43,7 @@ def cell_record(cell: Cell, outputs: Sequence[Mapping[str, Any]], cells: Sequenc
         cells: All cells that this framework runs, in order.
     """
     message = message_of(outputs)
-    kept = _joined([_cleaned(each) for each in outputs if MIME not in each.get("data", {})])
+    kept = _join_streams([_clean(each) for each in outputs if MIME not in each.get("data", {})])
     raised = any(each["output_type"] == "error" for each in kept)
     status = "ok" if not raised else "raised" if cell.may_raise else "failed"
     if status != "failed":
@@ -67,7 +67,7 @@ def _call(read: Mapping[str, Any], cell: Cell, cells: Sequence[Cell]) -> Call:
     return Call(**rest, span=tuple(span), cell=None if cells[at] is cell else cells[at].id)
 
 
-def _cleaned(output: Mapping[str, Any]) -> dict[str, Any]:
+def _clean(output: Mapping[str, Any]) -> dict[str, Any]:
     """Return an output as plain data, without colour codes in errors and without execution counts."""
     found: dict[str, Any] = _plain(output)
     if found["output_type"] == "error":
@@ -78,7 +78,7 @@ def _cleaned(output: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _joined(outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _join_streams(outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return outputs with the text printed between two others as one output, as a terminal finally shows it.
 
     The kernel sends printed text in pieces, several times a second: where they end is chance.

@@ -184,7 +184,7 @@ def read(path: Path) -> Page:
     known = (
         cache_folder() / "pages" / f"{hashlib.sha256(f'{__version__} {path.suffix} {text}'.encode()).hexdigest()}.json"
     )
-    found = _known(known, path)
+    found = _find_parsed(known, path)
     if found is None:
         found = parse(path, text)
         with suppress(OSError, TypeError):  # front matter may have values that JSON has not, such as dates
@@ -200,7 +200,7 @@ def _as_json(page: Page) -> str:
     )
 
 
-def _known(known: Path, path: Path) -> Page | None:
+def _find_parsed(known: Path, path: Path) -> Page | None:
     """Return a page that was parsed before: importing the parser takes up to three seconds."""
     try:
         title, frameworks, gpus, parts, metadata = json.loads(known.read_text(encoding="utf-8"))

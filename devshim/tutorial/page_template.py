@@ -108,7 +108,7 @@ def write(path: Path, frameworks: Sequence[str]) -> None:
         raise DevshimError(msg, "write, for example: --frameworks torch,jax")
     text = template(path.stem.replace("-", " ").replace("_", " ").capitalize(), names)
     if path.suffix != ".md":
-        text = _converted(text, path.suffix)
+        text = _convert(text, path.suffix)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -117,7 +117,7 @@ def write(path: Path, frameworks: Sequence[str]) -> None:
         raise page_error(path, None, f"the file cannot be written: {error.strerror}", hint) from error
 
 
-def _converted(text: str, suffix: str) -> str:
+def _convert(text: str, suffix: str) -> str:
     jupytext = library("jupytext")
     notebook = jupytext.reads(text, fmt=FORMATS[".md"])
     notebook.metadata.pop("jupytext", None)

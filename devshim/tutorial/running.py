@@ -157,11 +157,11 @@ class _Run:
         cell = client.nb.cells[0]
         with self._log.open("wb") as log:
             variables = kernel_environment.variables(self._folder, self._real, self._environment.python)
-            await self._step(self._launched(client, env=variables, stdout=log, stderr=log), client, _STARTING)
+            await self._step(self._launch(client, env=variables, stdout=log, stderr=log), client, _STARTING)
         await self._step(client.async_execute_cell(cell, 0, store_history=False), client, _STARTING, cell)
         return message_of(cell.outputs)
 
-    async def _launched(self, client: Any, **options: Any) -> None:
+    async def _launch(self, client: Any, **options: Any) -> None:
         await client.async_start_new_kernel(**options)
         await client.async_start_new_kernel_client()
 

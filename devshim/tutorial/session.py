@@ -124,18 +124,18 @@ def outcome_of(page: Page, options: Options, watcher: Watcher | None = None) -> 
     A framework without an environment keeps its record if the page's code has not changed since.
     """
     if options.recorded:
-        return _recorded(page, page.frameworks, {}, replace(options, environments=()))
+        return _read_recorded(page, page.frameworks, {}, replace(options, environments=()))
     named = environments.read_options(options.environments)
     table = environments.configured(page.path.absolute().parent)
     resolved = environments.resolve(page.frameworks, named, table)
     usable = {name: each for name, each in resolved.items() if not isinstance(each, DevshimError)}
     missing = {name: each for name, each in resolved.items() if isinstance(each, DevshimError)}
-    known = {} if options.fresh else _unchanged(page, usable, options)
+    known = {} if options.fresh else _find_unchanged(page, usable, options)
     changed = {name: each for name, each in usable.items() if name not in known}
     new = _run(page, changed, options, watcher) if changed else {}
     for name, each in {**known, **new}.items():
         _save(page, name, each, options)
-    kept = _recorded(page, tuple(missing), missing, options)
+    kept = _read_recorded(page, tuple(missing), missing, options)
     found = {**known, **new, **kept.records}
     records = {name: found[name] for name in page.frameworks if name in found}
     return Outcome(page, records, frozenset([*known, *kept.records]), kept.problems)
@@ -146,7 +146,7 @@ def _run(page: Page, changed: dict[str, Environment], options: Options, watcher:
     return running.run(page, changed, watcher or running.Watcher(), *how)
 
 
-def _unchanged(page: Page, usable: dict[str, Environment], options: Options) -> dict[str, Record]:
+def _find_unchanged(page: Page, usable: dict[str, Environment], options: Options) -> dict[str, Record]:
     found = {name: cache.find(page, each, options.real, options.records) for name, each in usable.items()}
     return {name: each for name, each in found.items() if each is not None}
 
@@ -158,8 +158,8 @@ def _save(page: Page, name: str, made: Record, options: Options) -> None:
         made.save(path)
 
 
-def _recorded(page: Page, names: Sequence[str], reasons: dict[str, DevshimError], options: Options) -> Outcome:
-    """Return the records of frameworks as they are; a problem for each that has none of the page's code."""
+def _read_recorded(page: Page, names: Sequence[str], reasons: dict[str, DevshimError], options: Options) -> Outcome:
+    """Return the stored records of frameworks; a problem for each that has none of the page's code."""
     found: dict[str, Record] = {}
     problems: dict[str, DevshimError] = {}
     explicit = environments.read_options(options.environments)  # one that is named on the command line must exist

@@ -109,8 +109,8 @@ def _place(launcher: _Launcher, environment: Mapping[str, str]) -> Place:
         values = f"{launcher.rank}={rank}, {launcher.size}={size}, {launcher.local_rank}={local_rank}"
         msg = f"the variables of the launcher contradict each other: {values}"
         raise ArgumentError(msg, "a rank is less than the number of ranks; unset them to run a single process")
-    hosts = _listed(environment, "DEVSHIM_HOSTS", size)
-    addresses = _listed(environment, "DEVSHIM_ADDRESSES", size)
+    hosts = _expand_list(environment, "DEVSHIM_HOSTS", size)
+    addresses = _expand_list(environment, "DEVSHIM_ADDRESSES", size)
     one_host = len(set(hosts)) == 1
     if not hosts:
         nodes = environment.get("SLURM_STEP_NUM_NODES" if launcher.name == "srun" else "", "")
@@ -159,15 +159,15 @@ def listed(items: Sequence[str]) -> str:
     return text
 
 
-def _listed(environment: Mapping[str, str], name: str, size: int) -> tuple[str, ...]:
+def _expand_list(environment: Mapping[str, str], name: str, size: int) -> tuple[str, ...]:
     text = environment.get(name, "")
-    items = tuple(each for item in text.split(",") for each in _repeated(item)) if text else ()
+    items = tuple(each for item in text.split(",") for each in _expand_count(item)) if text else ()
     if items and len(items) != size:
         msg = f"the variable {name} has {len(items)} entries for {size} ranks"
         raise ArgumentError(msg, "it lists one for each rank, with commas")
     return items
 
 
-def _repeated(item: str) -> list[str]:
+def _expand_count(item: str) -> list[str]:
     name, star, count = item.rpartition("*")
     return [name] * int(count) if star and count.isdecimal() and len(count) < 6 else [item]

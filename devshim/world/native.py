@@ -109,7 +109,7 @@ class Native:
         if not self.why_not:
             with self._steps.start(f"start of the ranks of {backend.name}") as step:
                 try:
-                    self._engine = self._called(step, backend.start_ranks, self._place, mode == "native")
+                    self._engine = self._call(step, backend.start_ranks, self._place, mode == "native")
                 except AlreadyStartedError as error:
                     if mode == "native":
                         raise
@@ -191,7 +191,7 @@ class Native:
                 yield x
 
         with closing(self._engine.reduce_parts(tensors(), "sum" if op == "mean" else op)) as results:
-            while (result := self._called(step, next, results, None)) is not None:
+            while (result := self._call(step, next, results, None)) is not None:
                 part, own = given.popleft()
                 if result is not own:
                     np.copyto(part, engine.to_host(backend, result, copy=False))
@@ -206,11 +206,11 @@ class Native:
     def reduce_whole(self, step: Step, x: Any, op: Literal["sum", "max", "min"]) -> Any:
         """Return the sum, maximum or minimum of a tensor that the engine takes over all ranks."""
         assert self._engine is not None
-        return self._called(step, self._engine.reduce_flat, x, op)
+        return self._call(step, self._engine.reduce_flat, x, op)
 
     def _max_ints(self, step: Step, values: list[int]) -> list[int]:
         assert self._engine is not None
-        return self._called(step, self._engine.max_ints, values)
+        return self._call(step, self._engine.max_ints, values)
 
     def _disagree(self, step: Step) -> None:
         """Raise the error that shows this rank's call and the call of the first rank that differs."""
@@ -224,7 +224,7 @@ class Native:
         number, _, said = texts[other].decode(errors="replace").partition(" ")
         raise disagreement(place, step, other, said if number == str(step.number) else f"step {number}, {said}")
 
-    def _called(self, step: Step, function: Callable[..., T], *args: object) -> T:
+    def _call(self, step: Step, function: Callable[..., T], *args: object) -> T:
         """Call the engine; turn its errors, which name no rank, into errors of a job."""
         try:
             return function(*args)

@@ -25,15 +25,15 @@ def lines(descriptor: int) -> Iterator[str]:
         while data := stream.read(_READ):
             *whole, left = (left + decode(data)).split("\n")
             for line in whole:
-                yield from _cut(_shown(line)) or [""]
+                yield from _cut(_visible_text(line)) or [""]
             is_over = left.endswith("\r")  # what follows replaces it
-            *long, left = _cut(_shown(left)) or [""]
+            *long, left = _cut(_visible_text(left)) or [""]
             left += "\r" if is_over else ""
             yield from long
-    yield from _cut(_shown(left + decode(b"", final=True)))
+    yield from _cut(_visible_text(left + decode(b"", final=True)))
 
 
-def _shown(line: str) -> str:
+def _visible_text(line: str) -> str:
     """Return what a terminal shows of a line: the text after the last carriage return that has text after it."""
     return line.rstrip("\r").rpartition("\r")[2]
 

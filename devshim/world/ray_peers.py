@@ -55,10 +55,10 @@ class RayPeers:
             )
         self._place = place
         self._kept: list[Any] = []  # the items of the last steps: other ranks may still be reading them
-        self._ray = self._connected()
+        self._ray = self._connect()
         try:
             self._own = self._start_store()
-            self._stores = {rank: self._found(self._name(rank)) for rank in range(place.size)}
+            self._stores = {rank: self._find_actor(self._name(rank)) for rank in range(place.size)}
             first = [store.take.remote(rank, 0, "", "", 0.0) for rank, store in self._stores.items()]
             self._ray.wait(first, num_returns=len(first), timeout=_CONNECTING)  # Ray connects in the first call
         except BaseException:
@@ -67,7 +67,7 @@ class RayPeers:
 
     def put(self, step: Step, items: dict[str, Any]) -> None:
         """Publish items of this rank for a step."""
-        items = {key: self._packed(value) for key, value in items.items()}
+        items = {key: self._pack(value) for key, value in items.items()}
         self._kept = [*self._kept[-7:], items]
         self._stores[self._place.rank].put.remote(self._place.rank, step.number, step.what, items)
 
@@ -90,7 +90,7 @@ class RayPeers:
             for each in ready:
                 try:
                     said, items = self._ray.get(each)
-                    found[asked[each]] = said, [self._unpacked(item, timeout) for item in items]
+                    found[asked[each]] = said, [self._unpack(item, timeout) for item in items]
                 except self._ray.exceptions.RaySystemError as error:
                     if isinstance(error.client_exc, Exception):  # a signal handler of the program raised it in Ray
                         raise error.client_exc from error
@@ -112,12 +112,12 @@ class RayPeers:
             with suppress(Exception):
                 self._ray.get(self._stores[0].put.remote(self._place.rank, -1, "end", {"end": True}), timeout=5)
 
-    def _packed(self, value: Any) -> Any:
+    def _pack(self, value: Any) -> Any:
         arrays = value if isinstance(value, list) else [value]
         nbytes = sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
         return (False, value) if nbytes < _SMALL else (True, [self._ray.put(value)])
 
-    def _unpacked(self, item: tuple[bool, Any], timeout: float) -> Any:
+    def _unpack(self, item: tuple[bool, Any], timeout: float) -> Any:
         is_stored, value = item
         return self._ray.get(value[0], timeout=timeout + 5) if is_stored else value
 
@@ -126,7 +126,7 @@ class RayPeers:
             return f"host{list(dict.fromkeys(self._place.hosts)).index(self._place.hosts[rank])}"
         return f"rank{rank}"
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         """Connect to Ray, and return its module."""
         place = self._place
         quiet = {"log_to_driver": False, "logging_level": 50}
@@ -135,13 +135,13 @@ class RayPeers:
             from devshim.world import local_ray
 
             _require_ray(place)  # in each rank: otherwise the others would wait for the one that starts Ray
-            return local_ray.join(lambda: _imported(place), place, quiet)
+            return local_ray.join(lambda: _import_ray(place), place, quiet)
         if not address:
             msg = f"{place.launcher} started ranks on several hosts, and these share no Ray cluster"
             raise UnsupportedError(msg, "start one with 'devshim cluster start', and set DEVSHIM_RAY_ADDRESS")
         if _JOB not in os.environ:  # devshim's own launcher has set what Ray needs
             os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(found_token(address)))
-        ray = _imported(place)
+        ray = _import_ray(place)
         own = {"_node_ip_address": place.addresses[place.rank]} if place.addresses else {}
         job = os.environ.get(_JOB) or f"devshim-{place.engine_address}"
         with own_handler():
@@ -157,7 +157,7 @@ class RayPeers:
         atexit.register(self.close)
         return True
 
-    def _found(self, name: str) -> Any:
+    def _find_actor(self, name: str) -> Any:
         until = time.monotonic() + _CONNECTING
         while True:
             try:
@@ -177,12 +177,12 @@ def _require_ray(place: Place) -> None:
         )
 
 
-def _imported(place: Place) -> Any:
+def _import_ray(place: Place) -> Any:
     _require_ray(place)
     if place.one_host:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # listen on 127.0.0.1, and not on all addresses
     os.environ.setdefault("RAY_worker_niceness", "0")  # otherwise the processes with tensors have the lowest priority
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # leave the variables of GPUs as they are
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # do not change the variables of GPUs
     import ray
 
     return ray

@@ -46,16 +46,16 @@ def _variables(process: int) -> dict[str, str]:
 
 def ended(place: Place) -> list[int]:
     """Return the ranks of this host that no longer run; none if that is unknown."""
-    here, states = _expected(place), _states()
+    here, states = _expected_ranks(place), _states()
     return sorted(here - set(states)) if place.rank in states else []
 
 
 def stopped(place: Place) -> list[int]:
     """Return the ranks of this host that are stopped, as by SIGSTOP."""
-    return sorted(rank for rank, state in _states().items() if state in _STOPPED and rank in _expected(place))
+    return sorted(rank for rank, state in _states().items() if state in _STOPPED and rank in _expected_ranks(place))
 
 
-def _expected(place: Place) -> set[int]:
+def _expected_ranks(place: Place) -> set[int]:
     """Return the ranks of this host."""
     if place.one_host:
         return set(range(place.size))

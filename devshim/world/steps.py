@@ -71,7 +71,7 @@ class Steps:
         """
         with self.alone(what):
             self.number += 1
-            with self._reported(self.number, what) as step:
+            with self._report(self.number, what) as step:
                 yield step
 
     @contextmanager
@@ -83,11 +83,11 @@ class Steps:
         Raises:
             UnsupportedError: As for `alone`.
         """
-        with self.alone(what), self._reported(self.number + 1, what) as step:
+        with self.alone(what), self._report(self.number + 1, what) as step:
             yield step
 
     @contextmanager
-    def _reported(self, number: int, what: str) -> Iterator[Step]:
+    def _report(self, number: int, what: str) -> Iterator[Step]:
         self.doing = step = Step(number, what, time.monotonic())
         try:
             yield step

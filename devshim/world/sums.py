@@ -58,7 +58,7 @@ class Sums:
         is_native = self._native.start(groups[0].backend)
         if not is_native:
             self._portable()  # connecting does not count towards the time of a step
-        with self._steps.step(_described(op, sources)) as step:
+        with self._steps.step(_describe(op, sources)) as step:
             if is_native:
                 lacking = self._lacking(groups, sources, kinds, op)
                 totals, devices = self._by_native(step, sources, lacking, op, count)
@@ -85,7 +85,7 @@ class Sums:
     def withdraw(self, step: Step) -> None:
         """Report to the ranks that expect a sum that this rank does something else in this step."""
         if self._habit.next is not None:
-            self._expected(step, [])
+            self._sum_if_expected(step, [])
         self._habit.did(None)
 
     def _by_native(
@@ -95,7 +95,7 @@ class Sums:
         is_small, expected = can_have_tail(sources, op) and not any(lacking.values()), self._habit.next
         if expected is not None:
             is_expected = is_small and (step.what, count) == (expected.what, expected.devices[0])
-            total = self._expected(step, sources if is_expected else [])
+            total = self._sum_if_expected(step, sources if is_expected else [])
             if total is not None:
                 return {expected.kind: total}, expected.devices[1]
         lacks, devices = self._native.compare(step, list(lacking.values()), count)
@@ -114,7 +114,7 @@ class Sums:
             totals[kind] = self._by_engine(step, [each for each in sources if each.kind == kind], op, count)
         return {**totals, **self._by_peers(step, sources, [kind for kind in kinds if kind not in totals], op)}, devices
 
-    def _expected(self, step: Step, sources: list[Source]) -> Any:
+    def _sum_if_expected(self, step: Step, sources: list[Source]) -> Any:
         """Return the sum that all ranks expect; None if one of them does something else, such as this rank.
 
         The next expectation is recorded first, because the other ranks record it even if this call is interrupted.
@@ -215,7 +215,7 @@ def _result(backend: Backend, total: np.ndarray, x: Tensor) -> Tensor:
     return trees.tensor_of(backend, total, device, copy=not shares, recorded=device is not CPU)
 
 
-def _described(op: str, sources: list[Source]) -> str:
+def _describe(op: str, sources: list[Source]) -> str:
     """Return what the ranks compare: the operation, and the dtype, shape and key path of each tensor."""
     each = [f"{source.kind} {source.shape}{source.where and f' at {source.where}'}" for source in sources]
     more = f" and {len(each) - _SHOWN} more ({zlib.crc32(repr(each).encode()):08x})" if len(each) > _SHOWN else ""

@@ -102,7 +102,7 @@ class Dtypes:
             return ("bool", self.default_int, "float32", "complex64")[rank]
         name = names[0]
         for other in names[1:]:
-            name = _promoted(name, other)
+            name = _promote(name, other)
         if rank > _RANKS[name]:
             wide = name in ("float64", "int64", "uint64") and rank == 3
             name = (name, self.default_int, "float32", "complex128" if wide else "complex64")[rank]
@@ -142,7 +142,7 @@ class Dtypes:
         source, target = self.name(from_), self.name(to)
         if _RANKS[source] != _RANKS[target] and {_RANKS[source], _RANKS[target]} != {2, 3}:
             return False
-        return _promoted(source, target) == target
+        return _promote(source, target) == target
 
     def isdtype(self, dtype: Any, kind: Any) -> bool:
         """Return True if a dtype is of a kind of the standard, or is a given dtype; ``kind`` may be a tuple."""
@@ -181,8 +181,8 @@ class Dtypes:
         return SimpleNamespace(bits=found.bits, max=int(found.max), min=int(found.min), dtype=self.own[name])
 
 
-def _promoted(name: str, other: str) -> str:
-    """Return the dtype to which two are promoted; of different kinds, the higher one, as in PyTorch."""
+def _promote(name: str, other: str) -> str:
+    """Return the common dtype of two dtypes; of different kinds, the higher one, as in PyTorch."""
     if name == other:
         return name
     ranks = _RANKS[name], _RANKS[other]

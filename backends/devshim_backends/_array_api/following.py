@@ -20,7 +20,7 @@ def following(
 ) -> Callable[..., Any]:
     """Return a function that computes in the scope of the device of its tensors, or refuses those on several devices.
 
-    In compiled functions, and in processes without GPUs, it is called as it is. A tensor without dimensions on the host
+    In compiled functions, and in processes without GPUs, it is called directly. A tensor without dimensions on the host
     is accepted beside tensors on a GPU.
 
     Args:
@@ -44,7 +44,7 @@ def following(
         first = next((x for x in found if not devices or backend.shape(x)), found[0])
         with backend.scope(backend.device_of(first)):
             result = fn(*args, **options)
-            return result if move is None else _moved(result, first, move)
+            return result if move is None else _move_result(result, first, move)
 
     return follow
 
@@ -60,9 +60,9 @@ def _tensors(backend: Backend, values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
-def _moved(result: Any, first: Any, move: Callable[[Any, Any], Any]) -> Any:
+def _move_result(result: Any, first: Any, move: Callable[[Any, Any], Any]) -> Any:
     """Return a result, or the results in a list or tuple, each brought to the device."""
     if isinstance(result, (list, tuple)):
-        each = [_moved(part, first, move) for part in result]
+        each = [_move_result(part, first, move) for part in result]
         return result._make(each) if hasattr(result, "_make") else type(result)(each)
     return move(result, first)

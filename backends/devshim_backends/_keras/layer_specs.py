@@ -67,7 +67,9 @@ def _describe(layer: Any, paths: _Paths, orders: FeatureOrders) -> Iterator[Laye
         kernel = _kernel(paths, layer, "kernel", in_features, out_features)
         yield _layer("linear", paths, layer, {"weight": kernel}, {}, out_features)
     elif isinstance(layer, cls.Embedding):
-        yield _layer("embedding", paths, layer, {"weight": _unchanged(paths.of(layer, "embeddings"), out_features)}, {})
+        yield _layer(
+            "embedding", paths, layer, {"weight": _same_layout(paths.of(layer, "embeddings"), out_features)}, {}
+        )
     elif isinstance(layer, (cls.BatchNormalization, cls.LayerNormalization, cls.GroupNormalization)):
         yield from _norm(layer, paths, in_features, out_features)
     else:
@@ -125,7 +127,7 @@ def _map_sizes(features: Features) -> tuple[int, ...]:
     return features.sizes if features.kind == "flattened" else ()
 
 
-def _unchanged(path: str | None, out_features: Features) -> Weight | None:
+def _same_layout(path: str | None, out_features: Features) -> Weight | None:
     """Return a weight with the same layout in every framework, unless its last axis becomes a map."""
     if path is None:
         return None

@@ -255,12 +255,12 @@ class MxnetNamespace(MxnetTensors):
 
     def array_api(self) -> Mapping[str, Any]:
         return {
-            name: fn if name in ABOUT_DTYPES else following(self, name, _shaped(name, fn))
+            name: fn if name in ABOUT_DTYPES else following(self, name, _with_numpy_shapes(name, fn))
             for name, fn in complete(DT, NATIVE, MISSING).items()
         }
 
 
-def _shaped(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+def _with_numpy_shapes(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that runs with NumPy's shapes, and takes symbols where it can."""
 
     @wraps(fn)

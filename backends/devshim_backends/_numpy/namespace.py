@@ -25,10 +25,10 @@ class NumpyNamespace(Backend):
 
     def array_api(self) -> Mapping[str, Any]:
         found = native_functions(compat(self.title, "numpy"))
-        return {name: each if name in ABOUT_DTYPES else _adapted(each) for name, each in found.items()}
+        return {name: each if name in ABOUT_DTYPES else _adapt(each) for name, each in found.items()}
 
 
-def _adapted(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _adapt(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that returns arrays, on the device of its arguments."""
     if isinstance(fn, np.ufunc) and fn.signature is None and fn.nout == 1:
         return _of_one(fn) if fn.nargs == 2 else _of_two(fn)

@@ -61,7 +61,7 @@ def _transform_axes(fn: Callable[..., Any]) -> Callable[..., Any]:
     return transform
 
 
-def _shifted(sign: int) -> Callable[..., Any]:
+def _make_shift(sign: int) -> Callable[..., Any]:
     def shift(x: Any, /, *, axes: Any = None) -> Any:
         which = list(axes_of(axes, len(x.shape), "fftshift"))
         return paddle.roll(x, [sign * (x.shape[i] // 2) for i in which], which)
@@ -84,8 +84,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"fft.{name}": _transform(getattr(paddle.fft, name)) for name in ("fft", "ifft", "rfft", "irfft")},
     **{f"fft.{name}": _transform(getattr(paddle.fft, name)) for name in ("hfft", "ihfft")},
     **{f"fft.{name}": _transform_axes(getattr(paddle.fft, name)) for name in ("fftn", "ifftn", "rfftn", "irfftn")},
-    "fft.fftshift": _shifted(1),
-    "fft.ifftshift": _shifted(-1),
+    "fft.fftshift": _make_shift(1),
+    "fft.ifftshift": _make_shift(-1),
     "fft.fftfreq": lambda n, /, *, d=1.0, dtype="float32": paddle.cast(paddle.fft.fftfreq(n, d, "float64"), dtype),
     "fft.rfftfreq": lambda n, /, *, d=1.0, dtype="float32": paddle.cast(paddle.fft.rfftfreq(n, d, "float64"), dtype),
 }

@@ -56,7 +56,7 @@ def _iota(count: int, x: Any) -> Any:
     return paddle.arange(count, dtype="int64")
 
 
-def _widened(fn: Callable[..., Any], same: bool = True) -> Callable[..., Any]:
+def _in_wider(fn: Callable[..., Any], same: bool = True) -> Callable[..., Any]:
     """Return a function that computes with small integers in a wider dtype, and casts the result back if ``same``."""
 
     def compute(*xs: Any) -> Any:
@@ -70,7 +70,7 @@ def _widened(fn: Callable[..., Any], same: bool = True) -> Callable[..., Any]:
 
 
 def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a rounding function that leaves integers as they are, as the standard says."""
+    """Return a rounding function that returns integers unchanged, as the standard requires."""
     return lambda x, /: paddle.assign(x) if DT.is_kind(x, "integral") else fn(x)
 
 
@@ -91,7 +91,7 @@ def _bits(ints: Callable[..., Any], bools: Callable[..., Any]) -> Callable[..., 
 def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
         axes = list(axes_of(axis, len(x.shape), "a reduction"))
-        return _widened(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
+        return _in_wider(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
 
     return reduce
 
@@ -101,7 +101,7 @@ def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
         axes, wanted = list(axes_of(axis, len(x.shape), "a reduction")), DT.sum_dtype(x, dtype)
         name = DT.name(wanted)
         x = x if _name_of(x) == name else paddle.cast(x, name)
-        found = _widened(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
+        found = _in_wider(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
         return found if _name_of(found) == name else paddle.cast(found, name)
 
     return reduce
@@ -136,7 +136,7 @@ def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
             return paddle.where(*(paddle.expand(x, shape) for x in (condition, a, b)))
         return paddle.where(condition, a, b)
 
-    return promoting(DT, _scalar, _cast, lambda a, b: _widened(choose)(a, b))(x1, x2)
+    return promoting(DT, _scalar, _cast, lambda a, b: _in_wider(choose)(a, b))(x1, x2)
 
 
 def _broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -158,11 +158,11 @@ def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
     if axis is None:
         xs, axis = [paddle.reshape(x, [-1]) for x in xs], 0
     where = axis_of(axis, len(xs[0].shape), "concat")
-    return _widened(lambda *ts: paddle.concat(list(ts), where))(*xs)
+    return _in_wider(lambda *ts: paddle.concat(list(ts), where))(*xs)
 
 
 def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
-    return _widened(lambda *ts: paddle.stack(list(ts), axis))(*_same_dtype(list(arrays)))
+    return _in_wider(lambda *ts: paddle.stack(list(ts), axis))(*_same_dtype(list(arrays)))
 
 
 def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
@@ -178,7 +178,7 @@ def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
 def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
     where = axis_of(0 if axis is None else axis, len(x.shape), "take")
     indices = paddle.where(indices < 0, indices + x.shape[where], indices)
-    return _widened(lambda t: paddle.index_select(t, indices, where))(x)
+    return _in_wider(lambda t: paddle.index_select(t, indices, where))(x)
 
 
 def _along_last(x: Any, indices: Any) -> Any:
@@ -210,7 +210,7 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
 
 
 def _argsort(x: Any, axis: int) -> Any:
-    return _widened(lambda t: paddle.argsort(t, axis=axis, stable=True), same=False)(x)
+    return _in_wider(lambda t: paddle.argsort(t, axis=axis, stable=True), same=False)(x)
 
 
 SAME = {
@@ -218,21 +218,21 @@ SAME = {
     **{name: getattr(paddle, name) for name in ("exp", "expm1", "log", "log10", "log1p", "log2", "sin", "sinh")},
     **{name: getattr(paddle, name) for name in ("sqrt", "tan", "tanh", "conj", "imag", "logical_not")},
     "bitwise_invert": _bits(paddle.bitwise_not, paddle.logical_not),
-    **{name: _widened(getattr(paddle, name)) for name in ("abs", "sign")},
+    **{name: _in_wider(getattr(paddle, name)) for name in ("abs", "sign")},
     **{name: _on_floats(getattr(paddle, name)) for name in ("ceil", "floor", "round", "trunc")},
-    "negative": _widened(paddle.neg),
+    "negative": _in_wider(paddle.neg),
     "real": lambda x, /: paddle.real(x) if DT.is_kind(x, "complex floating") else paddle.assign(x),
 }
 """Functions of one tensor."""
 
 PROMOTED = {
-    **{name: _widened(getattr(paddle, name)) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
-    **{name: _widened(getattr(paddle, name)) for name in ("floor_divide", "remainder", "pow")},
-    **{name: _widened(getattr(paddle, name), same=False) for name in ("less_than", "less_equal", "greater_equal")},
-    "less": _widened(paddle.less_than, same=False),
-    "greater": _widened(paddle.greater_than, same=False),
-    "equal": _widened(paddle.equal, same=False),
-    "not_equal": _widened(paddle.not_equal, same=False),
+    **{name: _in_wider(getattr(paddle, name)) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
+    **{name: _in_wider(getattr(paddle, name)) for name in ("floor_divide", "remainder", "pow")},
+    **{name: _in_wider(getattr(paddle, name), same=False) for name in ("less_than", "less_equal", "greater_equal")},
+    "less": _in_wider(paddle.less_than, same=False),
+    "greater": _in_wider(paddle.greater_than, same=False),
+    "equal": _in_wider(paddle.equal, same=False),
+    "not_equal": _in_wider(paddle.not_equal, same=False),
     **{name: getattr(paddle, name) for name in ("atan2", "divide", "logical_and", "logical_or", "logical_xor")},
     **{name: getattr(paddle, name) for name in ("nextafter", "copysign") if hasattr(paddle, name)},
     "bitwise_and": _bits(paddle.bitwise_and, paddle.logical_and),
@@ -261,8 +261,8 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "stack": _stack,
     "permute_dims": _permute_dims,
     "reshape": _reshape,
-    "broadcast_to": lambda x, /, shape: _widened(lambda t: paddle.expand(t, list(shape)))(x),
-    "flip": lambda x, /, *, axis=None: _widened(lambda t: paddle.flip(t, axes_of(axis, len(x.shape), "flip")))(x),
+    "broadcast_to": lambda x, /, shape: _in_wider(lambda t: paddle.expand(t, list(shape)))(x),
+    "flip": lambda x, /, *, axis=None: _in_wider(lambda t: paddle.flip(t, axes_of(axis, len(x.shape), "flip")))(x),
     "take": _take,
     "matmul": _matmul,
     "nonzero": _nonzero,
@@ -273,9 +273,9 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "iota": _iota,
     "_along_last": _along_last,
     "_argsort": _argsort,
-    "_sort": lambda x, axis: _widened(lambda t: paddle.sort(t, axis=axis))(x),
-    "_cumsum": lambda x, axis: _widened(lambda t: paddle.cumsum(t, axis))(x),
-    "_cumprod": lambda x, axis: _widened(lambda t: paddle.cumprod(t, axis))(x),
+    "_sort": lambda x, axis: _in_wider(lambda t: paddle.sort(t, axis=axis))(x),
+    "_cumsum": lambda x, axis: _in_wider(lambda t: paddle.cumsum(t, axis))(x),
+    "_cumprod": lambda x, axis: _in_wider(lambda t: paddle.cumprod(t, axis))(x),
 }
 """The functions of the standard that PaddlePaddle has, with the signatures of the standard."""
 

@@ -55,7 +55,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 # ---------------------------------------------------------------- fft
-def _sized(x: Any, n: int | None, axis: int) -> Any:
+def _cut_or_pad(x: Any, n: int | None, axis: int) -> Any:
     """Return a tensor cut, or padded with zeros, to a length along an axis."""
     size = x.shape[axis]
     if n is None or n == size:
@@ -86,26 +86,26 @@ def _complex(x: Any) -> Any:
 
 def _fft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Any:
     where = axis_of(axis, len(x.shape), "fft")
-    x = _sized(_complex(x), n, where)
+    x = _cut_or_pad(_complex(x), n, where)
     return _transform(tf.signal.fft, x, where, _scale(norm, x.shape[where], False))
 
 
 def _ifft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Any:
     where = axis_of(axis, len(x.shape), "ifft")
-    x = _sized(_complex(x), n, where)
+    x = _cut_or_pad(_complex(x), n, where)
     return _transform(tf.signal.ifft, x, where, _scale(norm, x.shape[where], True))
 
 
 def _rfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Any:
     where = axis_of(axis, len(x.shape), "rfft")
-    x = _sized(x, n, where)
+    x = _cut_or_pad(x, n, where)
     return _transform(tf.signal.rfft, x, where, _scale(norm, x.shape[where], False))
 
 
 def _irfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Any:
     where = axis_of(axis, len(x.shape), "irfft")
     count = 2 * (x.shape[where] - 1) if n is None else n
-    x = _sized(_complex(x), count // 2 + 1, where)
+    x = _cut_or_pad(_complex(x), count // 2 + 1, where)
     return _transform(lambda t: tf.signal.irfft(t, [count]), x, where, _scale(norm, count, True))
 
 
@@ -124,7 +124,9 @@ def _over_axes(one: Callable[..., Any], last: Callable[..., Any] | None = None, 
 
     def transform(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Any:
         count = len(x.shape)
-        which = axes_of(range(count - len(s), count) if axes is None and s is not None else _listed(axes), count, "fft")
+        which = axes_of(
+            range(count - len(s), count) if axes is None and s is not None else _to_axes(axes), count, "fft"
+        )
         sizes = [None] * len(which) if s is None else list(s)
         steps = [(one, axis, n) for axis, n in zip(which, sizes, strict=True)]
         steps[-1] = (last or one, *steps[-1][1:])
@@ -135,13 +137,13 @@ def _over_axes(one: Callable[..., Any], last: Callable[..., Any] | None = None, 
     return transform
 
 
-def _listed(axes: Any) -> Any:
+def _to_axes(axes: Any) -> Any:
     return axes if axes is None else tuple(axes)
 
 
-def _shifted(sign: int) -> Callable[..., Any]:
+def _make_shift(sign: int) -> Callable[..., Any]:
     def shift(x: Any, /, *, axes: Any = None) -> Any:
-        which = axes_of(_listed(axes) if not isinstance(axes, int) else axes, len(x.shape), "fftshift")
+        which = axes_of(_to_axes(axes) if not isinstance(axes, int) else axes, len(x.shape), "fftshift")
         by = [x.shape[i] // 2 if sign > 0 else -(x.shape[i] // 2) for i in which]
         return tf.roll(x, by, which)
 
@@ -174,8 +176,8 @@ def fft_functions() -> dict[str, Callable[..., Any]]:
         "ifftn": _over_axes(_ifft),
         "rfftn": _over_axes(_fft, _rfft),
         "irfftn": _over_axes(_ifft, _irfft, last_first=False),
-        "fftshift": _shifted(1),
-        "ifftshift": _shifted(-1),
+        "fftshift": _make_shift(1),
+        "ifftshift": _make_shift(-1),
         "fftfreq": _fftfreq,
         "rfftfreq": _rfftfreq,
     }

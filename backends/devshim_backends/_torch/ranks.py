@@ -57,7 +57,7 @@ class TorchRankEngine(RankEngine):
         self._gloo: Any = dist.ProcessGroupGloo(dist.PrefixStore("gloo", self._store), place.rank, place.size, options)
 
     def reduce_flat(self, x: torch.Tensor, op: Literal["sum", "max", "min"]) -> torch.Tensor:
-        return self._reduced(x, op) if x.is_cpu is True else x.copy_(self._reduced(x.cpu(), op))
+        return self._reduce(x, op) if x.is_cpu is True else x.copy_(self._reduce(x.cpu(), op))
 
     def reduce_parts(
         self, parts: Iterable[torch.Tensor], op: Literal["sum", "max", "min"]
@@ -65,34 +65,34 @@ class TorchRankEngine(RankEngine):
         begun: deque[tuple[Any, torch.Tensor]] = deque()
         try:
             for part in parts:
-                begun.append((self._begun(part, op), part))
+                begun.append((self._begin(part, op), part))
                 if len(begun) == _AT_ONCE:
-                    yield self._ended(begun)
+                    yield self._end(begun)
             while begun:
-                yield self._ended(begun)
+                yield self._end(begun)
         finally:
             for work, _ in begun:  # one has failed, and the others still use their memory
                 with suppress(RuntimeError):
                     work.wait()
 
     def max_ints(self, values: Sequence[int]) -> list[int]:
-        found: list[int] = self._reduced(torch.tensor(values, dtype=torch.int32, device="cpu"), "max").tolist()
+        found: list[int] = self._reduce(torch.tensor(values, dtype=torch.int32, device="cpu"), "max").tolist()
         return found
 
     def close(self) -> None:
         self._gloo = self._store = None
 
-    def _reduced(self, x: torch.Tensor, op: str) -> torch.Tensor:
-        self._begun(x, op).wait()
+    def _reduce(self, x: torch.Tensor, op: str) -> torch.Tensor:
+        self._begin(x, op).wait()
         return x
 
-    def _begun(self, x: torch.Tensor, op: str) -> Any:
+    def _begin(self, x: torch.Tensor, op: str) -> Any:
         options = dist.AllreduceOptions()
         options.reduceOp = getattr(dist.ReduceOp, op.upper())
         options.timeout = self._timeout
         return self._gloo.allreduce([x], options)
 
-    def _ended(self, begun: deque[tuple[Any, torch.Tensor]]) -> torch.Tensor:
+    def _end(self, begun: deque[tuple[Any, torch.Tensor]]) -> torch.Tensor:
         work, part = begun.popleft()
         work.wait()
         return part
@@ -106,7 +106,7 @@ class TorchRanks(RanksBackend):
 
 
 def _store(place: Place, timeout: timedelta) -> Any:
-    """Return the store by which the ranks find each other: that of ``torchrun``, or one in rank 0."""
+    """Return the store that the ranks use to find each other: that of ``torchrun``, or one in rank 0."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         address, port = place.engine_address.rsplit(":", 1)
         return dist.TCPStore(address, int(port), place.size, False, timeout)

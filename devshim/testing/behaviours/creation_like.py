@@ -46,7 +46,7 @@ class LikeTests(Kit):
     """``like=`` of every creation and random function."""
 
     @pytest.fixture
-    def _restored(self) -> Iterator[None]:
+    def _restore_defaults(self) -> Iterator[None]:
         """Restore the framework's own defaults after the test."""
         yield
         ds.set_default_dtype(None)
@@ -64,7 +64,7 @@ class LikeTests(Kit):
 
     @feature("create", "float64")
     @pytest.mark.parametrize("call", CALLS)
-    @pytest.mark.usefixtures("_restored")
+    @pytest.mark.usefixtures("_restore_defaults")
     def test_like_overrides_the_defaults(self, call: str, other_device: Device) -> None:
         """Inside `on`, and with a default dtype, the result is still like its model."""
         model = self.tensor("cpu", (), "float32")

@@ -57,7 +57,7 @@ class DefaultDtypeTests(Kit):
     """`dtype_of` and `set_default_dtype`."""
 
     @pytest.fixture
-    def _restored(self) -> Iterator[None]:
+    def _restore_defaults(self) -> Iterator[None]:
         """Restore the framework's own defaults after the test."""
         yield
         ds.set_default_dtype(None)
@@ -77,7 +77,7 @@ class DefaultDtypeTests(Kit):
 
     @feature("create", "float64")
     @pytest.mark.parametrize(("floating", "integer"), [("float32", "int64"), ("float64", "int32")])
-    @pytest.mark.usefixtures("_restored")
+    @pytest.mark.usefixtures("_restore_defaults")
     def test_default_dtypes_are_the_same_on_every_framework(self, floating: str, integer: str, device: Device) -> None:
         """With a default, every creation and random function gives that dtype, on the requested device."""
         ds.set_default_dtype(floating, int=integer)
@@ -88,7 +88,7 @@ class DefaultDtypeTests(Kit):
                 assert ds.device_of(x) is device
 
     @feature("create", "float16")
-    @pytest.mark.usefixtures("_restored")
+    @pytest.mark.usefixtures("_restore_defaults")
     def test_default_dtypes_are_restored(self) -> None:
         """None restores the framework's own defaults, which the setting replaced in devshim's functions only."""
 
@@ -105,7 +105,7 @@ class DefaultDtypeTests(Kit):
         assert made() == before
 
     @feature("create", "float64")
-    @pytest.mark.usefixtures("_restored")
+    @pytest.mark.usefixtures("_restore_defaults")
     def test_a_dtype_that_is_given_takes_precedence(self, device: Device) -> None:
         """``dtype=`` overrides the default; tensors and NumPy arrays keep the dtype that they have."""
         x = self.tensor(device, dtype="float32")
@@ -118,7 +118,7 @@ class DefaultDtypeTests(Kit):
         assert ds.dtype_of(ds.from_numpy(numbers(dtype="int8"), device)) == "int8"
 
     @feature("create", "bool")
-    @pytest.mark.usefixtures("_restored")
+    @pytest.mark.usefixtures("_restore_defaults")
     def test_booleans_stay_bool(self, device: Device) -> None:
         """No default applies to booleans."""
         ds.set_default_dtype("float32")
@@ -128,7 +128,7 @@ class DefaultDtypeTests(Kit):
 
     @feature("create", "complex")
     @pytest.mark.parametrize(("floating", "expected"), [("float32", "complex64"), ("float64", "complex128")])
-    @pytest.mark.usefixtures("_restored")
+    @pytest.mark.usefixtures("_restore_defaults")
     def test_complex_numbers_follow_the_default_of_floats(self, floating: str, expected: str) -> None:
         """Complex numbers have the precision of the floats."""
         ds.set_default_dtype(floating)
@@ -136,7 +136,7 @@ class DefaultDtypeTests(Kit):
             assert ds.dtype_of(x) == expected
 
     @feature("create", "several")
-    @pytest.mark.usefixtures("_restored")
+    @pytest.mark.usefixtures("_restore_defaults")
     def test_numbers_among_tensors_follow_the_default(self, device: Device) -> None:
         """A number that no tensor of its list can represent has the default dtype."""
         ds.set_default_dtype("float32", int="int32")
@@ -147,7 +147,7 @@ class DefaultDtypeTests(Kit):
         assert self.same_numbers(made, [1, 0.5])
 
     @feature("create", "float64")
-    @pytest.mark.usefixtures("_restored")
+    @pytest.mark.usefixtures("_restore_defaults")
     def test_the_default_dtype_belongs_to_the_process(self) -> None:
         """A thread that starts later, or before the call, sees the setting."""
         ds.set_default_dtype("float64", int="int32")
@@ -156,7 +156,7 @@ class DefaultDtypeTests(Kit):
         assert (ds.dtype_of(ds.ones(1)), ds.dtype_of(ds.arange(2))) == ("float32", "int64")
 
     @feature("create", "float64")
-    @pytest.mark.usefixtures("_restored")
+    @pytest.mark.usefixtures("_restore_defaults")
     def test_a_default_acts_as_a_written_dtype(self) -> None:
         """Integers keep every bit, and one that does not fit has the same outcome as with ``dtype=``."""
         ds.set_default_dtype("float32", int="int64")
@@ -166,7 +166,7 @@ class DefaultDtypeTests(Kit):
         assert _outcome(lambda: ds.full(1, 300)) == _outcome(lambda: ds.full(1, 300, dtype="int8"))
 
     @pytest.mark.parametrize("nonsense", NONSENSE)
-    @pytest.mark.usefixtures("_restored")
+    @pytest.mark.usefixtures("_restore_defaults")
     def test_set_default_dtype_refuses_other_values(self, nonsense: str) -> None:
         """Anything but a floating and an integer dtype raises `ArgumentError`, and nothing changes."""
         ds.set_default_dtype("float32", int="int8")

@@ -79,7 +79,7 @@ class NeutralProgramTests(Kit):
             expected = getattr(np, name)(numbers, axis=axes)
             x, slope = ds.from_numpy(numbers, device), ds.from_numpy(expected, device)
             for _ in range(3):  # memory that was freed is used again
-                value, grad = ds.value_and_grad(_weighted)(x, slope, name, axes)
+                value, grad = ds.value_and_grad(_scale_and_shift)(x, slope, name, axes)
             there = numbers == getattr(np, name)(numbers, axis=axes, keepdims=True)
             assert np.allclose(ds.to_numpy(value), (expected**2).sum(), rtol=1e-4), axes
             assert np.array_equal(ds.to_numpy(grad), np.where(there, numbers, 0)), axes
@@ -201,6 +201,6 @@ class NeutralProgramTests(Kit):
         return log.flush().tolist(), {"params": params, "momenta": momenta}
 
 
-def _weighted(x: Tensor, slope: Tensor, name: str, axes: tuple[int, ...]) -> Tensor:
+def _scale_and_shift(x: Tensor, slope: Tensor, name: str, axes: tuple[int, ...]) -> Tensor:
     xp = ds.namespace(x)
     return xp.sum(getattr(xp, name)(x, axis=axes) * slope)

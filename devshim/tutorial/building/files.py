@@ -48,7 +48,7 @@ def write(shown: Shown, folder: Path, formats: Iterable[str]) -> list[Path]:
         texts[f"{stem}.html"] = html.page(shown)
     if "ipynb" in formats:
         texts.update((f"{stem}-{name}.ipynb", notebooks.neutral(shown, name)) for name in shown.frameworks)
-    return _written(shown, folder, texts)
+    return _write(shown, folder, texts)
 
 
 def write_native(shown: Shown, folder: Path, verdicts: Mapping[str, Verdict], frameworks: Sequence[str]) -> list[Path]:
@@ -60,10 +60,10 @@ def write_native(shown: Shown, folder: Path, verdicts: Mapping[str, Verdict], fr
             ran = verdicts[name].record.cells if name in verdicts else {}
             text = notebooks.native(shown, name, translated, ran)
             texts[f"{shown.page.path.stem}-{name}-own-words.ipynb"] = text
-    return _written(shown, folder, texts)
+    return _write(shown, folder, texts)
 
 
-def _written(shown: Shown, folder: Path, texts: Mapping[str, str]) -> list[Path]:
+def _write(shown: Shown, folder: Path, texts: Mapping[str, str]) -> list[Path]:
     found = []
     for name, text in texts.items():
         _prepare(folder, shown, name)

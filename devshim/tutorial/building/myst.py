@@ -41,7 +41,7 @@ def page(shown: Shown, picture: Picture) -> str:
 
 def embedded(part: Output) -> str:
     """Return a picture as HTML that contains it."""
-    return _fenced("{raw} html", f'<img class="devshim-output" alt="output of the code above" src="{part.uri}">')
+    return _fence("{raw} html", f'<img class="devshim-output" alt="output of the code above" src="{part.uri}">')
 
 
 def files_in(folder: Path, stem: str) -> Picture:
@@ -88,9 +88,9 @@ def _tabs(items: list[tuple[str, str]]) -> str:
     found = []
     for name, body in items:
         text = f":sync: {name}\n\n{body or '*Nothing is shown.*'}"
-        found.append(_fenced(f"{{tab-item}} {title_of(name)}", text, inner + 1))
+        found.append(_fence(f"{{tab-item}} {title_of(name)}", text, inner + 1))
     options = f":sync-group: {GROUP}\n:class: devshim-tabs\n\n"
-    return _fenced("{tab-set}", options + "\n\n".join(found), inner + 2)
+    return _fence("{tab-set}", options + "\n\n".join(found), inner + 2)
 
 
 def _outputs(parts: Iterable[Output], picture: Picture) -> str:
@@ -101,7 +101,7 @@ def _output(part: Output, picture: Picture) -> str:
     if part.kind in ("text", "error"):
         return _code(part.text, "text", "devshim-error" if part.kind == "error" else "devshim-output")
     if part.kind == "html":
-        return _fenced("{raw} html", f'<div class="devshim-html">\n{part.text}\n</div>')
+        return _fence("{raw} html", f'<div class="devshim-html">\n{part.text}\n</div>')
     if part.kind == "markdown":
         return part.text
     return picture(part)
@@ -109,10 +109,10 @@ def _output(part: Output, picture: Picture) -> str:
 
 def _code(text: str, language: str, name: str, *options: str) -> str:
     head = "\n".join([f":class: {name}", *filter(None, options)])
-    return _fenced(f"{{code-block}} {language}", f"{head}\n\n{text}")
+    return _fence(f"{{code-block}} {language}", f"{head}\n\n{text}")
 
 
-def _fenced(head: str, body: str, length: int = 0) -> str:
+def _fence(head: str, body: str, length: int = 0) -> str:
     fence = "`" * max(length, _longest_fence(body) + 1, 3)
     return f"{fence}{head}\n{body}\n{fence}"
 

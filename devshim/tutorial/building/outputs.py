@@ -16,7 +16,7 @@ __all__ = ["Output", "parts_of"]
 
 _PICTURES = ("image/svg+xml", "image/png", "image/jpeg", "image/gif", "image/webp")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-"""Characters that neither HTML nor Markdown can have."""
+"""Characters that are not valid in HTML or Markdown."""
 _DATES = re.compile(r"<dc:date>[^<]*</dc:date>|<!--.*?-->", re.DOTALL)
 
 
@@ -67,27 +67,27 @@ def _parts(output: Mapping[str, Any]) -> Iterable[Output]:
     elif kind == "error":
         yield Output("error", _plain(f"{output['ename']}: {output['evalue']}"))
     else:
-        part = _shown(output.get("data", {}))
+        part = _richest_form(output.get("data", {}))
         if part is not None:
             yield part
 
 
-def _shown(data: Mapping[str, Any]) -> Output | None:
+def _richest_form(data: Mapping[str, Any]) -> Output | None:
     """Return the richest form of a result that a page can show."""
     for kind in _PICTURES:
         if kind in data:
-            text = _joined(data[kind])
+            text = _join(data[kind])
             return Output(kind, _DATES.sub("", text) if kind == "image/svg+xml" else "".join(text.split()))
     for kind, name in (("text/html", "html"), ("text/markdown", "markdown"), ("text/latex", "markdown")):
         if kind in data:
-            return Output(name, _joined(data[kind]).strip())
-    text = _plain(_joined(data.get("text/plain", "")))
+            return Output(name, _join(data[kind]).strip())
+    text = _plain(_join(data.get("text/plain", "")))
     return Output("text", text) if text else None
 
 
-def _joined(text: Any) -> str:
+def _join(text: Any) -> str:
     return text if isinstance(text, str) else "".join(text)
 
 
 def _plain(text: Any) -> str:
-    return _CONTROLS.sub("", ANSI.sub("", _joined(text))).rstrip("\n").rstrip()
+    return _CONTROLS.sub("", ANSI.sub("", _join(text))).rstrip("\n").rstrip()

@@ -59,8 +59,8 @@ class Translated:
 
 
 def translate_cells(cells: Sequence[Cell], native: NativeCode) -> Translated:
-    """Return cells in a framework's own code; a cell that is not Python stays as it is."""
-    names = read_names([_masked(cell.source)[0] for cell in cells])
+    """Return cells in a framework's own code; a cell that is not Python is unchanged."""
+    names = read_names([_mask_magics(cell.source)[0] for cell in cells])
     _reserve(native, names)
     found = [_rewrite(cell, native, names) for cell in cells]
     helpers = [helper for each in found for helper in each.helpers]
@@ -98,7 +98,7 @@ def changed_lines(before: str, after: str) -> list[str]:
 
 
 def _rewrite(cell: Cell, native: NativeCode, names: Names) -> Rewritten:
-    masked, magics = _masked(cell.source)
+    masked, magics = _mask_magics(cell.source)
     try:
         found = rewrite(masked, native, Seen(list(cell.calls), cell.raised), names)
     except cst.ParserSyntaxError:
@@ -108,7 +108,7 @@ def _rewrite(cell: Cell, native: NativeCode, names: Names) -> Rewritten:
     return found
 
 
-def _masked(source: str) -> tuple[str, dict[str, str]]:
+def _mask_magics(source: str) -> tuple[str, dict[str, str]]:
     """Return code whose magics are names, and the magic behind each name; a cell magic makes no Python at all."""
     magics: dict[str, str] = {}
     lines = []

@@ -90,10 +90,10 @@ class _Recorder(Explainer):
         name = frame.f_code.co_filename
         text = None if device is None else str(device)
         is_tree = "[" in str(names.get("x", ""))
-        self.calls[name].append(_located(frame, call, text, is_tree, self.sources[name].split("\n")))
+        self.calls[name].append(_locate(frame, call, text, is_tree, self.sources[name].split("\n")))
 
 
-def _located(frame: FrameType, call: str, device: str | None, is_tree: bool, lines: list[str]) -> Ran:
+def _locate(frame: FrameType, call: str, device: str | None, is_tree: bool, lines: list[str]) -> Ran:
     if sys.version_info >= (3, 11):
         span = list(frame.f_code.co_positions())[frame.f_lasti // 2]
         if None not in span:

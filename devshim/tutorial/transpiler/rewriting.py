@@ -1,4 +1,4 @@
-"""Rewrite the code of a cell: replace each devshim call at its place, and keep everything else as it is written.
+"""Rewrite the code of a cell: replace each devshim call at its place, and keep everything else unchanged.
 
 libcst keeps comments, blank lines and the author's names. Native code that is made of statements is put before the
 statement of the call, in the same block; where that would change the order in which the program computes, a helper
@@ -63,12 +63,12 @@ def rewrite(source: str, native: NativeCode, seen: Seen, names: Names) -> Rewrit
         cst.ParserSyntaxError: The code is not Python.
     """
     rewriter = _Rewriter(native, seen, names)
-    text = _parsed(source).visit(rewriter).code
+    text = _parse(source).visit(rewriter).code
     return Rewritten(text, sorted(rewriter.left, key=lambda each: each.line), rewriter.done, rewriter.helpers)
 
 
 @lru_cache(maxsize=256)
-def _parsed(source: str) -> MetadataWrapper:
+def _parse(source: str) -> MetadataWrapper:
     """Return the tree of a cell with the places and parents of its nodes: the same for all frameworks of a page."""
     return MetadataWrapper(cst.parse_module(source))
 
@@ -216,7 +216,7 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         return updated_node
 
     def _public(self, node: cst.BaseExpression) -> str | None:
-        dotted = _dotted(node)
+        dotted = _dotted_name(node)
         return None if dotted is None else self._names.public(dotted)
 
     def _argument(self, original: cst.Arg, updated: cst.Arg) -> Argument:
@@ -274,11 +274,11 @@ class _Calls(cst.CSTVisitor):  # type: ignore[misc]
         return True
 
 
-def _dotted(node: cst.BaseExpression) -> str | None:
+def _dotted_name(node: cst.BaseExpression) -> str | None:
     if isinstance(node, cst.Name):
         return str(node.value)
     if isinstance(node, cst.Attribute):
-        before = _dotted(node.value)
+        before = _dotted_name(node.value)
         return None if before is None else f"{before}.{node.attr.value}"
     return None
 

@@ -105,7 +105,7 @@ def translate(
     if unused and call not in ("devices", "run"):
         msg = f"its argument {unused[0]} has no native counterpart"
         raise Unfilled(msg)
-    known = _known(call, given, bound)
+    known = _known_values(call, given, bound)
     devices = {each.device for each in ran if each.device is not None}
     if len(devices) == 1:
         known["device"] = native.device(*devices) or ""
@@ -227,7 +227,7 @@ def _placing(
     return native.template(kind, *nested)
 
 
-def _known(call: str, given: dict[str, str], bound: dict[str, Argument]) -> dict[str, str]:
+def _known_values(call: str, given: dict[str, str], bound: dict[str, Argument]) -> dict[str, str]:
     known = {"low": "0", "high": "1", "loc": "0", "scale": "1", "size": "()", "axis": "0"}
     devices = bound.get("devices")
     if devices is not None:

@@ -102,13 +102,13 @@ def judge(shown: Shown, framework: str, record: Record) -> Verdict:
         elif neutral.status in ("ok", "raised"):
             if cell.may_differ:  # what it prints may be a time
                 neutral, own = _without_text(neutral), _without_text(own)
-            apart = _compared(neutral, own, drawn or cell.may_differ)
+            apart = _compare(neutral, own, drawn or cell.may_differ)
             if apart:
                 differing[cell] = tuple(apart)
     return Verdict(framework, record, differing, tuple(dict.fromkeys(failed)))
 
 
-def _compared(neutral: CellRecord, own: CellRecord, drawn: bool) -> list[str]:
+def _compare(neutral: CellRecord, own: CellRecord, drawn: bool) -> list[str]:
     if neutral.error is not None and own.error is not None:
         return []  # each framework words an error itself
     found = differences(_plain(neutral, False), _plain(own, False))

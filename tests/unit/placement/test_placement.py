@@ -282,7 +282,7 @@ def test_a_block_is_opened_only_where_it_must_be() -> None:
     runs = planner._divide(parts, [planner.UNLIMITED] * 2, limited=False)
     assert runs is not None
     assert [[part.path for part in run] for run in runs] == [["a", "big"], ["z"]], "whole, though it is uneven"
-    opened = planner._opened(parts, [ds.gpu(0), ds.gpu(1)], [8, 8], 15)
+    opened = planner._split_largest(parts, [ds.gpu(0), ds.gpu(1)], [8, 8], 15)
     assert [part.path for part in opened] == ["a", "big", "big.0", "big.1", "z"]
     assert [part.nbytes for part in opened] == [1, 1, 6, 6, 1]
     runs = planner._divide(opened, [8, 8], limited=True)

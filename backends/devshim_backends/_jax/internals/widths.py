@@ -73,11 +73,11 @@ def full_width(xs: Sequence[Any]) -> AbstractContextManager[object] | None:
         return None
     dtypes = [x.dtype for x in xs]
     floats = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)]
-    return _entered() if not floats or any(map(is_wide, floats)) else None
+    return _enter() if not floats or any(map(is_wide, floats)) else None
 
 
 @contextmanager
-def _entered() -> Iterator[None]:
+def _enter() -> Iterator[None]:
     before = _OWN.inside
     inside = before or not jax.config.jax_enable_x64
     with enable_x64(True):

@@ -145,11 +145,11 @@ def _recording_put_many(*xs: Any, **params: Any) -> Any:
 
 
 def _recording_put_parts(aval: Any, sharding: Any, xs: Any, natives: Any, *args: Any, **kwargs: Any) -> Any:
-    private = [_unshared(x, native) for x, native in zip(xs, natives, strict=True)]
+    private = [_copy_if_shared(x, native) for x, native in zip(xs, natives, strict=True)]
     return _put_and_count(lambda: [_put_parts(aval, sharding, private, natives, *args, **kwargs)], xs)[0]
 
 
-def _unshared(x: Any, native: Any) -> Any:
+def _copy_if_shared(x: Any, native: Any) -> Any:
     """Return what to put on a device: a copy of a NumPy array, which a simulated GPU could share or read late."""
     if native not in _simulated or not isinstance(x, np.ndarray):
         return x
@@ -175,7 +175,7 @@ def _export_copy(x: Any, **options: Any) -> Any:
 
 
 def _put_and_count(put: Callable[[], Any], sources: Any) -> Any:
-    """Count the arrays that a move made, but not those of the moves inside it, with which they share buffers."""
+    """Count the arrays that a move made, but not those of the moves inside it: they share buffers."""
     if getattr(_moving, "now", False):
         return put()
     for x in map(storage.underlying_array, sources):

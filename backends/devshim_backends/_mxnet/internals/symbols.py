@@ -1,4 +1,4 @@
-"""Functions of the array API on the symbols with which MXNet 1.9 compiles a block: they have no shape and dtype."""
+"""Functions of the array API on symbols. MXNet 1.9 compiles a block with them, and they have no shape and dtype."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAME = (
 )
 
 
-def _reduced(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _make_reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
         return fn(x, axis=axis, keepdims=keepdims)
 
@@ -29,7 +29,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
     inside = mx.sym.np
     return {
         **{name: getattr(inside, name) for name in _SAME if hasattr(inside, name)},
-        **{name: _reduced(getattr(inside, name)) for name in ("sum", "max", "min", "mean")},
+        **{name: _make_reduction(getattr(inside, name)) for name in ("sum", "max", "min", "mean")},
         "divide": inside.true_divide,
         "pow": inside.power,
         "remainder": inside.mod,

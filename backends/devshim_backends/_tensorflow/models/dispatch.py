@@ -77,7 +77,7 @@ def _model_hooks(backend: TensorflowModels, model: Any, where: Callable[[str], D
     for path, part in parts(model):
         if id(part) not in found:  # a part with several names counts under the first
             found[id(part)] = path, part
-            devices[id(part)] = _devices(backend, part) or _planned(model, part, path, where)
+            devices[id(part)] = _devices(backend, part) or _planned_device(model, part, path, where)
     used = list(dict.fromkeys(chain.from_iterable(devices.values())))
     if len(used) < 2:
         hook = _whole_model_hook(backend, *used)
@@ -129,7 +129,7 @@ def _own_variables(backend: TensorflowModels, part: Any) -> Iterator[Any]:
             yield variable
 
 
-def _planned(model: Any, part: Any, path: str, where: Callable[[str], Device]) -> list[Device]:
+def _planned_device(model: Any, part: Any, path: str, where: Callable[[str], Device]) -> list[Device]:
     """Return the device for a part that has no variables yet; a placement that names leaves may not give one."""
     if part is not model and getattr(part, "built", True):
         return []

@@ -210,7 +210,7 @@ def _get_device_for_programs(original: Any) -> Any:
     return get_device
 
 
-def _shown(original: Any) -> Any:
+def _show_gpu_name(original: Any) -> Any:
     def text(place: Any) -> str:
         return str(original(place)).replace(f"{NAME}:", "gpu:")
 
@@ -244,7 +244,7 @@ def attributes() -> Iterator[tuple[Any, str, Any]]:
     """Yield what to replace in the classes of places and in the C++ module: the owner, the attribute, the new value."""
     for cls in (_Place, _CustomPlace):
         for name in ("__repr__", "__str__"):
-            yield cls, name, _shown(getattr(cls, name))
+            yield cls, name, _show_gpu_name(getattr(cls, name))
     yield _Place, "is_gpu_place", _is_gpu_place(_Place.is_gpu_place)
     device = getattr(paddle.device, "Device", None)
     if device is not None:

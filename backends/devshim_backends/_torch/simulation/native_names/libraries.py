@@ -35,7 +35,7 @@ class _Choices:
     plans: dict[int, int] = {}  # noqa: RUF012  # of the process, and replaced at the end
 
 
-def _chosen(name: str, real: Callable[[], Any]) -> Callable[[], Any]:
+def _get_preferred(name: str, real: Callable[[], Any]) -> Callable[[], Any]:
     """Return a replacement for a function of ``torch._C`` that returns the preferred library."""
 
     def get() -> Any:
@@ -90,11 +90,11 @@ def _replacements() -> dict[str, Any]:
     return {
         "_has_cudnn": True,
         "_has_magma": True,
-        "_get_linalg_preferred_backend": _chosen("linalg", real._get_linalg_preferred_backend),
+        "_get_linalg_preferred_backend": _get_preferred("linalg", real._get_linalg_preferred_backend),
         "_set_linalg_preferred_backend": _choose(
             "linalg", (linalg.Default, linalg.Cusolver, linalg.Magma), real._set_linalg_preferred_backend
         ),
-        "_get_blas_preferred_backend": _chosen("blas", real._get_blas_preferred_backend),
+        "_get_blas_preferred_backend": _get_preferred("blas", real._get_blas_preferred_backend),
         "_set_blas_preferred_backend": _choose(
             "blas", (blas.Default, blas.Cublas, blas.Cublaslt), real._set_blas_preferred_backend
         ),

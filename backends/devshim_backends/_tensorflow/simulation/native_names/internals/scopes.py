@@ -140,7 +140,7 @@ def _install_in_graphs(patches: Patches) -> None:
     read_graph = importer._ProcessGraphDefParam
 
     def read_named_graph(graph_def: Any) -> Any:
-        return _translated(read_graph(graph_def))
+        return _translate_graph(read_graph(graph_def))
 
     patches.replace(importer, "_ProcessGraphDefParam", read_named_graph)
 
@@ -150,7 +150,7 @@ def _shown_by(read: Callable[[Any], str]) -> Callable[[Any], str]:
     return lambda x: shown_name(read(x))
 
 
-def _translated(graph: Any) -> Any:
+def _translate_graph(graph: Any) -> Any:
     """Return a graph to import, with the names of the logical CPUs; the one that was given is not changed."""
     found = [each for each in _nodes(graph) if "GPU" in each.device.upper()]
     if not found:

@@ -44,7 +44,7 @@ WRAPPED = tuple(
 """The functions themselves."""
 
 
-def _translated(real: Callable[..., Any]) -> Callable[..., Any]:
+def _translate_device(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper that translates the keyword ``device``."""
 
     @functools.wraps(real)
@@ -53,11 +53,11 @@ def _translated(real: Callable[..., Any]) -> Callable[..., Any]:
             kwargs["device"] = to_simulated(kwargs["device"])
         return pinned(*args, **kwargs) if kwargs.get("pin_memory") else real(*args, **kwargs)
 
-    pinned = _pinned(real)
+    pinned = _pin_result(real)
     return wrapper
 
 
-def _pinned(real: Callable[..., Any]) -> Callable[..., Any]:
+def _pin_result(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper that pins the result if the call requests that, as `torch.Tensor.pin_memory` does."""
 
     @functools.wraps(real)
@@ -115,12 +115,12 @@ def _create_on_default(self: Any, func: Any, types: Any, args: Any = (), kwargs:
 def install(patches: Patches) -> None:
     """Install the replacements."""
     _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognises calls
-    for wrap, names in ((_pinned, _PINNING), (_translated, _NAMES), (_translated_with_out, _WITH_OUT)):
+    for wrap, names in ((_pin_result, _PINNING), (_translate_device, _NAMES), (_translated_with_out, _WITH_OUT)):
         for name in names:
             patches.replace(torch, name, wrap(getattr(torch, name)))
     patches.replace(torch.Tensor, "_make_wrapper_subclass", staticmethod(_make_wrapper_subclass))
     for name in _NESTED:
-        patches.replace(torch.nested, name, _translated(getattr(torch.nested, name)))
+        patches.replace(torch.nested, name, _translate_device(getattr(torch.nested, name)))
     patches.replace(DeviceContext, "__torch_function__", _create_on_default)
 
 
