@@ -1,7 +1,7 @@
 """The pytest plugin that runs the examples of README.md and docs/ on the installed framework.
 
-``pytest README.md docs`` uses it. Each page runs as it is printed, in its own process, on each framework that it names
-(see tests/pages/page.py). The blocks of README.md run separately, each in its own process. A page of
+``pytest README.md docs`` uses it. Each page runs exactly as printed, in a separate process, on each framework that it
+names (see tests/pages/page.py). The blocks of README.md run separately, each in its own process. A page of
 ``docs/frameworks/`` is about one framework.
 """
 
@@ -64,4 +64,4 @@ class Pasted(pytest.Item):
 
 
 class PageError(Exception):
-    """The error when a page does not run as it is printed."""
+    """The error when a page does not run exactly as printed."""

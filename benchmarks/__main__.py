@@ -35,7 +35,7 @@ def measure(name: str, python: str, rounds: int) -> Path:
     command = [python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-quiet"]
     command += [f"--bench={name}", f"--bench-rounds={rounds}", f"--bench-json={path}"]
     runs = [["benchmarks", f"--ignore={WHOLE}"]]
-    if name != "numpy":  # it has neither gradients nor a second device
+    if name != "numpy":  # it has no gradients, and no second device
         runs += [[WHOLE, "--bench-add"], ["benchmarks", "--bench-simulated", "--bench-add"]]
     for more in runs:
         subprocess.run([*command, *more], check=True, env={**os.environ, **QUIET})
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("environments", nargs="+", metavar="NAME[=PYTHON]", help=", ".join(ORDER))
     parser.add_argument("--rounds", type=int, default=41, help="turns of each comparison (default: 41)")
-    parser.add_argument("--results-only", action="store_true", help="leave the page as it is")
+    parser.add_argument("--results-only", action="store_true", help="do not write the page")
     options = parser.parse_args(arguments)
     pairs = [each.partition("=") for each in options.environments]
     results = [measure(name, python or sys.executable, options.rounds) for name, _, python in pairs]

@@ -1,4 +1,4 @@
-"""The native calls to which devshim is compared: how a user writes each operation by hand in every framework.
+"""The native calls that devshim is compared with: each operation as a user writes it by hand in every framework.
 
 Statements can use ``x`` (a tensor), ``n`` (the CPU as the framework's own object), and the framework under its usual
 name.

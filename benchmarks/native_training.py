@@ -30,7 +30,7 @@ class Words:
         sum: Reduces over an axis.
         mean: Reduces to a scalar.
         pick: Returns the column of each row.
-        constant: Returns a tensor through which no gradient flows.
+        constant: Returns a tensor that passes on no gradient.
         value_and_grad: Returns a function of parameters, images and labels that returns a loss and its gradients.
         read: Returns a list of scalars as a NumPy array, in one transfer.
     """

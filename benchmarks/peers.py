@@ -17,7 +17,7 @@ class Peer:
     """A library.
 
     Args:
-        name: The name by which it is known.
+        name: Its usual name.
         module: The name by which it is imported.
         backends: The backends of devshim that it supports; it is not compared on the others.
         begin: Imports it, sets it to a backend, and returns the names that statements can use.

@@ -109,7 +109,7 @@ def write(records: Iterable[Record], path: Path) -> None:
 
 
 def from_json(found: dict[str, Any]) -> Record:
-    """Return a record as it was before it was written."""
+    """Return a record from the form in which it was written."""
     known = [
         {key: tuple(each) if isinstance(each, list) else each for key, each in row.items()} for row in found["rows"]
     ]

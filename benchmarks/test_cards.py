@@ -1,4 +1,4 @@
-"""Copies to a real GPU, if there is one; without one the rows say so."""
+"""Copies to a real GPU, if there is one; the rows report if there is none."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ COMMANDS = {
     "diagnosis": ["doctor"],
     "words after the Tab key": ["--complete", "devices"],
 }
-"""Command lines, each without the processes in which frameworks are asked."""
+"""Command lines, each without the processes that import frameworks."""
 COMMAND = """
 import resource, sys
 sys.argv[1:] = {words!r}

@@ -33,7 +33,7 @@ GUARD, STEPS = 1.1, 5
 
 
 def test_namespace(benchmark: Any, session: Session) -> None:
-    """The namespace is asked once, as programs do."""
+    """The namespace is requested once, as in a program."""
     x = ds.ones((4, 4), dtype="float32")
     native = PARTS[session.record.environment].tanh
     names = {"x": x, "xp": ds.namespace(x), "np": np}

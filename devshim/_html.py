@@ -6,7 +6,7 @@ Requirements of this module:
   this module makes, is used as it is.
 * A notebook may be light or dark, and may drop style sheets and scripts (GitHub, VS Code). So there are only ``style``
   attributes, text has the notebook's own colour, and lines and bars are half transparent.
-* An output is saved in the notebook, so it is small: long tables are cut, and the last row says how much is missing.
+* An output is saved in the notebook, so it is small: long tables are cut, and the last row shows how much is missing.
 
 It imports nothing of devshim, and is loaded when a notebook first displays an object.
 """
@@ -68,7 +68,7 @@ def badge(text: str) -> Markup:
 
 
 def code(text: str) -> Markup:
-    """Return text as source code; its lines stay as they are."""
+    """Return text as source code; its lines are not wrapped."""
     return Markup(f'<pre style="margin:2px 0;background:none;white-space:pre-wrap">{_text(text)}</pre>')
 
 

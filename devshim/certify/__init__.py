@@ -1,4 +1,4 @@
-"""`devshim certify`: check on a machine with real GPUs that devshim does what its documentation says.
+"""`devshim certify`: check on a machine with real GPUs that devshim does what its documentation promises.
 
 How it is built:
 

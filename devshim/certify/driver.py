@@ -44,7 +44,7 @@ def uuid(index: int) -> str | None:
 
 
 def current() -> int | None:
-    """Return this thread's current GPU as the CUDA runtime knows it; None if no runtime library is found."""
+    """Return this thread's current GPU of the CUDA runtime; None if no runtime library is found."""
     for name in _NAMES:
         with suppress(OSError):
             runtime, index = ctypes.CDLL(name), ctypes.c_int()

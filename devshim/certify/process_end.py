@@ -9,7 +9,7 @@ from devshim.registry import processes
 __all__ = ["describe_end", "last_line"]
 
 _CAUSE = re.compile(r"^F\d{4} |Check failed|^terminate called|^what\(\):|^Fatal Python error")
-"""A line in which C++ or Python says why it ends the process; the lines after it are a list of calls."""
+"""A line with the reason why C++ or Python ends the process; the lines after it are a list of calls."""
 _CALLS = re.compile(r"^(@ +0x|\*\*\* |File \"|(Current thread|Thread|Stack) |Extension modules|<no Python frame>)")
 """A line of a list of calls."""
 

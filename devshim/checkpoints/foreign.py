@@ -1,4 +1,4 @@
-"""Recognise files that are not devshim checkpoints, and say how to read them.
+"""Recognize files that are not devshim checkpoints, and explain how to read them.
 
 Only a file's first bytes, and the names in a zip archive, are read; nothing in it is run or trusted.
 """

@@ -125,7 +125,7 @@ def _kind(node: Any, keys: list[Any]) -> tuple[str, list[Any]]:
 
 
 def _plain(value: Any, cell: Cell | None, key: Any) -> list[Any]:
-    """Return the node of a value that is neither a container nor a tensor."""
+    """Return the node of a value that is not a container or a tensor."""
     cls = type(value)
     if value is None or cls in (bool, str):
         return ["value", value]

@@ -50,7 +50,7 @@ class Row:
 
 
 class JobView:
-    """Prints the events of a job, and knows what the last paragraph needs.
+    """Prints the events of a job, and stores what the last paragraph needs.
 
     Attributes:
         rows: The ranks, in order; empty until they have started.

@@ -110,7 +110,7 @@ def run(
 
 @tutorial.command()
 @_running
-@click.option("--recorded", is_flag=True, help="Run nothing: compare the records as they are.")
+@click.option("--recorded", is_flag=True, help="Run nothing: compare the existing records.")
 @click.option("--json", type=PATH, metavar="FILE", help="Also write the result as JSON; '-' prints only the JSON.")
 def check(
     pages: tuple[Path, ...],

@@ -107,7 +107,7 @@ def run(
 def compare(files: tuple[Path, ...]) -> int:
     """Show tours of several frameworks side by side.
 
-    'devshim tour --json FILE' writes a FILE. Without files it shows the lines of every framework as they were
+    'devshim tour --json FILE' writes a FILE. Without files it shows the lines of every framework that were
     recorded for this version of devshim.
     Exit code 1 if a step of a file failed.
     """

@@ -36,7 +36,7 @@ def main(files: Sequence[Path]) -> int:
 
 
 def show_records() -> int:
-    """Print the native lines of every framework as they were recorded; return the exit code."""
+    """Print the recorded native lines of every framework; return the exit code."""
     from devshim.cli.tour import chapter
 
     names = records.frameworks()

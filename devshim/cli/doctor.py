@@ -1,4 +1,4 @@
-"""`devshim doctor`: say why there is no GPU, from the driver up to each framework's build, and what to do next."""
+"""`devshim doctor`: explain why there is no GPU, from the driver up to each framework's build, and what to do next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`devshim launch`: run a program in several processes, and say at the end what happened."""
+"""`devshim launch`: run a program in several processes, and print at the end what happened."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def main(
 
 
 def _simulate(gpus: Any, native_names: bool | None, **options: Any) -> Any:
-    """Refuse invalid values, and what the backend declares as a gap; native names only if they were asked for."""
+    """Refuse invalid values, and what the backend declares as a gap; native names only if they were requested."""
     wanted = options["like"] == "cuda" if native_names is None else native_names
     try:
         return ds.simulate(gpus, native_names=wanted, **options)

@@ -137,7 +137,7 @@ def chapter() -> Sequence[Step]:
 
 
 def _choose(requested: str | None) -> str:
-    """Return the backend asked for, or devshim's default."""
+    """Return the requested backend, or devshim's default."""
     from devshim.registry import current
 
     name = requested or environ.get("DEVSHIM_BACKEND", "").strip() or current.chosen()

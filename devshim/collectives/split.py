@@ -268,7 +268,7 @@ def replicate(model: T, devices: Iterable[DeviceLike]) -> list[T]:
         A list of models. A replica is made on the model's device and then moved: that device needs memory for one more.
 
     Raises:
-        NotATensorError: It contains neither a model nor a tensor.
+        NotATensorError: It contains no model and no tensor.
         UnsupportedError: The backend declares that it cannot move models.
         DeviceNotFoundError: The framework does not have one of the devices.
         OutOfMemoryError: A device is full; the replicas so far are released.

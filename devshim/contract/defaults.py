@@ -175,7 +175,7 @@ class Defaults(
         """Return values drawn from ``[low, high)``; without ``dtype`` of the framework's default float.
 
         ``seed`` is the 64-bit seed of this draw only: equal seeds give equal values, and the framework's generators are
-        neither used nor changed. None: draw from the framework's own generator. Default: NumPy draws on the host.
+        not used or changed. None: draw from the framework's own generator. Default: NumPy draws on the host.
         """
         from devshim.devices.ranges import drawn_below
 

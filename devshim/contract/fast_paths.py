@@ -27,7 +27,7 @@ class FastPaths:
         host_flag: The name of a tensor attribute that is exactly True if the data is in host memory, such as
             ``"is_cpu"``; empty if the framework has none that is fast.
         host_type: The exact type of the tensors that the adapter's methods make. If ``host_flag`` is empty, all
-            tensors of this type are in host memory. None: each new tensor is asked for its device.
+            tensors of this type are in host memory. None: the device of each new tensor is read.
         host_makers: Functions that make a tensor of the default dtype in host memory, regardless of the framework's own
             default device is, by the name of the adapter's method. They take its arguments before the dtype, and
             may return None. They are for an adapter whose method takes longer. A subclass of an adapter that overrides

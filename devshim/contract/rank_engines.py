@@ -25,7 +25,7 @@ class RankEngine(ABC):
         name: The name of the engine, such as ``"gloo"``.
         right: The operations that gave the right answer for random values on the host: dtype -> the operations. Values
             of tensors on GPUs are added on the host, too.
-        takes_whole: True if `reduce_flat` takes tensors of every shape on the host, and leaves them as they are.
+        takes_whole: True if `reduce_flat` takes tensors of every shape on the host, and does not change them.
         in_place: True if the sum of one tensor on the host may be computed in its own memory: to assign the tensor to
             itself afterwards copies nothing, and tells the framework what any assignment tells it.
         part_bytes: How many bytes `reduce_parts` takes at a time, if the engine works on several parts; 0 for all.

@@ -162,7 +162,7 @@ def already_started(backend: Backend, call: str) -> AlreadyStartedError:
 
 
 def out_of_memory(backend: Backend, device: Device, nbytes: int | None) -> OutOfMemoryError:
-    """Return the error for a full device: which one, how much was asked for, and how much is free."""
+    """Return the error for a full device: which one, how much was requested, and how much is free."""
     return full(device, nbytes, backend.memory(device).free, backend.out_of_memory_class or OutOfMemoryError)
 
 

@@ -144,7 +144,7 @@ def _convert_checked(
 
 
 def _load(backend: str) -> Backend:
-    """Return the backend of the framework that `convert` was asked for."""
+    """Return the backend of the framework that is the target of `convert`."""
     try:
         return registry.load(discovery.canonical(backend))
     except BackendNotFoundError as error:

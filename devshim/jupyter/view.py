@@ -109,7 +109,7 @@ def _plain(output: Mapping[str, Any]) -> str:
 
 
 def _rich(output: Mapping[str, Any]) -> _html.Markup:
-    """Return an output as a notebook displays it: HTML and pictures as they are, everything else as text."""
+    """Return an output as a notebook displays it: HTML and pictures unchanged, everything else as text."""
     data = output.get("data", {})
     for kind in ("text/html", "image/svg+xml"):
         if kind in data:

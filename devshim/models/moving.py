@@ -3,12 +3,12 @@
 Requirements of this module:
 
 * Nothing is left half-moved. No leaf is replaced until the last copy has arrived. So a full device, a failing device
-  and Ctrl-C leave everything as it was, without a copy back that could fail in turn. The finished copies are released.
+  and Ctrl-C leave everything unchanged, without a copy back that could fail in turn. The finished copies are released.
 * Replacing the leaves is short and allocates nothing; Ctrl-C waits until it is done.
 * No device ever holds two copies because of a move: a source keeps its data until the end, and a target gets only its
   own data. There is no other overhead: a model of more than half a GPU's memory can move to the GPU and back.
 * Ties are moved once and stay ties; state and gradients follow their parameter.
-* Leaves for one device are copied in one call (`transfers.engine.move_many`), so that a model of a thousand small
+* Leaves for one device are copied in one call (`transfers.batch.move_many`), so that a model of a thousand small
   parameters needs few transfers if the framework's adapter packs them.
 """
 
@@ -53,7 +53,7 @@ def _key(leaf: Leaf) -> Key:
 
 
 class ModelMove:
-    """One move of models and optimizers: `stage` copies the leaves, `exchange` replaces them.
+    """One move of models and optimizers: `prepare` copies the leaves, `commit` swaps the copies in.
 
     Args:
         objects: The models and optimizers.

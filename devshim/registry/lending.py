@@ -2,7 +2,7 @@
 
 CuPy has arrays only on GPUs, and its users keep host data in NumPy arrays. So while CuPy is the current backend, it
 serves this array as its own tensor on ``cpu``: `devshim.place` copies it to a GPU, and `devshim.gather` joins it
-with the data there. Otherwise NumPy serves it. NumPy always serves the arrays that no GPU could hold as they are:
+with the data there. Otherwise NumPy serves it. NumPy always serves the arrays that no GPU could store unchanged:
 arrays of the other byte order, of text or objects, masked arrays and other subclasses, including those on NumPy's
 simulated GPUs.
 

@@ -106,7 +106,7 @@ def read_async_copies(given: object, name: str = "async_copies") -> str:
     """Return when copies to the host that do not block arrive; ``name`` is its name in an error.
 
     Raises:
-        ArgumentError: It is neither ``"immediate"`` nor ``"late"``.
+        ArgumentError: It is not ``"immediate"`` or ``"late"``.
     """
     if given not in ("immediate", "late"):
         from devshim.errors import ArgumentError

@@ -23,7 +23,7 @@ __all__ = ["show", "take_back"]
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 _before: dict[str, str | None] | None = None
-"""The variables as they were before the first call."""
+"""The values of the variables before the first call."""
 _simulated: tuple[int, int] | None = None
 """The number of simulated GPUs shown, and the number before the first call."""
 

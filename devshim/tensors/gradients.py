@@ -42,7 +42,7 @@ def value_and_grad(
         fn: A function that returns a scalar tensor of a floating dtype: of shape (), or (1,) in ``mx.nd``, which has
             no other scalars. With ``has_aux``, it returns a pair of that tensor and anything else.
         argnums: The position of the argument to differentiate, or several positions. The argument is a tensor, a tree
-            of tensors, or a model; numbers in it are refused, and ``fn`` gets other objects as they are.
+            of tensors, or a model; numbers in it are refused, and ``fn`` gets other objects unchanged.
         has_aux: True if ``fn`` returns ``(value, aux)``.
 
     Returns:
@@ -55,7 +55,7 @@ def value_and_grad(
 
     The function runs on the device of the differentiated tensors, if all are on one. It gets tensors over the same
     memory as the arguments, and the models themselves. All results are free of graphs, except inside another
-    `value_and_grad`, where they can be differentiated again. Stored gradients (``x.grad``) are neither read nor
+    `value_and_grad`, where they can be differentiated again. Stored gradients (``x.grad``) are not read or
     written, and the caller's ``no_grad`` does not matter.
 
     Raises:
@@ -129,7 +129,7 @@ def stop_gradient(x: T) -> T:
     """Return a tensor, or a tree of tensors, through which no gradient flows.
 
     Args:
-        x: A tensor, or a tree of tensors; other leaves stay as they are.
+        x: A tensor, or a tree of tensors; other leaves are returned unchanged.
 
     Returns:
         A tensor of the same values, dtype, device and framework, over the same memory where the framework can share

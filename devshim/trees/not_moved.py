@@ -45,7 +45,7 @@ class NotMovedWarning(UserWarning):
 def check(call: str, flat: Flattened, device: Device | None = None) -> None:
     """Refuse a tree that is only an object of another kind; warn about such objects in a tree.
 
-    None is an empty tree, so that optional values can be placed as they are.
+    None is an empty tree, so that a program can place an optional value without checking it first.
 
     Raises:
         NotATensorError: The object is all that was given.

@@ -130,7 +130,7 @@ class Record:
         return self.problem is None and all(cell.status in ("ok", "raised") for cell in self.cells.values())
 
     def is_of(self, page: Page) -> bool:
-        """Return True if the record is one of the page's code as it is now."""
+        """Return True if the record is one of the page's current code."""
         return self.code == page.digest(self.framework) and set(self.cells) == {
             cell.id for cell in page.cells_of(self.framework)
         }

@@ -1,7 +1,7 @@
 """Predict the next step of a job: a sum that all ranks expect needs no comparison before it.
 
 A training loop makes the same calls in each step. All ranks have compared the calls so far, so all of them expect the
-same next call. A rank that does something else knows what its peers expect. It therefore takes part in that sum with
+same next call. A rank that does something else can tell what its peers expect. It therefore takes part in that sum with
 zeros, and marks this in the tail, which has an element for each rank after the values. All ranks then discard the sum
 and compare.
 """

@@ -69,7 +69,7 @@ def listed(result: Any) -> list[Any]:
 
 
 def to_numpy(x: Any) -> Any:
-    """Return a strict array's values; other values as they are."""
+    """Return a strict array's values; other values unchanged."""
     return np.asarray(x._array) if hasattr(x, "_array") else x
 
 

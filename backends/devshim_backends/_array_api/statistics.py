@@ -15,7 +15,7 @@ from devshim_backends._array_api.dtypes import KINDS
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 
 _EXACT = frozenset((*KINDS["bool"], *KINDS["integral"]))
-"""The dtypes of which the mean is computed in the default floating dtype."""
+"""The dtypes whose mean is computed in the default floating dtype."""
 
 
 def mean(xp: Any, x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
@@ -23,7 +23,7 @@ def mean(xp: Any, x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any
 
 
 def _floating(xp: Any, x: Any) -> Any:
-    """Return integers and bools in the default floating dtype, and other tensors as they are."""
+    """Return integers and bools in the default floating dtype, and other tensors unchanged."""
     dtypes = xp.dtypes
     exact = dtypes.name(x) in _EXACT
     return xp.astype(x, dtypes.own[dtypes.result_name(x, 1.0)]) if exact else x

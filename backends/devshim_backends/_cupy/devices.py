@@ -29,7 +29,7 @@ _START_ERRORS = tuple(
         *("NoDevice", "InitializationError", "SystemNotReady", "StubLibrary"),
     )
 )
-"""The beginnings of errors that say that CUDA cannot start: the driver is too old, or does not answer."""
+"""The beginnings of errors for a CUDA that cannot start: the driver is too old, or does not answer."""
 
 
 def gpu_device(index: int) -> Device:

@@ -5,7 +5,7 @@ Requirements of this module:
 * A producer makes its consumer's stream wait for its own. CuPy does this on the streams of the current GPU, so the
   array's own GPU is made current during the call.
 * Read-only memory is refused, because all CuPy arrays can be written (14.2).
-* NumPy shares host memory. What NumPy cannot share as it is needs a copy: bfloat16, a byte order other than the
+* NumPy shares host memory. NumPy cannot share these without a copy: bfloat16, a byte order other than the
   machine's, read-only arrays, and negative strides, on which `torch.from_dlpack` ends the process
   (pytorch/pytorch#188023).
 """

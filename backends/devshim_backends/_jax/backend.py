@@ -48,5 +48,5 @@ class JaxBackend(
         return None if line is None else line.replace('"gpu"', f'"{self._gpu_name()}"')
 
     def _gpu_name(self) -> str:
-        """Return the name by which JAX knows its GPUs, or those that the simulated GPUs imitate."""
+        """Return JAX's name of its GPUs, or of those that the simulated GPUs imitate."""
         return real_gpus.jax_name(self.simulated_like if self.simulated else real_gpus.platform())

@@ -79,7 +79,7 @@ class JaxCollectives(JaxDevices, Backend):
             raise self._tracing_error("MetricLog.append")
         if isinstance(value, jax.Array):
             return detached_copy(value)
-        # `jax.grad` keeps Python numbers as they are.
+        # `jax.grad` leaves Python numbers unchanged.
         return self.from_numpy(np.asarray(value, x.dtype), CPU, copy=True)
 
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:

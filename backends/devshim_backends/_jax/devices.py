@@ -179,7 +179,7 @@ class JaxDevices(Backend):
         if value is None:
             raise self._tracing_error("device_of")
         if isinstance(value, _HOST_VALUES):
-            return CPU  # jax.grad and jax.vmap wrap NumPy arrays and numbers as they are
+            return CPU  # jax.grad and jax.vmap wrap NumPy arrays and numbers without conversion
         natives = value.sharding.device_set
         if len(natives) != 1:
             raise self._sharded_error(natives)

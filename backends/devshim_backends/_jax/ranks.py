@@ -53,7 +53,7 @@ class JaxRankEngine(RankEngine):
 
     Args:
         place: The place of the rank.
-        rendezvous: The sockets by which rank 0 knows that the others have shut down, or have ended.
+        rendezvous: The sockets that tell rank 0 when the others have shut down, or have ended.
     """
 
     name: ClassVar[str] = "gloo"

@@ -48,7 +48,7 @@ def platform() -> str:
 
 
 def jax_name(platform_name: str) -> str:
-    """Return the name by which JAX knows the GPUs of a platform; ``gpu`` is its name for several of them."""
+    """Return JAX's name of the GPUs of a platform; ``gpu`` is its name for several platforms."""
     return {"cuda": "gpu", "rocm": "gpu", "metal": "METAL", "mps": "METAL"}.get(platform_name, platform_name)
 
 

@@ -1,6 +1,6 @@
 """DLPack capsules for the memory of MXNet arrays.
 
-MXNet 1.9 neither makes nor accepts capsules, and 2.0 handles only its own kind.
+MXNet 1.9 does not make or accept capsules, and 2.0 handles only those that it made.
 
 The interpreter's functions are fetched through a separate library object, as in `transfers.dlpack`. The functions
 that are also called while a capsule is being destroyed take its address, because it must not be referenced then.

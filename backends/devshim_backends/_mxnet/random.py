@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _UNSTABLE = {"stable": False} if "stable" in signature(mx.np.argsort).parameters else {}
-"""The argument with which MXNet 2.0 does not warn that it sorts with quicksort; 1.9 has no such argument."""
+"""The argument that keeps MXNet 2.0 from warning that it sorts with quicksort; 1.9 has no such argument."""
 
 
 class MxnetRandom(MxnetCreation):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NumpyRuntime(NumpySimulation):
-    """The mixin for memory and start-up. NumPy starts no driver, and it neither caches nor reserves memory."""
+    """The mixin for memory and start-up. NumPy starts no driver, and does not cache or reserve memory."""
 
     def started(self) -> bool:
         return False

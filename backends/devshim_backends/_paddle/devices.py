@@ -2,9 +2,9 @@
 
 Requirements that this module meets:
 
-* A place is never a dictionary key: up to 3.0, two equal places neither compare equal nor hash equal.  The key is the
-  integer that a place returns for its kind (``AllocationType`` in phi/common/place.h), which costs 150 ns, while its
-  text costs 600.
+* A place is never a dictionary key: up to 3.0, two equal places do not compare equal, and their hashes differ.  The
+  key is the integer that a place returns for its kind (``AllocationType`` in phi/common/place.h). It costs 150 ns, and
+  the text of a place costs 600.
 * Pinned host memory (``CUDAPinnedPlace``) is the host.
 * A card that does not exist is refused before Paddle sees it: ``CUDAPlace(0)`` without CUDA ends the process.
 * Counting devices creates no context and allocates nothing.

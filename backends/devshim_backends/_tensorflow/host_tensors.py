@@ -30,7 +30,7 @@ _DEEP_COPY: Callable[[Any], Any] = gen_array_ops.deep_copy
 _NUMBERS = frozenset(tf.as_dtype(name).as_datatype_enum for name in DTYPES if hasattr(tf, name))
 """TensorFlow's numbers for those dtypes. Reading a tensor's number takes a sixth of the time of reading the name."""
 _PLAIN_DTYPES = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
-"""The dtypes of arrays that TensorFlow reads as they are."""
+"""The dtypes of arrays that TensorFlow reads without conversion."""
 _FILLED: dict[type, np.dtype] = {float: np.dtype("float32"), int: np.dtype("int32")}
 """Python type -> the dtype that TensorFlow gives its numbers; `devshim.full` has checked that an int has 32 bits."""
 _DEFAULTS: dict[np.dtype, np.dtype] = {np.dtype("float64"): _FILLED[float], np.dtype("int64"): _FILLED[int]}

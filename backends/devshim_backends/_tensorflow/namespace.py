@@ -1,7 +1,7 @@
 """The array-API namespace of TensorFlow: aliases of its functions, each in the scope of its arguments' device.
 
 TensorFlow computes on the current device, not where its arguments are. Its functions promote no dtypes: here those of
-two tensors are promoted as the standard says. ``tf.experimental.numpy`` is not used: it has its own rules for
+two tensors are promoted as the standard requires. ``tf.experimental.numpy`` is not used: it has its own rules for
 dtypes, and changes those of tensors' operators when they are enabled.
 """
 
@@ -83,7 +83,7 @@ def _scalar(value: Any, dtype: Any, x: Any) -> Any:
 
 
 def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a rounding function that leaves integers as they are, as the standard says."""
+    """Return a rounding function that returns integers unchanged, as the standard requires."""
     return lambda x, /: tf.identity(x) if x.dtype.is_integer else fn(x)
 
 

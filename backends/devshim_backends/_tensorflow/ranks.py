@@ -2,11 +2,13 @@
 
 Requirements of this module:
 
-* TensorFlow starts them with its devices. So simulated GPUs and ``ds.world()`` come before the first operator.
-* Its start waits for minutes if a rank never comes. So the ranks meet first, and each tells where its server will be.
-* Its servers listen on all addresses of the host, and nothing changes that: `GrpcServer::Init` of TensorFlow 2.21 binds
-  ``0.0.0.0`` regardless of the cluster's addresses, reads from the environment only ``TF_GRPC_REUSE_PORT``, and gRPC
-  makes ``[::]`` of it. They have no authentication. So this engine starts only where the program asks for it.
+* TensorFlow starts them with its devices. So a program must simulate GPUs and call ``ds.world()`` before the first
+  operator.
+* The start waits for minutes if a rank never arrives. So the ranks meet first, and exchange the ports of their servers.
+* TensorFlow's servers listen on all addresses of the host, and no option changes that: `GrpcServer::Init` of 2.21 binds
+  ``0.0.0.0`` regardless of the cluster's addresses, which gRPC turns into ``[::]``, and reads only
+  ``TF_GRPC_REUSE_PORT`` from the environment. They have no authentication. So this engine starts only if the program
+  requests it.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class TensorflowRankEngine(RankEngine):
 
     def reduce_flat(self, x: Any, op: Literal["sum", "max", "min"]) -> Any:
         with tf.device(self._host):
-            there = tf.raw_ops.CollectiveReduceV2(
+            total = tf.raw_ops.CollectiveReduceV2(
                 input=x if "CPU:0" in x.device else tf.identity(x),
                 group_size=self._place.size,
                 group_key=_GROUP,
@@ -65,9 +67,9 @@ class TensorflowRankEngine(RankEngine):
                 timeout_seconds=patience(self._place),
             )
         if "CPU:0" in x.device:
-            return there
+            return total
         with tf.device(x.device):
-            return tf.identity(there)
+            return tf.identity(total)
 
     def max_ints(self, values: Sequence[int]) -> list[int]:
         with tf.device(self._host):

@@ -60,7 +60,7 @@ def refused_in_xla(backend: Backend) -> Exception:
 def following(x: Any) -> Iterator[None]:
     """Open the scope in which the operators of a ``tf.function`` run where a tensor of the function will be.
 
-    Operators to which a scope inside gives a device keep it, and those on variables run where the variable is.
+    Operators that get a device from a scope inside keep it, and those on variables run where the variable is.
     """
     if in_xla():  # XLA compiles the whole function for one device
         yield

@@ -5,7 +5,7 @@ Requirements of this module:
 * NCCL (RCCL) computes sums over several CUDA or ROCm cards. It promises nothing about NaN in a maximum, so devshim's
   own method computes that, and everything on other devices, including simulated GPUs.
 * Each NCCL call has a fixed cost: small tensors of one dtype are joined for one call, in parcels of a bounded size.
-* PyTorch can neither add nor compare unsigned integers wider than a byte, or 8-bit floats (2.13). Those are combined in
+* PyTorch cannot add or compare unsigned integers wider than a byte, or 8-bit floats (2.13). Those are combined in
   a wider dtype and cast back.
 * A thread's state (gradients, inference, autocast) can be captured and entered in another thread.
 """
@@ -36,7 +36,7 @@ _WIDER_DTYPES.update({getattr(torch, name): torch.float32 for name in dir(torch)
 _NCCL_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _NCCL_DTYPES |= {torch.int8, torch.uint8, torch.int32, torch.int64}
 _SAME_BITS_IN_NUMPY = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
-"""Dtypes of which PyTorch and NumPy store the same bits; complex ones may have a pending conjugation."""
+"""Dtypes that PyTorch and NumPy store as the same bits; complex ones may have a pending conjugation."""
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _SUM = (torch.add, torch.Tensor.add_)
 _OPS = {"sum": _SUM, "mean": _SUM, "max": (torch.maximum,) * 2, "min": (torch.minimum,) * 2}

@@ -2,7 +2,7 @@
 
 Requirements of this module:
 
-* Every call names its device, so neither ``torch.set_default_device`` nor a user's scope can change it.
+* Every call names its device, so ``torch.set_default_device`` or a user's scope cannot change it.
 * Every function accepts every dtype. PyTorch has no ``arange``, ``linspace`` or ``eye`` for bool, complex and the wider
   unsigned integers (``"arange_cpu" not implemented for 'UInt16'``, 2.13), so those are made in a wider dtype and cast.
 * An empty range is an empty tensor, although ``torch.arange(1, 0, 1)`` raises.

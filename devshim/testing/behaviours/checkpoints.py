@@ -44,7 +44,7 @@ class CheckpointTests(ModelKit):
 
     @feature("checkpoints")
     def test_loaded_tensors_own_their_memory(self, device: Device, tmp_path: Path) -> None:
-        """A tensor that is overwritten changes neither its neighbours, nor what the next load returns."""
+        """Overwriting a tensor does not change its neighbours, or what the next load returns."""
         path = tmp_path / "t.safetensors"
         ds.save({str(i): ds.from_numpy(numbers() + i) for i in range(3)}, path)
         first = ds.load(path, device)
@@ -94,7 +94,7 @@ class CheckpointTests(ModelKit):
 
     @feature("checkpoints")
     def test_code_in_an_object_is_not_saved(self, tmp_path: Path) -> None:
-        """A function among the fields of a class stays as it is in `into`, and is None without it."""
+        """A function among the fields of a class keeps its value from `into`, and is None without it."""
         path = tmp_path / "t.safetensors"
         ds.save(Layer(ds.from_numpy(numbers()), [abs, len]), path)
         assert ds.load(path).functions == [None, None]

@@ -114,7 +114,7 @@ class CollectiveTests(Kit):
     # ------------------------------------------------------------------ copies
     @feature("several")
     def test_broadcast_makes_independent_copies(self, three: list[Device]) -> None:
-        """Each device gets an independent copy: a write to one reaches neither the others nor the source."""
+        """Each device gets an independent copy: a write to one does not change the others or the source."""
         a = numbers()
         x = ds.from_numpy(a)
         copies = ds.broadcast({"x": x}, three)

@@ -171,7 +171,7 @@ class GeneratorTests(Kit):
     @feature("random", "generator")
     @pytest.mark.parametrize("call", DRAWS)
     def test_a_generator_repeats_its_draws(self, call: str, device: Device) -> None:
-        """Equal seeds give equal draws on one device, and neither use nor change the framework's own generators."""
+        """Equal seeds give equal draws on one device, and do not use or change the framework's own generators."""
         ds.random.seed(1)
         native = values(ds.random.normal(size=5, device=device))
         ds.random.seed(1)
@@ -248,7 +248,7 @@ class GeneratorTests(Kit):
 
     @feature("random")
     def test_refused_draws_do_not_count(self) -> None:
-        """An invalid argument leaves a generator as it was."""
+        """An invalid argument leaves a generator unchanged."""
         generator = ds.random.Generator(0, portable=True)
         with pytest.raises(ds.ArgumentError):
             generator.normal(dtype="int8")

@@ -134,7 +134,7 @@ class LedgerTests(Kit):
 
     @feature("several")
     def test_metric_log_keeps_the_value_at_append(self, device: Device) -> None:
-        """A later write in place changes no appended value, neither the first nor a later one of the same kind."""
+        """A later write in place changes no appended value, whether it is the first of its kind or a later one."""
         log = ds.MetricLog(device)
         x = ds.full((1,), 0, dtype="float32", device=device)
         for i in range(4):

@@ -49,7 +49,7 @@ class PlaceTests(Kit):
     @feature("place")
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_place_moves_every_dtype(self, away: tuple[Device, Device], dtype: str) -> None:
-        """Moving changes neither the dtype nor any bit."""
+        """Moving does not change the dtype or any bit."""
         a = sample(dtype)
         y = ds.place(ds.from_numpy(a, away[0]), away[1])
         assert self.adapter.dtype_name(y) == dtype

@@ -126,7 +126,7 @@ class PlatformTests(SubprocessKit):
 
     @feature("simulate", "checkpoints")
     def test_a_checkpoint_with_float64_is_not_loaded(self, like: str, tmp_path: Path) -> None:
-        """`load` raises an error that names the leaf, and the tree to load into is as it was."""
+        """`load` raises an error that names the leaf, and the tree to load into is unchanged."""
         ds.save({"a": self.tensor(), "b": ds.zeros(2, dtype="float64")}, tmp_path / "x")
         with pytest.raises(ds.ConversionError, match=LIKE[like]) as caught:
             ds.load(tmp_path / "x", "gpu")

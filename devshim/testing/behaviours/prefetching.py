@@ -49,7 +49,7 @@ class PrefetchTests(Kit):
     @feature("place")
     @pytest.mark.parametrize("depth", [1, 2, 5])
     def test_batches_arrive_in_order_on_the_device(self, device: Device, depth: int) -> None:
-        """NumPy arrays in a tree become tensors of the current framework on the device; the rest stays as it is."""
+        """NumPy arrays in a tree become tensors of the current framework on the device; the rest is unchanged."""
         loader = [batch(i) for i in range(7)]
         found = 0
         for i, got in enumerate(ds.prefetch(loader, device, depth)):

@@ -135,7 +135,7 @@ class ThreadTests(Kit):
 
     @feature("create")
     def test_set_device_applies_to_its_own_task(self, other_device: Device) -> None:
-        """`set_device` in a task affects neither the task that started it nor a sibling."""
+        """`set_device` in a task does not affect the task that started it, or a sibling."""
 
         async def body(device: Device | None) -> Device:
             if device is not None:

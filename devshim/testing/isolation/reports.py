@@ -18,7 +18,7 @@ class ForwardedReports:
     """The reports of a test, passed on to the run's own hooks.
 
     Args:
-        item: The test, as the run knows it.
+        item: The test's item in this run.
     """
 
     def __init__(self, item: pytest.Item) -> None:

@@ -269,7 +269,7 @@ def test_a_copy_has_names_ties_flags_and_gradients_of_its_own(paddle: Any) -> No
 
 
 def test_recurrent_weights_are_stored_once(paddle: Any) -> None:
-    """The block from which they were cut stays neither at its old place nor beside those of a copy."""
+    """The block from which they were cut is freed after a move, and after a copy."""
     model = paddle.nn.LSTM(16, 16)
     held = sum(512 * -(-p.numel().item() * 4 // 512) for p in model.parameters())
     before = [ds.memory(card).used or 0 for card in SIMULATED]

@@ -125,7 +125,7 @@ def test_missing_gpu_is_refused_before_paddle_sees_it(paddle: Any) -> None:
 
 
 def test_every_place_names_its_device(paddle: Any) -> None:
-    """Up to 3.0, equal places neither compare nor hash equal, and their classes are unrelated."""
+    """Up to 3.0, equal places do not compare equal, their hashes differ, and their classes are unrelated."""
     assert ds.device(paddle.CPUPlace()) is ds.cpu()
     assert ds.device(ds.zeros(1).place) is ds.cpu()
     assert isinstance(ds.cpu().native(), paddle.CPUPlace)
@@ -198,7 +198,7 @@ def test_uniform_never_reaches_its_upper_bound(paddle: Any, dtype: str) -> None:
 
 # ---------------------------------------------------------------- scopes
 def test_scope_leaves_the_process_wide_device_alone(paddle: Any, backend: Any) -> None:
-    """``paddle.set_device`` affects every thread; a scope must not, not even briefly, nor a device set inside it."""
+    """``paddle.set_device`` affects every thread; a scope, and a device set inside it, must not, even briefly."""
     framework = paddle.base.framework
     original = framework._current_expected_place_()
     with backend.scope(ds.cpu()):

@@ -79,7 +79,7 @@ def test_a_copy_arrives_with_the_wait(wait: str) -> None:
     ],
 )
 def test_nothing_else_delivers_it(act: Callable[[torch.Tensor], object]) -> None:
-    """Neither work on the GPU, nor a wait for another GPU."""
+    """Work on the GPU does not deliver it. A wait for another GPU does not deliver it either."""
     x, host = started()
     act(x)
     assert host.isnan().all()

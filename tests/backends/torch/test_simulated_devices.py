@@ -17,7 +17,7 @@ ACC = torch.accelerator
 
 
 def sim(index):
-    """Return a GPU's name; PyTorch knows it from the first simulation on."""
+    """Return a GPU's name; PyTorch accepts it after the first simulation."""
     return torch.device("sim", index)
 
 

@@ -151,8 +151,8 @@ def test_attention_masks_and_fast_paths():
 MASKS = {
     "none": {},
     "causal": {"is_causal": True},
-    "added": {"attn_mask": torch.linspace(-1, 1, 256).reshape(16, 16)},
-    "of what to see": {"attn_mask": torch.arange(256).reshape(16, 16) % 3 > 0},
+    "additive": {"attn_mask": torch.linspace(-1, 1, 256).reshape(16, 16)},
+    "boolean": {"attn_mask": torch.arange(256).reshape(16, 16) % 3 > 0},
     "scaled": {"scale": 0.5},
     "shared heads": {"enable_gqa": True},
 }

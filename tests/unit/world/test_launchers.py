@@ -1,4 +1,4 @@
-"""Tests of the variables by which a process knows its rank."""
+"""Tests of the variables that tell a process its rank."""
 
 from __future__ import annotations
 

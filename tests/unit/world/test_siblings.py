@@ -38,7 +38,7 @@ def start(rank: int, port: str, *wrapper: str, **variables: str) -> subprocess.P
 
 
 def ask(rank: subprocess.Popen[str]) -> str:
-    """Return what a rank knows of the others: those that have ended, and those that are stopped."""
+    """Return the state of the other ranks in the view of a rank: which have ended, and which are stopped."""
     assert rank.stdin is not None
     assert rank.stdout is not None
     rank.stdin.write("\n")

@@ -84,7 +84,7 @@ def count_arrays(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
 
     Args:
         xs: The new objects; those that are not arrays are ignored.
-        sources: Arrays with which they may share buffers.
+        sources: Arrays that may share buffers with them.
 
     Raises:
         OutOfMemoryError: An array does not fit on its device.
@@ -244,7 +244,7 @@ def _count_unseen(x: Any, by_address: dict[tuple[Any, int], Buffer]) -> None:
 
 
 class _Sources:
-    """The buffers of arrays with which new arrays may share memory. Each array is looked up at most once."""
+    """The buffers of arrays that may share memory with new arrays. Each array is looked up at most once."""
 
     def __init__(self, sources: Iterable[Any]) -> None:
         self._sources = sources

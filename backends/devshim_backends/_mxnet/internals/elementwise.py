@@ -45,7 +45,7 @@ def iota(count: int, x: Any) -> Any:
 
 
 def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a rounding function that leaves integers as they are, as the standard says."""
+    """Return a rounding function that returns integers unchanged, as the standard requires."""
     return lambda x, /: fn(x) if DT.is_kind(x, "real floating") else x.copy()
 
 

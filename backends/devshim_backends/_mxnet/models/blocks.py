@@ -52,7 +52,7 @@ class MxnetBlocks(Backend):
         return _RULES.blocks(model)
 
     def layers(self, model: Any) -> list[Layer]:
-        if not isinstance(model, GluonBlock):  # nor are parameters layers
+        if not isinstance(model, GluonBlock):  # a parameter is not a layer
             return []
         parts = list(_RULES.walk("", model))
         channels_last = any(_layout(block).endswith("C") for _, block in parts)

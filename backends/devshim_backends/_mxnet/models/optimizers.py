@@ -118,7 +118,7 @@ def numbers_by_index(obj: Any) -> dict[Any, int]:
 
 
 def _natural_key(name: str) -> list[tuple[bool, int, str]]:
-    """Return a sort key for a name, by which 9 comes before 10."""
+    """Return a sort key for a name, which orders 9 before 10."""
     parts = re.split(r"(\d+)", name)
     return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 

@@ -61,7 +61,7 @@ class ParameterArrays:
         self._attach_gradient()
 
     def _read_freshness(self) -> None:
-        """Record whether the gradient is fresh, as long as the array knows it."""
+        """Record whether the gradient is fresh, as long as the array has this information."""
         if self._gradient is not None and device_code(self._data) == device_code(self._gradient):
             self._fresh = bool(self._data._fresh_grad)
 

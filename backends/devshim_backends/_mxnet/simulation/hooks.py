@@ -1,6 +1,6 @@
 """Wrappers of MXNet functions that check devices and count memory while GPUs are simulated.
 
-A simulated GPU is a CPU for MXNet, so MXNet neither limits its memory nor refuses to mix it with others.  All arrays
+A simulated GPU is a CPU for MXNet, so MXNet does not limit its memory or refuse to mix it with others.  All arrays
 and operators go through eight functions of MXNet.  `install` replaces them, and `uninstall` restores them:
 
 * ``NDArrayBase.__init__`` makes every array: the wrapper counts its memory (see `memory`).
@@ -117,7 +117,7 @@ def mixed_native_devices(first: Any, second: Any) -> MixedDevicesError:
 # ---------------------------------------------------------------------- arrays
 def _init_counted(self: Any, handle: Any, writable: bool = True) -> None:
     _init(self, handle, writable)
-    if handle:  # neither None nor null
+    if handle:  # not None, and not null
         memory.count_array(self)
 
 

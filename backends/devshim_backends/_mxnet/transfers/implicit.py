@@ -24,7 +24,7 @@ _READS = (
 )
 _ARRAYS = (mx.nd.NDArray, mx.np.ndarray)
 _EXPLICIT_INSIDE = ("__setitem__", "__reduce__")
-"""Methods with which MXNet's own functions make explicit transfers."""
+"""Methods that MXNet's own functions call for explicit transfers."""
 
 
 class MxnetTransferHooks(Backend):

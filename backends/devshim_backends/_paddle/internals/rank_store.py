@@ -1,8 +1,8 @@
-"""A key-value store by which PaddlePaddle's process groups find each other, only at one address of the host.
+"""A key-value store that PaddlePaddle's process groups use to find each other, only at one address of the host.
 
-PaddlePaddle's own, `TCPStore` in rank 0, always listens on all addresses: its C++ code binds to none. So rank 0 answers
-in its place, and all ranks are clients. What they send is the protocol of `paddle/phi/core/distributed/store/` of 3.0
-to 3.3: a command as an int32, a key with its length as an uint64, and what belongs to the command.
+PaddlePaddle's own, `TCPStore` in rank 0, always listens on all addresses: its C++ code does not bind to one. So this
+store replaces it in rank 0, and all ranks are clients. They use the protocol of `paddle/phi/core/distributed/store/` of
+3.0 to 3.3: a command as an int32, a key after its length as a uint64, and the arguments of the command.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Store:
             try:
                 while True:
                     (command,) = struct.unpack("i", _read(peer, 4))
-                    peer.sendall(self._answer(peer, command, _text(peer)))
+                    peer.sendall(self._answer(peer, command, _read_field(peer)))
             except (OSError, EOFError, ValueError):
                 return
 
@@ -71,7 +71,7 @@ class Store:
         """
         values, changed = self._values, self._changed
         if command == _SET:
-            value = _text(peer)
+            value = _read_field(peer)
             with changed:
                 values[key] = value
                 changed.notify_all()
@@ -109,8 +109,8 @@ def _read(peer: socket.socket, count: int) -> bytes:
     return found
 
 
-def _text(peer: socket.socket) -> bytes:
-    """Return the bytes that follow their length.
+def _read_field(peer: socket.socket) -> bytes:
+    """Return a key or a value: its length, and then as many bytes.
 
     Raises:
         ValueError: There are too many.

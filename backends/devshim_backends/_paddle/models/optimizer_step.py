@@ -7,9 +7,9 @@ Requirements that this module meets:
   the work for one parameter in a scope of that parameter's device.  This is also true of an optimizer that was made
   after its model had been split.
 * State that stayed behind when the model moved is an error, and not a computation across devices.
-* The tensor of the learning rate, of which all parameters share one, moves from one device to the next.
+* All parameters share one tensor of the learning rate, which moves from one device to the next.
 * An optimizer that computes with the parameters of several devices at the same time is refused, and the whole move is
-undone.
+  undone.
 * On a machine without cards, and before a model or optimizer is placed on one that has some, Paddle is unchanged.
 """
 

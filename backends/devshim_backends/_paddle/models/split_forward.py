@@ -92,7 +92,7 @@ def install_hook(layer: Any, hook: CallHook) -> None:
 class CallHook:
     """A hook that calls a layer in a scope of its device, with its inputs copied there if the model is split.
 
-    It keeps neither the layer alive nor the layer's memory on GPUs.
+    It does not keep the layer, or the layer's memory on GPUs, alive.
 
     Args:
         model: The model that was placed.

@@ -45,7 +45,7 @@ _OPTIMIZERS = (
     *("adam", "adadelta", "adagrad", "asgd", "lamb", "merged_adam", "merged_momentum", "momentum", "nadam", "radam"),
     *("rmsprop", "rprop", "sgd", "check_finite_and_unscale", "update_loss_scaling"),
 )
-"""The prefixes of operators to which Paddle passes learning rates, powers and scales from any device."""
+"""The prefixes of operators that get learning rates, powers and scales from any device."""
 
 
 class Rule:

@@ -6,8 +6,8 @@ GPUs compute the same way inside one kernel.
 
 * C++ adds the gradients of a tensor that several operators use, with a kernel that the CPU lacks. So all operators
   share one float32 copy of the tensor, and the sum is of float32 (`_Wide`).
-* C++ cannot cast for ``auto_cast``, because it would call the lacking kernels. `cast_arguments` casts by Paddle's lists
-  and rules instead, in the wrappers around the operators.
+* C++ cannot cast for ``auto_cast``, because it would call the lacking kernels. `_cast_arguments` casts by Paddle's
+  lists and rules instead, in the wrappers around the operators.
 * An optimizer with master weights changes these, and then rounds them to the parameter.
 """
 
@@ -47,7 +47,7 @@ _LEGACY_IN_PLACE = frozenset({"check_finite_and_unscale", "update_loss_scaling"}
 """Operators of the old kind that write to their arguments."""
 
 _NORMS = frozenset({"batch_norm", "batch_norm_", "layer_norm", "sync_batch_norm", "sync_batch_norm_"})
-"""Operators of which ``auto_cast`` casts only the first argument; none of them writes to it."""
+"""Operators whose first argument is the only one that ``auto_cast`` casts; none of them writes to it."""
 
 _NAMES_IN_LISTS = {
     "__matmul__": ("matmul", "matmul_v2"),

@@ -20,5 +20,5 @@ def reduced_axes(axis: Any, x: Any) -> Any:
 
 @cache
 def _as_array(axes: tuple[int, ...]) -> np.ndarray:
-    """Return an array, of which TensorFlow makes a tensor in a third of the time that it takes for a tuple."""
+    """Return an array: TensorFlow converts it to a tensor in a third of the time that it takes for a tuple."""
     return np.array(axes, np.int32)

@@ -51,7 +51,7 @@ UNCOUNTED = frozenset(dtype.as_datatype_enum for dtype in (tf.string, tf.resourc
 BUFFERED = frozenset(tf.as_dtype(name).as_datatype_enum for name in DTYPES if name != "bfloat16")
 """Dtypes that the buffer protocol supports. Others fail, and under a guard the error does not tell that."""
 
-_EXECUTE = pywrap_tfe.TFE_Py_Execute  # TensorFlow's original: its results here are neither counted nor differentiated
+_EXECUTE = pywrap_tfe.TFE_Py_Execute  # TensorFlow's original: results are not counted, and have no gradient
 _INT32 = tf.int32.as_datatype_enum
 _word = c_void_p.from_address  # reads the pointer at an address
 _HEADER = object.__basicsize__

@@ -1,4 +1,4 @@
-"""Simulated GPUs for TensorFlow: logical CPUs, of which ``CPU:0`` stays the host.
+"""Simulated GPUs for TensorFlow: its logical CPUs, except ``CPU:0``, which stays the host.
 
 Requirements of this module:
 

@@ -54,7 +54,7 @@ class SplitForward:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The signature of the method that this object replaces, by which libraries find a model's arguments."""
+        """The signature of the method that this object replaces; libraries read a model's arguments from it."""
         return inspect.signature(self._inner or type(self._module).forward.__get__(self._module))
 
     def uninstall(self) -> None:

@@ -179,7 +179,7 @@ def is_pinned(self: Any, device: Any = None) -> bool:
 
 
 def patch_permanently() -> None:
-    """Install a permanent patch: without it, C++ ends the process when asked for a storage on a removed GPU."""
+    """Install a permanent patch: without it, a request for a storage on a removed GPU ends the process."""
     Storage.__new__ = staticmethod(new)
 
 

@@ -13,7 +13,7 @@ that thread or task. A thread without a guard sees no warning, unless the mode w
 * A gradient that flows back through an explicit copy is not an implicit transfer (`backward`).
 * PyTorch calls the mode a prototype: it does not cover the operators of ``torch.distributed`` and ``torch.sparse``.
 
-On simulated GPUs, every operator passes through `simulation.dispatch`; those for which a real GPU waits are listed
+On simulated GPUs, every operator passes through `simulation.hooks`; those for which a real GPU waits are listed
 here.
 """
 
@@ -193,7 +193,7 @@ def _suppress_reports(original: Any, numbers_only: bool = False) -> Any:
 
 # ---------------------------------------------------------------------- simulated GPUs
 def _reporting_compute(original: Any, where: Any, report: Report) -> Any:
-    """Return a replacement for `dispatch._compute` that reports operators for which a real GPU waits."""
+    """Return a replacement for `hooks._compute` that reports operators for which a real GPU waits."""
 
     def compute(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         reason = None if is_suppressed() else _reason_to_wait(plan.name.partition("::")[2], args, kwargs)

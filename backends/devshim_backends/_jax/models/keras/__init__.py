@@ -1,1 +1,1 @@
-"""Keras models of which JAX is the backend."""
+"""Models of Keras with the JAX backend."""

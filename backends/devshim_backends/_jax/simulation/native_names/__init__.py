@@ -11,5 +11,5 @@ make that:
 * The CPU client of JAX lists its first device only. The client of ``cuda`` is a `GpuClient`.
 
 XLA still compiles for its CPU: ``device.client`` is that of the CPU, and compiled code names devices by their true
-numbers. JAX's caches know nothing of a change of the default device, so they are cleared at the switch.
+numbers. JAX's caches do not depend on the default device, so they are cleared at the switch.
 """

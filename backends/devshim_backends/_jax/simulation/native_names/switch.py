@@ -80,7 +80,7 @@ def _replace(owner: Any, name: str, new: Any) -> None:
 
 
 def _with_true_ids(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Give XLA the numbers by which its CPU knows the devices."""
+    """Give XLA the numbers of its CPU devices."""
 
     @wraps(original)
     def get_compile_options(

@@ -1,7 +1,7 @@
 """The memory that JAX arrays report while a simulated GPU has the name of a real one.
 
 DLPack: JAX would export an array on a simulated GPU as host memory, so that ``np.from_dlpack(x)`` would read it
-silently, and ``jnp.from_dlpack(x)`` would give an array on the host. With native names the capsule says that it is
+silently, and ``jnp.from_dlpack(x)`` would give an array on the host. With native names the capsule states that it is
 memory of CUDA. JAX imports it as an array on the same simulated GPU, and others refuse it as they refuse a real GPU's.
 """
 

@@ -49,7 +49,7 @@ _COMPILER_HINT = "install a working C++17 compiler (g++ or clang++), or name it 
 FLAGS: Mapping[str, str] = {
     # Each tensor is one allocation, given back when it is freed: only then is the used memory known to the byte.
     "FLAGS_free_idle_chunk": "1",
-    # A full GPU is asked once, and not again after Paddle has looked for memory to give back.
+    # Paddle requests memory of a full GPU once, and not again after it has looked for memory to free.
     "FLAGS_free_when_no_cache_hit": "1",
     # Paddle has no plug-in kernel that makes a strided view contiguous, so LSTM and attention fail with views.
     "FLAGS_use_stride_kernel": "0",

@@ -1,1 +1,1 @@
-"""Keras models of which PyTorch is the backend: patches of Keras, the scopes in which it computes, and split models."""
+"""Models of Keras with the PyTorch backend: patches of Keras, the scopes in which it computes, and split models."""

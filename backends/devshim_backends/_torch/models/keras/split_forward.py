@@ -162,7 +162,7 @@ def _group_by_device(variables: Any) -> list[list[Any]]:
 
 
 def _on_device_of(variable: Any, call: Callable[[Callable[[Any], Any]], Any]) -> Any:
-    """Compute on the device of a variable, to which numbers from other devices are copied."""
+    """Compute on the device of a variable, after copying numbers from other devices there."""
     device = tensor_of(variable).device
     before = FORWARD.devices, FORWARD.last_device
     FORWARD.devices, FORWARD.last_device = {device: None}, device

@@ -21,7 +21,7 @@ _OWNERS = (
     *(torch.UntypedStorage, torch._C._autograd.DeviceType, torch._C._profiler.ProfilerActivity),
     torch.utils.backend_registration,
 )
-"""Modules and classes to which the registration adds names, or in which it replaces some."""
+"""Modules and classes in which the registration adds or replaces names."""
 _NAMES: list[tuple[Any, str, Any]] = []
 """Owner, name and value of each."""
 _ABSENT = object()

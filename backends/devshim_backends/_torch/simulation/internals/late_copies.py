@@ -8,7 +8,7 @@ missing wait gives wrong values every time.
 Requirements of this module:
 
 * A copy from a GPU has the values at the time of the call, regardless of later changes of the tensor. A copy from
-pinned memory has the values at its arrival.
+  pinned memory has the values at its arrival.
 * The program waits for a GPU (`synchronize`), for a stream or an event in it, or with a copy that blocks or ``item()``
   for the current stream: that delivers the copies that were started there before. A query also does: ``query()``
   answers False once, and the copy arrives before the next answer.
@@ -95,7 +95,7 @@ def number() -> int:
 
 # ---------------------------------------------------------------------- starting
 def to_new_host(values: Any, gpu: int) -> Any:
-    """Return a host tensor to which values are under way from a GPU; they are not used otherwise."""
+    """Return a host tensor whose values are still being copied from a GPU; nothing else uses it."""
     target = _unset_like(values)
     to_existing_host(target, values, gpu)
     return target

@@ -7,7 +7,7 @@ Requirements of this package:
 * A device in an argument is translated by PyTorch's dispatcher, below every function and mode and in every thread: the
   key CUDA, which has no kernels in a CPU build, gets kernels that create tensors on simulated GPUs.
 * Python functions are replaced only if C++ needs CUDA before the dispatcher: if it compares devices, or asks a device
-guard for the current one.
+  guard for the current one.
 * The functions of ``torch.cuda`` are PyTorch's own. The C functions under them, which a CPU build lacks, are here.
 * A call without a counterpart raises `UnsupportedError`, and names the line to write instead.
 * Switched off, no attribute of PyTorch is changed. A kernel remains at the key CUDA, which raises PyTorch's own error.

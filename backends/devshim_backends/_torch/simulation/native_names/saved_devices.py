@@ -66,7 +66,7 @@ def _length(self: Any) -> int:
 
 
 def resize(self: Any, size: int) -> Any:
-    """Replace `torch.UntypedStorage.resize_`, by which FSDP frees its parameters and allocates them again.
+    """Replace `torch.UntypedStorage.resize_`, which FSDP calls to free its parameters and to allocate them again.
 
     Freed memory no longer counts, and reads as ones in every bit, that is, as NaN: on a real GPU, it has other values.
     It exists until the storage ends, because tensors may refer to it.

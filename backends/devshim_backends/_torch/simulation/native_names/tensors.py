@@ -1,4 +1,4 @@
-"""Methods and properties of tensors that compare devices, or print them, before the dispatcher is asked.
+"""Methods and properties of tensors that compare or print devices before the dispatcher is called.
 
 A tensor's C++ object is on ``sim:1``. Its properties show a card, and its methods translate one.
 """

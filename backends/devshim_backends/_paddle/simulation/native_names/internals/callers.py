@@ -10,7 +10,7 @@ _OWN = ("paddle", "devshim", "devshim_backends")
 
 
 def is_program(depth: int = 2) -> bool:
-    """Return True if the caller of the function that calls this one is neither Paddle's code nor devshim's."""
+    """Return True if the caller of the function that calls this one is not in Paddle or devshim."""
     name = sys._getframe(depth).f_globals.get("__name__")
     return not (isinstance(name, str) and name.partition(".")[0] in _OWN)
 

@@ -37,7 +37,7 @@ def manual_seed(seed: int) -> None:
 
 
 def _require(device: Any) -> None:
-    """Raise if a device is neither the CPU nor an existing GPU."""
+    """Raise an error unless a device is the CPU or an existing GPU."""
     place = paddle.device.device_to_place(device)
     if not isinstance(place, paddle.CPUPlace):
         names.index_of(place)

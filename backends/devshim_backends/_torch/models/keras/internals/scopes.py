@@ -66,7 +66,7 @@ class ComputeOn:
 
 
 class _Cuda(str):
-    """The name of a GPU other than the first. It equals ``cuda``, by which Keras chooses what a GPU can compute."""
+    """The name of a GPU other than the first. It equals ``cuda``, because Keras compares it."""
 
     def __eq__(self, other: object) -> bool:
         return other == "cuda" or str.__eq__(self, other)
@@ -81,7 +81,7 @@ _NAMES: dict[torch.device, str] = {}
 
 
 def keras_name(device: torch.device) -> str:
-    """Return the text by which Keras identifies a device."""
+    """Return Keras's text for a device."""
     found = _NAMES.get(device)
     if found is None:
         text = str(device)
@@ -100,7 +100,7 @@ def explicit_device() -> str | None:
 
 
 def set_keras_state(state: object) -> None:
-    """Store Keras's thread-local state, to which ``keras.device`` writes."""
+    """Store Keras's thread-local state, where ``keras.device`` writes."""
     _KERAS_STATE[:] = [state]
 
 
