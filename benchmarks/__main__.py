@@ -3,7 +3,7 @@
     python -m benchmarks torch=PYTHON jax=PYTHON ...     with the given interpreters
     python -m benchmarks torch --results-only            with this one; the results stay in build/bench/torch.json
 
-An environment without an interpreter is measured with this one. The page is made with this one, too, and needs
+An environment without an interpreter is measured with this one. This interpreter also makes the page, and needs
 matplotlib.
 """
 

@@ -1,4 +1,4 @@
-"""The time of `world.all_reduce_` beside that of the framework's own collective, in one run of two ranks on loopback.
+"""The time of `world.all_reduce_` and of the framework's own collective, in one run of two ranks on loopback.
 
     python -m benchmarks.rank_sums torch [--engine portable] [--sizes 4 1048576 67108864] [--rounds 21]
 

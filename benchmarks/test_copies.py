@@ -1,4 +1,4 @@
-"""Real copies into new memory, small and large: the overhead of devshim must be negligible beside the copy."""
+"""Real copies into new memory, small and large: the overhead of devshim must be negligible."""
 
 from __future__ import annotations
 

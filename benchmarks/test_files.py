@@ -1,4 +1,4 @@
-"""Saving and loading on PyTorch, beside `safetensors.torch`, each turn in its own process."""
+"""Saving and loading on PyTorch, compared with `safetensors.torch`, each turn in its own process."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_growth(benchmark: Any, session: Session) -> None:
 
 
 def test_threads(benchmark: Any, session: Session) -> None:
-    """Many threads place trees at the same time, beside one thread that places as many: Python lets one run at a time.
+    """Many threads place trees at the same time, or one thread places as many: Python lets one run at a time.
 
     A lock that all calls take would add its waiting to each.
     """

@@ -1,4 +1,4 @@
-"""A model on two devices: an MLP whose layers are on two simulated GPUs, beside the same program in native code."""
+"""A model on two devices: an MLP whose layers are on two simulated GPUs, and the same program in native code."""
 
 from __future__ import annotations
 

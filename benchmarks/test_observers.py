@@ -62,7 +62,7 @@ def test_value_and_grad(benchmark: Any, session: Session) -> None:
 
 
 def test_metric_log(benchmark: Any, session: Session) -> None:
-    """A log of scalars, beside a list that is stacked and read at the end.
+    """A log of scalars, compared with a list that is stacked and read at the end.
 
     A list of references does less: where tensors can change, the log keeps the value of this moment, without its graph.
     """

@@ -1,4 +1,4 @@
-"""Several devices, beside the same in the framework's own code; each of the two parts has 1 MiB, both on the CPU."""
+"""Several devices, compared with the framework's own code; each of the two parts has 1 MiB, both on the CPU."""
 
 from __future__ import annotations
 

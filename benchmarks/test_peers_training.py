@@ -1,4 +1,4 @@
-"""The training loops of other libraries, beside the same training with devshim: accelerate's, and `fit` of Keras."""
+"""The training loops of other libraries, compared with devshim's: accelerate's, and `fit` of Keras."""
 
 from __future__ import annotations
 

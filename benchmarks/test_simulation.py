@@ -106,7 +106,7 @@ def _target(backend: str, case: str) -> float | None:
 
 @pytest.mark.simulated
 def test_simulated_gpu(benchmark: Any, session: Session, cpus: dict[str, CPU]) -> None:
-    """Every framework that simulates GPUs by hooks of its own."""
+    """Every framework that simulates GPUs by hooks."""
     if session.backend not in WORK:
         pytest.skip("a simulated GPU of NumPy is a label")
     _measure(benchmark, session, cpus, "")

@@ -237,7 +237,7 @@ SECOND: dict[str, Callable[[], Any]] = {
     "jax": _second_jax,
     "mxnet": _second_mxnet,
 }
-"""Framework -> a second CPU device of its own, in a process that has not used it yet."""
+"""Framework -> its second CPU device, in a process that has not used it yet."""
 
 
 def main(name: str, *options: str) -> None:

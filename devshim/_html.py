@@ -136,7 +136,7 @@ def columns(parts: Sequence[tuple[object, Sequence[object]]]) -> Markup:
 
 
 def note(text: str, colour: str = "inherit") -> Markup:
-    """Return a line of small text with a bar of a colour beside it."""
+    """Return a line of small text with a bar of a colour next to it."""
     style = f"border-left:3px solid {colour};padding-left:6px;margin:4px 0;font-size:12px;white-space:pre-wrap"
     return Markup(f'<div style="{style}">{_text(text)}</div>')
 

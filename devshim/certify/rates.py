@@ -1,4 +1,4 @@
-"""Measured rates: the best of several rounds, each until the GPU has finished, beside the framework's own call."""
+"""Measured rates: the best of several rounds, each until the GPU has finished, and those of the native call."""
 
 from __future__ import annotations
 

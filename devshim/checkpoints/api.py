@@ -162,7 +162,7 @@ def load(
             message says how. If it does not exist, or cannot be read, the error is also an `OSError`. With ``world``,
             this is also the error if another rank failed, and it names that rank.
         ConversionError: The framework has no dtype for a tensor.
-        OutOfMemoryError: The device is full. It needs memory for the loaded data beside what it already has.
+        OutOfMemoryError: The device is full. It needs memory for the loaded data in addition to its present data.
 
     After any error, nothing has changed; Ctrl-C during the final exchange waits until the exchange is complete.
     The host needs twice the memory of the largest tensor, and 16 MiB for small ones, which are copied together.

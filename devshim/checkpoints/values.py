@@ -2,8 +2,8 @@
 
 Requirements of this module:
 
-* A file is read, and not mapped: mapped pages would count as memory of the process beside the tensors, and a file that
-  another program shortens meanwhile would end the process.
+* A file is read, and not mapped: mapped pages would count as memory of the process in addition to the tensors, and a
+  file that another program shortens meanwhile would end the process.
 * The memory is aligned for each framework, whose tensors can therefore use it without a copy.
 """
 

@@ -34,7 +34,7 @@ class Answer:
         info: Its name and version.
         devices: A dict for each device, as `devshim.cli._probe` makes it.
         why: The reason if it has no GPUs, or not more.
-        clashes: Known problems with importing other frameworks beside it.
+        clashes: Known problems with importing other frameworks into the same process.
         broken: Why it could not be asked, or None.
     """
 

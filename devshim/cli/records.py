@@ -18,7 +18,7 @@ from devshim.cli.chapters import FOLDER
 __all__ = ["SHOWN", "frameworks", "lines", "title", "without_folder", "write"]
 
 SHOWN = "torch"
-"""The framework whose lines are shown beside those of NumPy, which has one device and few lines."""
+"""The framework whose lines are shown next to those of NumPy, which has one device and few lines."""
 
 
 @cache

@@ -60,7 +60,7 @@ def main(
     environment["DEVSHIM_SIMULATE_GPUS"] = str(shown)
     environment["DEVSHIM_SIMULATE_LIKE"] = handle.like
     if handle.gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = ""  # simulated GPUs are never shown beside real ones
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # simulated GPUs are never shown together with real ones
     if handle.memory is not None:
         environment["DEVSHIM_SIMULATE_MEMORY"] = str(handle.memory)
     path = [str(_STARTUP), *filter(None, [environment.get("PYTHONPATH")])]

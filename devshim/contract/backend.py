@@ -40,7 +40,7 @@ class Backend(Defaults, ABC):
     """One framework, behind the few operations from which devshim builds everything else.
 
     An adapter never returns a wrapper: arguments and results are the framework's own objects. A method does not change
-    state that outlives the call (a current device, a default dtype, a seed), unless its docstring says so.
+    state that outlives the call (a current device, a default dtype, a seed), unless its docstring names it.
     """
 
     name: ClassVar[str]
@@ -266,7 +266,7 @@ class Backend(Defaults, ABC):
         """Return True if one of the framework's errors says that a device is full."""
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
-        """Return why counted devices cannot start, if an error says so; then `count` is 0 (``devices.startup``)."""
+        """Return why counted devices cannot start, if an error reports it; then `count` is 0 (``devices.startup``)."""
         return None
 
     # ------------------------------------------------------------------ interop

@@ -131,7 +131,7 @@ class ModelBackend:
         """Return every tensor of a model or optimizer, in the framework's own order; ties share one owner.
 
         A tied tensor appears once per name. A model has parameters and buffers, each parameter followed by its
-        gradient, if any. An optimizer has the state beside its parameters, not these. What is not built yet has no
+        gradient, if any. An optimizer has its state, and not the parameters. What is not built yet has no
         leaves.
         """
         raise self._no_models()

@@ -1,4 +1,4 @@
-"""The contract for transfers beside `copy_to`: reports of implicit ones, copies ahead of their use, and their time.
+"""The contract for transfers other than `copy_to`: reports of implicit ones, copies ahead of their use, and their time.
 
 An adapter implements `report_implicit_transfers` in ``transfers/implicit.py``; a backend without it reports nothing,
 which is a gap of the feature ``guard``. The others have defaults that are right on every framework; an adapter
@@ -37,7 +37,7 @@ class TransferHookBackend:
     def copy_ahead(
         self, xs: Sequence[Tensor], device: Device
     ) -> AbstractContextManager[Callable[[Iterable[Tensor]], None]]:
-        """Return a context in which one thread copies tensors to a device for another thread, beside the other's work.
+        """Return a context in which one thread copies tensors to a device for another thread, while that one computes.
 
         ``xs`` are the tensors that will be copied. The copies are complete when the context is left. It yields a
         function that the other thread calls with the copies when it gets them, and that tells the framework who uses

@@ -116,8 +116,8 @@ class BackendInfo:
         title: Its name as its makers write it.
         version: The installed distribution's version, or None without metadata.
         imported: True if this process has already imported it.
-        clashes: Known problems of importing it beside another framework of this process, a sentence each; empty if none
-            are known.
+        clashes: Known problems of importing it together with another framework of this process, a sentence each;
+            empty if none are known.
 
     Examples:
         >>> import devshim as ds

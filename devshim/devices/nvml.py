@@ -182,8 +182,8 @@ def visible() -> list[Card]:
 def numbered_alike(there: Sequence[Card]) -> bool:
     """Return True if CUDA numbers all cards of the machine as the driver does.
 
-    The driver numbers cards by PCI bus. CUDA does the same if ``CUDA_DEVICE_ORDER`` says so; otherwise the fastest card
-    comes first.
+    The driver numbers cards by PCI bus. CUDA does the same if ``CUDA_DEVICE_ORDER`` is set to that; otherwise the
+    fastest card comes first.
     """
     return os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({card.name for card in there}) < 2
 

@@ -79,7 +79,7 @@ def assign(obj: T, values: Mapping[str, Tensor]) -> T:
         ArgumentError: A path does not exist, and the error names the nearest one; a dtype or shape differs; or the
             values of two tied parameters differ.
         NotATensorError: A value is not a tensor or array.
-        OutOfMemoryError: A device has too little memory for the values beside the present ones.
+        OutOfMemoryError: A device has too little memory for the values in addition to the present ones.
 
     After any error, nothing has changed. No gradient flows from the object to the values.
 

@@ -98,7 +98,7 @@ class _Session:
         return {name: found[name] if name in found else self._known[name][1] for name in names}
 
     def stop(self) -> None:
-        """End all kernels; a process that was forked from the notebook's leaves them alone."""
+        """End all kernels; a process that was forked from the notebook's does not end them."""
         if self._process != os.getpid():
             return
         with self._lock:

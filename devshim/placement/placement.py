@@ -26,7 +26,7 @@ _FORMAT = "devshim.placement.placement"
 class Placement:
     """A mapping from leaf paths to devices.
 
-    A placement of one object also works where that object is an item of a list, tuple or dict, for example beside its
+    A placement of one object also works where that object is an item of a list, tuple or dict, for example next to its
     optimizer. The first of these rules that finds a device decides:
 
     1. a key for the leaf's full path: the exact path, then the nearest path above it, then the first matching glob;

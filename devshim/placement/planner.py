@@ -90,7 +90,7 @@ def parts_of(obj: object) -> tuple[list[Part | Single], list[Backend]]:
 def _of_tensors(flat: Flattened) -> list[Part | Single]:
     """Return the tensors of a tree as parts; those of one container below the top are a block.
 
-    A computation that uses a weight also uses the bias beside it. A tree may have a million tensors, so each costs a
+    A computation that uses a weight also uses the bias next to it. A tree may have a million tensors, so each costs a
     few steps: the path of a container is written once, and a block's tensors become parts only when it is split.
     """
     parts: list[Part | Single] = []

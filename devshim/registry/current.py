@@ -219,7 +219,7 @@ def _only_one() -> str:
 
 @constant_under_compile
 def framework(backend: BackendName | None = None) -> ModuleType:
-    """Return the framework's own module, imported so that it works beside the other frameworks.
+    """Return the framework's own module, imported so that it works together with the other frameworks.
 
     Args:
         backend: As for `use`; the default is the current backend.
@@ -243,7 +243,7 @@ def backends() -> dict[str, BackendInfo]:
 
     Returns:
         The `BackendInfo` of each installed framework: its version, whether it is imported, and known problems of
-        importing it beside those that are.
+        importing it together with those that are.
 
     Examples:
         >>> import devshim as ds

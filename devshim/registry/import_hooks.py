@@ -1,4 +1,4 @@
-"""Import hooks: prepare the import of a framework beside others, or refuse an import that would crash.
+"""Import hooks: prepare the import of a framework together with others, or refuse an import that would crash.
 
 Three frameworks need care. MXNet uses NumPy names that NumPy has removed. Importing TensorFlow before Paddle (or, with
 older versions, Paddle before TensorFlow) ends the process with a segmentation fault, unless the second is loaded with
@@ -139,7 +139,7 @@ def importing(name: str) -> ModuleType | None:
 
 
 def clashes(name: str) -> tuple[str, ...]:
-    """Return known problems of importing a framework beside those imported already, a sentence each."""
+    """Return known problems of importing a framework together with those imported already, a sentence each."""
     hooks = importing(name)
     found: tuple[str, ...] = hooks.clashes() if hooks is not None else ()
     return found

@@ -7,7 +7,7 @@ Requirements of this module:
   already, or the object could not exist.
 * From the second time on, finding an object's backend costs one dictionary lookup on ``type(x)``: `TENSORS`.
 * A missing, a broken and a contested backend raise three different errors.
-* Importing a framework beside another one is handled here: see `devshim.registry.import_hooks`.
+* Importing a framework into the process of another one is handled here: see `devshim.registry.import_hooks`.
 """
 
 from __future__ import annotations

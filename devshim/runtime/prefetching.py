@@ -70,7 +70,7 @@ class prefetch(Generic[T]):
     loader's. Each tensor is
     placed by its own framework, as by `place`; NumPy arrays become tensors of the current framework, except for arrays
     of text and objects. A batch is complete when it is handed over, and can be used immediately, in any thread. Where
-    the framework has streams (PyTorch on CUDA), the copies run beside the computation, from pinned memory.
+    the framework has streams (PyTorch on CUDA), the copies run in parallel with the computation, from pinned memory.
 
     The loader runs in the thread, with the framework, default device, ledgers and guards that are in effect when the
     iteration begins. Its copies are recorded there, at the line of the loop. An error in the loader is raised in the

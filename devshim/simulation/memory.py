@@ -18,7 +18,7 @@ peak are the same as if each change had been counted immediately. Ctrl-C may int
 lines: `_inconsistent` is true during an update, and if it is still true when the queue is applied next, `_used` is
 added up again.
 
-Bytes are rounded up to a multiple of `ROUND`, like those of the CUDA allocators of PyTorch and TensorFlow. If a
+Bytes are rounded up to a multiple of `ROUND`, as in the CUDA allocators of PyTorch and TensorFlow. If a
 framework's own operator finds a GPU full, it raises the same error as devshim's own calls; an adapter can pass a class
 that is also an instance of the framework's own error.
 

@@ -150,7 +150,7 @@ class Generator:
     def get_state(self) -> dict[str, int]:
         """Return the state as a dict of three integers: ``seed``, ``draws`` so far, and ``portable`` (0 or 1).
 
-        `devshim.save` stores it in a tree beside tensors.
+        `devshim.save` stores it in a tree together with tensors.
         """
         return {"seed": self._seed, "draws": self._draws, "portable": int(self.portable)}
 

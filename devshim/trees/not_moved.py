@@ -6,7 +6,7 @@ Requirements of this module:
   the line to write instead. An object of an unknown class that holds tensors, inside a tree, causes one warning per
   type.
 * Only an object's attributes are inspected, and the members of those that are lists, tuples and dicts. None of the
-  object's code runs, neither properties nor iterators.
+  object's code runs, so no property and no iterator.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ def test_a_slice_is_a_gpu(run):
 def test_jax_finds_no_gpu_without_nvml(run):
     """CUDA shows the GPUs, and XLA queries NVML first (0.10.2): they are counted, and the first use gives the reason.
 
-    JAX raises at its first call of any kind, and continues without GPUs; so does devshim.
+    JAX raises at its first call of any kind, and continues without GPUs, as devshim does.
     """
     run(
         """

@@ -20,7 +20,7 @@ __all__ = ["CAUSES", "HERE", "LATEST", "LONG", "MOMENTS", "busy", "check", "job"
 
 MOMENTS = ("start", "between", "sum", "save")
 LATEST = 7
-"""Seconds from the failure to the error, beside the time that a collective may wait."""
+"""Seconds from the failure to the error, in addition to the time that a collective may wait."""
 BUSY = 4
 """With more processes than so many for each processor, everything takes longer."""
 HERE = Path(__file__).name

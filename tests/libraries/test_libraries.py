@@ -1,4 +1,4 @@
-"""einops, array-api-compat, safetensors and optax beside devshim, on every framework that they support.
+"""einops, array-api-compat, safetensors and optax together with devshim, on every framework that they support.
 
 Each computes on a simulated GPU that is not the default device, and its results stay there.
 """

@@ -18,7 +18,7 @@ WORKFLOWS = {path.stem: YAML(typ="safe").load(path) for path in (ROOT / ".github
 NOX = re.compile(r'nox -s "?([^"\n]+?)"?$', re.MULTILINE)
 MAJOR = re.compile(r"@(v\d+|release/v\d+)$")
 WRITES = {"docs/publish": {"pages", "id-token"}, "release/publish": {"id-token"}}
-"""Job -> the permissions that it has beside reading the repository."""
+"""Job -> the permissions that it has besides reading the repository."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Two programs on two simulated hosts with two simulated GPUs each, beside one process with one GPU.
+"""Two programs on two simulated hosts with two simulated GPUs each, compared with one process with one GPU.
 
 Neither names a framework, and both compute their gradients themselves, so that they also run on NumPy. All replicas
 must have the same bits, and be within 1e-6 of the results of one GPU.

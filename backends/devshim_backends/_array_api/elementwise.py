@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from devshim_backends._array_api.dtypes import Dtypes
 
 NUMBERS = frozenset({bool, int, float, complex})
-"""The Python types that a function of two arguments takes beside a tensor."""
+"""The Python types that a function of two arguments takes together with a tensor."""
 
 
 def promoting(

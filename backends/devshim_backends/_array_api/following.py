@@ -21,7 +21,7 @@ def following(
     """Return a function that computes in the scope of the device of its tensors, or refuses those on several devices.
 
     In compiled functions, and in processes without GPUs, it is called directly. A tensor without dimensions on the host
-    is accepted beside tensors on a GPU.
+    is accepted together with tensors on a GPU.
 
     Args:
         backend: The adapter.

@@ -1,4 +1,4 @@
-"""The JAX adapter's class, which combines the mixins of the modules beside this one."""
+"""The JAX adapter's class, which combines the mixins of the other modules."""
 
 from __future__ import annotations
 

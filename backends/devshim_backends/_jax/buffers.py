@@ -1,8 +1,8 @@
 """The memory of JAX arrays: addresses, the order of the elements, aliases of an array, and a device's default memory.
 
 JAX caches an array's parts when it is first asked for them or for their address, but without a lock. If two threads ask
-at once, it caches the parts twice and from then on says that the array is sharded (JAX 0.10.2). So devshim asks with a
-lock held, and for an array that other code has damaged in this way, it asks for the first part.
+at the same time, it caches the parts twice, and afterwards reports that the array is sharded (JAX 0.10.2). So devshim
+asks with a lock held, and for an array that other code has damaged in this way, it asks for the first part.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Requirements of this module:
 
 * JAX differentiates functions of arrays. The arrays of a model are replaced by JAX's tracers while the function runs:
   in the variables of a Keras model, and in a copy of an NNX module, because a module cannot be changed inside a trace.
-* What a model changes beside its parameters (statistics, counters of random numbers) leaves the trace as a result, and
+* Everything else that a model changes (statistics, counters of random numbers) leaves the trace as a result, and
   is written to the model afterwards. If the function fails, the model is as before.
 """
 

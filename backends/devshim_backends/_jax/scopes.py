@@ -65,7 +65,7 @@ class JaxScopes(JaxRandom, Backend):
         if width is None:
             return fn
         if not KEEPS_WIDTH and not jax.config.jax_enable_x64 and is_compiling():
-            # Its numbers become 32-bit constants, which XLA then refuses beside 64-bit arrays.
+            # Its numbers become 32-bit constants, which XLA then refuses to combine with 64-bit arrays.
             raise messages.tracing(self, "run", "set jax_enable_x64, or install JAX 0.8 or newer")
 
         def compute(*args: Any, **options: Any) -> Any:

@@ -174,7 +174,7 @@ def _removed_functions(np: Any) -> dict[str, object]:
     """Return the two removed functions that have no successor with the same behaviour under another name."""
 
     def in1d(ar1: object, ar2: object, assume_unique: bool = False, invert: bool = False) -> object:
-        """Test whether each element of a flattened array is also in a second one."""
+        """Test whether each element of a flattened array is in a second array."""
         return np.isin(np.asarray(ar1).ravel(), ar2, assume_unique=assume_unique, invert=invert)
 
     def msort(a: object) -> object:

@@ -62,7 +62,7 @@ class CompiledApiTests(Kit):
     @hook("compiled")
     @pytest.mark.parametrize("call", _each(MADE))
     def test_compiled_creation_is_on_the_requested_device(self, call: str, tmp_path: Path) -> None:
-        """A tensor created beside a result of the arguments has the requested device and values."""
+        """A tensor created together with a result of the arguments has the requested device and values."""
         if call == "load":
             ds.save({"x": ds.from_numpy(numbers((2, 2)))}, tmp_path / "stored")
         outside = self._twice(_beside(MADE[call])(self._surroundings(tmp_path)))

@@ -138,6 +138,6 @@ class LikeTests(Kit):
     @feature("create", "missing_device")
     @pytest.mark.parametrize("call", CALLS)
     def test_like_does_not_hide_a_missing_device(self, call: str) -> None:
-        """A device that does not exist is refused beside ``like=``, too."""
+        """A device that does not exist is refused together with ``like=``, too."""
         with pytest.raises(ds.DeviceNotFoundError):
             CALLS[call](like=self.tensor(), device="gpu:99")

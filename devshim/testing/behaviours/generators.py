@@ -219,7 +219,7 @@ class GeneratorTests(Kit):
     @feature("random")
     @pytest.mark.parametrize("portable", [False, True])
     def test_a_generator_continues_from_its_state(self, portable: bool, device: Device, tmp_path: Path) -> None:
-        """A state, a copy, and a state saved beside a tensor continue with the same draws."""
+        """A state, a copy, and a state saved together with a tensor continue with the same draws."""
         if not portable and "generator" in self.adapter.gaps:
             return
         generator = ds.random.Generator(9, device, portable)

@@ -150,7 +150,7 @@ class RankTests(ModelKit):
 
     @feature("several")
     def test_numbers_are_not_summed(self, device: Device) -> None:
-        """A number of Python or NumPy beside tensors is unchanged, and without tensors is an error."""
+        """A number of Python or NumPy together with tensors is unchanged, and without tensors is an error."""
 
         def job(world: World) -> Any:
             tree = {"x": ds.ones(1, device=device), "n": np.float32(world.rank), "m": 2.0}

@@ -109,7 +109,7 @@ class WidthTests(Kit):
 
     @feature("float64", "create", "random", "namespace", "follow_data")
     def test_defaults_are_the_same_in_run(self, device: Device) -> None:
-        """Dtypes that the program does not name are those outside, and float32 stays float32 beside int64."""
+        """Dtypes that the program does not name are those outside, and float32 stays float32 together with int64."""
 
         def dtypes(_: object) -> list[str]:
             made = ds.zeros(1), ds.arange(2), ds.asarray(0.5), ds.random.uniform(size=1), ds.namespace().ones(1)
@@ -148,7 +148,7 @@ class WidthTests(Kit):
 
     @feature("float64", "namespace")
     def test_functions_of_a_namespace_keep_64_bit_integers(self, device: Device) -> None:
-        """Integers beyond 32 bits are added and multiplied exactly, also beside float32."""
+        """Integers beyond 32 bits are added and multiplied exactly, also together with float32."""
         array = WIDE["int64"][0]
         x = ds.from_numpy(array, device)
         xp = ds.namespace(x)

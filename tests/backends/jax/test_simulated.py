@@ -60,7 +60,7 @@ def test_every_way_to_create_an_array_is_counted():
 
 
 def test_a_shared_buffer_counts_once_until_its_last_array_is_gone():
-    """`device_put` to the array's own device gives a second array over its buffer; so does `addressable_shards`."""
+    """`device_put` to the array's own device gives a second array over its buffer, as does `addressable_shards`."""
     x = on_gpu()
     alias, part = jax.device_put(x, native()), x.addressable_shards[0].data
     assert used() == KIB

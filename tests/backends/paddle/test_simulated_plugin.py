@@ -219,6 +219,6 @@ def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_relative_cache_folder_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The XDG specification says so; otherwise it would depend on the folder in which a program starts."""
+    """The XDG specification requires this; otherwise it would depend on the folder in which a program starts."""
     monkeypatch.setenv("HOME", str(tmp_path))
     assert private_folder(Path("cache"), monkeypatch) == tmp_path / ".cache" / "devshim" / "paddle"

@@ -154,7 +154,7 @@ def test_native_devices_are_read():
 
 
 def test_run_computes_where_the_arguments_are():
-    """A compiled function computes in the current scope, not on its arguments' device; so do real operators."""
+    """A compiled function computes in the current scope, not on its arguments' device, as real operators do."""
     x, square = ds.ones((2, 2), device="gpu:1"), tf.function(lambda x: tf.matmul(x, x))
     assert ds.device_of(square(x)) is CPU
     assert ds.device_of(ds.run(square, x)) is ds.gpu(1)

@@ -218,7 +218,7 @@ def test_traced_layers_compute_from_their_input(kind):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("shape", [(7, 3, 4), (7, 3, 2, 5), (7, 3)])
 def test_statistics_of_parts_normalise_a_batch_as_a_whole(dtype, shape):
-    """The operators of `torch.nn.SyncBatchNorm`, on two parts of different sizes, beside `batch_norm` on all rows."""
+    """The operators of `torch.nn.SyncBatchNorm`, on two parts of different sizes: as `batch_norm` on all rows."""
     torch.manual_seed(4)
     x, grad = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
     weight, bias, mean, variance = (torch.rand(3, dtype=dtype if dtype is torch.float64 else None) for _ in range(4))

@@ -1,4 +1,4 @@
-"""Tests of how the values of a checkpoint are read: beside the tensors, the process needs almost no memory."""
+"""Tests of how the values of a checkpoint are read: besides the tensors, the process needs almost no memory."""
 
 from __future__ import annotations
 

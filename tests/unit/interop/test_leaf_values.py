@@ -1,4 +1,4 @@
-"""Tests of `leaves` and `assign` beside those of the kit: paths, ties, read-only arrays, and errors half-way."""
+"""Tests of `leaves` and `assign` that are not in the kit: paths, ties, read-only arrays, and errors half-way."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class Other:
 
 @pytest.fixture
 def beside(fake: Any) -> Iterator[Callable[..., Other]]:
-    """Yield a function that imports another framework beside the current one, which now accepts a policy."""
+    """Yield a function that imports another framework in addition to the current one, which now accepts a policy."""
     with pytest.MonkeyPatch.context() as patched:  # undone before the simulation is
         patched.setattr(type(fake), "gaps", {})
         ds.use("fakeframe")

@@ -1,4 +1,4 @@
-"""Tests of `prefetch` beside those of the kit: signals, the end of the process, references, and other frameworks."""
+"""Tests of `prefetch` that are not in the kit: signals, the end of the process, references, and other frameworks."""
 
 from __future__ import annotations
 

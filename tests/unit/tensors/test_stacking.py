@@ -1,4 +1,4 @@
-"""Tests of lists of tensors as one tensor: its device, its dtype, and what is allowed beside the tensors."""
+"""Tests of lists of tensors as one tensor: its device, its dtype, and what is allowed together with the tensors."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def wide_for_all(xs: Iterable[Any]) -> AbstractContextManager[object]:
 def full_width(xs: Sequence[Any]) -> AbstractContextManager[object] | None:
     """Return a context for a function of the program that computes with these arrays; None if none have 64 bits.
 
-    If there are floats or complex numbers among them, these decide: beside float32 weights, int64 labels must not turn
-    the arrays that the function creates into float64.
+    If there are floats or complex numbers among them, these decide: together with float32 weights, int64 labels must
+    not turn the arrays that the function creates into float64.
     """
     for x in xs:
         if is_wide(x.dtype):

@@ -1,7 +1,7 @@
 """JAX's own names for GPUs, which mean the simulated GPUs while ``ds.simulate(..., native_names=True)`` is in force.
 
 Simulated GPUs are JAX's CPU devices ``cpu:1`` to ``cpu:N``. With native names, a program sees two backends, as it does
-beside a real GPU: ``cpu``, with the one device that is the host, and ``cuda``, with the simulated GPUs. Three things
+with a real GPU: ``cpu``, with the one device that is the host, and ``cuda``, with the simulated GPUs. Three things
 make that:
 
 * The attributes ``id``, ``platform``, ``device_kind`` and others of the JAX device class, and ``str`` and ``repr``,

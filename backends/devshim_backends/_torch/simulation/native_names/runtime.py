@@ -1,4 +1,4 @@
-"""The parts of ``torch.cuda`` beside its C functions: its state, its generators, and the libraries that it loads."""
+"""The parts of ``torch.cuda`` that are not C functions: its state, its generators, and the libraries that it loads."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 SMALL_BYTES = 1 << 18
-"""Maximum bytes of a small tensor; above it, the fixed cost of a transfer is negligible beside the data's."""
+"""Maximum bytes of a small tensor; above it, the fixed cost of a transfer is negligible next to the data's."""
 PARCEL_BYTES = 1 << 24
 """Maximum bytes of a parcel: free memory that a card needs in addition to the tensors themselves."""
 TOO_FEW = 4
