@@ -16,7 +16,7 @@ from timeit import Timer
 from typing import Any
 
 BATCH = 0.0006
-"""Seconds that one turn of a quick statement takes: much longer than the clock takes, much shorter than a busy phase."""
+"""Seconds that one turn of a quick statement takes: much longer than the clock takes, shorter than a busy phase."""
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,8 @@ def asarray(
     Args:
         obj: A Python number, nested sequences of numbers, a NumPy array, anything NumPy can read, or a tensor.  The
             result of a tensor is a tensor of its framework, on the same device unless ``device`` is given. Nested
-            lists of tensors are stacked on the device that all share, or on ``device``; gradients flow to each of them.
-            A number in the list takes the dtype of the first tensor that can hold it; ``stack`` of the framework
-            promotes dtypes.
+            lists of tensors are stacked, by the framework's ``stack``, on the device that all share, or on ``device``.
+            A number in the list takes the dtype of the first tensor that can represent it. Gradients flow to tensors.
         dtype: The dtype of the result; without it, the dtype of ``obj``; for Python numbers, the default.
         device: The target; without it, the device of ``obj`` if it is a tensor, the device of `on`, or the CPU.
         copy: As for `place` (a tensor) or `from_numpy` (an array); Python numbers are always copied.
@@ -59,8 +58,6 @@ def asarray(
     Examples:
         >>> import devshim as ds
         >>> ds.use("numpy")
-        >>> ds.asarray([[1, 2], [3, 4]], dtype="float32").shape
-        (2, 2)
         >>> ds.dtype_of(ds.asarray([1, 2], like=ds.ones(3, dtype="float32")))
         'float32'
     """

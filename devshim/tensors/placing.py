@@ -95,46 +95,38 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     """Return a tensor, or every tensor of a tree, on a device; models and optimizers are moved in place.
 
     Args:
-        x: A tensor, or a tree of tensors: dicts, lists, tuples and their subclasses, named tuples, dataclasses, attrs
-            classes, mappings of any class, `UserList`, `SimpleNamespace`, and pytrees registered with the framework,
-            with Keras or with optree, nested in any way.  Anything else passes through.  None is an empty tree.
-            A model or optimizer, by itself or in a tree, is moved in place: parameters, buffers, gradients and state.
-            It and its parameters stay the same objects, and tied parameters stay tied.
+        x: A tensor, or a tree of tensors: nested dicts, lists, tuples, dataclasses, attrs classes, mappings,
+            `UserList`, `SimpleNamespace`, and pytrees registered with the framework, with Keras or with optree.
+            Anything else passes through; None is an empty tree. A model or optimizer is moved in place, with gradients
+            and state: it and its parameters stay the same objects, and tied parameters stay tied.
         device: The target; anything `ds.device` accepts, or a `Placement` that names the device of each leaf.
-        copy: None: return the same object if it is already on the device, and a copy otherwise. True: always new
-            memory; for a model, an independent model. False: never copy.
-        non_blocking: Let a copy from host to device overlap with other work if the framework supports it;
-            `synchronize` waits for it.  A copy from a device to the host is always complete on return.
+        copy: None: copy what is elsewhere. True: always new memory; an independent model. False: never copy.
+        non_blocking: Let a copy from host to device overlap with other work if the framework can; `synchronize` waits
+            for it.  A copy from a device to the host is always complete on return.
 
     Returns:
-        A tensor of the same framework, with bit-identical values, and the same dtype and shape.  For a tree, a
-        new tree of the same types that shares the leaves that did not move; the same object if nothing moved.
-        Gradients flow through to ``x``.
+        A tensor of the same framework, dtype and shape, with bit-identical values; gradients flow to ``x``. For a tree,
+        a tree of the same types that shares the leaves that did not move; the same object if nothing moved.
 
     Raises:
         DeviceSpecError: ``device`` does not name a device.
-        NotATensorError: There is nothing to move: ``x`` is a number, text, a loader, a generator, or an object that is
-            not a container. In a tree such objects pass through; one that contains tensors warns (`NotMovedWarning`).
-        DeviceNotFoundError: The framework does not have that device; or ``x`` is a NumPy array, and the current
-            framework is another one, whose GPUs take the array by ``ds.from_numpy(x, device)``.
+        NotATensorError: ``x`` is a number, a loader, or another object that is not a container. In a tree, such objects
+            pass through; one that contains tensors warns (`NotMovedWarning`).
+        DeviceNotFoundError: The framework lacks the device. `from_numpy` puts a NumPy array on another framework's GPU.
         CopyNeededError: ``copy=False``, and the tensor is on another device.
-        OutOfMemoryError: The device is full. After this and any other error, including Ctrl-C, nothing has moved: the
-            source keeps its tensors until all copies have arrived. The target needs memory only for the tensors that
-            move there.
+        OutOfMemoryError: The device is full. After this and any other error, including Ctrl-C, nothing has moved. The
+            target needs memory only for the tensors that move there.
         PlacementError: The framework put the result on another device.
-        UnsupportedError: The backend declares that it cannot do this; the error says why.
+        UnsupportedError: The backend declares that it cannot do this; the error gives the reason.
         TracingError: The call is inside a compiled function in which the framework would ignore it.
 
     Examples:
         >>> import devshim as ds
         >>> ds.use("numpy")
-        >>> x = ds.ones(3)
-        >>> ds.place(x, "cpu") is x
-        True
         >>> with ds.simulate(2):
-        ...     batch = ds.place({"x": x, "label": 1}, "gpu:1")
-        ...     print(ds.device_of(batch["x"]), batch["label"])
-        gpu:1 1
+        ...     batch = ds.place({"x": ds.ones(3), "label": 1}, "gpu:1")
+        ...     print(ds.device_of(batch["x"]), ds.place(batch, "gpu:1") is batch)
+        gpu:1 True
     """
     if type(device) is Device:
         target = device
