@@ -10,12 +10,12 @@ import os
 import secrets
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from devshim.errors import ArgumentError, UnsupportedError, WorldError
 from devshim.registry.private_paths import is_private
@@ -25,7 +25,6 @@ __all__ = [
     "found_token",
     "hosts_of",
     "make_token",
-    "new_folder",
     "own_handler",
     "require_private",
     "require_ray",
@@ -36,6 +35,8 @@ __all__ = [
 
 LOOPBACK = "127.0.0.1"
 STORE = 512 * 2**20
+_EXTRA = ("start_api_server", "start_monitor", "start_log_monitor")
+"""The methods of Ray's node that start processes which a job does not need."""
 _STARTING = Path(__file__).with_name("starting.py")
 
 
@@ -74,11 +75,6 @@ def require_private(folder: Path, hint: str) -> Path:
         msg = f"the folder {folder} is not private: others may own or read it"
         raise WorldError(msg, hint)
     return folder
-
-
-def new_folder() -> Path:
-    """Make a temporary folder for Ray's sockets; the system limits the length of their paths."""
-    return Path(tempfile.mkdtemp(prefix="devshim-", dir="/tmp" if len(tempfile.gettempdir()) > 30 else None))
 
 
 def make_token(folder: Path) -> Path:
@@ -131,15 +127,16 @@ def start_own(folder: Path) -> None:
     """Start a Ray cluster on this machine, in this process, and connect to it."""
     import ray
 
-    ray.init(
-        num_cpus=1,  # Ray starts a process for each CPU, and the agent needs none of these processes
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="CRITICAL",
-        object_store_memory=STORE,
-        _node_ip_address=LOOPBACK,
-        _temp_dir=str(folder),
-    )
+    with no_extra_processes():
+        ray.init(
+            num_cpus=1,  # Ray starts a process for each CPU, and the agent needs none of these processes
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="CRITICAL",
+            object_store_memory=STORE,
+            _node_ip_address=LOOPBACK,
+            _temp_dir=str(folder),
+        )
 
 
 def connect(address: str) -> None:
@@ -148,6 +145,28 @@ def connect(address: str) -> None:
 
     with own_handler():
         ray.init(address=address, log_to_driver=False, logging_level="CRITICAL")
+
+
+@contextmanager
+def no_extra_processes() -> Iterator[None]:
+    """Let Ray start without its dashboard, autoscaler and reader of logs, for which `ray.init` has no option.
+
+    A job needs none of them. Each is a Python process that imports Ray, and Ray waits for the dashboard. This replaces
+    methods of Ray 2.60; another version that has others starts what it always starts.
+    """
+    from ray._private.node import Node
+
+    def nothing(self: Any, *_: Any, **__: Any) -> None:
+        self._webui_url = ""
+
+    replaced = {name: getattr(Node, name) for name in _EXTRA if hasattr(Node, name)}
+    for name in replaced:
+        setattr(Node, name, nothing)
+    try:
+        yield
+    finally:
+        for name, method in replaced.items():
+            setattr(Node, name, method)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from devshim.errors import ArgumentError, RankLateError, WorldError
 from devshim.errors.formatting import described, show
 from devshim.registry import current
 from devshim.transfers.cells import with_cells
-from devshim.world import cluster, job, pickles, sessions
+from devshim.world import cluster, folders, job, pickles, sessions
 from devshim.world.job import Job
 
 __all__ = ["job_of", "launch", "launch_job", "show_event"]
@@ -58,7 +57,7 @@ def launch(
         hosts: The names of hosts in the cluster; None for all of them, or for this machine.
         ranks_per_host: How many ranks on each host; None for as many as its GPUs allow, or one without GPUs.
         cards_per_rank: How many GPUs each rank gets. It has no effect on a machine without GPUs unless it is above 1.
-        simulate: How many GPUs to simulate in each rank; None for real ones.
+        simulate: How many GPUs to simulate in each rank, which then needs none of its host; None for the host's GPUs.
         timeout: How long a collective may wait for a rank: seconds, or a text such as ``"60s"``.
         start_timeout: How long the processes may take to start.
         retries: How many times the whole job starts again after a failure; ``ds.world().attempt`` counts.
@@ -78,7 +77,7 @@ def launch(
     wanted = job_of(hosts, ranks_per_host, cards_per_rank, simulate, timeout, start_timeout, retries, min_ranks)
     cluster.require_ray()
     found = launch_job(replace(wanted, code=_pickled(fn, args)), show_event)
-    return [pickle.loads(result) for result in found if result is not None]
+    return [pickles.loads(result) for result in found if result is not None]
 
 
 def job_of(
@@ -95,6 +94,11 @@ def job_of(
     if hosts is not None and (isinstance(hosts, str) or not hosts or any(type(each) is not str for each in hosts)):
         msg = f"hosts is {show(hosts)}, which is not a list of names"
         raise ArgumentError(msg, 'hosts=["a", "b"]; leave it out for all hosts')
+    simulated = None if simulate is None else job.count(simulate, "simulate", 1)
+    cards = job.count(cards_per_rank, "cards_per_rank", 0)
+    if simulated is not None and cards not in (1, simulated):
+        msg = f"simulate={simulated} and cards_per_rank={cards} contradict each other"
+        raise ArgumentError(msg, "leave cards_per_rank out: simulate is how many GPUs each rank has")
     environment = dict(os.environ)
     backend = current._process
     if backend is not None:
@@ -108,8 +112,8 @@ def job_of(
     return Job(
         hosts=None if hosts is None else list(dict.fromkeys(hosts)),
         ranks_per_host=None if ranks_per_host is None else job.count(ranks_per_host, "ranks_per_host", 1),
-        cards_per_rank=job.count(cards_per_rank, "cards_per_rank", 0),
-        simulate=None if simulate is None else job.count(simulate, "simulate", 1),
+        cards_per_rank=cards,
+        simulate=simulated,
         timeout=job.seconds(timeout, "timeout"),
         start_timeout=job.seconds(start_timeout, "start_timeout"),
         retries=job.count(retries, "retries", 0),
@@ -125,26 +129,16 @@ def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     from importlib.util import find_spec
 
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
-    by_value = False
+    missing = None
     if module is not None and module.__name__ != "__main__":
         with suppress(ImportError, ValueError):
-            by_value = find_spec(module.__name__.partition(".")[0]) is None
+            missing = module if find_spec(module.__name__.partition(".")[0]) is None else None
     try:
-        return pickle.dumps((sys.path, _by_value(module, fn, args) if by_value else pickles.dumps((fn, args))))
+        call = pickles.dumps((fn, args)) if missing is None else pickles.dumps_by_value((fn, args), missing)
+        return pickle.dumps((sys.path, call))
     except Exception as error:
         msg = f"{described(fn)} or its arguments cannot be sent to another process: {error}"
         raise ArgumentError(msg, "give a function and arguments that can be pickled") from error
-
-
-def _by_value(module: Any, fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
-    """Return a function of a module that a rank cannot import, with everything that it needs from the module."""
-    from ray import cloudpickle
-
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        return bytes(cloudpickle.dumps((fn, args)))
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
 
 
 def launch_job(wanted: Job, notify: Listener) -> list[bytes | None]:
@@ -157,14 +151,14 @@ def launch_job(wanted: Job, notify: Listener) -> list[bytes | None]:
             ``("end", rank, status, step)``, ``("again", attempt, problem)``, and ``("steps", {rank: step})`` of a
             start that has failed.
     """
-    folder = cluster.new_folder()
+    folder = folders.new()
     try:
         token = _token(wanted, folder)
         local = wanted.cluster is None or wanted.cluster.startswith("127.")
         environment = {**os.environ, **cluster.settings(token, folder, local)}
         return _run(wanted, folder, environment, notify)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        folders.remove(folder)
 
 
 def _token(wanted: Job, folder: Path) -> Path:
@@ -185,7 +179,7 @@ def _run(wanted: Job, folder: Path, environment: dict[str, str], notify: Listene
         cluster.tied(command, signal.SIGTERM),
         env=environment,
         stdin=subprocess.PIPE,
-        pass_fds=[writing],
+        pass_fds=[writing, folders.lock_of(folder)],
         start_new_session=True,
     )
     os.close(writing)

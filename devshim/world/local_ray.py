@@ -10,7 +10,6 @@ import atexit
 import json
 import os
 import secrets
-import shutil
 import tempfile
 import time
 import zlib
@@ -22,7 +21,7 @@ from typing import Any
 from devshim.contract.ranks import Place
 from devshim.errors import WorldError
 from devshim.registry.processes import system_facts
-from devshim.world import cluster, siblings
+from devshim.world import cluster, folders, siblings
 
 __all__ = ["join", "start_time", "write_facts"]
 
@@ -45,11 +44,11 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
         file.unlink(missing_ok=True)
         token = secrets.token_hex(32)
         _set_token(token)
-        folder = cluster.new_folder()
+        folder = folders.new()
         # Registered before Ray is imported, so that it runs after Ray's end.
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(folders.remove, folder)
         ray = imported()
-        with cluster.own_handler(also_default=False):
+        with cluster.no_extra_processes(), cluster.own_handler(also_default=False):
             found = ray.init(
                 address="local",
                 num_cpus=1,

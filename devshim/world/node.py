@@ -22,7 +22,7 @@ from pathlib import Path
 
 from devshim.errors import ArgumentError, WorldError
 from devshim.registry.private_paths import is_private
-from devshim.world import cluster
+from devshim.world import cluster, folders
 from devshim.world.local_ray import start_time, write_facts
 
 __all__ = ["Node", "connect", "join", "own_address", "running", "start", "state_folder", "stop"]
@@ -180,7 +180,7 @@ def _require_none() -> None:
 def _started(
     words: list[str], address: str, listen: str, token: Path, simulate: int | None, is_first: bool = False
 ) -> Node:
-    folder = cluster.new_folder()
+    folder = folders.new()
     log = state_folder() / "node.log"
     simulated = [] if simulate is None else ["--num-gpus=0", f'--resources={{"sim_gpu": {simulate}}}']
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
@@ -191,6 +191,7 @@ def _started(
             env={**os.environ, **cluster.settings(token, folder, local=is_first and listen.startswith("127."))},
             stdin=subprocess.DEVNULL,
             stdout=output,
+            pass_fds=[folders.lock_of(folder)],
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )

@@ -1,23 +1,32 @@
 """Functions, arguments and results as bytes for another process.
 
-A plain pickle is enough for objects that the other process can import. Ray's pickle, which takes 0.3 s to import in
-each rank, is needed for the rest: lambdas, local functions, and definitions in the program or in a notebook.
+A plain pickle is enough for objects that the other process can import. Ray's pickle of functions by value is needed for
+the rest: lambdas, local functions, and definitions in the program or in a notebook. It is a single module that imports
+only the standard library, so it is loaded without Ray, whose import takes 0.3 s in each rank.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 from contextlib import suppress
-from typing import Any
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["dumps"]
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["dumps", "dumps_by_value", "loads"]
 
 _PROGRAM = b"__main__"
 """The name of a module that differs in each process."""
+_BY_VALUE = "devshim_world_cloudpickle"
+"""The name of Ray's module in ``sys.modules``; pickles contain it."""
 
 
 def dumps(value: Any) -> bytes:
-    """Return a value as bytes for `pickle.loads` in another process of this machine or cluster.
+    """Return a value as bytes for `loads` in another process of this machine or cluster.
 
     Raises:
         Exception: Neither pickle works; the error comes from the object or from Ray's pickle.
@@ -26,6 +35,36 @@ def dumps(value: Any) -> bytes:
         found = pickle.dumps(value)
         if _PROGRAM not in found:
             return found
-    from ray import cloudpickle
+    return bytes(_cloudpickle().dumps(value))
 
-    return bytes(cloudpickle.dumps(value))
+
+def dumps_by_value(value: Any, module: ModuleType) -> bytes:
+    """Return a value as bytes, with every function and class of a module that the other process cannot import."""
+    cloudpickle = _cloudpickle()
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(value))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def loads(data: bytes) -> Any:
+    """Return the value of bytes from `dumps` or `dumps_by_value`, which come from a process of the same user."""
+    if _BY_VALUE.encode() in data:
+        _cloudpickle()
+    return pickle.loads(data)
+
+
+def _cloudpickle() -> Any:
+    """Return Ray's module for pickles by value, without importing Ray."""
+    found = sys.modules.get(_BY_VALUE)
+    if found is None:
+        ray = find_spec("ray")
+        assert ray is not None  # `devshim.launch` has looked
+        file = os.path.join(*(ray.submodule_search_locations or ()), "cloudpickle", "cloudpickle.py")
+        spec = spec_from_file_location(_BY_VALUE, file)
+        assert spec is not None
+        assert spec.loader is not None
+        found = sys.modules[_BY_VALUE] = module_from_spec(spec)
+        spec.loader.exec_module(found)
+    return found

@@ -21,7 +21,7 @@ def main(folder: Path) -> None:
     heartbeat.begin()
     paths, job = pickle.loads((folder / "in").read_bytes())
     sys.path += [each for each in paths if each not in sys.path]
-    fn, arguments = pickle.loads(job)
+    fn, arguments = pickles.loads(job)
     result: Any = fn(*arguments)
     (folder / "out").write_bytes(pickles.dumps(result))
 

@@ -142,6 +142,8 @@ class RayPeers:
         if _JOB not in os.environ:  # devshim's own launcher has set what Ray needs
             os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(found_token(address)))
         ray = _import_ray(place)
+        # Without this, Ray would wait for half a second at the end, to show the output of its own processes.
+        atexit.register(ray.shutdown)
         own = {"_node_ip_address": place.addresses[place.rank]} if place.addresses else {}
         job = os.environ.get(_JOB) or f"devshim-{place.engine_address}"
         with own_handler():

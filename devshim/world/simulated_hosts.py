@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from devshim.errors import WorldError
-from devshim.world import cluster, job, sessions
+from devshim.world import cluster, folders, job, sessions
 
 __all__ = ["SimulatedHosts"]
 
@@ -39,7 +39,7 @@ class SimulatedHosts:
         cluster.require_ray()
         self.names: list[str] = [f"host{index}" for index in range(hosts)]
         self._before = {name: os.environ.get(name) for name in _VARIABLES}
-        self._folder = cluster.new_folder()
+        self._folder = folders.new()
         token = cluster.make_token(self._folder)
         command = [sys.executable, "-m", "devshim.world.simulated_hosts", str(hosts), str(cards)]
         self._process = subprocess.Popen(
@@ -47,6 +47,7 @@ class SimulatedHosts:
             env={**os.environ, **cluster.settings(token, self._folder, local=True)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            pass_fds=[folders.lock_of(self._folder)],
             text=True,
             start_new_session=True,
         )
@@ -89,7 +90,7 @@ class SimulatedHosts:
                 assert stream is not None
                 stream.close()
         sessions.finish(self._process, _ENDING)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        folders.remove(self._folder)
 
 
 def _start(hosts: int, cards: int) -> tuple[Any, list[Any]]:
@@ -98,7 +99,8 @@ def _start(hosts: int, cards: int) -> tuple[Any, list[Any]]:
 
     Path(os.environ["RAY_TMPDIR"], "ray").mkdir(exist_ok=True)
     started = Cluster()
-    return started, [_add(started, index, cards) for index in range(hosts)]
+    with cluster.no_extra_processes():
+        return started, [_add(started, index, cards) for index in range(hosts)]
 
 
 def _add(started: Any, index: int, cards: int) -> Any:

@@ -68,14 +68,13 @@ def _ranks(job: Job, hosts: Sequence[Host]) -> list[int]:
         cards = host.cards if job.simulate is None or host.simulated else 0
         per_rank = job.cards_per_rank if cards else 0
         wanted = job.ranks_per_host or (cards // per_rank if per_rank else 1)
-        needed = wanted * per_rank
-        is_short = needed > cards or (not cards and job.cards_per_rank > 1)
-        if wanted < 1 or (is_short and job.simulate is None):
+        is_short = wanted < 1 or wanted * per_rank > cards or (not cards and job.cards_per_rank > 1)
+        if is_short and job.simulate is None:  # ranks that simulate GPUs of their own need none of the host
             each = f"{job.cards_per_rank} GPU{'s' if job.cards_per_rank > 1 else ''}"
             asked = f"{max(wanted, 1)} ranks with {each} each"
             msg = f"{host.name} has {host.cards} GPUs, which are too few for {asked}"
             raise ArgumentError(msg, "ask for fewer: ranks_per_host=1, cards_per_rank=1; or simulate them: simulate=2")
-        counts.append(wanted)
+        counts.append(max(wanted, 1))
     return counts
 
 

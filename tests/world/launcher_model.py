@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import sys
 import time
 from types import SimpleNamespace
 from typing import Any
 
-from devshim.world import cluster, watching
+from devshim.world import cluster, folders, watching
 from devshim.world.job import Job
 
 RANKS = 8
@@ -74,7 +73,7 @@ def watch(actor: Any, hosts: int, seconds: float, progress: float | None) -> dic
 
 def measured(hosts: int) -> dict[str, dict[str, float]]:
     """Return what the launcher used for a short job and a longer one; the difference is a job without its end."""
-    folder = cluster.new_folder()
+    folder = folders.new()
     os.environ.update(cluster.settings(cluster.make_token(folder), folder, local=True))
     import ray
 
@@ -97,7 +96,7 @@ def measured(hosts: int) -> dict[str, dict[str, float]]:
         return found
     finally:
         ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+        folders.remove(folder)
 
 
 if __name__ == "__main__":

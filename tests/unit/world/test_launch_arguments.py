@@ -45,6 +45,12 @@ def test_other_arguments(options: dict[str, Any]) -> None:
         ds.launch(print, **options)
 
 
+@pytest.mark.parametrize("cards", [0, 4])
+def test_two_numbers_of_gpus_for_each_rank_contradict_each_other(cards: int) -> None:
+    with pytest.raises(ds.ArgumentError, match=f"simulate=2 and cards_per_rank={cards} contradict each other"):
+        ds.launch(print, simulate=2, cards_per_rank=cards)
+
+
 def test_something_that_is_no_function() -> None:
     with pytest.raises(ds.ArgumentError, match="launch needs a function, not 3"):
         ds.launch(3)  # type: ignore[arg-type]

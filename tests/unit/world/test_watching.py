@@ -83,3 +83,4 @@ def test_ranks_that_simulate_gpus_of_their_own_need_none_of_the_host() -> None:
     assert _ranks(Job(ranks_per_host=3, simulate=1), [SIMULATED]) == [3]
     assert _ranks(Job(cards_per_rank=4, ranks_per_host=1, simulate=4), [SIMULATED]) == [1]
     assert _ranks(Job(simulate=1), [SIMULATED]) == [2]  # as many as it has GPUs
+    assert _ranks(Job(cards_per_rank=4, simulate=4), [SIMULATED]) == [1]
