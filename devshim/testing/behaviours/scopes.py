@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 def default() -> Device:
     """Return the device of a new tensor."""
     return ds.device_of(ds.zeros(1))
+
+
+def scaled_and_moved(x: Any, number: float) -> tuple[Any, Any]:
+    """Return the results of two operators with a number."""
+    return number * x, number + x
 
 
 class ScopeTests(Kit):
@@ -114,6 +120,22 @@ class ScopeTests(Kit):
         with pytest.raises(KeyError), ds.on(device), ds.on("cpu"):
             raise KeyError
         assert ds.device_of(self.native_zeros()) is before
+
+    @feature("create")
+    def test_numbers_in_functions_on_two_devices(self, journey: tuple[Device, Device]) -> None:
+        """A number in a function of `run` is used where the tensors are, also if it was used on another device before.
+
+        A framework may keep a number for each device; meanwhile, new objects get the memory of those that were freed.
+        """
+        order = random.Random(0)
+        tensors = [ds.ones(3, device=device) for device in journey]
+        others: list[str] = []
+        for count in range(700):
+            number = count % 7 + 0.25
+            for x in order.sample(tensors, 2):
+                for y in ds.run(scaled_and_moved, x, number):
+                    assert ds.device_of(y) is ds.device_of(x)
+            others = [*others, str(count) * 7] if count % 50 else []
 
     @feature("op_scope")
     def test_operators_follow_the_scope(self, other_device: Device) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 import devshim as ds
 
@@ -19,6 +20,13 @@ def in_run(compute, device="gpu:0"):
     """Compute with a matrix of gpu:1 in the scope of `ds.run` on a device."""
     x = matrix("gpu:1")
     return ds.run(lambda _: compute(x), matrix(device))
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu:0", "gpu:1"])
+def test_the_name_of_a_scope_is_not_freed(device):
+    """TensorFlow keeps numbers by the address of their device's name (2.21), so a later name must not get its memory."""
+    names = [ds.run(lambda _: context.context().device_name, matrix(device)) for _ in range(2)]
+    assert names[0] is names[1]
 
 
 STAYS = {

@@ -39,6 +39,18 @@ EAGER = tf.__internal__.EagerTensor
 RAW_DEVICE, RAW_BACKING_DEVICE = vars(EAGER)["device"].__get__, vars(EAGER)["backing_device"].__get__
 """TensorFlow's own readers of a tensor's names, which name logical CPUs also while programs see GPUs."""
 
+_NAMES: dict[str, str] = {}
+
+
+def lasting(name: str) -> str:
+    """Return an equal name that is never freed, for TensorFlow's current device.
+
+    TensorFlow (2.21) keeps Python's numbers as tensors, by value, dtype and device. Of the device's name it keeps only
+    the address: if another name gets that memory, the number of one GPU is found for another.
+    """
+    return _NAMES.setdefault(name, name)
+
+
 _ARRAYS = (tf.Tensor, tf.Variable, tf.__internal__.types.Tensor, *COMPOSITES)
 """The types that count as tensors. The third is the base of distributed variables and of Keras variables."""
 

@@ -26,6 +26,7 @@ that a real GPU would run, devshim checks that operator before each later run (`
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -66,6 +67,9 @@ class _DataScopeName(str):
     __slots__ = ()
 
 
+_data_scope_name = cache(_DataScopeName)  # a name must never be freed: see `lasting`
+
+
 class DataScope:
     """The scope in which `ds.run` and `ds.value_and_grad` compute where their tensors are."""
 
@@ -75,7 +79,7 @@ class DataScope:
     def __enter__(self) -> None:
         self._scope.__enter__()
         state = context.context()._thread_local_data
-        state.device_name = _DataScopeName(state.device_name)
+        state.device_name = _data_scope_name(state.device_name)
 
     def __exit__(self, *failure: Any) -> None:
         self._scope.__exit__(*failure)

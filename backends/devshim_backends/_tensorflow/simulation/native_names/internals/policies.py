@@ -14,6 +14,7 @@ from tensorflow.python.eager import context
 
 from devshim.devices.device import CPU
 from devshim_backends._tensorflow.failures import MixedDevicesError
+from devshim_backends._tensorflow.internals.locations import lasting
 from devshim_backends._tensorflow.simulation import device_rules, hooks
 from devshim_backends._tensorflow.simulation.device_rules import set_policy
 from devshim_backends._tensorflow.simulation.memory import LOCAL
@@ -76,7 +77,8 @@ def _run_fast_on(device: Device, args: tuple[Any, ...]) -> Any:
     local = args[0]._thread_local_data
     before = local.device_name
     try:
-        local.device_name = "/job:localhost/replica:0/task:0" + hooks._logical_name(device).replace("/", "/device:")
+        name = "/job:localhost/replica:0/task:0" + hooks._logical_name(device).replace("/", "/device:")
+        local.device_name = lasting(name)
         return hooks._FAST(*args)
     finally:
         local.device_name = before
