@@ -49,10 +49,9 @@ def by_layers(
     )
     if len(mine) != len(theirs):
         msg = f"the file does not fit {what}: {layer_lists}"
-        raise CheckpointError(
-            msg,
-            "build the model like the one that was saved; ds.load(path) returns only the tensors",
-        )
+        unbuilt = ", and call it once (layers without sizes have no weights yet)" if len(mine) < len(theirs) else ""
+        hint = f"build the model like the one that was saved{unbuilt}; ds.load(path) returns only the tensors"
+        raise CheckpointError(msg, hint)
     same = stored.library == backend.library(obj)
     found: dict[str, Terms] = {}
     for ours, other in zip(mine, theirs, strict=True):

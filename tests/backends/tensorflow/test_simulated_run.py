@@ -24,7 +24,7 @@ def in_run(compute, device="gpu:0"):
 
 @pytest.mark.parametrize("device", ["cpu", "gpu:0", "gpu:1"])
 def test_the_name_of_a_scope_is_not_freed(device):
-    """TensorFlow keeps numbers by the address of their device's name (2.21), so a later name must not get its memory."""
+    """TensorFlow keeps numbers by the address of their device's name (2.21): a later name must not get its memory."""
     names = [ds.run(lambda _: context.context().device_name, matrix(device)) for _ in range(2)]
     assert names[0] is names[1]
 
