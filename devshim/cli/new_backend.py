@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from devshim.adapters import Backend, Device, DeviceInfo, Gap, Tensor
 
-import {name}  # plainly: devshim loads this module when the first array of {name} appears
+import {name}  # or the submodule with its arrays: devshim loads this file when the first array of {name} appears
 
 
 class {cls}(Backend):
@@ -91,10 +91,11 @@ README = """# devshim-{dashed}
 A [devshim](https://pypi.org/project/devshim/) backend for {name}.
 
 1. Write the methods of `{cls}` in `{name}_devshim.py`.
-2. `pip install -e '.[test]'`
+2. `pip install -e '.[test]'`, in an environment that has devshim and {name}.
 3. `pytest` tests the host, and `pytest -m gpu` the other devices.
 
-A feature that {name} lacks is a `Gap` with a reason; a feature without a method is one automatically.
+A feature that {name} lacks is a `Gap` with a reason; a feature without a method is one automatically. If a test fails
+for a feature that {name} does not have, declare the gap: `devshim.adapters.FEATURES` names the features.
 """
 
 

@@ -85,7 +85,7 @@ class Backend(Defaults, ABC):
     # ------------------------------------------------------------------ recognizing objects
     @abstractmethod
     def is_tensor(self, cls: type) -> bool:
-        """Return True if ``cls`` is a type of tensors, tracers or variables of the framework; asked once per type."""
+        """Return True for a type of tensors, tracers or variables of the framework; called once for each type."""
 
     # ------------------------------------------------------------------ devices
     @abstractmethod
@@ -120,7 +120,7 @@ class Backend(Defaults, ABC):
 
     @abstractmethod
     def describe(self, device: Device) -> DeviceInfo:
-        """Return a description of an existing device. For the host, see ``devshim.devices.host.describe``."""
+        """Return a description of an existing device. For the host, see ``devshim.adapters.host.describe``."""
 
     # ------------------------------------------------------------------ tensors
     @abstractmethod
@@ -128,7 +128,7 @@ class Backend(Defaults, ABC):
         """Return the device that really holds the data of ``x``. Called on every placement: one or two dict lookups.
 
         Raises:
-            TracingError: ``x`` is a tracer, and its device cannot be known (``devshim.errors.messages.tracing``).
+            TracingError: ``x`` is a tracer, and its device cannot be known (``devshim.adapters.messages.tracing``).
             UnsupportedError: The data is on several devices, or on none.
         """
 
@@ -214,7 +214,7 @@ class Backend(Defaults, ABC):
         """Return the framework's own dtype for an array-API name.
 
         Raises:
-            ConversionError: The framework lacks the dtype (``devshim.errors.messages.no_dtype``).
+            ConversionError: The framework lacks the dtype (``devshim.adapters.messages.no_dtype``).
         """
 
     @abstractmethod

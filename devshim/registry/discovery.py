@@ -147,18 +147,22 @@ def is_installed(name: str) -> bool:
         spec = find_spec(name)
     except (ImportError, ValueError):
         return False
-    return spec is not None and not _is_folder(spec)
+    return spec is not None and not _is_folder(name, spec)
 
 
 def is_imported(name: str) -> bool:
     """Return True if this process has imported the framework, through devshim or not."""
     module = sys.modules.get(name)  # None is how Python marks a blocked import
-    return module is not None and not _is_folder(getattr(module, "__spec__", None))
+    return module is not None and not _is_folder(name, getattr(module, "__spec__", None))
 
 
-def _is_folder(spec: ModuleSpec | None) -> bool:
-    """Return True for the spec of a plain folder with the framework's name: a namespace package has no file."""
-    return spec is not None and spec.origin is None and spec.submodule_search_locations is not None
+def _is_folder(name: str, spec: ModuleSpec | None) -> bool:
+    """Return True for the spec of a plain folder with the name of a built-in framework: it has no file.
+
+    Another library, such as MLX, may itself be a namespace package, whose spec looks the same.
+    """
+    is_namespace = spec is not None and spec.origin is None and spec.submodule_search_locations is not None
+    return is_namespace and name in BUILTIN
 
 
 def installed() -> list[str]:

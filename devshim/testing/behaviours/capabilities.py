@@ -36,8 +36,8 @@ REFUSALS: dict[str, Callable[[], object]] = {
     "generator": lambda: ds.random.Generator(0),
     "namespace": lambda: ds.namespace(),
     **{
-        name: (lambda name=name: ds.zeros(2, dtype=next(d for d, f in FEATURE_OF.items() if f == name)))  # type: ignore[misc]
-        for name in set(FEATURE_OF.values())
+        name: (lambda dtype=dtype: ds.zeros(2, dtype=dtype))  # type: ignore[misc]
+        for dtype, name in FEATURE_OF.items()  # the last, widest one: some libraries have only the narrow one
     },
 }
 """The call that runs into each gap; a gap in a feature without a call appears only in the support table."""

@@ -161,6 +161,37 @@ def test_a_third_partys_defect_is_reported_as_such(
     assert reported in output
 
 
+def test_the_root_of_a_library_may_be_a_namespace_package(python: Any, package: Any, distribution: Any) -> None:
+    package("spaceframe/core.py", "class Array: pass")  # as MLX: `import mlx.core`, and mlx has no __init__.py
+    package(
+        "space_adapter.py",
+        """
+        import spaceframe.core
+        from devshim_backends._numpy.backend import NumpyBackend
+        class Backend(NumpyBackend):
+            name = "spaceframe"
+            def is_tensor(self, cls):
+                return cls is spaceframe.core.Array or super().is_tensor(cls)
+        """,
+    )
+    folder = distribution("spaces", "spaceframe = space_adapter:Backend")
+    python(
+        """
+        import devshim as ds
+        import spaceframe.core
+        assert ds.device_of(spaceframe.core.Array()) is ds.cpu()
+        assert ds.backends()["spaceframe"].imported
+        ds.use("spaceframe")
+        """,
+        folder,
+    )
+
+
+def test_a_folder_with_the_name_of_a_framework_is_not_the_framework(python: Any, package: Any) -> None:
+    folder = package("paddle/notes.py", "").parent.parent
+    python("import devshim as ds; assert 'paddle' not in ds.backends()", folder)
+
+
 def test_capitals_and_extras_in_an_entry_point(python: Any, package: Any, distribution: Any) -> None:
     package("ToyFrame.py", "")
     package(
