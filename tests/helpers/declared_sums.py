@@ -6,12 +6,16 @@ import json
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import devshim as ds
 from devshim.contract.rank_engines import RankEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "world"))
+from engine_sums import code_of  # noqa: E402
 from sums_page import right  # noqa: E402
 
 
@@ -27,13 +31,25 @@ def declared() -> dict[str, tuple[str, ...]]:
     return {dtype: tuple(ops) for dtype, ops in engine.right.items()}
 
 
-def recorded() -> dict[str, tuple[str, ...]]:
-    """Return what ``docs/rank-sums.json`` says of the current framework's engine."""
-    name = ds.framework().__name__.split(".")[0]
+def run_of(name: str) -> dict[str, Any]:
+    """Return what ``docs/rank-sums.json`` says of an engine."""
     record = json.loads((ROOT / "docs" / "rank-sums.json").read_text(encoding="utf-8"))
-    return right(next(run["sums"] for run in record if run["name"] == name))
+    found: dict[str, Any] = next(run for run in record if run["name"] == name)
+    return found
 
 
 def test_the_adapter_declares_what_was_measured() -> None:
-    assert recorded()
-    assert declared() == recorded()
+    recorded = right(run_of(ds.framework().__name__.split(".")[0])["sums"])
+    assert recorded
+    assert declared() == recorded
+
+
+@pytest.mark.parametrize("engine", ["own", "portable"])
+def test_the_record_is_of_this_version_and_code(engine: str) -> None:
+    """`nox -s rank_sums` measures again."""
+    name = ds.framework().__name__.split(".")[0] if engine == "own" else engine
+    run = run_of(name)
+    assert run["code"] == code_of(name)
+    assert (
+        engine == "portable" or run["version"].partition("+")[0] == str(ds.backends()[name].version).partition("+")[0]
+    )
