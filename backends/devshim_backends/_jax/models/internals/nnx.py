@@ -62,7 +62,14 @@ class JaxNnx(Backend):
         return [Block(path, tuple(leaves)) for path, leaves in paths_by_module.items()]
 
     def layers(self, model: Any) -> list[Layer]:
-        return [] if self._is_nnx_object(model) else super().layers(model)
+        if not self._is_nnx_object(model):
+            return super().layers(model)
+        if not isinstance(model, sys.modules["flax.nnx"].Module):  # an optimizer's state is in no layers
+            return []
+        from devshim_backends._jax.models.internals.nnx_layers import layers_of
+
+        owners = {id(leaf.owner): leaf.path for leaf in _leaves(model) if leaf.kind in ("parameter", "buffer")}
+        return layers_of(model, owners)
 
     def get_extra_state(self, obj: Any) -> Any:
         return None if self._is_nnx_object(obj) else super().get_extra_state(obj)

@@ -1,0 +1,121 @@
+"""The layers of a flax NNX module in canonical terms: their kinds, and the roles and layouts of their weights.
+
+Requirements of this module:
+
+* Layers are listed in the order in which the module got them, as on the other frameworks.
+* Flax stores the axis of inputs before that of outputs, and the window of a convolution before both.
+* Flax's maps have their channels last. A flattened map is in another order than on frameworks with channels first;
+  `nnx_orders` finds where that is so, and a weight whose order it cannot find is unclear.
+* A layer that differs from those that its class makes (a subclass with its own call, a mask) gets no kind.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from devshim.contract.models import Layer, Weight
+from devshim_backends._jax.models.internals.nnx_orders import PLAIN, flattened_orders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["layers_of"]
+
+_UNCLEAR = (
+    "its features may be those of a flattened map, which flax stores in another order than other frameworks, and the "
+    "order cannot be found by calling the module with one image"
+)
+_KERNEL = {"kernel": "weight", "bias": "bias"}
+_SCALE = {"scale": "weight", "bias": "bias"}
+_KINDS: dict[str, tuple[str, Mapping[str, str], Mapping[str, str]]] = {
+    "Linear": ("linear", _KERNEL, {}),
+    "Conv": ("conv", _KERNEL, {"groups": "feature_group_count"}),
+    "BatchNorm": ("batch_norm", {**_SCALE, "mean": "mean", "var": "variance"}, {"epsilon": "epsilon"}),
+    "LayerNorm": ("layer_norm", _SCALE, {"epsilon": "epsilon"}),
+    "GroupNorm": ("group_norm", _SCALE, {"epsilon": "epsilon", "groups": "num_groups"}),
+    "Embed": ("embedding", {"embedding": "weight"}, {}),
+}
+"""Class -> the kind, the roles of its variables, and the attributes of its settings."""
+_USUAL = {"mask": None, "axis": -1, "reduction_axes": -1, "feature_axes": -1}
+"""The values of attributes with which a layer computes what other frameworks compute."""
+_ORDERED = ("linear", "batch_norm", "layer_norm")
+"""The kinds of layers that may take a flattened map."""
+
+
+def layers_of(model: Any, path_of: Mapping[int, str]) -> list[Layer]:
+    """Return the layers with weights of a module.
+
+    Args:
+        model: The module.
+        path_of: Id of a variable -> its key path, for parameters and buffers.
+    """
+    modules = [module for module in _modules(model, set()) if _own(module, path_of)]
+    kinds = {id(module): _classify(module) for module in modules}
+    orders = flattened_orders(model) if _may_flatten(modules, kinds) else None
+    return [_described(module, kinds[id(module)], _own(module, path_of), orders) for module in modules]
+
+
+def _modules(node: Any, seen: set[int]) -> Iterator[Any]:
+    """Yield an NNX object and those in its attributes, lists and dicts, each once, in the order of their creation."""
+    if isinstance(node, (list, tuple, dict)):
+        for each in node.values() if isinstance(node, dict) else node:
+            yield from _modules(each, seen)
+    elif isinstance(node, sys.modules["flax.nnx"].Pytree) and id(node) not in seen:
+        seen.add(id(node))
+        yield node
+        for each in list(vars(node).values()):
+            yield from _modules(each, seen)
+
+
+def _own(module: Any, path_of: Mapping[int, str]) -> dict[str, str]:
+    """Return the names and key paths of a module's own variables."""
+    return {name: path_of[id(value)] for name, value in vars(module).items() if id(value) in path_of}
+
+
+def _classify(module: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
+    """Return the kind, the roles and the settings of a module; the kind is "other" if no other framework has it."""
+    nnx = sys.modules["flax.nnx"]
+    for name, (kind, roles, settings) in _KINDS.items():
+        cls = getattr(nnx, name)
+        if isinstance(module, cls) and type(module).__call__ is cls.__call__:
+            reduces = {"reduction_axes": None} if kind == "group_norm" else {}
+            if all(getattr(module, each, usual) == usual for each, usual in {**_USUAL, **reduces}.items()):
+                return kind, roles, {word: getattr(module, each) for word, each in settings.items()}
+    return "other", {}, {}
+
+
+def _may_flatten(modules: list[Any], kinds: Mapping[int, tuple[str, Any, Any]]) -> bool:
+    """Return True if the module has convolutions, and layers that may take their flattened maps."""
+    found = {kinds[id(module)][0] for module in modules}
+    other_maps = any("Conv" in type(module).__name__ for module in modules)
+    return "linear" in found and ("conv" in found or other_maps)
+
+
+def _described(
+    module: Any, kind: tuple[str, Mapping[str, str], dict[str, Any]], own: dict[str, str], orders: Any
+) -> Layer:
+    name, roles, settings = kind
+    path = next(iter(own.values())).rpartition(".")[0]
+    if name == "other" or not set(own) <= roles.keys():
+        return Layer("other", path, {each: Weight(at) for each, at in own.items()})
+    order = orders.get(id(module)) if orders is not None and name in _ORDERED else PLAIN
+    return Layer(
+        name, path, {roles[each]: _weight(module, name, each, at, order) for each, at in own.items()}, settings
+    )
+
+
+def _weight(module: Any, kind: str, name: str, path: str, order: tuple[int, int] | None) -> Weight:
+    """Return a variable's layout; ``order`` has the channels and positions of a flattened map, or is None."""
+    if name == "kernel":
+        rank = len(getattr(module, "kernel_size", ()))
+        if kind == "conv":
+            return Weight(path, (*range(2, rank + 2), 1, 0))
+        if order is None:
+            return Weight(path, (1, 0), unclear=_UNCLEAR)
+        return Weight(path, (1, 0)) if order == PLAIN else Weight(path, (2, 1, 0), ((module.out_features,), order))
+    if kind not in ("batch_norm", "layer_norm"):
+        return Weight(path, unclear="" if order is not None else _UNCLEAR)
+    if order is None:
+        return Weight(path, unclear=_UNCLEAR)
+    return Weight(path) if order == PLAIN else Weight(path, (1, 0), (order,))
