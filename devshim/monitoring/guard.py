@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from devshim.devices.device import CPU
@@ -156,6 +157,7 @@ def _may_transfer(backend: Backend) -> bool:
     return bool(backend.simulated_or_removed) or not backend.has_only_host()
 
 
+@lru_cache(maxsize=16)  # the wrappers of `instrumentation` are made once for each reporter
 def _reporter(backend: Backend) -> Callable[[Device | None, Device, str], None]:
     def report(source: Device | None, target: Device, what: str) -> None:
         """Report an implicit transfer, in the mode of the innermost guard of the calling thread or task."""

@@ -14,22 +14,30 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devshim.devices.device import CPU
 from devshim.monitoring.buffer_protocol import instrument_buffers, slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import CodeType
+    from typing import TypeAlias
 
     from devshim.devices.device import Device
+
+    Copy: TypeAlias = tuple[Device, Device, str]
+    """Source, target and reason of a copy."""
 
 __all__ = [
     "OPERANDS",
     "READS",
+    "WRAPPERS",
     "instrument_operands",
     "instrument_reads",
     "is_suppressed",
+    "named",
     "patched",
     "slot_of",
     "suppressed",
@@ -73,16 +81,29 @@ OPERANDS = {
 }
 """Method that takes another tensor or array -> the reason that a report gives."""
 
+WRAPPERS: set[CodeType] = set()
+"""The code of the wrappers, which compilers must not trace; all wrappers of a kind share it."""
+_made_once = lru_cache(maxsize=1024)
+"""Decorates functions that wrap a method: each guard wraps the same ones, and making a wrapper takes as long as
+installing it."""
 _ABSENT = object()
 _ended: dict[tuple[Any, str, int], tuple[Any, Any]] = {}
 """By owner, name and `id`: methods that were still replaced when their block ended, and what they had replaced."""
-_REPORTING = threading.local()
+
+
+class _Reporting(threading.local):
+    """A thread's mark that it is inside an operation that is already reported."""
+
+    active: bool = False  # of the class: looking up an attribute that a thread lacks takes five times as long
+
+
+_REPORTING = _Reporting()
 
 
 # ---------------------------------------------------------------------- what all wrappers share
 def is_suppressed() -> bool:
     """Return True if this thread is inside an operation that is already reported."""
-    return getattr(_REPORTING, "active", False)
+    return _REPORTING.active
 
 
 @contextmanager
@@ -142,12 +163,17 @@ def instrument_reads(
     reasons = {name: what for name, what in (*READS.items(), *more) if hasattr(cls, name)}
     methods = {name: _wrap_read(getattr(cls, name), what, where, report) for name, what in reasons.items()}
     buffers_block = (
-        instrument_buffers(cls, _wrap_read_method(lambda _: None, "NumPy", where, report)) if buffers else nullcontext()
+        instrument_buffers(cls, _wrap_read_method(_read_nothing, "NumPy", where, report)) if buffers else nullcontext()
     )
     with patched(cls, methods), buffers_block:
         yield
 
 
+def _read_nothing(x: Any) -> None:
+    """Do nothing: a buffer is read by the function that comes after this one."""
+
+
+@_made_once
 def _wrap_read(original: Any, what: str, where: Any, report: Any) -> Any:
     """Return a method, or a property, that reports first."""
     if isinstance(original, property):
@@ -157,6 +183,7 @@ def _wrap_read(original: Any, what: str, where: Any, report: Any) -> Any:
     return _wrap_read_method(original, what, where, report)
 
 
+@_made_once
 def _wrap_read_method(original: Any, what: str, where: Any, report: Any) -> Any:
     """Return a method that reports a read of its tensor, and then calls the original."""
 
@@ -172,8 +199,14 @@ def _wrap_read_method(original: Any, what: str, where: Any, report: Any) -> Any:
         finally:
             _REPORTING.active = False
 
-    method.__name__ = getattr(original, "__name__", "method")
+    return named(method, getattr(original, "__name__", "method"), original)
+
+
+def named(method: Any, name: str, original: Any) -> Any:
+    """Return a wrapper with a name, and with the docstring of the original."""
+    method.__name__ = name
     method.__doc__ = getattr(original, "__doc__", None)
+    WRAPPERS.add(method.__code__)
     return method
 
 
@@ -202,72 +235,86 @@ def instrument_operands(
         names: Only these methods.
         indices: True if the framework copies an index that is one of its tensors to another device.
     """
-    reports = _OperandReports(cls if indices else (), where, report, copied_from)
-    with patched(cls, {name: reports.wrap(getattr(cls, name), name) for name in names if hasattr(cls, name)}):
+    found = _Copies(cls if indices else (), where, copied_from)
+    methods = {name: _wrap_operand(getattr(cls, name), name, found, report) for name in names if hasattr(cls, name)}
+    with patched(cls, methods):
         yield
 
 
-class _OperandReports:
-    """Wrappers that report what the framework is about to copy to a tensor, before it does."""
+@_made_once
+def _wrap_operand(original: Any, name: str, found: _Copies, report: Any) -> Any:
+    """Return a method that reports what it is about to copy, and then calls the original."""
+    copies_of, what = {"__getitem__": found.of_index, "__setitem__": found.of_write}.get(name, found.of), OPERANDS[name]
 
-    def __init__(self, indices: Any, where: Any, report: Any, copied_from: Any) -> None:
-        self._indices, self._where, self._report, self._copied_from = indices, where, report, copied_from
-
-    def wrap(self, original: Any, name: str) -> Any:
-        """Return a method that reports what it is about to copy, and then calls the original."""
-        writes, where = name == "__setitem__", self._where
-
-        def method(x: Any, *others: Any) -> Any:
-            # Only to a GPU is an operand copied, and to the host what is written: nearly always, this is the end.
-            if is_suppressed() or (not writes and where(x) is CPU):
-                return original(x, *others)
-            _REPORTING.active = True
-            try:
-                if self._report_operands(x, others, name):
-                    return original(x, *others)  # nested copies are not reported again
-            finally:
-                _REPORTING.active = False
+    def method(x: Any, *others: Any) -> Any:
+        copies = () if is_suppressed() else copies_of(x, others, what)
+        if not copies:  # nearly always
             return original(x, *others)
+        _REPORTING.active = True  # nested copies are not reported again
+        try:
+            for copy in copies:
+                report(*copy)
+            return original(x, *others)
+        finally:
+            _REPORTING.active = False
 
-        method.__name__ = name
-        method.__doc__ = getattr(original, "__doc__", None)
-        return method
+    return named(method, name, original)
 
-    def _report_operands(self, x: Any, others: tuple[Any, ...], name: str) -> bool:
-        """Report what the method of this name copies to a tensor; return True if anything is."""
-        target, what, indexed = self._where(x), OPERANDS[name], name in ("__getitem__", "__setitem__")
-        if target is CPU and name == "__setitem__":
-            return self._report_written_value(others[-1], what)
+
+class _Copies(NamedTuple):
+    """The copies that the framework is about to make to a tensor."""
+
+    indices: Any
+    where: Any
+    copied_from: Any
+
+    def of(self, x: Any, others: Sequence[Any], what: str, indexed: bool = False) -> list[Copy]:
+        """Return source, target and reason of each copy to a tensor on a GPU, of operands or indices.
+
+        Nearly all operands are numbers, or tensors that are not copied. So the tensor is asked for its device last.
+        """
+        sources = [source for each in others if (source := self.source_of(each, indexed)) is not None]
+        target = self.where(x) if sources else None
         if target is None or target is CPU:
-            return False
-        parts = others[0] if indexed and others and isinstance(others[0], (tuple, list)) else others[:1]
-        sources = [self._source(part, indexed) for part in (*parts, *others[1:])]
-        copied = [source for source in sources if source is not None and source is not target]
-        for source in copied:
-            self._report(source, target, what)
-        is_selection = name == "__getitem__" and any(map(self._is_mask, parts))
-        if is_selection:
-            self._report(target, CPU, "a selection by a mask")
-        return is_selection or bool(copied)
+            return []
+        return [(source, target, what) for source in sources if source is not target]
 
-    def _report_written_value(self, value: Any, what: str) -> bool:
-        """Report a tensor on a GPU, also a 0-d one, that is written into a tensor on the host."""
-        source = self._where(value) if isinstance(value, self._indices) else None
-        if source is None or source is CPU:
-            return False
-        self._report(source, CPU, what)
-        return True
+    def of_index(self, x: Any, others: tuple[Any, ...], what: str) -> list[Copy]:
+        """Return the same for an index."""
+        parts = _index_parts(others)
+        copies = self.of(x, parts, what, indexed=True)
+        if any(map(self.is_mask, parts)):
+            source = self.where(x)
+            if source is not None and source is not CPU:
+                copies.append((source, CPU, "a selection by a mask"))
+        return copies
 
-    def _is_mask(self, part: Any) -> bool:
+    def of_write(self, x: Any, others: tuple[Any, ...], what: str) -> list[Copy]:
+        """Return the same for an index and the value that is written; or that of a value that is written to the host.
+
+        A value of a single number on a GPU is also copied to the host.
+        """
+        copies = self.of(x, (*_index_parts(others), *others[1:]), what, indexed=True)
+        source = self.where(others[-1]) if isinstance(others[-1], self.indices) else None
+        if source is not None and source is not CPU and self.where(x) is CPU:
+            copies.append((source, CPU, what))
+        return copies
+
+    def is_mask(self, part: Any) -> bool:
         """Return True if an index is a mask of the framework: the host must find out how many elements it selects."""
-        return isinstance(part, self._indices) and "bool" in str(part.dtype)
+        return isinstance(part, self.indices) and "bool" in str(part.dtype)
 
-    def _source(self, part: Any, indexed: bool) -> Device | None:
+    def source_of(self, part: Any, indexed: bool) -> Device | None:
         """Return the device from which an operand or a part of an index is copied; None if it is not copied."""
         numpy = sys.modules.get("numpy")
         if numpy is not None and type(part) is numpy.ndarray:
             return CPU if part.ndim else None
-        if indexed and isinstance(part, self._indices):
-            device: Device | None = self._where(part)
+        if indexed and isinstance(part, self.indices):
+            device: Device | None = self.where(part)
             return device if getattr(part, "ndim", 1) else None
-        return self._copied_from(part)  # type: ignore[no-any-return]
+        return self.copied_from(part)  # type: ignore[no-any-return]
+
+
+def _index_parts(others: tuple[Any, ...]) -> Sequence[Any]:
+    """Return the parts of the index, the first argument of an index method."""
+    return others[0] if others and isinstance(others[0], (tuple, list)) else others[:1]

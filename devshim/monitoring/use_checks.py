@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import SimulationError
 from devshim.monitoring.buffer_protocol import instrument_buffers
-from devshim.monitoring.instrumentation import READS, patched
+from devshim.monitoring.instrumentation import READS, named, patched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -62,9 +62,7 @@ def _wrap_use(original: Any, use: Callable[[Any], None]) -> Any:
         use(self)
         return original(self, *args, **kwargs)
 
-    method.__name__ = getattr(original, "__name__", "method")
-    method.__doc__ = getattr(original, "__doc__", None)
-    return method
+    return named(method, getattr(original, "__name__", "method"), original)
 
 
 def _wrap_print(original: Any, use: Callable[[Any], None]) -> Any:
@@ -77,5 +75,4 @@ def _wrap_print(original: Any, use: Callable[[Any], None]) -> Any:
             return f"<{type(self).__name__}: {error.problem.rpartition(', and a tensor')[0]}>"
         return original(self, *args, **kwargs)
 
-    method.__name__ = getattr(original, "__name__", "method")
-    return method
+    return named(method, getattr(original, "__name__", "method"), original)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import nullcontext
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -53,15 +52,13 @@ def patch_constructors() -> None:
 patch_constructors._dynamo_marked_constant = True  # type: ignore[attr-defined]  # traced: see `devices.accelerator_count`
 
 
-def skip_methods(cls: type) -> None:
-    """Make dynamo skip the methods of a class that report reads; at a call of one it breaks the graph.
+def skip_wrappers() -> None:
+    """Make dynamo skip the methods that report implicit transfers; at a call of one it breaks the graph.
 
     Otherwise dynamo would compile them, and the compiled code would always believe that it is being traced.
     """
-    for method in list(vars(cls).values()):  # a copy, because another thread may patch the class meanwhile
-        code = getattr(method, "__code__", None)
-        if isinstance(code, CodeType) and code.co_filename == instrumentation.__file__:
-            keep_untraced(code)
+    for code in tuple(instrumentation.WRAPPERS):  # a copy, because another thread may add one meanwhile
+        keep_untraced(code)
 
 
 _modes, _default_device = torch._C._len_torch_function_stack, torch._C._get_default_device

@@ -221,9 +221,9 @@ def test_the_patches_are_removed_afterwards(x):
     assert all(now is then for now, then in zip(patched(), before, strict=True))
 
 
-def test_only_functions_on_gpus_leave_the_fast_path(monkeypatch):
-    """Under a guard a function takes no fast path on GPUs, and the host's fast paths stay enabled."""
-    received = []
+def test_only_functions_that_copy_to_a_gpu_leave_the_fast_path(monkeypatch):
+    """On real GPUs; the host's fast paths stay enabled."""
+    received, uncommitted, key = [], jnp.ones((2, 2)), jax.random.key(0)
     monkeypatch.setattr(pjit, "_get_fastpath_data", lambda executable, *_: received.append(executable) or "fast")
 
     class Executable:
@@ -233,6 +233,8 @@ def test_only_functions_on_gpus_leave_the_fast_path(monkeypatch):
 
     on_host, on_gpu = Executable("cpu"), Executable("gpu")
     with ds.guard("error"):
-        assert pjit._get_fastpath_data(on_host) == "fast"
-        assert pjit._get_fastpath_data(on_gpu) is None
-    assert received == [on_host]
+        assert pjit._get_fastpath_data(on_host, None, [HOST]) == "fast"
+        assert pjit._get_fastpath_data(on_gpu, None, [HOST]) is None
+        assert pjit._get_fastpath_data(on_gpu, None, [uncommitted]) is None
+        assert pjit._get_fastpath_data(on_gpu, None, [2.0, np.array(1.0), key]) == "fast"
+    assert received == [on_host, on_gpu]

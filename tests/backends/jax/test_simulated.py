@@ -174,7 +174,7 @@ def test_random_keys_and_sharded_results_are_counted_on_the_fast_path():
 
 
 def test_what_must_be_seen_before_it_runs_leaves_the_fast_path():
-    """Donated arguments, large results on a GPU with a limit, faults, removed GPUs, and arguments under a guard."""
+    """Donated arguments, large results on a GPU with a limit, faults and removed GPUs."""
     x, double, large = on_gpu(), jax.jit(lambda a: a * 2), jax.jit(lambda a: jnp.tile(a, 2**17))
     step, box = jax.jit(lambda a: a + 1, donate_argnums=0), [on_gpu()]
 
@@ -189,15 +189,32 @@ def test_what_must_be_seen_before_it_runs_leaves_the_fast_path():
         assert runs(double, x) == 1
     with ds.simulate(2, faults=ds.Fault("gpu:1", "allocation", at=100)):
         assert runs(double, x) == 5
-    with ds.guard("error"):
-        assert runs(double, x) == 5
-        ds.simulate(2)
-        assert runs(double, x) == 5
     assert runs(double, x) == 1
     ds.simulate(1)
     for _ in range(3):
         with pytest.raises(ds.SimulationError):
             double(x)
+
+
+@pytest.mark.parametrize("host", [np.ones(256, np.float32), "uncommitted"], ids=["NumPy", "uncommitted"])
+def test_functions_that_copy_an_array_leave_the_fast_path_under_a_guard(host):
+    """Also those that took it before the guard; functions of arrays that JAX does not copy keep theirs."""
+    x, double, add = on_gpu(), jax.jit(lambda a: a * 2), jax.jit(lambda a, b: a + b)
+    host = jnp.ones(256) if isinstance(host, str) else host
+    assert runs(double, x) == runs(add, x, host) == runs(add, x, x) == 1
+    with ds.guard("error", host_to_device="allow"):
+        assert runs(add, x, host) == 5
+        assert runs(double, x) == runs(add, x, x) == 1  # decided again, as the one before was not seen by the guard
+        ds.simulate(2)
+        assert runs(add, x, host) == 5
+        assert runs(double, x) == 1
+    assert runs(double, x) == 1
+    with ds.guard("error"):
+        assert runs(double, x) == 0  # no function copies an array, so nothing is decided again
+        for _ in range(2):
+            with pytest.raises(ds.TransferError, match="an argument of a compiled function"):
+                add(x, host)
+    assert runs(add, x, host) == runs(double, x) == 1  # decided again, because a guard has refused a function
 
 
 def test_an_interrupt_while_results_are_counted_loses_no_memory(monkeypatch):

@@ -70,7 +70,7 @@ def install(simulated: JaxSimulatedDevices, by_native: Mapping[Any, SimulatedDev
     for module, _, refuse in _mismatch_messages:
         setattr(module, _MISMATCH_MESSAGE, refuse)
     ArrayImpl.__dlpack__ = _export_copy
-    fast_path.clear_fast_paths()  # those decided before count nothing, or would refuse nothing from now on
+    fast_path.watch(True)  # those decided before count nothing, or would refuse nothing from now on
 
 
 def uninstall() -> None:
@@ -85,7 +85,7 @@ def uninstall() -> None:
     dispatch.device_put_p.def_impl(_put_impl)
     pxla.ExecuteReplicated.__call__ = _execute
     pjit._get_fastpath_data = _fastpath
-    fast_path.clear_fast_paths()
+    fast_path.watch(False)
 
 
 def _raise_mismatch(original: Callable[..., str]) -> Callable[..., str]:
@@ -129,7 +129,10 @@ def _recording_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
     by_native = _simulated  # read once, because another thread may uninstall the hooks
     natives = executable.unsafe_call._local_devices if hasattr(executable, "unsafe_call") else ()
     gpus = [by_native[native] for native in natives if native in by_native]
-    if gpus and not fast_path.is_allowed(gpus, sum(_result_sizes(executable.unsafe_call)), args[1]):
+    if gpus and not (
+        fast_path.is_allowed(gpus, sum(_result_sizes(executable.unsafe_call)), args[1])
+        and fast_path.may_take(natives, args[1])
+    ):
         return None
     found = _fastpath(executable, *args, **kwargs)
     waits = len(natives) > 1 or any(isinstance(x, np.ndarray) or _is_jax_array_on_host(x) for x in args[1])

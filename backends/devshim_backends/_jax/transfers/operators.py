@@ -6,7 +6,7 @@ cannot warn; and it is thread-local, so that tasks would share it. devshim reads
 ``jax.device_get``, which are explicit transfers.
 
 All arguments go through ``InputsHandler``, except those of functions on JAX's C++ fast path. So while a listener is
-active, functions on GPUs do not take the fast path.
+active, functions that copy an array to a GPU do not take the fast path.
 """
 
 from __future__ import annotations
@@ -80,17 +80,18 @@ def report_arguments(
         return original(handler, args)
 
     def source_of(x: Any) -> Device | None:
-        if not _is_movable(x):  # JAX refuses arrays that are committed to another device
+        if not fast_path.is_movable(x):  # JAX refuses arrays that are committed to another device
             return None
         return CPU if isinstance(x, np.ndarray) else where(x)
 
     def report_copies(x: Any, source: Device, sharding: Any) -> None:
         targets = {device_of_native(native) for native in getattr(sharding, "device_set", ())}
         if source not in targets and _is_implicit():
+            fast_path.note_refusal()
             for target in sorted(each for each in targets if each is not None):
                 report(source, target, "an argument of a compiled function")
 
-    with _fast_paths_off(), patched(pxla.InputsHandler, {"__call__": call}):
+    with _copying_off_fast_path(), patched(pxla.InputsHandler, {"__call__": call}):
         yield
 
 
@@ -108,7 +109,7 @@ def _is_implicit() -> bool:
     leaves = jax.tree_util.tree_leaves(arguments)
     if frame.f_code in _CREATION and not any(isinstance(x, ArrayImpl) for x in leaves):
         return False
-    return any(map(_is_movable, leaves))
+    return any(map(fast_path.is_movable, leaves))
 
 
 def _is_user_update() -> bool:
@@ -119,18 +120,13 @@ def _is_user_update() -> bool:
 
 def _receives_movable(frame: FrameType) -> bool:
     """Return True if one of a function's arguments is an array that JAX would copy to another device."""
-    return any(map(_is_movable, jax.tree_util.tree_leaves(_arguments(frame))))
+    return any(map(fast_path.is_movable, jax.tree_util.tree_leaves(_arguments(frame))))
 
 
 def _arguments(frame: FrameType) -> dict[str, Any]:
     """Return the arguments of a function that is running, by name."""
     names, variable, keywords, values = inspect.getargvalues(frame)
     return {name: values.get(name) for name in (*names, variable, keywords) if name is not None}
-
-
-def _is_movable(x: Any) -> bool:
-    """Return True if JAX would copy an argument to the device where it is used, and it is not a number."""
-    return (isinstance(x, np.ndarray) or (type(x) is ArrayImpl and not x._committed)) and x.ndim > 0
 
 
 def _jax_function_frame() -> FrameType | None:
@@ -182,18 +178,21 @@ def report_updates(
 
 
 @contextmanager
-def _fast_paths_off() -> Iterator[None]:
-    """Keep functions on GPUs from the fast path; afterwards JAX decides again."""
+def _copying_off_fast_path() -> Iterator[None]:
+    """Keep functions that copy an array to a GPU from the fast path; afterwards JAX decides again."""
     original = pjit._get_fastpath_data
 
-    def refuse_on_gpus(executable: Any, *args: Any, **kwargs: Any) -> Any:
+    def decide(executable: Any, *args: Any, **kwargs: Any) -> Any:
         natives = executable.unsafe_call._local_devices if hasattr(executable, "unsafe_call") else ()
-        return None if any(not computes_on_cpu(each) for each in natives) else original(executable, *args, **kwargs)
+        is_on_gpu = any(not computes_on_cpu(each) for each in natives)  # the hooks of simulated GPUs ask themselves
+        if is_on_gpu and not fast_path.may_take(natives, args[1]):
+            return None
+        return original(executable, *args, **kwargs)
 
-    pjit._get_fastpath_data = refuse_on_gpus
+    pjit._get_fastpath_data = decide
     try:
-        with fast_path.refused():
+        with fast_path.copying_refused():
             yield
     finally:
-        if pjit._get_fastpath_data is refuse_on_gpus:  # otherwise simulation was switched on or off meanwhile
+        if pjit._get_fastpath_data is decide:  # otherwise simulation was switched on or off meanwhile
             pjit._get_fastpath_data = original

@@ -12,7 +12,7 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.monitoring.instrumentation import OPERANDS, instrument_operands, instrument_reads
 from devshim.monitoring.use_checks import instrument_uses
-from devshim_backends._torch.scopes import skip_methods
+from devshim_backends._torch.scopes import skip_wrappers
 from devshim_backends._torch.transfers.internals.c_slots import read_item_slots, restore_item_slots
 from devshim_backends._torch.transfers.operators import instrument_waits
 
@@ -37,13 +37,13 @@ class TorchTransferHooks(Backend):
             stack.enter_context(instrument_operands(torch.Tensor, self._where, report, names=operands))
             if items is not None:
                 restore_item_slots(torch.Tensor, items)
-            skip_methods(torch.Tensor)
+            skip_wrappers()
             yield
 
     @contextmanager
     def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> Iterator[None]:
         with instrument_uses(torch.Tensor, self._where, check):  # operators make the check in their kernels
-            skip_methods(torch.Tensor)
+            skip_wrappers()
             yield
 
     def _where(self, x: Any) -> Device | None:

@@ -6,8 +6,13 @@ registered in Python, it calls Python. So devshim makes the whole tree one such 
 arrays before it arranges them.
 
 The fast path can refuse nothing before it runs, and does not show which arguments it was given. So a function goes
-through Python each time if a GPU has a fault or was removed, if the function takes over its arguments' memory, if its
-results are large and a GPU has a limit, or while a guard or ledger observes arguments.
+through Python each time if a GPU has a fault or was removed, if the function takes over its arguments' memory, or if
+its results are large and a GPU has a limit.
+
+A guard must see each array that JAX copies to a GPU. JAX has one fast path for each combination of arguments: for
+arrays, by their devices and whether they are committed; everything else has another one. So a fast path that was
+decided for arguments that JAX does not copy never copies an array. While a guard is open, only such a function takes
+the fast path, and those that may copy an array are decided again when the guard opens.
 """
 
 from __future__ import annotations
@@ -16,7 +21,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 from jax._src import pjit
+from jax._src.array import ArrayImpl
 from jax._src.tree_util import dispatch_registry
 
 from devshim_backends._jax.simulation import memory, storage
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
 
     from devshim.simulation.memory import SimulatedDevice
 
-__all__ = ["clear_fast_paths", "counting", "is_allowed", "refused"]
+__all__ = ["clear_fast_paths", "copying_refused", "counting", "is_allowed", "is_movable", "may_take", "note_refusal", "watch"]
 
 _CACHES = ("_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
 """The names of the caches of fast paths."""
@@ -35,27 +42,73 @@ _SMALL = 1 << 26
 """The bytes of results up to which a function may run before a GPU with a limit refuses them."""
 
 _observers: list[object] = []
-"""An entry for each context in which functions on GPUs must go through Python."""
+"""An entry for each context in which functions that copy an array to a GPU must go through Python."""
+_is_watched = False
+"""True while every new fast path of a function on a GPU is passed to `may_take`."""
+_may_copy = True
+"""False if no function with a fast path copies an array to a GPU."""
+_was_refused = False
+"""True if a function was refused the fast path because of an observer."""
+
+
+def watch(on: bool) -> None:
+    """Begin or end to pass every new fast path of a function on a GPU to `may_take`; all are decided again."""
+    global _is_watched
+    _is_watched = on
+    clear_fast_paths()
 
 
 def clear_fast_paths() -> None:
     """Make JAX decide again which operators take the fast path; nothing is compiled again."""
+    global _may_copy, _was_refused
     for name in _CACHES:
         if hasattr(pjit, name):
             getattr(pjit, name).clear()
+    _may_copy, _was_refused = not _is_watched, False
 
 
 @contextmanager
-def refused() -> Iterator[None]:
-    """Keep functions on simulated GPUs from the fast path inside the context, including GPUs that are shown later."""
+def copying_refused() -> Iterator[None]:
+    """Keep functions that copy an array to a GPU from the fast path inside the context."""
     observer = object()
     _observers.append(observer)
-    clear_fast_paths()
+    if _may_copy:
+        clear_fast_paths()
     try:
         yield
     finally:
         _observers.remove(observer)
-        clear_fast_paths()
+        if _was_refused:
+            clear_fast_paths()
+
+
+def may_take(natives: Iterable[Any], arguments: Iterable[Any]) -> bool:
+    """Return False if a function copies an array to a GPU while that is observed.
+
+    Args:
+        natives: The JAX devices that it runs on, of which one is a GPU.
+        arguments: The arguments that it was given.
+    """
+    global _may_copy
+    devices = set(natives)
+    if not any(is_movable(x) and (isinstance(x, np.ndarray) or x.sharding.device_set != devices) for x in arguments):
+        return True
+    if _observers:
+        note_refusal()
+        return False
+    _may_copy = True
+    return True
+
+
+def note_refusal() -> None:
+    """Let JAX decide again after the observers: also a function that failed, as by a guard's error, takes none."""
+    global _was_refused
+    _was_refused = True
+
+
+def is_movable(x: Any) -> bool:
+    """Return True if JAX would copy an argument to the device where it is used, and it is not a number."""
+    return (isinstance(x, np.ndarray) or (type(x) is ArrayImpl and not x._committed)) and x.ndim > 0
 
 
 def is_allowed(gpus: Iterable[SimulatedDevice], nbytes: int, arguments: Iterable[Any]) -> bool:
@@ -66,7 +119,7 @@ def is_allowed(gpus: Iterable[SimulatedDevice], nbytes: int, arguments: Iterable
         nbytes: The size of its results on each of them.
         arguments: The arguments that it was given.
     """
-    if _observers or any(_can_fail(gpu) or (gpu.limit is not None and nbytes > _SMALL) for gpu in gpus):
+    if any(_can_fail(gpu) or (gpu.limit is not None and nbytes > _SMALL) for gpu in gpus):
         return False
     return not any(x.is_deleted() for x in map(storage.underlying_array, arguments) if x is not None)
 

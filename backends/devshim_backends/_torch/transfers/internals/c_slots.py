@@ -13,36 +13,46 @@ If the struct behind a class differs from CPython's since 3.8, the slot cannot b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from devshim.monitoring.instrumentation import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from ctypes import c_void_p
 
-__all__ = ["read_item_slots", "restore_item_slots"]
+__all__ = ["ItemSlot", "read_item_slots", "restore_item_slots"]
 
 _AS_SEQUENCE, _ITEM = 13, 3
 """Offsets in words: of the pointer to the sequence functions in a type's struct, and of ``sq_item`` among them."""
 
 
-def read_item_slots(cls: type) -> Mapping[type, int | None] | None:
-    """Return the slot's value for a class and all its subclasses; None if the slot cannot be found."""
-    items: dict[type, int | None] = {}
+class ItemSlot(NamedTuple):
+    """The slot of a class, and its value before the patch."""
+
+    slot: c_void_p
+    value: int | None
+
+
+def read_item_slots(cls: type) -> Mapping[type, ItemSlot] | None:
+    """Return the slot of a class and of each of its subclasses; None if one cannot be found."""
+    found: dict[type, ItemSlot] = {}
     for each in _with_subclasses(cls):
         slot = slot_of(each, _AS_SEQUENCE, _ITEM)
         if slot is None:
             return None
-        items[each] = slot.value
-    return items
+        found[each] = ItemSlot(slot, slot.value)
+    return found
 
 
-def restore_item_slots(cls: type, items: Mapping[type, int | None]) -> None:
-    """Restore the slot's old values; a class that was made meanwhile gets the value that it would have inherited."""
+def restore_item_slots(cls: type, items: Mapping[type, ItemSlot]) -> None:
+    """Restore the slots' old values; a class that was made meanwhile gets the value that it would have inherited."""
     for each in _with_subclasses(cls):
-        slot, item = slot_of(each, _AS_SEQUENCE, _ITEM), items.get(each, items[cls])
-        if slot is not None and slot.value != item:
-            slot.value = item
+        known = items.get(each)
+        slot = slot_of(each, _AS_SEQUENCE, _ITEM) if known is None else known.slot
+        value = (known or items[cls]).value
+        if slot is not None and slot.value != value:
+            slot.value = value
 
 
 def _with_subclasses(cls: type) -> Iterator[type]:
