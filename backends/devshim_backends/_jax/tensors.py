@@ -208,8 +208,9 @@ class JaxTensors(JaxDevices, Backend):
         return int(x.size) * int(x.dtype.itemsize)
 
     def sources(self, x: Tensor) -> Sequence[tuple[Device, int]]:
-        value = concrete(x)
-        if not isinstance(value, jax.Array) or clients.is_on_one_device(value):
+        is_plain = type(x) is ArrayImpl  # nearly always; asking for other types takes longer than the rest
+        value = x if is_plain else concrete(x)
+        if not (is_plain or isinstance(value, jax.Array)) or clients.is_on_one_device(value):
             return super().sources(x)
         parts: dict[Device, int] = {}
         for shard in value.addressable_shards:

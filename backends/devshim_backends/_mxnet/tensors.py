@@ -62,6 +62,8 @@ _OPTIMIZERS = (mx.gluon.Trainer, mx.optimizer.Updater, mx.optimizer.Optimizer)
 _SPARSE = mx.nd.sparse.BaseSparseNDArray
 
 _HOST = native_code(mx.cpu())
+_ITEM_BYTES = {code: 2 if name == "bfloat16" else np.dtype(name).itemsize for code, name in NAMES.items()}
+"""MXNet's number for a dtype -> bytes of one element."""
 _OPERATOR_LIMIT = 4 << 20
 """Bytes up to which MXNet's operator copies faster than ``copyto``, which passes the work to another thread."""
 _COPYABLE = {
@@ -227,20 +229,16 @@ class MxnetTensors(MxnetDevices):
         return bool(getattr(x, "writable", False))
 
     def nbytes(self, x: Tensor) -> int:
+        if type(x) in _ARRAYS:
+            return int(prod(x.shape)) * _ITEM_BYTES[dtype_code(x)]
         if isinstance(x, mx.sym.Symbol):
             return 0  # a graph node has no values
         if isinstance(x, _SPARSE):
             return sum(map(self.nbytes, (x.data, *map(x._aux_data, range(x._num_aux)))))
-        elements: int = prod(x.shape)
-        return elements * itemsize(self.dtype_name(x))
+        return int(prod(x.shape)) * _ITEM_BYTES[dtype_code(x)]
 
     def synchronize(self, device: Device) -> None:
         mx.nd.waitall()  # MXNet waits for all devices or for one array; host work is asynchronous, too
-
-
-def itemsize(name: str) -> int:
-    """Return the bytes of one element."""
-    return 2 if name == "bfloat16" else int(np.dtype(name).itemsize)
 
 
 def _shared_view(x: Tensor) -> np.ndarray:

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 
     from devshim.simulation.memory import SimulatedDevice
 
-__all__ = ["clear_fast_paths", "copying_refused", "counting", "is_allowed", "is_movable", "may_take", "note_refusal", "watch"]
+__all__ = [
+    "clear_fast_paths",
+    "copying_refused",
+    "counting",
+    "is_allowed",
+    "is_movable",
+    "may_take",
+    "note_refusal",
+    "watch",
+]
 
 _CACHES = ("_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
 """The names of the caches of fast paths."""
