@@ -208,9 +208,8 @@ class JaxTensors(JaxDevices, Backend):
         return int(x.size) * int(x.dtype.itemsize)
 
     def sources(self, x: Tensor) -> Sequence[tuple[Device, int]]:
-        is_plain = type(x) is ArrayImpl  # nearly always; asking for other types takes longer than the rest
-        value = x if is_plain else concrete(x)
-        if not (is_plain or isinstance(value, jax.Array)) or clients.is_on_one_device(value):
+        value: Any = x if type(x) is ArrayImpl else concrete(x)  # asking for other types takes longer than the rest
+        if not (type(value) is ArrayImpl or isinstance(value, jax.Array)) or clients.is_on_one_device(value):
             return super().sources(x)
         parts: dict[Device, int] = {}
         for shard in value.addressable_shards:
