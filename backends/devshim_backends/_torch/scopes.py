@@ -18,7 +18,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.compiler import is_compiling
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
@@ -26,7 +25,14 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.monitoring import instrumentation
 from devshim_backends._torch.devices import device_module, native
-from devshim_backends._torch.tracing import as_constant, keep_untraced, raise_traced
+from devshim_backends._torch.tracing import (
+    THREAD,
+    as_constant,
+    compiles_here,
+    is_traced_here,
+    keep_untraced,
+    raise_traced,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +69,6 @@ def skip_wrappers() -> None:
 
 _modes, _default_device = torch._C._len_torch_function_stack, torch._C._get_default_device
 """How many modes, such as a ``torch.device``, are open, and the device of the default type of tensors."""
-_TRACING = torch._guards._TLS
 _is_jit_tracing = torch._C._is_tracing  # what `torch.jit.is_tracing` calls; only inside TorchScript does it differ
 
 
@@ -75,7 +80,7 @@ class TorchScopes(Backend):
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if _constructors_unpatched:
             patch_constructors()
-        if is_compiling():
+        if compiles_here():
             return _TracedScope(native(device))
         if device is CPU and _modes() == 0 and _default_device() == "cpu":
             return _NO_SCOPE  # new tensors are on the CPU, and a ``torch.device`` would take part in every call
@@ -86,21 +91,19 @@ class TorchScopes(Backend):
         return scope
 
     def compiling(self) -> bool:
-        found: bool = is_compiling()
-        return found
+        return compiles_here()
 
     def tracing(self) -> bool:
         # Not `is_compiling`: it is true in all code that dynamo has read, even when this runs after a graph break.
-        # What `TracingContext.try_get()` returns (2.13). A missing attribute of a thread-local object takes seven times
-        # as long as a missing key of its dictionary, and `MetricLog.append` asks each time.
-        if _TRACING.__dict__.get("tracing_context") is not None:
+        # Neither its flag alone, which is the process's.
+        if THREAD.__dict__.get("tracing_context") is not None:
             return True
-        return bool(torch.compiler._is_compiling_flag or _is_jit_tracing())
+        return bool((torch.compiler._is_compiling_flag and is_traced_here()) or _is_jit_tracing())
 
     def raise_error(
         self, make: Callable[..., DevshimError], args: tuple[Any, ...], cause: BaseException | None = None
     ) -> NoReturn:
-        if cause is not None and not torch.compiler.is_compiling():
+        if cause is not None and not compiles_here():
             raise make(*args) from cause
         raise_traced(make, as_constant(args))
 

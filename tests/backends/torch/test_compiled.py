@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 
 import pytest
 import torch
@@ -146,3 +147,19 @@ def test_a_tree_that_contains_itself_is_refused(fullgraph):
     tree.append(tree)
     fn = torch.compile(lambda tree: ds.place(tree, "gpu:1"), fullgraph=fullgraph, backend="eager")
     assert error_of(fn, tree)[0] == error_of(ds.place, tree, "gpu:1")[0]
+
+
+def test_another_thread_reads_a_tensor_while_one_compiles():
+    found = []
+
+    def compile_beside_a_thread(graph, inputs):
+        thread = threading.Thread(target=lambda: found.append(ds.to_numpy(x).tolist()))
+        thread.start()
+        thread.join()
+        return graph
+
+    x = torch.ones(2)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda y: y + 1, backend=compile_beside_a_thread)
+    assert compiled(x).tolist() == [2, 2]
+    assert found == [[1, 1]]

@@ -285,6 +285,26 @@ def test_the_default_compiler_says_that_it_does_not_compile() -> None:
     assert compiled(torch.ones(2, device="cuda:1")).tolist() == [2, 2]
 
 
+@pytest.mark.usefixtures("cards")
+def test_another_thread_uses_cards_while_one_compiles() -> None:
+    found: list[Any] = []
+
+    def use() -> None:
+        found.append(torch.ones(2).cuda(1).to("cuda:0").device)
+        found.append(torch.tensor([1.0], device="cuda:1").new_tensor([2.0], device="cuda:0").device)
+
+    def compile_beside_a_thread(graph: Any, inputs: Any) -> Any:
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+        return graph
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x + 1, backend=compile_beside_a_thread)
+    assert compiled(torch.ones(2, device="cuda:1")).tolist() == [2, 2]
+    assert found == [torch.device("cuda:0")] * 2
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @pytest.mark.usefixtures("cards")
 def test_torchscript_compiles_calls_of_the_replaced_functions() -> None:
@@ -302,6 +322,15 @@ def test_the_profiler_says_that_it_records_the_cpu() -> None:
     with pytest.warns(UserWarning, match="times of the CPU"), torch.profiler.profile(activities=activities) as found:
         torch.ones(3, device="cuda:1") * 2
     assert "aten::mul" in {event.key for event in found.key_averages()}
+
+
+@pytest.mark.usefixtures("cards")
+def test_marks_for_nvtx_are_not_nested() -> None:
+    marks = torch.autograd.profiler.emit_nvtx()
+    with marks, pytest.raises(RuntimeError, match="not reentrant"):
+        marks.__enter__()
+    with torch.autograd.profiler.emit_nvtx(enabled=False) as disabled:
+        assert disabled is None
 
 
 @pytest.mark.usefixtures("cards")

@@ -51,6 +51,10 @@ print(start.elapsed_time(end) >= 0, end.query(), torch.cuda.current_stream() == 
 print(isinstance(stream, torch.cuda.Stream), isinstance(start, torch.cuda.Event), stream.device)
 torch.cuda.nvtx.range_push("step")
 torch.cuda.nvtx.range_pop()
+print(torch.Stream("cuda:1"), str(torch.Event("cuda")).split(",")[0], str(torch.Generator("cuda:1")).split(" at ")[0])
+with torch.autograd.profiler.emit_nvtx() as marks:
+    print(torch.ones(1, device="cuda") + 1, marks is not None)
+print(torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities())
 
 torch.set_default_device("cuda")
 print(torch.ones(2), torch.tensor(3.0), torch.nn.Linear(1, 1).weight.device, torch.get_default_device())

@@ -38,9 +38,15 @@ def main(rank, world, store):
         refused = str(error)
     if rank == 0:
         print(dist.get_backend(group), dist.get_backend_config(), refused)
+        print(dist.group.WORLD.name(), group.name())
         print(dist.get_backend(), dist.is_nccl_available(), x, parts, number, objects)
         print(gradient, torch.equal(*weights), net.device_ids)
         sys.stdout.flush()
+    dist.barrier()
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", init_method=f"{store}2", rank=rank, world_size=world)
+    if rank == 0:
+        print(dist.get_backend(), dist.group.WORLD.name(), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -85,6 +85,9 @@ class Generator(RealGenerator, metaclass=_GeneratorType):  # type: ignore[misc]
     def __reduce__(self) -> Any:
         return _rebuild, (self.gpu, self.get_state())
 
+    def __repr__(self) -> str:
+        return f"<torch._C.Generator object at {id(self):#x}>"
+
 
 def _make(gpu: int, has_index: bool = True, cls: Any = Generator) -> Any:
     """Return a new generator of a GPU, whose device has an index or not."""

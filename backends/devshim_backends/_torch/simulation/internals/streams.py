@@ -56,6 +56,11 @@ def _is_simulated(device: Any) -> bool:
     return device is None or isinstance(device, int) or torch.device(device).type in TYPES
 
 
+def _shown(text: str) -> str:
+    """Return the text of a stream or an event with the name of the device that programs see."""
+    return text.replace(f"device_type={NAME}", f"device_type={shown_device(0).type}")
+
+
 class Stream(RealStream, metaclass=_ReplacementType):  # type: ignore[misc]
     """A GPU's only stream; a ``with`` block makes its GPU current. PyTorch's class makes streams of GPU 0 only."""
 
@@ -96,6 +101,9 @@ class Stream(RealStream, metaclass=_ReplacementType):  # type: ignore[misc]
 
     def __exit__(self, *failure: object) -> None:
         make_current(self._before)
+
+    def __repr__(self) -> str:
+        return _shown(super().__repr__())
 
 
 class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
@@ -148,6 +156,9 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
             msg = "Both events must be recorded before calculating elapsed time."
             raise ValueError(msg)
         return float(end_event._recorded_at - self._recorded_at) * 1e3
+
+    def __repr__(self) -> str:
+        return _shown(super().__repr__())
 
 
 def current_stream(device: Any = None) -> Any:

@@ -33,8 +33,10 @@ _OPERATORS = (
 )
 _LOCK = RLock()
 _LIBRARIES: list[Any] = []
-_NCCL_GROUPS: set[str] = set()
+_NCCL_GROUPS: set[str | None] = set()
 """The names of the groups for which the program asked for nccl."""
+_DEVICES: list[Any] = []
+"""The device that the program gave to `init_process_group`."""
 
 
 def _kernel(op: Any) -> Callable[..., Any]:
@@ -85,10 +87,12 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
             args = (*args[:position], served, *args[position + 1 :]) if len(args) > position else args
             if len(args) <= position:
                 kwargs["backend"] = served
+            if position == 0:
+                _DEVICES[:] = [kwargs.get("device_id")]
             kwargs = {name: value for name, value in kwargs.items() if name not in ("device_id", "pg_options")}
         group = real(*args, **kwargs)
-        if is_nccl:
-            _NCCL_GROUPS.add((group or distributed.group.WORLD).group_name)
+        name = getattr(group or distributed.group.WORLD, "group_name", None)  # None: this rank is not in the group
+        (_NCCL_GROUPS.add if is_nccl else _NCCL_GROUPS.discard)(name)
         return group
 
     return wrapper
@@ -124,6 +128,28 @@ def _config_of(real: Callable[..., Any]) -> Callable[..., Any]:
     return get_backend_config
 
 
+def _name_of(real: Callable[..., str]) -> Callable[..., str]:
+    """Return a replacement for `ProcessGroup.name`, which returns the backend that the program requested."""
+
+    def name(self: Any) -> str:
+        return "nccl" if _uses_nccl(self) else real(self)
+
+    return name
+
+
+def _barrier(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for `barrier`, which uses the device of `init_process_group`, as it does with NCCL."""
+
+    @functools.wraps(real)
+    def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None, **kwargs: Any) -> Any:
+        device = _DEVICES[0] if _DEVICES and _uses_nccl(group) else None
+        if device_ids is None and device is not None:
+            device_ids = [device if isinstance(device, int) else device.index]
+        return real(group, async_op, device_ids, **kwargs)
+
+    return barrier
+
+
 def _register() -> None:
     """Register the kernels, when the first group is created; PyTorch's kernels there do not support simulated GPUs."""
     with _LOCK:
@@ -150,14 +176,17 @@ def install(patches: Patches) -> None:
         ("new_group", _gloo_for_nccl(c10d.new_group, 2)),
         ("get_backend", _backend_of(c10d.get_backend)),
         ("get_backend_config", _config_of(c10d.get_backend_config)),
+        ("barrier", _barrier(c10d.barrier)),
         ("is_nccl_available", lambda: True),
     ):
         patches.replace(c10d, name, new)
         patches.replace(distributed, name, new)
+    patches.replace(c10d.ProcessGroup, "name", _name_of(c10d.ProcessGroup.name))
 
 
 def uninstall() -> None:
     """Remove the kernels."""
     _NCCL_GROUPS.clear()
+    _DEVICES.clear()
     while _LIBRARIES:
         _LIBRARIES.pop()._destroy()

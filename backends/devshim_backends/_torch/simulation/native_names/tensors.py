@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
 from torch.nn.parameter import UninitializedTensorMixin
 
 from devshim.errors import UnsupportedError
@@ -17,6 +16,7 @@ from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.state import NAME, index_of
 from devshim_backends._torch.simulation.native_names.internals import tensor_types
 from devshim_backends._torch.simulation.native_names.names import SHOWN, SIMULATED, to_simulated
+from devshim_backends._torch.tracing import compiles_here
 
 Tensor, Base = torch.Tensor, torch._C.TensorBase
 _device, _is_cuda, _type, _cpu = Base.device.__get__, Base.is_cuda.__get__, Base.type, Base.cpu
@@ -38,7 +38,7 @@ def is_cuda(self: Any) -> bool:
 def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format) -> Any:
     """Replace `torch.Tensor.cuda`, which in C++ accepts only CUDA's devices."""
     named = torch.device(device) if isinstance(device, str) else device
-    if is_compiling():
+    if compiles_here():
         return self.to(torch.device("cuda", named) if isinstance(named, int) else named or "cuda", None, non_blocking)
     if isinstance(named, torch.device) and named.type != "cuda":
         msg = f"Invalid device, must be cuda device, but got {named}"
@@ -66,7 +66,7 @@ def _to(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement for `torch.Tensor.to`, which in C++ would copy: ``cuda:1`` is not ``sim:1``."""
 
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
+        if compiles_here():
             return real(self, *args, **kwargs)
         if args:
             args = (to_simulated(args[0]), *args[1:])
@@ -102,7 +102,7 @@ def _with_device(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper that translates the keyword ``device``."""
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("device") is not None and not is_compiling():
+        if kwargs.get("device") is not None and not compiles_here():
             kwargs["device"] = to_simulated(kwargs["device"])
         return real(self, *args, **kwargs)
 

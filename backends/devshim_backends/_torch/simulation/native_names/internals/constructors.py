@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
 from torch.utils._device import DeviceContext, _device_constructors
 
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.native_names.names import to_simulated, with_index
+from devshim_backends._torch.tracing import compiles_here
 
 _NAMES = (
     *("tensor", "as_tensor", "asarray", "from_dlpack", "sparse_coo_tensor", "sparse_compressed_tensor"),
@@ -49,7 +49,7 @@ def _translate_device(real: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(real)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("device") is not None and not is_compiling():
+        if kwargs.get("device") is not None and not compiles_here():
             kwargs["device"] = to_simulated(kwargs["device"])
         return pinned(*args, **kwargs) if kwargs.get("pin_memory") else real(*args, **kwargs)
 
@@ -62,7 +62,7 @@ def _pin_result(real: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(real)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs.get("pin_memory") or is_compiling():
+        if not kwargs.get("pin_memory") or compiles_here():
             return real(*args, **kwargs)
         made = real(*args, **{**kwargs, "pin_memory": False})
         if kwargs.get("out") is not None:
@@ -79,7 +79,7 @@ def _translated_with_out(real: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(real)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if "out" in kwargs and kwargs.get("device") is not None and not is_compiling():
+        if "out" in kwargs and kwargs.get("device") is not None and not compiles_here():
             kwargs["device"] = to_simulated(kwargs["device"])
         return real(*args, **kwargs)
 
@@ -108,7 +108,7 @@ def _create_on_default(self: Any, func: Any, types: Any, args: Any = (), kwargs:
     """Replace the default device's method: ``cuda`` is the card that is current at the call."""
     kwargs = kwargs or {}
     if func in _device_constructors() and kwargs.get("device") is None:
-        kwargs["device"] = self.device if is_compiling() else with_index(self.device)
+        kwargs["device"] = self.device if compiles_here() else with_index(self.device)
     return func(*args, **kwargs)
 
 

@@ -1,6 +1,7 @@
-"""PyTorch's profiler: it records the work of the host's processor, which computes for simulated GPUs.
+"""PyTorch's profilers: they record the work of the host's processor, which computes for simulated GPUs.
 
-If a program also requested CUDA's events, C++ would print an error for every operator.
+If a program also requested CUDA's events, C++ would print an error for every operator. `emit_nvtx` marks operators for
+NVIDIA's profilers, which have nothing to record here, so it does nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.autograd import profiler
 
 from devshim.simulation.patching import Patches
@@ -30,6 +32,29 @@ def _without_cuda(real: Callable[..., None]) -> Callable[..., None]:
     return initialize
 
 
+def _enter_nvtx(self: Any) -> Any:
+    """Replace ``emit_nvtx.__enter__``, with its check that it is not entered twice."""
+    if self.enabled:
+        if self.entered:
+            msg = "NVTX annotation context manager is not reentrant"
+            raise RuntimeError(msg)
+        self.entered = True
+    return self if self.enabled else None
+
+
+def _exit_nvtx(self: Any, *failure: object) -> None:
+    """Replace ``emit_nvtx.__exit__``."""
+
+
+def _activities(real: Callable[[], set[Any]]) -> Callable[[], set[Any]]:
+    """Return a replacement for `torch.profiler.supported_activities`, which a build for CUDA answers with CUDA."""
+    return lambda: {*real(), profiler.ProfilerActivity.CUDA}
+
+
 def install(patches: Patches) -> None:
-    """Install the replacement."""
+    """Install the replacements."""
     patches.replace(profiler.profile, "__init__", _without_cuda(profiler.profile.__init__))
+    patches.replace(profiler.emit_nvtx, "__enter__", _enter_nvtx)
+    patches.replace(profiler.emit_nvtx, "__exit__", _exit_nvtx)
+    # For programs alone: in its own module, the function decides what a profiler without arguments records.
+    patches.replace(torch.profiler, "supported_activities", _activities(torch.profiler.supported_activities))
