@@ -1,6 +1,7 @@
 """A patch that makes Gluon's error for a parameter on another device name simulated GPUs.
 
-MXNet (1.9.1, 2.0.0b1) reports the context that a parameter is on; simulated GPUs are its ``cpu(1)`` to ``cpu(N)``.
+MXNet (1.9.1, 2.0.0b1) reports the context that a parameter is on; simulated GPUs are its ``cpu(1)`` to ``cpu(N)``. With
+native names it reports ``gpu(0)``, so the error has its text.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from devshim.devices.device import CPU
 from devshim.errors import DeviceMismatchError, joined
 from devshim_backends._mxnet.devices import device_from_code
 from devshim_backends._mxnet.internals.native import device_code
+from devshim_backends._mxnet.simulation.native_names.names import current_backend
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
@@ -52,6 +54,8 @@ def _check_and_get_named(parameter: Any, arrays: Any, native: Any) -> Any:
         requested = (None if backend is None else backend.from_native(native)) or CPU
         devices = [_device(device_code(x)) for x in arrays]
         _require_shown(devices)
+        if current_backend() is not None:
+            raise ParameterDeviceError(str(error), f"move the input: x.as_in_context(mx.{arrays[0].ctx})") from error
         msg = (
             f"Parameter {parameter.name!r} was not initialized on {_show(requested)}, only on "
             f"{', '.join(map(_show, devices))}"
