@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,12 @@ def test_the_program_prints_what_it_prints_on_real_gpus(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run(script, *(("--memory", "1MiB") if script.stem == "errors" else ()))
+
+
+def test_the_check_of_an_installation_finds_a_gpu() -> None:
+    command = [sys.executable, "-m", "devshim", "run", "--gpus", "1", "-c", "import paddle; paddle.utils.run_check()"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert "PaddlePaddle works well on 1 GPU.\nPaddlePaddle is installed successfully!" in done.stdout
 
 
 def test_the_default_device_is_restored() -> None:
