@@ -142,7 +142,7 @@ def _barrier(real: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(real)
     def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None, **kwargs: Any) -> Any:
-        device = _DEVICES[0] if _DEVICES and _uses_nccl(group) else None
+        device = next(iter(_DEVICES), None) if _uses_nccl(group) else None
         if device_ids is None and device is not None:
             device_ids = [device if isinstance(device, int) else device.index]
         return real(group, async_op, device_ids, **kwargs)
