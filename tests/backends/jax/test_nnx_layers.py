@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -164,3 +165,11 @@ def test_the_module_is_not_changed() -> None:
     before = {path: np.array(x) for path, x in ds.leaves(model).items() if "key" not in path}
     assert orders(model)["layers.4"] == (((3,), (4, 676)), False)
     assert all(np.array_equal(before[path], x) for path, x in ds.leaves(model).items() if path in before)
+
+
+def test_the_transfer_guard_of_jax_does_not_matter() -> None:
+    """Also for a module of another structure than any before it: the orders of known ones are kept."""
+    model = nnx.Sequential(nnx.Conv(1, 3, (2,), rngs=nnx.Rngs(0)), rows, nnx.Linear(3 * 16, 2, rngs=nnx.Rngs(0)))
+    with jax.transfer_guard("disallow"):
+        first, again = orders(model), orders(model)
+    assert first == again == {"layers.0": (None, False), "layers.2": (((2,), (3, 16)), False)}

@@ -51,14 +51,32 @@ def flattened_orders(model: Any) -> dict[int, tuple[int, int] | None]:
         layer that the module does not call is missing.
     """
     nnx: Any = sys.modules["flax.nnx"]
+    modules = list(_objects(nnx, model))
+    structure, known = nnx.graphdef(model), _KNOWN
+    found = known.get(structure)
+    if found is None:
+        with jax.transfer_guard("allow"):  # only numbers of the probes are copied
+            found = _orders_by_number(nnx, model)
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known[structure] = found
+    return {id(modules[number]): order for number, order in found.items()}
+
+
+_KNOWN: dict[Any, dict[int, tuple[int, int] | None]] = {}
+"""The structure of a module -> the number of each layer, and its order: a program saves its module many times."""
+_MOST_KNOWN = 16
+
+
+def _orders_by_number(nnx: Any, model: Any) -> dict[int, tuple[int, int] | None]:
+    """Return the orders by the number of each layer among the module's objects."""
     clone = nnx.clone(model)
-    pairs = list(zip(_objects(nnx, model), _objects(nnx, clone), strict=True))
     calls = _Calls()
-    original = {}
-    for module, copy in pairs:
+    numbers: dict[int, int] = {}
+    for number, copy in enumerate(_objects(nnx, clone)):
         cls = next((each for each in map(nnx.__dict__.get, _PROBED) if each and isinstance(copy, each)), None)
         if cls is not None:
-            original[id(copy)] = id(module)
+            numbers[id(copy)] = number
             object.__setattr__(copy, "__class__", _probe_class(type(copy), cls, calls))
     image = _fitting_image(clone, calls)
     if image is None:
@@ -75,8 +93,8 @@ def flattened_orders(model: Any) -> dict[int, tuple[int, int] | None]:
     found: dict[int, tuple[int, int] | None] = {}
     for (copy, first), (_, second) in zip(*seen, strict=True):
         order = None if copy in calls.unclear else _order(first, second)
-        key = original[copy]
-        found[key] = order if found.get(key, order) == order else None
+        number = numbers[copy]
+        found[number] = order if found.get(number, order) == order else None
     return found
 
 
