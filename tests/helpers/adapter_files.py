@@ -7,12 +7,12 @@ there too; `tests/multi_framework/test_adapter_reasons.py` checks those that are
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-ADAPTERS = Path(sys.modules["devshim_backends"].__path__[0])
+ADAPTERS = Path(import_module("devshim_backends").__path__[0])
 ALONE = "internals"
 """The name of folders with code for only one framework."""
 
