@@ -14,6 +14,7 @@ from devshim.registry.discovery import TITLES
 
 PARAGRAPHS = {
     "A copy of 4 bytes": ("copy of 4 B",),
+    "A tensor that is there already": ("place, there already",),
     "Large copies": ("copy of 1 MiB", "copy of 64 MiB"),
     "Conversion": ("conversion",),
     "Making and reading tensors": ("ones", "full", "asarray", "from_numpy", "to_numpy", "random."),

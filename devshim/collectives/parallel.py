@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim.errors import ArgumentError, DevshimError, messages
 from devshim.errors.formatting import type_name
-from devshim.registry import argument_hints, current, registry, tracing
+from devshim.registry import argument_hints, default_devices, registry, tracing
 from devshim.runtime import running, scopes
 from devshim.transfers import observing
 
@@ -98,7 +98,7 @@ class _Call:
         self.number, self._fn, self._given, self._modes = number, fn, given, modes
         where = scopes.of_arguments("parallel", (), {f"inputs[{number}]": given})
         self._located = where is not None
-        self._device = current.DEVICE.get() if where is None else where[1]
+        self._device = default_devices.innermost() if where is None else where[1]
         self._context = contextvars.copy_context()
         # `explain` shows the lines in the order of the callables, not in the order in which the threads happen to run
         shown = observing.explainer()

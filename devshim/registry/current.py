@@ -14,7 +14,7 @@ from devshim._compiler_marks import constant_under_compile
 from devshim.devices import parsing
 from devshim.devices.device import CPU, Device
 from devshim.errors import BackendNotFoundError, DeviceNotFoundError, DeviceSpecError
-from devshim.registry import discovery, environment, registry, tracing
+from devshim.registry import default_devices, discovery, environment, registry, tracing
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
@@ -53,9 +53,6 @@ usual_backend: Backend | None = None
 _LOCK = allocate_lock()  # to change the two together
 CHOSEN: ContextVar[tuple[str, ...]] = ContextVar("devshim_backend", default=())
 """The backends of the open `using` blocks of this thread or task, innermost last."""
-
-DEVICE: ContextVar[Device | None] = ContextVar("devshim_device", default=None)
-"""The device of the innermost `on`, or of `set_device`, in this thread or task."""
 
 
 def use(backend: BackendName | None) -> None:
@@ -145,7 +142,7 @@ def backend_on_host(device: object = None) -> Backend | None:
     if tracing.compiler() is not None or (traced_scopes and TRACED.devices):
         return None
     if device is None:
-        default = DEVICE.get()
+        default = default_devices.innermost()
         if default is not CPU and (default is not None or environment.DEVICE in environment.VALUES):
             return None
     elif device is not CPU and (type(device) is not str or device != "cpu"):
@@ -274,7 +271,7 @@ def default_device() -> Device:
         return TRACED.devices[-1]
     if tracing.compiler() is not None:
         tracing.refuse_default_where_read()
-    return DEVICE.get() or _device_by_environment() or CPU
+    return default_devices.innermost() or _device_by_environment() or CPU
 
 
 def _device_by_environment() -> Device | None:
@@ -292,7 +289,7 @@ def _device_by_environment() -> Device | None:
 
 def mention_environment(error: DeviceNotFoundError) -> DeviceNotFoundError:
     """Return the error for a default device that does not exist; it names the environment if that chose the device."""
-    if TRACED.devices or DEVICE.get() or not environ.get("DEVSHIM_DEVICE"):
+    if TRACED.devices or default_devices.DEFAULT.get() or not environ.get("DEVSHIM_DEVICE"):
         return error
     problem = f"the environment variable DEVSHIM_DEVICE is {environ['DEVSHIM_DEVICE']!r}, but {error.problem}"
     return DeviceNotFoundError(problem, f"correct or unset DEVSHIM_DEVICE; otherwise {error.hint}")

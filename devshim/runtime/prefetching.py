@@ -31,7 +31,7 @@ from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, DeviceNotFoundError
 from devshim.errors.formatting import described
 from devshim.errors.messages import bad_argument
-from devshim.registry import argument_hints, current, registry, tracing
+from devshim.registry import argument_hints, current, default_devices, registry, tracing
 from devshim.runtime import ahead, in_memory, scopes
 from devshim.tensors import arguments
 from devshim.transfers import engine, observers, observing
@@ -266,7 +266,7 @@ class _Worker:
             with ExitStack() as entered:
                 for restore in self._thread_states:
                     entered.enter_context(restore())
-                default = current.DEVICE.get()
+                default = default_devices.innermost()
                 if default is not None:
                     entered.enter_context(scopes.on(default))
                 self._serve(queue, source)

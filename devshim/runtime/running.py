@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from devshim.devices.device import CPU
-from devshim.registry import current, registry, tracing
+from devshim.registry import current, default_devices, registry, tracing
 from devshim.runtime import scopes
 from devshim.transfers import observing
 from devshim.trees import plain
@@ -81,7 +81,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
                 return fn(*args, **kwargs)
         finally:
             current.TRACED.devices.pop()
-    before = current.DEVICE.set(device)  # what fn creates through devshim is on that device, too
+    before = default_devices.DEFAULT.set((device, default_devices.NOT_A_BLOCK, None))  # where fn creates tensors
     try:
         scope = backend.data_scope(device)
         if type(scope) is nullcontext:
@@ -89,7 +89,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         with scope:
             return fn(*args, **kwargs)
     finally:
-        current.DEVICE.reset(before)
+        default_devices.DEFAULT.reset(before)
 
 
 def _of_eager_tensors(args: tuple[Any, ...]) -> tuple[Backend, Device, list[Tensor]] | None:

@@ -11,12 +11,11 @@ from __future__ import annotations
 import sys
 from _thread import _local
 from contextlib import nullcontext
-from contextvars import ContextVar
 
 from devshim.devices import device as device_module
 from devshim.devices import parsing
 from devshim.devices.device import CPU, Device
-from devshim.registry import current, mismatches, registry, start_failures, tracing
+from devshim.registry import current, default_devices, mismatches, registry, start_failures, tracing
 from devshim.tensors.value_hints import given_by_name
 from devshim.transfers import engine, observing
 from devshim.trees import key_paths
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.parsing import DeviceLike
 
-    _Saved = tuple[Device | None, int, Any]
 
 __all__ = ["labelled_tensors", "of_arguments", "of_labelled", "on", "require_same_device", "same_device", "set_device"]
 
@@ -45,9 +43,6 @@ class _Native(_local):
 
 
 _native = _Native()
-_SAVED: ContextVar[_Saved | None] = ContextVar("devshim_saved", default=None)
-"""For the innermost open `on` of this thread or task: the default device to restore, how many native scopes were open,
-and the same of the `on` around it, or None."""
 
 
 class on:
@@ -92,15 +87,13 @@ class on:
 
 def enter(device: Device) -> Device:
     """Make a device the default until the matching `leave`; the block's state belongs only to this thread or task."""
-    backend = current.current()  # loads the backend, and with it the compiler to ask
-    compiler = tracing.compiler() if tracing.COMPILERS else None
-    if compiler is not None:  # the compiler traces the framework's own scope, and no context variable
-        scope = compiler.scope(engine.require(compiler, device))
-        scope.__enter__()
-        current.note_traced_scope()
-        current.TRACED.scopes.append(scope)
-        current.TRACED.devices.append(device)
-        return device
+    reading = tracing.reading
+    backend = None if reading is not None and reading() else current.usual_backend
+    if backend is None or current.CHOSEN.get():
+        backend = current.current()  # loads the backend, and with it the compiler to ask
+        compiler = tracing.compiler()
+        if compiler is not None:
+            return _enter_traced(compiler, device)
     if device is not CPU or observing.ACTIVE is not None:
         engine.require(backend, device)
         observing.show_call(backend, "on", device)
@@ -110,8 +103,7 @@ def enter(device: Device) -> Device:
         scope = backend.scope(device)
         if type(scope) is not nullcontext:  # else there is nothing to leave
             _enter(backend, scope, device)
-    _SAVED.set((current.DEVICE.get(), depth, _SAVED.get()))
-    current.DEVICE.set(device)
+    default_devices.DEFAULT.set((device, depth, default_devices.DEFAULT.get()))
     return device
 
 
@@ -123,13 +115,23 @@ def leave(
         current.TRACED.devices.pop()
         current.TRACED.scopes.pop().__exit__(kind, error, trace)
         return
-    saved = _SAVED.get()
-    if saved is not None:  # None if an asynchronous generator is closed in another context: nothing to restore
-        before, depth, outer = saved
-        _SAVED.set(outer)
-        current.DEVICE.set(before)
+    default = default_devices.DEFAULT.get()
+    # An asynchronous generator may be closed in another context, in which no block is open: nothing to restore.
+    if default is not None and default[1] != default_devices.NOT_A_BLOCK:
+        _, depth, outer = default
+        default_devices.DEFAULT.set(outer)
         if len(_native.open) > depth:
             _leave(depth, kind, error, trace)
+
+
+def _enter_traced(compiler: Backend, device: Device) -> Device:
+    """Enter the framework's own scope, which a compiler can trace; it cannot trace a context variable."""
+    scope = compiler.scope(engine.require(compiler, device))
+    scope.__enter__()
+    current.note_traced_scope()
+    current.TRACED.scopes.append(scope)
+    current.TRACED.devices.append(device)
+    return device
 
 
 def _enter(backend: Backend, scope: AbstractContextManager[object], device: Device, lasting: bool = False) -> None:
@@ -182,7 +184,8 @@ def set_device(device: DeviceLike) -> None:
         if _native.open and _native.open[-1][1]:
             _leave(len(_native.open) - 1)
         _enter(backend, backend.scope(target), target, lasting=True)
-    current.DEVICE.set(target)
+    _, depth, outer = default_devices.DEFAULT.get() or (target, default_devices.NOT_A_BLOCK, None)
+    default_devices.DEFAULT.set((target, depth, outer))
 
 
 def of_arguments(call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:

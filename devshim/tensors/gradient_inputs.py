@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from devshim.contract import capabilities
 from devshim.errors import ArgumentError, messages
 from devshim.errors.formatting import article, described, type_name
-from devshim.registry import current, registry
+from devshim.registry import default_devices, registry
 from devshim.tensors import gradient_errors
 from devshim.transfers import engine
 from devshim.trees import multi_map, plain
@@ -207,13 +207,13 @@ class _computing_on:
     def __enter__(self) -> None:
         if self._device is None:
             return
-        self._before = current.DEVICE.set(self._device)
+        self._before = default_devices.DEFAULT.set((self._device, default_devices.NOT_A_BLOCK, None))
         try:
             self._scope = self._backend.data_scope(self._device)
             if type(self._scope) is not nullcontext:
                 self._scope.__enter__()
         except BaseException:
-            current.DEVICE.reset(self._before)
+            default_devices.DEFAULT.reset(self._before)
             raise
 
     def __exit__(self, *failure: Any) -> None:
@@ -223,7 +223,7 @@ class _computing_on:
             if type(self._scope) is not nullcontext:
                 self._scope.__exit__(*failure)
         finally:
-            current.DEVICE.reset(self._before)
+            default_devices.DEFAULT.reset(self._before)
 
 
 def _at_home(backend: Backend, grad: Tensor, device: Device | None) -> Tensor:

@@ -10,7 +10,7 @@ path (`devshim.tensors.arguments.plan`, `devshim.transfers.engine.make`) checks,
 | the default dtypes | `default_dtypes.CHOSEN` | `set_default_dtype` |
 | a compiler reads the code | `tracing.reading` | torch.compile |
 | a compiler runs the code | the type of the result (`FastPaths.host_type`) | `torch.export` |
-| the default device | `current.DEVICE`, the environment | `on`, `set_device`, `run`, `value_and_grad`, DEVSHIM_DEVICE |
+| the default device | `default_devices`, environment | `on`, `set_device`, `run`, `value_and_grad`, DEVSHIM_DEVICE |
 | a default device in compiled code | `current.usual_backend`, then None | `on` in a function that is compiled |
 | the framework | `current.usual_backend`, `current.CHOSEN` | `use`, `using` |
 
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.devices.device import CPU
-from devshim.registry import current, environment, tracing
+from devshim.registry import current, default_devices, environment, tracing
 from devshim.tensors import arguments, default_dtypes, fitting
 from devshim.transfers import observing
 
@@ -77,7 +77,7 @@ def make(
     if (
         backend is None
         or device is not None
-        or current.DEVICE.get() is not None
+        or default_devices.DEFAULT.get() is not None
         or current.CHOSEN.get()
         or environment.DEVICE in environment.VALUES
     ):

@@ -144,7 +144,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
         return trees.place(x, target, copy, non_blocking)
     if active is not None and active.explain is not None:
         active.explain.call(backend, "copy" if copy else "place", target)
-    if copy is None:
+    if copy is None or copy is False:
         try:  # `engine.place` also checks this, but the call would take longer
             if backend.device_of(x) is target:
                 return x

@@ -22,7 +22,7 @@ from devshim.contract.backend import Gap
 from devshim.contract.fast_paths import FastPaths
 from devshim.devices.device import CPU, Device
 from devshim.devices.info import DeviceInfo, MemoryInfo
-from devshim.registry import current, discovery, registry, simulation_request
+from devshim.registry import current, default_devices, discovery, registry, simulation_request
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # on a busy machine, slow examples are not failures
@@ -54,7 +54,7 @@ def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for backend in registry.loaded():
         backend.simulation_refused = None
     current._only = None
-    current.DEVICE.set(None)
+    default_devices.DEFAULT.set(None)
     ds.use(None)
 
 

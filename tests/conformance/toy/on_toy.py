@@ -14,7 +14,7 @@ import toyframe
 
 import devshim as ds
 from devshim.contract.fast_paths import FastPaths
-from devshim.registry import current, registry
+from devshim.registry import current, default_devices, registry
 from devshim.tensors import on_host, placing
 from devshim.testing import Conformance
 from devshim.transfers import engine, observing
@@ -195,7 +195,7 @@ def on_is_not_nested(patch: Patch, adapter: Any) -> None:
 
     def leave(self: Any, *failure: Any) -> None:
         proper(self, *failure)
-        current.DEVICE.set(None)
+        default_devices.DEFAULT.set(None)
 
     patch.setattr(ds.on, "__exit__", leave)
 
@@ -307,7 +307,7 @@ def asarray_ignores_the_device(patch: Patch, adapter: Any) -> None:
 
 @defect
 def creation_takes_the_first_card(patch: Patch, adapter: Any) -> None:
-    patch.setattr(current, "default_device", lambda: current.DEVICE.get() or ds.gpu(0))
+    patch.setattr(current, "default_device", lambda: default_devices.innermost() or ds.gpu(0))
     patch.setattr(on_host, "make", lambda *args: None)
 
 
