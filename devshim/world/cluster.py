@@ -11,14 +11,17 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from devshim.errors import ArgumentError, UnsupportedError, WorldError
 from devshim.registry.private_paths import is_private
+
+if TYPE_CHECKING:
+    from devshim.world.job import Job
 
 __all__ = [
     "Host",
@@ -26,6 +29,7 @@ __all__ = [
     "hosts_of",
     "make_token",
     "own_handler",
+    "ranks_on",
     "require_private",
     "require_ray",
     "settings",
@@ -214,3 +218,23 @@ def chosen(there: dict[str, Host], names: Iterable[str] | None) -> list[Host]:
         msg = f"the cluster has no host {', '.join(missing)}: it has {', '.join(there)}"
         raise ArgumentError(msg, "`devshim cluster status` lists the hosts")
     return [there[name] for name in wanted]
+
+
+def ranks_on(job: Job, hosts: Sequence[Host]) -> list[int]:
+    """Return how many ranks each host gets."""
+    if not hosts:
+        msg = "no host is left"
+        raise WorldError(msg, "`devshim cluster status` lists the hosts")
+    counts = []
+    for host in hosts:
+        cards = host.cards if job.simulate is None or host.simulated else 0
+        per_rank = job.cards_per_rank if cards else 0
+        wanted = job.ranks_per_host or (cards // per_rank if per_rank else 1)
+        is_short = wanted < 1 or wanted * per_rank > cards or (not cards and job.cards_per_rank > 1)
+        if is_short and job.simulate is None:  # ranks that simulate GPUs of their own need none of the host
+            each = f"{job.cards_per_rank} GPU{'s' if job.cards_per_rank > 1 else ''}"
+            asked = f"{max(wanted, 1)} ranks with {each} each"
+            msg = f"{host.name} has {host.cards} GPUs, which are too few for {asked}"
+            raise ArgumentError(msg, "ask for fewer: ranks_per_host=1, cards_per_rank=1; or simulate them: simulate=2")
+        counts.append(max(wanted, 1))
+    return counts

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from devshim.errors import ArgumentError, HostLostError, WorldError
+from devshim.errors import HostLostError, WorldError
 from devshim.world import causes
 from devshim.world.agent import grouped
-from devshim.world.cluster import Host, chosen, hosts_of
+from devshim.world.cluster import Host, chosen, hosts_of, ranks_on
 from devshim.world.job import Job
 from devshim.world.launchers import listed
 
@@ -40,7 +40,7 @@ def run(job: Job, notify: Listener) -> list[bytes | None]:
         there = {name: host for name, host in hosts_of().items() if name not in lost}
         names = None if job.hosts is None else [name for name in job.hosts if name not in lost]
         hosts = chosen(there, names)
-        counts = _ranks(job, hosts)
+        counts = ranks_on(job, hosts)
         size = sum(counts)
         first = first or size
         least = first if job.min_ranks is None else job.min_ranks
@@ -56,26 +56,6 @@ def run(job: Job, notify: Listener) -> list[bytes | None]:
                 raise
             notify("again", attempt + 1, error.problem)
     raise AssertionError
-
-
-def _ranks(job: Job, hosts: Sequence[Host]) -> list[int]:
-    """Return how many ranks each host gets."""
-    if not hosts:
-        msg = "no host is left"
-        raise WorldError(msg, "`devshim cluster status` lists the hosts")
-    counts = []
-    for host in hosts:
-        cards = host.cards if job.simulate is None or host.simulated else 0
-        per_rank = job.cards_per_rank if cards else 0
-        wanted = job.ranks_per_host or (cards // per_rank if per_rank else 1)
-        is_short = wanted < 1 or wanted * per_rank > cards or (not cards and job.cards_per_rank > 1)
-        if is_short and job.simulate is None:  # ranks that simulate GPUs of their own need none of the host
-            each = f"{job.cards_per_rank} GPU{'s' if job.cards_per_rank > 1 else ''}"
-            asked = f"{max(wanted, 1)} ranks with {each} each"
-            msg = f"{host.name} has {host.cards} GPUs, which are too few for {asked}"
-            raise ArgumentError(msg, "ask for fewer: ranks_per_host=1, cards_per_rank=1; or simulate them: simulate=2")
-        counts.append(max(wanted, 1))
-    return counts
 
 
 class Attempt:
@@ -246,7 +226,14 @@ class Attempt:
                 began = began or time.monotonic()
                 grace = _ENDING if causes.is_of_peers(list(self.failed.values())) else _GRACE
                 if time.monotonic() - began > grace or len(self.failed) + len(self.results) == len(self.names):
-                    raise causes.failure(list(self.failed.values()), self.names, list(self.results))
+                    raise self._failure()
+
+    def _failure(self) -> WorldError:
+        """Return the error of the ranks that failed, also of those whose processes have not ended yet."""
+        ended = list(self.failed.values())
+        if len(ended) + len(self.results) < len(self.names):
+            ended += [each for each in causes.ending(self._reports()) if each.rank not in self.failed | self.results]
+        return causes.failure(ended, self.names, list(self.results))
 
     def _ranks_of(self, index: int) -> range:
         first = sum(self.counts[:index])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import devshim as ds
-from devshim.world.causes import Report
-from devshim.world.cluster import Host
+from devshim.world.causes import Ended, Report
+from devshim.world.cluster import Host, ranks_on
 from devshim.world.job import Job
-from devshim.world.watching import Attempt, _ranks
+from devshim.world.watching import Attempt
 
 SUM = "all_reduce, sum of float32 (10,)"
 WAITS = Report(0.1, 3, SUM, 5.2)
@@ -47,6 +47,19 @@ def test_a_program_that_has_ended_with_an_error_is_the_cause_although_its_proces
         job._raise_if_late(at_once=True)
 
 
+def test_a_failure_names_the_lines_of_ranks_whose_processes_go_on() -> None:
+    def tail(line: int) -> str:
+        where = f'  File "program.py", line {line}, in train'
+        error = "devshim.RanksDisagreeError: the ranks do not agree on step 3"
+        return f"Traceback (most recent call last):\n{where}\n{error}"
+
+    job = Reported(Report(), Report(3, 3, ends=True, tail=tail(8)))
+    job.failed[0] = Ended(0, 1, tail(4))
+    expected = r"on step 3 \(rank 0 at program.py:4 in train, rank 1 at program.py:8 in train\)"
+    with pytest.raises(ds.RanksDisagreeError, match=expected):
+        raise job._failure()
+
+
 def test_ranks_that_have_come_in_the_meantime_are_no_error() -> None:
     job = Reported(Report(0.1, 4, SUM, 0.2), Report(0.1, 4, SUM, 0.1))
     job._raise_if_late(at_once=True)
@@ -76,11 +89,11 @@ SIMULATED = Host("a", "", "127.0.0.1", 2, True)
 
 def test_more_ranks_than_gpus_are_refused() -> None:
     with pytest.raises(ds.ArgumentError, match="a has 2 GPUs, which are too few for 3 ranks with 1 GPU each"):
-        _ranks(Job(ranks_per_host=3), [SIMULATED])
+        ranks_on(Job(ranks_per_host=3), [SIMULATED])
 
 
 def test_ranks_that_simulate_gpus_of_their_own_need_none_of_the_host() -> None:
-    assert _ranks(Job(ranks_per_host=3, simulate=1), [SIMULATED]) == [3]
-    assert _ranks(Job(cards_per_rank=4, ranks_per_host=1, simulate=4), [SIMULATED]) == [1]
-    assert _ranks(Job(simulate=1), [SIMULATED]) == [2]  # as many as it has GPUs
-    assert _ranks(Job(cards_per_rank=4, simulate=4), [SIMULATED]) == [1]
+    assert ranks_on(Job(ranks_per_host=3, simulate=1), [SIMULATED]) == [3]
+    assert ranks_on(Job(cards_per_rank=4, ranks_per_host=1, simulate=4), [SIMULATED]) == [1]
+    assert ranks_on(Job(simulate=1), [SIMULATED]) == [2]  # as many as it has GPUs
+    assert ranks_on(Job(cards_per_rank=4, simulate=4), [SIMULATED]) == [1]
