@@ -18,6 +18,7 @@ CLAIMS = Claims("memory")
 @CLAIMS.add("`memory` gives figures that fit the card, and `used` counts what a tensor takes.")
 def figures(at: Setting) -> str:
     """Compare with `describe` and with the driver."""
+    gc.collect()  # tensors in reference cycles of earlier claims would be freed in between
     found, card = ds.memory(at.first), ds.describe(at.first)
     total, used, free = found.total, found.used, found.free
     expect(total is None or used is None or used <= total, f"{used} of {total} bytes are in use")

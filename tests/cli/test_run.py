@@ -145,7 +145,7 @@ def test_a_program_can_hide_gpus_from_itself_and_its_children(run: Run) -> None:
     """Before it imports the framework, as with real GPUs."""
     code = """
 import os, subprocess, sys
-child = "import devshim as ds; ds.use('numpy'); print(ds.device_count())"
+child = "import devshim as ds; ds.use('numpy'); print(ds.device_count(), flush=True)"
 os.environ["CUDA_VISIBLE_DEVICES"] = "2,1"
 exec(child)
 subprocess.run([sys.executable, "-c", child], env={**os.environ, "CUDA_VISIBLE_DEVICES": "3"})
