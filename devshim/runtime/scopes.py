@@ -87,8 +87,8 @@ class on:
 
 def enter(device: Device) -> Device:
     """Make a device the default until the matching `leave`; the block's state belongs only to this thread or task."""
-    reading = tracing.reading
-    backend = None if reading is not None and reading() else current.usual_backend
+    is_traced = bool(tracing.COMPILERS) and tracing.compiler() is not None
+    backend = None if is_traced else current.usual_backend  # a compiled function would depend on it
     if backend is None or current.CHOSEN.get():
         backend = current.current()  # loads the backend, and with it the compiler to ask
         compiler = tracing.compiler()

@@ -28,6 +28,7 @@ __all__ = [
     "found_token",
     "hosts_of",
     "make_token",
+    "no_extra_processes",
     "own_handler",
     "ranks_on",
     "require_private",
@@ -139,7 +140,7 @@ def start_own(folder: Path) -> None:
             logging_level="CRITICAL",
             object_store_memory=STORE,
             _node_ip_address=LOOPBACK,
-            _temp_dir=str(folder),
+            _temp_dir=str(folder / "ray"),  # Ray lets every user write to it
         )
 
 

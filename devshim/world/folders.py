@@ -19,14 +19,16 @@ from devshim.registry.private_paths import is_private
 __all__ = ["lock_of", "new", "remove"]
 
 _PREFIX, _LOCK = "devshim-", "in-use"
+_LONGEST = 20
+"""The maximum length of the parent's path: Ray's sockets in the folder ``ray`` add 85, and the system allows 107."""
 _locks: dict[Path, int] = {}
 
 
 def new() -> Path:
-    """Make a folder that only this user can read; the system limits the length of the paths of Ray's sockets."""
+    """Make a folder that only this user can read; Ray gets a folder in it, which it opens to every user."""
     import fcntl
 
-    parent = Path("/tmp" if len(tempfile.gettempdir()) > 30 else tempfile.gettempdir())
+    parent = Path("/tmp" if len(tempfile.gettempdir()) > _LONGEST else tempfile.gettempdir())
     _remove_abandoned(parent)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     first = folder / f"{_LOCK}.new"

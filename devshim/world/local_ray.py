@@ -55,7 +55,7 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
                 num_gpus=0,
                 include_dashboard=False,
                 _node_ip_address="127.0.0.1",
-                _temp_dir=str(folder),
+                _temp_dir=str(folder / "ray"),
                 object_store_memory=_store(),
                 namespace=namespace,
                 **options,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -149,7 +148,7 @@ def stop() -> Node | None:
             if start_time(process) == began:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
-        shutil.rmtree(node.folder, ignore_errors=True)
+        folders.remove(Path(node.folder))
     (state_folder() / "node.json").unlink(missing_ok=True)
     return node
 
@@ -184,7 +183,7 @@ def _started(
     log = state_folder() / "node.log"
     simulated = [] if simulate is None else ["--num-gpus=0", f'--resources={{"sim_gpu": {simulate}}}']
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
-    command += [f"--node-ip-address={listen}", f"--temp-dir={folder}", *words, *simulated]
+    command += [f"--node-ip-address={listen}", f"--temp-dir={folder / 'ray'}", *words, *simulated]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

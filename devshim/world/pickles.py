@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import threading
 from contextlib import suppress
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ __all__ = ["dumps", "dumps_by_value", "loads"]
 
 _PROGRAM = b"__main__"
 """The name of a module that differs in each process."""
+_LOCK = threading.RLock()
+"""Held while Ray's module is loaded, or has the module of `dumps_by_value` in its list: both belong to the process."""
 _BY_VALUE = "devshim_world_cloudpickle"
 """The name of Ray's module in ``sys.modules``; pickles contain it."""
 
@@ -41,11 +44,12 @@ def dumps(value: Any) -> bytes:
 def dumps_by_value(value: Any, module: ModuleType) -> bytes:
     """Return a value as bytes, with every function and class of a module that the other process cannot import."""
     cloudpickle = _cloudpickle()
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        return bytes(cloudpickle.dumps(value))
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
+    with _LOCK:
+        cloudpickle.register_pickle_by_value(module)
+        try:
+            return bytes(cloudpickle.dumps(value))
+        finally:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def loads(data: bytes) -> Any:
@@ -57,14 +61,21 @@ def loads(data: bytes) -> Any:
 
 def _cloudpickle() -> Any:
     """Return Ray's module for pickles by value, without importing Ray."""
-    found = sys.modules.get(_BY_VALUE)
-    if found is None:
-        ray = find_spec("ray")
-        assert ray is not None  # `devshim.launch` has looked
-        file = os.path.join(*(ray.submodule_search_locations or ()), "cloudpickle", "cloudpickle.py")
-        spec = spec_from_file_location(_BY_VALUE, file)
-        assert spec is not None
-        assert spec.loader is not None
-        found = sys.modules[_BY_VALUE] = module_from_spec(spec)
+    with _LOCK:
+        return sys.modules.get(_BY_VALUE) or _load_cloudpickle()
+
+
+def _load_cloudpickle() -> Any:
+    ray = find_spec("ray")
+    assert ray is not None  # `devshim.launch` has looked
+    file = os.path.join(*(ray.submodule_search_locations or ()), "cloudpickle", "cloudpickle.py")
+    spec = spec_from_file_location(_BY_VALUE, file)
+    assert spec is not None
+    assert spec.loader is not None
+    found = sys.modules[_BY_VALUE] = module_from_spec(spec)
+    try:
         spec.loader.exec_module(found)
+    except BaseException:
+        del sys.modules[_BY_VALUE]
+        raise
     return found

@@ -50,10 +50,10 @@ def docstrings(source: str) -> Iterator[str]:
 
 
 def names_in(source: str) -> set[str]:
-    """Return the names that a module defines, imports or assigns, and its attributes and parameters."""
+    """Return the names that a module defines, imports or assigns, and its attributes."""
     found = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)

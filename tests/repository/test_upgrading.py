@@ -37,9 +37,7 @@ def rows(page: str) -> list[tuple[str, list[str], list[str]]]:
 
 def texts(framework: str, files: list[str]) -> list[str | None]:
     """Return the text of each file, or of all files of a folder, relative to an adapter; None if there is none."""
-    folder = ADAPTERS / {"PyTorch": "_torch", "PaddlePaddle": "_paddle", "Keras": ""}.get(
-        framework, f"_{framework.lower()}"
-    )
+    folder = ADAPTERS / FOLDERS.get(framework, f"_{framework.lower()}")
     found: list[str | None] = []
     for name in files:
         path = next((each for each in (folder / name, ROOT / name) if each.exists()), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from pathlib import Path
@@ -20,6 +21,8 @@ def still(framework: str, folder: str) -> None:
     world = ds.world()
     world.all_reduce_([ds.ones(10)])
     world.barrier()
+    if world.rank == 0:
+        Path(folder, "ray").write_text(os.environ["RAY_TMPDIR"])
     Path(folder, f"here-{world.rank}").touch()
     until = time.monotonic() + LONG
     while not Path(folder, "looked").exists() and time.monotonic() < until:
@@ -28,6 +31,7 @@ def still(framework: str, folder: str) -> None:
 
 def test_a_job_on_one_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
     seen: set[str] = set()
+    modes: list[int] = []
     done = threading.Event()
 
     def look() -> None:
@@ -35,6 +39,7 @@ def test_a_job_on_one_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
             are_here = len(list(tmp_path.glob("here-*"))) == 2
             seen.update(listening(descendants(os.getpid())))
             if are_here:
+                modes.append(stat.S_IMODE(Path((tmp_path / "ray").read_text()).stat().st_mode))
                 (tmp_path / "looked").touch()
             time.sleep(0.3)
 
@@ -49,5 +54,6 @@ def test_a_job_on_one_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
         looking.join()
     assert (tmp_path / "looked").exists()
     found = seen - before
+    assert set(modes) == {0o700}  # the folder with the token
     assert found  # Ray listens
     assert [each for each in found if not is_loopback(each)] == []

@@ -153,6 +153,18 @@ def test_only_the_layers_of_flax_itself_have_a_kind() -> None:
     assert [layer.kind for layer in registry.load("jax").layers(model)] == ["other", "other", "layer_norm", "other"]
 
 
+@pytest.mark.parametrize("config", [[1, 2], {"width": 4}], ids=["list", "dict"])
+def test_a_module_may_have_attributes_without_a_hash(config: Any) -> None:
+    model = nnx.Sequential(nnx.Conv(1, 3, (2,), rngs=nnx.Rngs(0)), rows, nnx.Linear(3 * 16, 2, rngs=nnx.Rngs(0)))
+    model.config = nnx.static(config) if hasattr(nnx, "static") else config
+    assert orders(model)["layers.2"] == (((2,), (3, 16)), False)
+
+
+def test_the_mask_of_a_layer_may_be_an_array_of_numpy() -> None:
+    masked = nnx.Conv(1, 2, (2,), mask=np.ones((2, 1, 2), "float32"), rngs=nnx.Rngs(0))
+    assert [layer.kind for layer in registry.load("jax").layers(nnx.Sequential(masked))] == ["other"]
+
+
 def test_the_module_is_not_changed() -> None:
     """Its layers are found by calling a clone: counters and statistics stay as they are."""
     model = nnx.Sequential(

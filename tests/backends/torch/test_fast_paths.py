@@ -81,6 +81,19 @@ def test_code_that_is_exported(call: str) -> None:
         torch.export.export(Net(), (torch.ones(2),), strict=False)
 
 
+def test_a_block_in_code_that_is_exported() -> None:
+    """The exported function itself names the device."""
+
+    class Net(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            with ds.on("cpu"):
+                return x + ds.ones(2)
+
+    ds.ones(2)
+    exported = torch.export.export(Net(), (torch.ones(2),), strict=False)
+    assert exported.module()(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
 def test_a_block_in_compiled_code_that_stops() -> None:
     """What runs after a break of the graph, uncompiled, is still in the block."""
     found = []

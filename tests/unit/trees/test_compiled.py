@@ -48,7 +48,6 @@ def compiles(cards: object, monkeypatch: pytest.MonkeyPatch) -> Any:
         with monkeypatch.context() as during:
             during.setattr(type(numpy), "compiling", lambda self: True)
             during.setattr(tracing, "COMPILERS", [numpy])
-            during.setattr(tracing, "reading", numpy.compiling)
             return function(*arguments)
 
     return compiled

@@ -80,9 +80,14 @@ def _classify(module: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
         cls = getattr(nnx, name)
         if isinstance(module, cls) and type(module).__call__ is cls.__call__:
             reduces = {"reduction_axes": None} if kind == "group_norm" else {}
-            if all(getattr(module, each, usual) == usual for each, usual in {**_USUAL, **reduces}.items()):
+            if all(_is(getattr(module, each, usual), usual) for each, usual in {**_USUAL, **reduces}.items()):
                 return kind, roles, {word: getattr(module, each) for word, each in settings.items()}
     return "other", {}, {}
+
+
+def _is(value: Any, usual: Any) -> bool:
+    """Return True if a setting has its usual value; an array is not equal to None, but compares by element."""
+    return value is None if usual is None else bool(value == usual)
 
 
 def _may_flatten(modules: list[Any], kinds: Mapping[int, tuple[str, Any, Any]]) -> bool:

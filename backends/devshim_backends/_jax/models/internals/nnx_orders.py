@@ -52,14 +52,18 @@ def flattened_orders(model: Any) -> dict[int, tuple[int, int] | None]:
     """
     nnx: Any = sys.modules["flax.nnx"]
     modules = list(_objects(nnx, model))
-    structure, known = nnx.graphdef(model), _KNOWN
-    found = known.get(structure)
+    structure = nnx.graphdef(model)
+    try:
+        found = _KNOWN.get(structure)
+    except TypeError:  # an attribute of the module has no hash, such as a list
+        structure = found = None
     if found is None:
         with jax.transfer_guard("allow"):  # only numbers of the probes are copied
             found = _orders_by_number(nnx, model)
-        if len(known) >= _MOST_KNOWN:
-            known.clear()
-        known[structure] = found
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        if structure is not None:
+            _KNOWN[structure] = found
     return {id(modules[number]): order for number, order in found.items()}
 
 

@@ -102,10 +102,10 @@ def may_take(natives: Iterable[Any], arguments: Iterable[Any]) -> bool:
     devices = set(natives)
     if not any(is_movable(x) and (isinstance(x, np.ndarray) or x.sharding.device_set != devices) for x in arguments):
         return True
+    _may_copy = True  # before the observers are read: one that comes in the meantime clears the fast paths
     if _observers:
         note_refusal()
         return False
-    _may_copy = True
     return True
 
 
