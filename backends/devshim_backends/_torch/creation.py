@@ -22,6 +22,7 @@ from devshim.devices.dtypes import DTYPES
 from devshim.devices.ranges import require_all_fit, require_fit
 from devshim.errors import messages
 from devshim_backends._torch.devices import native
+from devshim_backends._torch.tracing import compiles_here
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
@@ -74,7 +75,7 @@ class TorchCreation(Backend):
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         if type(values) is list and values and type(values[0]) is np.ndarray:
             values = np.asarray(values)  # PyTorch warns that it reads such lists slowly
-        if dtype is not None and not dtype.is_complex and not torch.compiler.is_compiling():
+        if dtype is not None and not dtype.is_complex and not compiles_here():
             _require_fit(values, dtype)
         try:
             return torch.tensor(values, dtype=dtype, device=native(device))

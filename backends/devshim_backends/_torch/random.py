@@ -16,6 +16,7 @@ import torch
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim_backends._torch.devices import native
+from devshim_backends._torch.tracing import compiles_here
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
@@ -56,7 +57,7 @@ class TorchRandom(Backend):
         x = torch.empty(shape, dtype=dtype, device=native(device)).uniform_(low, high, **_source(seed, device))
         if low == 0 and high == 1 and x.is_cpu and x.dtype in _EXACT:
             return x  # a multiple of 2**-24 or 2**-53 below 1, which no operation rounds
-        if low >= high or (x.is_cuda and not torch.compiler.is_compiling() and _stays_below(low, high, x.dtype)):
+        if low >= high or (x.is_cuda and not compiles_here() and _stays_below(low, high, x.dtype)):
             return x
         return x.masked_fill_(x >= high, low)
 

@@ -95,7 +95,7 @@ class TorchScopes(Backend):
 
     def tracing(self) -> bool:
         # Not `is_compiling`: it is true in all code that dynamo has read, even when this runs after a graph break.
-        # Neither its flag alone, which is the process's.
+        # Its flag alone does not suffice either: it belongs to the process.
         if THREAD.__dict__.get("tracing_context") is not None:
             return True
         return bool((torch.compiler._is_compiling_flag and is_traced_here()) or _is_jit_tracing())

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 import torch.fx
 from torch import is_grad_enabled
-from torch.compiler import is_compiling
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
@@ -30,6 +29,7 @@ from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.creation import NUMPY_DTYPES, SMALL_FLOATS, TORCH_DTYPES
 from devshim_backends._torch.devices import DEVICES, NATIVE, TYPES, device_module, has_context, native
 from devshim_backends._torch.models.optimizers import OTHER_CLASSES
+from devshim_backends._torch.tracing import compiles_here
 from devshim_backends._torch.transfers.internals import coalesce, pinned
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _QUANTIZED = {
 
 def copy_on_host(x: Tensor) -> Tensor | None:
     """Return a copy of a tensor in host memory, on the host: the same as `copy_to`, in a quarter less time."""
-    if x.is_cpu is not True or (not is_grad_enabled() and not is_compiling() and torch.is_inference_mode_enabled()):
+    if x.is_cpu is not True or (not is_grad_enabled() and not compiles_here() and torch.is_inference_mode_enabled()):
         return None
     if x.dtype is torch.complex128 and not _is_aligned(x):
         return None
@@ -60,7 +60,7 @@ def copy_on_host(x: Tensor) -> Tensor | None:
 
 def _is_aligned(x: Tensor) -> bool:
     """Return True if PyTorch's operators can read a complex128 tensor; if not, copying it crashes (2.13)."""
-    if is_compiling() or x.is_cpu is not True:
+    if compiles_here() or x.is_cpu is not True:
         return True
     try:
         return bool(x.data_ptr() % 16 == 0)
@@ -115,10 +115,10 @@ class TorchTensors(Backend):
                 return x
         target = NATIVE.get(device) or native(device)
         non_blocking = non_blocking and device is not CPU
-        if not is_grad_enabled() and not is_compiling() and torch.is_inference_mode_enabled():
+        if not is_grad_enabled() and not compiles_here() and torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.no_grad():  # otherwise a model moved here could not be trained
                 return x.to(target, None, non_blocking, True)
-        if x.is_cpu is not (target.type == "cpu") and not is_compiling() and pinned.is_large(x, target):
+        if x.is_cpu is not (target.type == "cpu") and not compiles_here() and pinned.is_large(x, target):
             return pinned.copy_to(x, target, non_blocking)
         return x.to(target, None, non_blocking, True)  # dtype, non_blocking, copy: by name the call costs a tenth more
 

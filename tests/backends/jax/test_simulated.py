@@ -217,6 +217,18 @@ def test_functions_that_copy_an_array_leave_the_fast_path_under_a_guard(host):
     assert runs(add, x, host) == runs(double, x) == 1  # decided again, because a guard has refused a function
 
 
+def test_a_function_on_the_host_that_copies_from_a_gpu_leaves_the_fast_path_under_a_guard():
+    host, add = jax.device_put(np.ones(256, np.float32), ds.cpu().native("jax")), jax.jit(lambda a, b: a + b)
+    with jax.default_device(native()):
+        uncommitted = jnp.ones(256)
+    for _ in range(3):
+        add(host, uncommitted)
+    for _ in range(2):
+        with ds.guard("error"), pytest.raises(ds.TransferError):
+            add(host, uncommitted)
+    add(host, uncommitted)
+
+
 def test_an_interrupt_while_results_are_counted_loses_no_memory(monkeypatch):
     """Ctrl-C arrives in the function that C++ calls with the results."""
     from devshim_backends._jax.simulation import memory

@@ -149,11 +149,19 @@ def test_a_tree_that_contains_itself_is_refused(fullgraph):
     assert error_of(fn, tree)[0] == error_of(ds.place, tree, "gpu:1")[0]
 
 
-def test_another_thread_reads_a_tensor_while_one_compiles():
+def test_another_thread_works_as_usual_while_one_compiles():
     found = []
 
+    def use():
+        found.append(ds.to_numpy(x).tolist())
+        with pytest.raises(ds.DevshimError, match="300"):
+            ds.asarray([300], dtype="uint8")
+        with torch.inference_mode():
+            copied = ds.copy(x, "cpu")
+        found.append(copied.is_inference())
+
     def compile_beside_a_thread(graph, inputs):
-        thread = threading.Thread(target=lambda: found.append(ds.to_numpy(x).tolist()))
+        thread = threading.Thread(target=use)
         thread.start()
         thread.join()
         return graph
@@ -162,4 +170,4 @@ def test_another_thread_reads_a_tensor_while_one_compiles():
     torch._dynamo.reset()
     compiled = torch.compile(lambda y: y + 1, backend=compile_beside_a_thread)
     assert compiled(x).tolist() == [2, 2]
-    assert found == [[1, 1]]
+    assert found == [[1, 1], False]

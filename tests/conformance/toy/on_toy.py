@@ -222,7 +222,7 @@ def default_device_reaches_other_threads(patch: Patch, adapter: Any) -> None:
         def reset(self, token: Any) -> None:
             self.value = token
 
-    patch.setattr(current, "DEVICE", Everywhere())
+    patch.setattr(default_devices, "DEFAULT", Everywhere())
 
 
 @defect

@@ -80,9 +80,13 @@ class Tensor:
         b = self._other(other)
         return Tensor(self.data + b.data, self.card, [(self, lambda g: g), (b, lambda g: g)])
 
+    __radd__ = __add__
+
     def __mul__(self, other: Any) -> Tensor:
         b = self._other(other)
         return Tensor(self.data * b.data, self.card, [(self, lambda g: g * b.data), (b, lambda g: g * self.data)])
+
+    __rmul__ = __mul__
 
     def __matmul__(self, other: Any) -> Tensor:
         b = self._other(other)

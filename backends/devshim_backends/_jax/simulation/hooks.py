@@ -129,10 +129,9 @@ def _recording_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
     by_native = _simulated  # read once, because another thread may uninstall the hooks
     natives = executable.unsafe_call._local_devices if hasattr(executable, "unsafe_call") else ()
     gpus = [by_native[native] for native in natives if native in by_native]
-    if gpus and not (
-        fast_path.is_allowed(gpus, sum(_result_sizes(executable.unsafe_call)), args[1])
-        and fast_path.may_take(natives, args[1])
-    ):
+    if gpus and not fast_path.is_allowed(gpus, sum(_result_sizes(executable.unsafe_call)), args[1]):
+        return None
+    if natives and not fast_path.may_take(natives, args[1], bool(gpus)):
         return None
     found = _fastpath(executable, *args, **kwargs)
     waits = len(natives) > 1 or any(isinstance(x, np.ndarray) or _is_jax_array_on_host(x) for x in args[1])

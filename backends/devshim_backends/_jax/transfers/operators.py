@@ -179,13 +179,13 @@ def report_updates(
 
 @contextmanager
 def _copying_off_fast_path() -> Iterator[None]:
-    """Keep functions that copy an array to a GPU from the fast path; afterwards JAX decides again."""
+    """Keep functions that copy an array to or from a GPU from the fast path; afterwards JAX decides again."""
     original = pjit._get_fastpath_data
 
     def decide(executable: Any, *args: Any, **kwargs: Any) -> Any:
         natives = executable.unsafe_call._local_devices if hasattr(executable, "unsafe_call") else ()
         is_on_gpu = any(not computes_on_cpu(each) for each in natives)  # the hooks of simulated GPUs ask themselves
-        if is_on_gpu and not fast_path.may_take(natives, args[1]):
+        if natives and not fast_path.may_take(natives, args[1], is_on_gpu):
             return None
         return original(executable, *args, **kwargs)
 

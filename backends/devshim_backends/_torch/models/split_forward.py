@@ -21,13 +21,14 @@ from torch.utils import _pytree as pytree
 
 from devshim_backends._torch.models.align_devices import FORWARD, AlignDevices, to_device
 from devshim_backends._torch.models.traversal import all_tensors, devices_of
+from devshim_backends._torch.tracing import compiles_here
 
 
 # ---------------------------------------------------------------------- parts on one device
 def copy_inputs(module: Any, args: Any, kwargs: Any) -> Any:
     """Copy the inputs of a part to its device; this is a forward pre-hook."""
     device = next(all_tensors(module)).device
-    if not torch.compiler.is_compiling():
+    if not compiles_here():
         FORWARD.enter_part(device)
     if all(_needs_no_copy(x, device) for x in args) and all(_needs_no_copy(x, device) for x in kwargs.values()):
         return None  # the fast path for most parts, whose input comes from the same device
@@ -64,7 +65,7 @@ class SplitForward:
             self._module.forward = self._inner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if compiles_here():
             return self._forward(*args, **kwargs)
         if FORWARD.devices is not None:
             with self._align_devices():

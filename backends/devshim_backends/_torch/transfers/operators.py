@@ -30,6 +30,7 @@ import torch
 from devshim.devices.device import CPU, Device
 from devshim.monitoring.instrumentation import is_suppressed, patched, suppressed
 from devshim_backends._torch.devices import cuda_device_count, has_context
+from devshim_backends._torch.tracing import compiles_here
 from devshim_backends._torch.transfers.internals.backward import allow_gradients_of_copies
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def _suppress_reports(original: Any, numbers_only: bool = False) -> Any:
 
     @functools.wraps(original)
     def method(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or is_suppressed():  # in this order: a compiler stops reading here
+        if compiles_here() or is_suppressed():  # in this order: a compiler stops reading here
             return original(*args, **kwargs)
         if numbers_only and not isinstance(args[-1], (bool, int, float, complex)):
             return original(*args, **kwargs)

@@ -53,15 +53,15 @@ _SMALL = 1 << 26
 _observers: list[object] = []
 """An entry for each context in which functions that copy an array to a GPU must go through Python."""
 _is_watched = False
-"""True while every new fast path of a function on a GPU is passed to `may_take`."""
+"""True while every new fast path is passed to `may_take`."""
 _may_copy = True
-"""False if no function with a fast path copies an array to a GPU."""
+"""False if no function with a fast path copies an array to or from a GPU."""
 _was_refused = False
 """True if a function was refused the fast path because of an observer."""
 
 
 def watch(on: bool) -> None:
-    """Begin or end to pass every new fast path of a function on a GPU to `may_take`; all are decided again."""
+    """Begin or end to pass every new fast path to `may_take`; all are decided again."""
     global _is_watched
     _is_watched = on
     clear_fast_paths()
@@ -70,15 +70,15 @@ def watch(on: bool) -> None:
 def clear_fast_paths() -> None:
     """Make JAX decide again which operators take the fast path; nothing is compiled again."""
     global _may_copy, _was_refused
+    _may_copy, _was_refused = not _is_watched, False  # first: another thread may decide a function meanwhile
     for name in _CACHES:
         if hasattr(pjit, name):
             getattr(pjit, name).clear()
-    _may_copy, _was_refused = not _is_watched, False
 
 
 @contextmanager
 def copying_refused() -> Iterator[None]:
-    """Keep functions that copy an array to a GPU from the fast path inside the context."""
+    """Keep functions that copy an array to or from a GPU from the fast path inside the context."""
     observer = object()
     _observers.append(observer)
     if _may_copy:
@@ -91,16 +91,18 @@ def copying_refused() -> Iterator[None]:
             clear_fast_paths()
 
 
-def may_take(natives: Iterable[Any], arguments: Iterable[Any]) -> bool:
-    """Return False if a function copies an array to a GPU while that is observed.
+def may_take(natives: Iterable[Any], arguments: Iterable[Any], on_gpu: bool) -> bool:
+    """Return False if a function copies an array to or from a GPU while that is observed.
 
     Args:
-        natives: The JAX devices that it runs on, of which one is a GPU.
+        natives: The JAX devices that it runs on.
         arguments: The arguments that it was given.
+        on_gpu: True if one of the devices is a GPU.
     """
     global _may_copy
     devices = set(natives)
-    if not any(is_movable(x) and (isinstance(x, np.ndarray) or x.sharding.device_set != devices) for x in arguments):
+    moved = (x for x in arguments if is_movable(x))
+    if not any(on_gpu if isinstance(x, np.ndarray) else x.sharding.device_set != devices for x in moved):
         return True
     _may_copy = True  # before the observers are read: one that comes in the meantime clears the fast paths
     if _observers:

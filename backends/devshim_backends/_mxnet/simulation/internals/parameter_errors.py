@@ -55,7 +55,9 @@ def _check_and_get_named(parameter: Any, arrays: Any, native: Any) -> Any:
         devices = [_device(device_code(x)) for x in arrays]
         _require_shown(devices)
         if current_backend() is not None:
-            raise ParameterDeviceError(str(error), f"move the input: x.as_in_context(mx.{arrays[0].ctx})") from error
+            target = "mx.cpu()" if devices[0] is CPU else f"mx.gpu({devices[0].index})"
+            move = "to_device" if hasattr(arrays[0], "to_device") else "as_in_context"
+            raise ParameterDeviceError(str(error), f"move the input: x.{move}({target})") from error
         msg = (
             f"Parameter {parameter.name!r} was not initialized on {_show(requested)}, only on "
             f"{', '.join(map(_show, devices))}"

@@ -22,8 +22,6 @@ import pkgutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from torch.compiler import is_compiling
-
 from devshim_backends._keras.patching import ORIGINAL, wrap_method
 from devshim_backends._torch.models.keras import calls, split_forward
 from devshim_backends._torch.models.keras.internals import scopes
@@ -34,6 +32,7 @@ from devshim_backends._torch.models.keras.internals.scopes import (
     find_device,
     tensor_of,
 )
+from devshim_backends._torch.tracing import compiles_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,7 +107,7 @@ def _wrap_get_device(core: Any) -> Call:
 def _wrap_operator(original: Call) -> Call:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if CURRENT.device is None and not is_compiling() and explicit_device() is None:
+        if CURRENT.device is None and not compiles_here() and explicit_device() is None:
             device = find_device((*args, *kwargs.values()) if kwargs else args)
             if device is not None:
                 with ComputeOn(device, copies=False):
@@ -124,7 +123,8 @@ def _wrap_convert_to_tensor(original: Call) -> Call:
     @functools.wraps(original)
     def convert_to_tensor(x: Any, *args: Any, **kwargs: Any) -> Any:
         tensor = tensor_of(x)
-        if tensor is None or tensor.is_meta or explicit_device() is not None or (CURRENT.copies and not is_compiling()):
+        copies = CURRENT.copies and not compiles_here()
+        if tensor is None or tensor.is_meta or copies or explicit_device() is not None:
             return original(x, *args, **kwargs)
         with ComputeOn(tensor.device, copies=False):
             return original(x, *args, **kwargs)
@@ -170,4 +170,4 @@ def _step_wrapper(name: str) -> Call:
 
 def _is_left_to_keras() -> bool:
     """Return True if a call is left to Keras: in compiled code, or if ``keras.device`` or Keras chose the device."""
-    return is_compiling() or explicit_device() is not None
+    return compiles_here() or explicit_device() is not None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from devshim.monitoring.instrumentation import is_suppressed
+from devshim_backends._torch.tracing import compiles_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,7 +42,7 @@ def allow_gradients_of_copies(original: Any, is_open: Callable[[], bool]) -> Any
 
     @functools.wraps(original)
     def run(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or is_suppressed() or not is_open():
+        if compiles_here() or is_suppressed() or not is_open():
             return original(outputs, *args, **kwargs)
         backward_pass = _BackwardPass(is_open)
         handles = [handle for node in _copy_nodes(outputs) for handle in backward_pass.register_hooks(node)]
