@@ -19,7 +19,7 @@ OF_OTHERS = ("autograph/impl/", "ipykernel_", "nnvm/")
 """Files of other projects, by a part of their path."""
 FILE = re.compile(r"`(?:[\w<>]+: )?([\w/.]+\.(?:py|cc|yml|svg))\b`")
 FUNCTION = re.compile(r"(?<!`)`(?:[a-z_]\w*\.)*([a-z_]\w*)\.(\w+)(?:\(\))?`(?!`)")
-FRAMEWORKS = re.compile(r"`(torch|tf|jax|np|numpy|mx|paddle|keras|ds|cupy|builtins|copy|time|jnp|nn)\.")
+FRAMEWORKS = re.compile(r"`(torch|tf|jax|np|numpy|mx|paddle|keras|ds|cupy|builtins|copy|time|jnp|nn|nnx)\.")
 
 
 def tracked() -> list[str]:

@@ -1,25 +1,33 @@
 """Find the order of the features that reach each layer of a flax NNX module: that of a flattened map, or a plain one.
 
-The module is called with one image, on a clone whose layers are replaced by `_Probe`: a convolution returns a map of
-known numbers, and a dense layer records what reaches it. What the module does between them (activations, pooling,
-reshaping) is its own code, so a transposition there is seen, too.
+The module is called with one image, on a clone whose layers get subclasses of their classes that do not compute
+(`_probe_class`): a convolution returns a map of known numbers, and a dense layer records what reaches it. What the
+module does between them (activations, pooling, reshaping) is its own code, so a transposition there is seen, too.
 
 Requirements of this module:
 
 * The module itself does not change: a clone is called, and no weight of it is read.
 * The size of the image is not known. Square ones are tried until one fits all dense layers.
-* If no size fits, or the recorded numbers are in neither order, the order is not known; no order is guessed.
+* If no size fits, or the recorded numbers are in neither order, the order is not known; no order is guessed. That is
+  also so for a map of which only some axes are flattened, the channels among them.
+* A call of the clone neither reports transfers nor fails because of a guard: they are not the user's.
+* Flax and JAX keep each class of a module for ever, so there is one probe class for each class of layers.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from devshim.monitoring.instrumentation import suppressed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,8 +66,11 @@ def flattened_orders(model: Any) -> dict[int, tuple[int, int] | None]:
     except TypeError:  # an attribute of the module has no hash, such as a list
         structure = found = None
     if found is None:
-        with jax.transfer_guard("allow"):  # only numbers of the probes are copied
-            found = _orders_by_number(nnx, model)
+        try:
+            with jax.transfer_guard("allow"), suppressed():  # only numbers of the probes are copied
+                found = _orders_by_number(nnx, model)
+        except Exception:  # what the module's own code raises, or memory is full: another call may succeed
+            return {}
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         if structure is not None:
@@ -73,7 +84,7 @@ _MOST_KNOWN = 16
 
 
 def _orders_by_number(nnx: Any, model: Any) -> dict[int, tuple[int, int] | None]:
-    """Return the orders by the number of each layer among the module's objects."""
+    """Return the orders by the number of each layer among the module's objects; without an image there are none."""
     clone = nnx.clone(model)
     calls = _Calls()
     numbers: dict[int, int] = {}
@@ -81,19 +92,18 @@ def _orders_by_number(nnx: Any, model: Any) -> dict[int, tuple[int, int] | None]
         cls = next((each for each in map(nnx.__dict__.get, _PROBED) if each and isinstance(copy, each)), None)
         if cls is not None:
             numbers[id(copy)] = number
-            object.__setattr__(copy, "__class__", _probe_class(type(copy), cls, calls))
-    image = _fitting_image(clone, calls)
-    if image is None:
-        return {}
+            own: Any = type(copy)
+            object.__setattr__(copy, "__class__", _probe_class(own, cls))
     seen: list[list[tuple[int, Any]]] = []
-    for pattern in ("channels", "positions"):
-        calls.start(pattern)
-        try:
-            with jax.default_device(jax.local_devices(backend="cpu")[0]):
-                clone(jnp.zeros(image))
-        except Exception:  # a layer of another class may compute with weights that are on a GPU
+    with _recorded(calls):
+        image = _fitting_image(clone, calls)
+        if image is None:
             return {}
-        seen.append(calls.seen)
+        for pattern in ("channels", "positions"):
+            calls.start(pattern)
+            with jax.default_device(jax.local_devices(backend="cpu")[0]):
+                clone(jnp.zeros(image))  # fails if a layer of another class computes with weights on a GPU
+            seen.append(calls.seen)
     found: dict[int, tuple[int, int] | None] = {}
     for (copy, first), (_, second) in zip(*seen, strict=True):
         order = None if copy in calls.unclear else _order(first, second)
@@ -108,7 +118,10 @@ def _objects(nnx: Any, model: Any) -> Iterator[Any]:
 
 @dataclass
 class _Features:
-    """What reaches a layer: the numbers of one row, and the channels of the convolution before it."""
+    """What reaches a layer: the numbers of one row, and the channels of the convolution before it.
+
+    Those of a map of which some axes are flattened have more than one axis, or none if they are not known.
+    """
 
     values: np.ndarray
     channels: int
@@ -120,20 +133,22 @@ class _Calls:
 
     pattern: str = ""
     channels: int = 0
+    axes: int = 0
     maps: int = 0
+    widths: set[int] = field(default_factory=set)
     seen: list[tuple[int, Any]] = field(default_factory=list)
     vectors: list[int] = field(default_factory=list)
     unclear: set[int] = field(default_factory=set)
 
     def start(self, pattern: str) -> None:
         """Forget earlier calls; ``pattern`` says which numbers the maps have; if it is empty, there are only shapes."""
-        self.pattern, self.channels, self.maps = pattern, 0, 0
-        self.seen, self.vectors, self.unclear = [], [], set()
+        self.pattern, self.channels, self.axes, self.maps = pattern, 0, 0, 0
+        self.widths, self.seen, self.vectors, self.unclear = set(), [], [], set()
 
     def of_map(self, shape: tuple[int, ...]) -> Any:
         """Return the map that a convolution makes."""
         _require(0 not in shape)
-        self.channels = shape[-1]
+        self.channels, self.axes = shape[-1], len(shape)
         self.maps += 1
         self.unclear.update(self.vectors)  # the output of these dense layers was reshaped into a map
         if self.pattern == "channels":
@@ -149,12 +164,20 @@ class _Calls:
         if x.ndim == 2:
             self.channels = 0
             self.vectors.append(id(module))
+        self.widths.add(module.out_features)
         return jnp.zeros((*x.shape[:-1], module.out_features))
 
     def of_features(self, module: Any, x: Any) -> None:
         """Record what reaches a layer; of a map, every layer takes the features from the last axis."""
-        is_vector = x.ndim == 2 and self.pattern
-        self.seen.append((id(module), _Features(np.asarray(x[0]), self.channels) if is_vector else None))
+        features = None
+        if self.pattern and x.ndim == 2:
+            features = _Features(np.asarray(x[0]), self.channels)
+        elif self.pattern and 2 < x.ndim < self.axes and x.shape[-1] != self.channels:
+            if not isinstance(x, jax.core.Tracer):
+                features = _Features(np.asarray(x[0]), self.channels)
+            elif x.shape[-1] not in self.widths:  # in `jax.checkpoint`; not the outputs of a dense layer
+                features = _Features(np.empty(()), self.channels)
+        self.seen.append((id(module), features))
 
 
 def _require(fits: bool) -> None:
@@ -164,11 +187,32 @@ def _require(fits: bool) -> None:
         raise ValueError(msg)
 
 
-def _probe_class(own: type, cls: Any, calls: _Calls) -> type:
-    """Return a subclass of a layer's class that computes nothing."""
+class _Recording(threading.local):
+    """The calls that this thread records."""
+
+    calls: Any = None
+
+
+_RECORDING = _Recording()
+
+
+@contextmanager
+def _recorded(calls: _Calls) -> Iterator[None]:
+    """Record the calls of probes in this thread while the block is open."""
+    before, _RECORDING.calls = _RECORDING.calls, calls
+    try:
+        yield
+    finally:
+        _RECORDING.calls = before
+
+
+@cache
+def _probe_class(own: Any, cls: Any) -> type:
+    """Return a subclass of a layer's class that computes nothing, but records its calls."""
     name = cls.__name__
 
     def call(self: Any, x: Any, *_: Any, **__: Any) -> Any:
+        calls = _RECORDING.calls
         if name.startswith("Conv"):
             return calls.of_map(jax.eval_shape(lambda given: cls.__call__(self, given), x).shape)
         if name == "Linear":
@@ -194,6 +238,8 @@ def _fitting_image(clone: Any, calls: _Calls) -> tuple[int, ...] | None:
             calls.start("")
             try:
                 jax.eval_shape(clone, jax.ShapeDtypeStruct(shape, "float32"))
+            except (MemoryError, jax.errors.JaxRuntimeError):
+                raise
             except Exception:  # whatever the module's own code raises for an image of another size
                 continue
             return shape
@@ -205,6 +251,9 @@ def _order(first: _Features | None, second: _Features | None) -> tuple[int, int]
     if first is None or second is None:
         return PLAIN  # they are on the last axis of a map
     of_channels, of_positions, channels = first.values, second.values, first.channels
+    if of_channels.ndim != 1:
+        is_mixed = all(not x.ndim or np.ptp(x, axis=-1).max() > 1e-6 for x in (of_channels, of_positions))
+        return None if is_mixed else PLAIN  # the last axis has channels and positions, or only one of them
     if not channels:
         return PLAIN if np.ptp(of_channels) == 0 else None  # after another dense layer
     positions, rest = divmod(len(of_channels), channels)
