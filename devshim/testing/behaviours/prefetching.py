@@ -191,18 +191,20 @@ class PrefetchTests(Kit):
         assert used_bytes(other_device) == before
 
     @feature("place")
-    def test_a_loop_waits_for_the_slower_of_the_two_only(self) -> None:
-        """While the program works on a batch, the next one is loaded: the times do not add up."""
+    def test_the_next_batch_is_loaded_while_the_program_works_on_one(self) -> None:
+        """The program waits for the beginning of the next load, which a plain loop would never see."""
+        begins = [threading.Event() for _ in range(5)]
 
-        def slow_loader() -> Iterator[Any]:
-            for i in range(10):
-                time.sleep(0.03)
+        def loader() -> Iterator[Any]:
+            for i, begin in enumerate(begins):
+                begin.set()
                 yield batch(i)
 
-        begun = time.perf_counter()
-        for _ in ds.prefetch(slow_loader(), "cpu"):
-            time.sleep(0.03)
-        assert time.perf_counter() - begun < 0.5, "a plain loop takes 0.6 seconds"
+        count = 0
+        for begin, _ in zip([*begins[1:], begins[-1]], ds.prefetch(loader(), "cpu"), strict=True):
+            assert begin.wait(10), "the next batch is not loaded before the program asks for it"
+            count += 1
+        assert count == len(begins)
 
     @feature("create")
     def test_the_loader_runs_with_the_default_device_and_framework(self, away: tuple[Device, Device]) -> None:
