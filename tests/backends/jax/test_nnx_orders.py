@@ -219,7 +219,7 @@ def test_a_module_that_flax_takes_apart_during_the_call_is_unknown() -> None:
 
 # ---------------------------------------------------------------------- failures, guards, classes
 def test_more_modules_make_no_more_classes() -> None:
-    """Flax and JAX keep each class for ever."""
+    """Flax and JAX never free a class."""
 
     def classes() -> int:
         gc.collect()

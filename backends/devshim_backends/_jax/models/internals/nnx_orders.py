@@ -10,8 +10,8 @@ Requirements of this module:
 * The size of the image is not known. Square ones are tried until one fits all dense layers.
 * If no size fits, or the recorded numbers are in neither order, the order is not known; no order is guessed. That is
   also so for a map of which only some axes are flattened, the channels among them.
-* A call of the clone neither reports transfers nor fails because of a guard: they are not the user's.
-* Flax and JAX keep each class of a module for ever, so there is one probe class for each class of layers.
+* A call of the clone reports no transfers, and a guard does not make it fail: its transfers are not the user's.
+* Flax and JAX never free a module's class, so each class of layers has one probe class.
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ def _objects(nnx: Any, model: Any) -> Iterator[Any]:
 
 @dataclass
 class _Features:
-    """What reaches a layer: the numbers of one row, and the channels of the convolution before it.
+    """The input of a layer: the numbers of one row, and the channels of the convolution before it.
 
-    Those of a map of which some axes are flattened have more than one axis, or none if they are not known.
+    If only some axes of a map are flattened, the numbers have more than one axis, or none if they are not known.
     """
 
     values: np.ndarray
