@@ -202,16 +202,20 @@ def _error_of(traceback: str) -> str:
 
 
 def _innermost(tail: str, is_crash: bool = False) -> str:
-    """Return the innermost line of the program in a traceback; faulthandler prints the innermost one first."""
+    """Return the innermost line of the program in a traceback; faulthandler prints the innermost one first.
+
+    A line of code without a file, such as ``<string>``, may be a library's: a line with a file comes first.
+    """
     if is_crash:
         part = re.split(r"Current thread[^\n]*\n|Stack \(most recent call first\):\n", tail)[-1].partition("\n\n")[0]
         frames = list(_FRAME.finditer(part)) if "Fatal Python error" in tail else []
     else:
         frames = list(_FRAME.finditer(_cause(tail)))[::-1]
-    for each in frames:
-        if is_program(each["file"]):
-            return f"{each['file'].rpartition('/')[2]}:{each['line']} in {each['name']}"
-    return ""
+    program = [each for each in frames if is_program(each["file"])]
+    if not program:
+        return ""
+    found = next((each for each in program if not each["file"].startswith("<")), program[0])
+    return f"{found['file'].rpartition('/')[2]}:{found['line']} in {found['name']}"
 
 
 def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str], timeout: float) -> WorldError:

@@ -91,10 +91,18 @@ def position(frame: FrameType | None) -> str:
     """Return the innermost line of the program itself, such as ``train.py:32 in job``; empty if there is none."""
     while frame is not None:
         code = frame.f_code
-        if is_program(code.co_filename):
+        if is_program(code.co_filename) and not (code.co_filename.startswith("<") and _is_generated(frame)):
             return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
         frame = frame.f_back
     return ""
+
+
+def _is_generated(frame: FrameType) -> bool:
+    """Return True for code without a file that a library has made, such as the ``__init__`` of a dataclass.
+
+    A program has no file if it is given by ``python -c`` or typed into a notebook.
+    """
+    return frame.f_globals.get("__name__") != "__main__" or "__file__" in frame.f_globals
 
 
 def is_program(file: str) -> bool:

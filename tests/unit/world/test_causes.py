@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -39,6 +40,16 @@ def test_an_error_of_a_program_is_named_with_its_innermost_line() -> None:
     assert isinstance(error, ds.RankFailedError)
     assert (error.rank, error.host, error.status, error.tail) == (2, "b", 1, TRACEBACK)
     assert error.problem == "rank 2 on b ended with exit status 1: ValueError: a bad batch, at train.py:32 in job"
+
+
+@pytest.mark.parametrize(
+    ("files", "line"),
+    [(("/home/me/train.py", "<string>"), "train.py:7 in f"), (("<string>", re.__file__), "<string>:7 in f")],
+)
+def test_a_line_with_a_file_comes_before_one_without(files: tuple[str, str], line: str) -> None:
+    frames = "".join(f'  File "{file}", line 7, in f\n' for file in files)
+    tail = f"Traceback (most recent call last):\n{frames}ValueError: a bad batch\n"
+    assert causes.failure([Ended(2, 1, tail)], HOSTS).problem.endswith(f"a bad batch, at {line}")
 
 
 GROUP = """  + Exception Group Traceback (most recent call last):

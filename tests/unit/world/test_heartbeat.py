@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import devshim_backends
@@ -49,6 +50,24 @@ def test_a_folder_with_installed_packages_is_not_the_program(tmp_path: Path, mon
     finally:
         heartbeat._own_folders.cache_clear()
     assert found == [True, False, True]
+
+
+def test_code_that_a_library_makes_is_not_the_program() -> None:
+    @dataclass
+    class Made:
+        value: int
+
+        def __post_init__(self) -> None:
+            self.line = heartbeat.position(sys._getframe(1))  # the frame of the `__init__` that dataclass made
+
+    assert Made.__init__.__code__.co_filename == "<string>"
+    assert Made(1).line.endswith("in test_code_that_a_library_makes_is_not_the_program")
+
+
+def test_a_program_without_a_file_has_lines() -> None:
+    program = "import sys; from devshim.world import heartbeat\nprint(heartbeat.position(sys._getframe()))"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == "<string>:2 in <module>"
 
 
 PROGRAM = """
