@@ -15,8 +15,8 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from devshim.checkpoints import paths, ranks_load, ranks_save, write
-from devshim.checkpoints.arrivals import Arriving
-from devshim.checkpoints.ranks_load import opened_any
+from devshim.checkpoints.arrivals import Arrivals
+from devshim.checkpoints.ranks_load import open_checkpoint
 from devshim.checkpoints.reader import Contents
 from devshim.checkpoints.restore import Restore
 from devshim.checkpoints.rows import Rows, require_ranks, rows_in
@@ -34,8 +34,8 @@ from devshim.trees.key_paths import brackets
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim.checkpoints.arrivals import Later
-    from devshim.checkpoints.file import Opened
+    from devshim.checkpoints.arrivals import PendingTensor
+    from devshim.checkpoints.file import OpenFile
     from devshim.checkpoints.ranks_read import Folder
     from devshim.checkpoints.rows import Ranks
     from devshim.contract.backend import Backend
@@ -82,7 +82,7 @@ def save(obj: Any, path: str | os.PathLike[str], *, world: Ranks | None = None) 
         {'w': array([1., 1.]), 'step': array(3)}
     """
     tracing.refuse("save", "return the values from the compiled function, and save them outside")
-    where = paths.saved_path(obj, path)
+    where = paths.read_save_path(obj, path)
     shown = observing.explainer()
     if shown is not None:
         shown.file("save", obj, where)
@@ -179,17 +179,17 @@ def load(
     """
     tracing.refuse("load", "load before the compiled function is called, and pass the values to it")
     where = device_or_placement
-    name = paths.loaded_path(path, where)
+    name = paths.read_load_path(path, where)
     target = where if where is None or isinstance(where, Placement) else parsing.of_call("load", path, where)
     if world is not None:
         return _load_on_ranks(name, into, world, target)
-    with opened_any(name) as file:
+    with open_checkpoint(name) as file:
         return _load(file, _uncut(into), None, lambda: None, into, target)
 
 
 def _uncut(into: Any) -> dict[int, tuple[int, int, int]]:
     """Return all rows of each `Rows`, by its id."""
-    return {id(each): (0, count := ranks_load.length(each), count) for each in rows_in(into)}
+    return {id(each): (0, count := ranks_load.row_count(each), count) for each in rows_in(into)}
 
 
 def _load_on_ranks(name: Any, into: Any, world: Ranks, target: Any) -> Any:
@@ -199,7 +199,7 @@ def _load_on_ranks(name: Any, into: Any, world: Ranks, target: Any) -> Any:
 
 
 def _load(
-    file: Opened | Folder,
+    file: OpenFile | Folder,
     cuts: Mapping[int, tuple[int, int, int]],
     world: Ranks | None,
     ready: Callable[[], None],
@@ -219,7 +219,9 @@ def _load(
         return Restore(file, target, cuts, ready).fill(into, contents.tree)
 
 
-def _new(file: Opened | Folder, contents: Contents, device: DeviceLike | Placement | None, world: Ranks | None) -> Any:
+def _new(
+    file: OpenFile | Folder, contents: Contents, device: DeviceLike | Placement | None, world: Ranks | None
+) -> Any:
     """Return the tree of a file, made of tensors of the current framework."""
     backend = current.current()
     where = _where(backend, device)
@@ -228,28 +230,28 @@ def _new(file: Opened | Folder, contents: Contents, device: DeviceLike | Placeme
         observing.show_call(backend, "load", first, path=repr(str(file.path)))
     made: dict[int, Any] = {}
     cut: set[int] = set()
-    arriving = Arriving(file)
+    arriving = Arrivals(file)
     try:
         for thing, cell in contents.found:
             prefix = key_paths.path_text(cell)
             if isinstance(thing, StoredTensor):
                 there = where(prefix, "", thing.is_scalar)
-                rows = None if world is None or not thing.is_cut else ranks_load.rows_of(world, thing.shape[0])
+                rows = None if world is None or not thing.is_cut else ranks_load.row_range(world, thing.shape[0])
                 source = Source(thing, key=thing.key, rows=rows)
                 made[id(thing)] = arriving.read(backend, source, there, brackets(cell))
                 if rows is not None:
                     cut.add(id(thing))
                 continue
-            found: dict[StoredTensor, Later] = {}  # by tensor: tied parameters share one
+            found: dict[StoredTensor, PendingTensor] = {}  # by tensor: tied parameters share one
             for path, (_, tensor) in thing.leaves.items():
                 if tensor not in found:
                     there = where(prefix, path)
                     source = Source(tensor, key=tensor.key)
                     found[tensor] = arriving.read(backend, source, there, moving.joined(prefix, path))
             made[id(thing)] = {path: found[tensor] for path, (_, tensor) in thing.leaves.items()}
-        made = {key: Rows(each) if key in cut else each for key, each in arriving.arrived(made).items()}
-        return contents.built(
-            {key: arriving.arrived(each) if isinstance(each, dict) else each for key, each in made.items()}
+        made = {key: Rows(each) if key in cut else each for key, each in arriving.resolve(made).items()}
+        return contents.build(
+            {key: arriving.resolve(each) if isinstance(each, dict) else each for key, each in made.items()}
         )
     except BaseException:
         made.clear()  # the traceback would keep the tensors, and their memory

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from devshim.checkpoints.file import Opened
+    from devshim.checkpoints.file import OpenFile
     from devshim.checkpoints.ranks_read import Folder
     from devshim.checkpoints.stored import Source
     from devshim.contract.backend import Backend, Tensor
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     K = TypeVar("K")
 
-__all__ = ["Arriving", "Later"]
+__all__ = ["Arrivals", "PendingTensor"]
 
 SMALL = 1 << 18
 """Bytes; a larger tensor is copied separately."""
@@ -34,7 +34,7 @@ MOST = 1 << 24
 """The most bytes that are collected."""
 
 
-class Later:
+class PendingTensor:
     """A tensor that is on its device after `Arriving.flush`."""
 
     __slots__ = ("backend", "place", "target", "tensor")
@@ -46,20 +46,20 @@ class Later:
         self.tensor: Tensor = None
 
 
-class Arriving:
+class Arrivals:
     """The tensors of one file.
 
     Args:
         file: The file to read.
     """
 
-    def __init__(self, file: Opened | Folder) -> None:
+    def __init__(self, file: OpenFile | Folder) -> None:
         self._file = file
-        self._all: list[Later] = []
-        self._waiting: list[Later] = []
+        self._all: list[PendingTensor] = []
+        self._waiting: list[PendingTensor] = []
         self._bytes = 0
 
-    def read(self, backend: Backend, source: Source, target: Device, place: str) -> Later:
+    def read(self, backend: Backend, source: Source, target: Device, place: str) -> PendingTensor:
         """Read one tensor.
 
         Args:
@@ -68,7 +68,7 @@ class Arriving:
             target: The device it goes to.
             place: Its name for errors.
         """
-        tensor, later = source.tensor, Later(backend, target, place)
+        tensor, later = source.tensor, PendingTensor(backend, target, place)
         self._all.append(later)
         try:
             backend.dtype(source.dtype or tensor.dtype)  # refuses a dtype that the framework lacks
@@ -97,7 +97,7 @@ class Arriving:
     def flush(self) -> None:
         """Copy all collected tensors to their devices."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
-        groups: dict[tuple[int, Device], list[Later]] = {}
+        groups: dict[tuple[int, Device], list[PendingTensor]] = {}
         for later in waiting:
             groups.setdefault((id(later.backend), later.target), []).append(later)
         for (_, target), group in groups.items():
@@ -110,10 +110,10 @@ class Arriving:
             for later, tensor in zip(group, made, strict=True):
                 later.tensor = tensor
 
-    def arrived(self, found: Mapping[K, Any]) -> dict[K, Any]:
-        """Return a mapping with every `Later` replaced by its tensor."""
+    def resolve(self, found: Mapping[K, Any]) -> dict[K, Any]:
+        """Return a mapping with every `PendingTensor` replaced by its tensor."""
         self.flush()
-        return {key: each.tensor if isinstance(each, Later) else each for key, each in found.items()}
+        return {key: each.tensor if isinstance(each, PendingTensor) else each for key, each in found.items()}
 
     def forget(self) -> None:
         """Release all tensors: a traceback would keep them, and their memory."""

@@ -25,10 +25,10 @@ from devshim.trees.not_moved import is_code
 if TYPE_CHECKING:
     from devshim.trees.key_paths import Cell
 
-__all__ = ["named_tensors", "rearranged"]
+__all__ = ["named_tensors", "rearrange"]
 
 
-def rearranged(into: Any, stored: Any) -> Any:
+def rearrange(into: Any, stored: Any) -> Any:
     """Return the file's tree in the structure of ``into``; unchanged if it has this structure, or other key paths.
 
     Raises:

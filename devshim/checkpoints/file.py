@@ -37,15 +37,15 @@ __all__ = [
     "CODES",
     "LABEL",
     "LONGEST",
-    "Opened",
-    "as_stored",
+    "OpenFile",
     "checksum",
-    "damaged",
-    "header_of",
+    "damaged_error",
     "is_known",
-    "opened",
+    "open_file",
     "parse_json",
+    "read_header",
     "stored_form",
+    "to_stored_form",
 ]
 
 LABEL, CHECKSUM = "devshim", "devshim.crc32"
@@ -59,7 +59,7 @@ CODES |= {f"{sign}int{bits}": f"{code}{bits}" for sign, code in (("", "I"), ("u"
 """The dtypes that have a code in the format since its first version; others are stored as simpler dtypes or bytes."""
 
 
-def damaged(path: str, why: str, hint: str = "load another copy of it; nothing has changed") -> CheckpointError:
+def damaged_error(path: str, why: str, hint: str = "load another copy of it; nothing has changed") -> CheckpointError:
     """Return the error for a file that is not a valid checkpoint."""
     return CheckpointError(f"{path!r} is not a checkpoint that ds.load can read: {why}", hint)
 
@@ -83,7 +83,7 @@ def stored_form(dtype: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...
     return "uint8", (*shape, numpy_dtype(dtype).itemsize)
 
 
-def as_stored(array: np.ndarray) -> np.ndarray:
+def to_stored_form(array: np.ndarray) -> np.ndarray:
     """Return an array, C-ordered, in the form that it has in the file."""
     dtype, shape = stored_form(array.dtype.name, array.shape)
     flat = (array if array.flags.c_contiguous else array.copy(order="C")).reshape(-1)
@@ -96,7 +96,7 @@ def checksum(array: np.ndarray) -> int:
 
 
 # ---------------------------------------------------------------------- reading
-class Opened:
+class OpenFile:
     """An open file whose header has been checked.
 
     Attributes:
@@ -135,23 +135,25 @@ class Opened:
         """
         kind = numpy_dtype(dtype)
         if kind.hasobject or kind.name != dtype:  # a name of ml_dtypes that is not a dtype
-            raise damaged(self.path, f"{show(dtype)} is not a dtype")
+            raise damaged_error(self.path, f"{show(dtype)} is not a dtype")
         form, full = stored_form(dtype, shape)
         if self.metadata is not None and self.forms.get(name) != (CODES[form], full):
-            raise damaged(self.path, f"the tensor {show(name)} is not the {dtype} of shape {shape} that was saved")
+            raise damaged_error(
+                self.path, f"the tensor {show(name)} is not the {dtype} of shape {shape} that was saved"
+            )
         try:
             array = self._values.read(name, numpy_dtype(form), full)
         except Exception as error:
-            raise damaged(self.path, f"the tensor {show(name)} cannot be read: {error}") from error
+            raise damaged_error(self.path, f"the tensor {show(name)} cannot be read: {error}") from error
         if crc32 is not None and checksum(array) != crc32:
-            raise damaged(self.path, f"the values of the tensor {show(name)} are damaged: the checksum differs")
+            raise damaged_error(self.path, f"the values of the tensor {show(name)} are damaged: the checksum differs")
         progress.advance("load", array.nbytes)
         array = array.reshape(-1).view(kind).reshape(shape)
         return array if rows is None else array[slice(*rows)].copy()
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Opened]:
+def open_file(path: str) -> Iterator[OpenFile]:
     """Open a file for reading, and check its header.
 
     Raises:
@@ -166,7 +168,7 @@ def opened(path: str) -> Iterator[Opened]:
                 handle = closing.enter_context(_open(path))
                 header = _header(path, handle)
             except FileNotFoundError as error:
-                raise paths.not_found(path, error) from error
+                raise paths.missing_file_error(path, error) from error
             except OSError as error:
                 hint = "check its permissions with `ls -l`"
                 raise paths.system_error(path, error, "cannot be read", hint) from error
@@ -175,12 +177,12 @@ def opened(path: str) -> Iterator[Opened]:
                     pass
                 same = os.path.samestat(os.stat(path), os.fstat(handle.fileno()))
             except (SafetensorError, OverflowError) as error:
-                raise damaged(path, str(error)) from error
+                raise damaged_error(path, str(error)) from error
             if same:
-                yield Opened(path, handle, header, _parse_metadata(path, header.get("__metadata__", {})))
+                yield OpenFile(path, handle, header, _parse_metadata(path, header.get("__metadata__", {})))
                 return
         # Another file replaced it between the two reads: try again.
-    raise damaged(path, "other programs replace it continually")
+    raise damaged_error(path, "other programs replace it continually")
 
 
 def _open(path: str) -> FileIO:
@@ -190,22 +192,22 @@ def _open(path: str) -> FileIO:
         msg = f"{path!r} is a folder, not a checkpoint file"
         raise CheckpointError(msg, foreign.folder_hint(path))
     if not stat.S_ISREG(mode):
-        raise damaged(path, "it is not a regular file", "pass the path of a file that ds.save wrote")
+        raise damaged_error(path, "it is not a regular file", "pass the path of a file that ds.save wrote")
     return FileIO(path)
 
 
 def _header(path: str, file: FileIO) -> dict[str, Any]:
     """Return the header of a file, after checking that its names are unique."""
-    text = header_of(file)
+    text = read_header(file)
     if text is None:
         raise _not_safetensors_error(path)
     header = parse_json(path, text)
     if not isinstance(header, dict):
-        raise damaged(path, "its header is not a JSON object")
+        raise damaged_error(path, "its header is not a JSON object")
     return header
 
 
-def header_of(file: FileIO) -> bytes | None:
+def read_header(file: FileIO) -> bytes | None:
     """Return the text of a file's header; None if the file does not begin as a safetensors file does."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
@@ -214,10 +216,10 @@ def header_of(file: FileIO) -> bytes | None:
 
 def _not_safetensors_error(path: str) -> CheckpointError:
     """Return the error for a file that does not begin as a safetensors file does."""
-    found = foreign.recognized(path)
+    found = foreign.recognize(path)
     if found is None:
-        return damaged(path, "it is cut off, or not a safetensors file")
-    return damaged(path, f"it is {found[0]}", found[1])
+        return damaged_error(path, "it is cut off, or not a safetensors file")
+    return damaged_error(path, f"it is {found[0]}", found[1])
 
 
 def parse_json(path: str, text: str | bytes) -> Any:
@@ -225,7 +227,7 @@ def parse_json(path: str, text: str | bytes) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise damaged(path, f"its header is not JSON: {error}") from error
+        raise damaged_error(path, f"its header is not JSON: {error}") from error
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -247,5 +249,5 @@ def _parse_metadata(path: str, metadata: Mapping[str, str]) -> Any:
         return None
     text = metadata.get(LABEL, "")
     if metadata.get(CHECKSUM) != f"{zlib.crc32(text.encode()):08x}":
-        raise damaged(path, "its description of its contents is damaged: the checksum differs")
+        raise damaged_error(path, "its description of its contents is damaged: the checksum differs")
     return parse_json(path, text)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import zipfile
 
-__all__ = ["folder_hint", "recognized"]
+__all__ = ["folder_hint", "recognize"]
 
 _PICKLE = tuple(b"\x80" + bytes([version]) for version in range(2, 6))
 
 
-def recognized(path: str) -> tuple[str, str] | None:
+def recognize(path: str) -> tuple[str, str] | None:
     """Return what a file is, as words that follow "it is", and what to type to read it; None for an unknown file."""
     with open(path, "rb") as file:
         start = file.read(64)

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     Terms = list[tuple[StoredTensor, Term]]
 
-__all__ = ["by_layers", "name_some"]
+__all__ = ["match_layers", "name_some"]
 
 _BY_HAND = "load the file without `into`, and set these weights by hand"
 
 
-def by_layers(
+def match_layers(
     backend: Backend, obj: Any, stored: StoredObject, what: str, leaves: Mapping[str, Leaf]
 ) -> dict[str, Source]:
     """Return the source of the values of each leaf of a model that belongs to a layer, by the leaf's path.

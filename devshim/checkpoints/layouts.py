@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from devshim.contract.models import Weight
 
-__all__ = ["Term", "canonical_shape", "put_together", "require_sound"]
+__all__ = ["Term", "assemble", "canonical_shape", "require_sound"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def canonical_shape(weight: Weight, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(shape[axis] for axis in np.argsort(weight.axes))
 
 
-def put_together(terms: Sequence[tuple[Term, Callable[[], np.ndarray]]], shape: tuple[int, ...]) -> np.ndarray:
+def assemble(terms: Sequence[tuple[Term, Callable[[], np.ndarray]]], shape: tuple[int, ...]) -> np.ndarray:
     """Return the values of a leaf of a shape, assembled from the contribution of each tensor."""
     if len(terms) == 1 and terms[0][0].counts and terms[0][0].mine.part is None:
         term, read = terms[0]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from devshim.checkpoints.layer_matching import by_layers, name_some
+from devshim.checkpoints.layer_matching import match_layers, name_some
 from devshim.checkpoints.stored import Source
 from devshim.errors import CheckpointError
 from devshim.errors.formatting import show, type_name
@@ -62,7 +62,7 @@ def match_leaves(backend: Backend, obj: Any, stored: StoredObject, place: str) -
             found = {path: _convert_integers(backend, leaves[path], source) for path, source in found.items()}
     elif stored.layers and any(leaf.kind == "parameter" for leaf in leaves.values()):
         try:
-            found = by_layers(backend, obj, stored, what, leaves)
+            found = match_layers(backend, obj, stored, what, leaves)
         except CheckpointError as error:
             if same:
                 raise _names_mismatch(leaves, stored, what) from error

@@ -17,7 +17,7 @@ from devshim.registry import argument_hints
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["loaded_path", "no_folder", "not_found", "saved_path", "system_error"]
+__all__ = ["missing_file_error", "missing_folder_error", "read_load_path", "read_save_path", "system_error"]
 
 _LISTED = 1000
 """The number of files in a folder that are searched for a similar name."""
@@ -63,7 +63,7 @@ def system_error(path: str, error: OSError, what: str, hint: str) -> CheckpointE
 
 
 # ---------------------------------------------------------------------- arguments
-def saved_path(obj: Any, path: Any) -> str:
+def read_save_path(obj: Any, path: Any) -> str:
     """Return the path given to ``ds.save(obj, path)`` as text.
 
     Raises:
@@ -75,7 +75,7 @@ def saved_path(obj: Any, path: Any) -> str:
     return _path_text(path, lambda text: f"ds.save(obj, {text})")
 
 
-def loaded_path(path: Any, device: Any) -> str:
+def read_load_path(path: Any, device: Any) -> str:
     """Return the path given to ``ds.load(path, device)`` as text.
 
     Raises:
@@ -115,7 +115,7 @@ def _path_text(path: Any, call: Callable[[str], str]) -> str:
 
 
 # ---------------------------------------------------------------------- missing files and folders
-def no_folder(folder: str) -> CheckpointError:
+def missing_folder_error(folder: str) -> CheckpointError:
     """Return the error for a missing folder to save into."""
     hint = f"os.makedirs({show(folder)}) creates it"
     parts = folder.split(os.sep)
@@ -124,7 +124,7 @@ def no_folder(folder: str) -> CheckpointError:
     return make_error(f"the folder {folder!r} does not exist", hint, ENOENT, "No such file or directory", folder)
 
 
-def not_found(path: str, error: OSError) -> CheckpointError:
+def missing_file_error(path: str, error: OSError) -> CheckpointError:
     """Return the error for a missing file to load, with the most similar name in its folder."""
     folder, name = os.path.split(path)
     if path.startswith("~"):

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from devshim.checkpoints.rows import Ranks
 
-__all__ = ["Readiness", "agree"]
+__all__ = ["Readiness", "gather_results"]
 
 _LONGEST = 2000
 """Characters of an error's text that are sent to the other ranks."""
 
 
-def agree(world: Ranks, call: str, work: Callable[[], Any]) -> list[Any]:
+def gather_results(world: Ranks, call: str, work: Callable[[], Any]) -> list[Any]:
     """Run a function, and return its results on all ranks, in their order.
 
     Args:
@@ -71,7 +71,7 @@ class Readiness:
             CheckpointError: Another rank failed.
         """
         self._reported = True
-        agree(self._world, "ds.load", lambda: None)
+        gather_results(self._world, "ds.load", lambda: None)
 
     def failed(self, error: BaseException) -> None:
         """Report an error of this rank to its peers, which wait in `ready`."""

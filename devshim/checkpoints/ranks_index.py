@@ -16,14 +16,14 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from devshim.checkpoints import paths
-from devshim.checkpoints.file import damaged, parse_json
+from devshim.checkpoints.file import damaged_error, parse_json
 from devshim.checkpoints.rows import even_bounds
 from devshim.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["INDEX", "is_part", "is_unfinished", "part_name", "read", "text_of", "unfinished_name"]
+__all__ = ["INDEX", "encode_index", "is_part", "is_unfinished", "part_name", "read", "unfinished_name"]
 
 INDEX, FORMAT = "index.json", "devshim.folder"
 _START, _LONGEST, _MOST = '{"crc32":"', 100_000_000, 1_000_000
@@ -53,7 +53,7 @@ def is_unfinished(name: str, save: str | None = None) -> bool:
     return found is not None and save in (None, found[1])
 
 
-def text_of(contents: Mapping[str, Any], save: str, parts: list[list[int]]) -> bytes:
+def encode_index(contents: Mapping[str, Any], save: str, parts: list[list[int]]) -> bytes:
     """Return the bytes of an index."""
     whole = {"format": FORMAT, **contents, "save": save, "parts": parts}
     text = json.dumps(whole, separators=(",", ":"), allow_nan=False).encode()
@@ -69,7 +69,7 @@ def read(folder: str) -> tuple[dict[str, Any], str]:
     path = os.path.join(folder, INDEX)
     try:
         if os.stat(path).st_size > _LONGEST:
-            raise damaged(path, "it is longer than an index can be")
+            raise damaged_error(path, "it is longer than an index can be")
         with open(path, "rb") as file:
             data = file.read(_LONGEST)
     except CheckpointError:
@@ -80,11 +80,11 @@ def read(folder: str) -> tuple[dict[str, Any], str]:
     text = data[start:-2]
     crc32 = f"{zlib.crc32(text):08x}"
     if data[:start] != f'{_START}{crc32}","contents":'.encode() or data[-2:] != b"}\n":
-        raise damaged(path, "its checksum differs, or it is not an index")
+        raise damaged_error(path, "its checksum differs, or it is not an index")
     contents = parse_json(path, text)
     why = _flaw(contents)
     if why is not None:
-        raise damaged(path, why)
+        raise damaged_error(path, why)
     return contents, crc32
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.checkpoints import file as file_module
 from devshim.checkpoints import ranks_read
-from devshim.checkpoints.ranks_agree import Readiness, agree
+from devshim.checkpoints.ranks_agree import Readiness, gather_results
 from devshim.checkpoints.rows import bounds_of, even_bounds, rows_in
 from devshim.errors import CheckpointError
 from devshim.registry import registry
@@ -15,34 +15,34 @@ from devshim.registry import registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from devshim.checkpoints.file import Opened
+    from devshim.checkpoints.file import OpenFile
     from devshim.checkpoints.ranks_read import Folder
     from devshim.checkpoints.rows import Ranks, Rows
 
     Cuts = dict[int, tuple[int, int, int]]
 
-__all__ = ["length", "load", "opened_any", "rows_of"]
+__all__ = ["load", "open_checkpoint", "row_count", "row_range"]
 
 
 @contextmanager
-def opened_any(path: str) -> Iterator[Opened | Folder]:
+def open_checkpoint(path: str) -> Iterator[OpenFile | Folder]:
     """Open a checkpoint file or folder."""
     if ranks_read.is_folder(path):
-        with ranks_read.opened(path) as folder:
+        with ranks_read.open_folder(path) as folder:
             yield folder
     else:
-        with file_module.opened(path) as file:
+        with file_module.open_file(path) as file:
             yield file
 
 
-def length(rows: Rows) -> int:
+def row_count(rows: Rows) -> int:
     """Return the number of rows of this rank."""
     backend = registry.backend_for(rows.part)
     assert backend is not None  # `rows_in` refuses other leaves
     return int(backend.shape(rows.part)[0])
 
 
-def rows_of(world: Ranks, total: int) -> tuple[int, int]:
+def row_range(world: Ranks, total: int) -> tuple[int, int]:
     """Return the first row of this rank, and the one after its last, as in `World.part`."""
     bounds = even_bounds(total, world.size)
     return bounds[world.rank], bounds[world.rank + 1]
@@ -63,12 +63,12 @@ def load(path: str, into: Any, world: Ranks, read: Callable[..., Any]) -> Any:
 
         def begin() -> dict[str, Any]:
             found.append(rows_in(into))
-            found.append(opened.enter_context(opened_any(path)))
+            found.append(opened.enter_context(open_checkpoint(path)))
             file = found[1]
             identity = file.identity if file.is_folder else str(file.size)
-            return {"is": identity, "rows": [length(each) for each in found[0]], "host": str(world.host)}
+            return {"is": identity, "rows": [row_count(each) for each in found[0]], "host": str(world.host)}
 
-        facts = agree(world, "ds.load", begin)
+        facts = gather_results(world, "ds.load", begin)
         _require_one_file(path, facts)
         readiness = Readiness(world)
         try:

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["PART", "block_checksums", "checksums", "rows_of_block"]
+__all__ = ["PART", "block_checksums", "checksums", "rows_per_block"]
 
 PART = "devshim.part"
 """The key in a part's metadata under which devshim writes its text."""
@@ -20,7 +20,7 @@ _BLOCK = 1 << 22
 """Bytes of a block; a longer row is a block."""
 
 
-def rows_of_block(shape: Sequence[int], itemsize: int) -> int:
+def rows_per_block(shape: Sequence[int], itemsize: int) -> int:
     """Return the rows of a block of a tensor of a shape; a tensor without axes is one row."""
     return max(1, _BLOCK // max(1, math.prod(shape[1:]) * itemsize))
 
@@ -30,7 +30,7 @@ def block_checksums(array: np.ndarray) -> list[int]:
     if not array.size:
         return []
     rows = array if array.ndim else array.reshape(1)
-    step = rows_of_block(rows.shape, rows.itemsize)
+    step = rows_per_block(rows.shape, rows.itemsize)
     return [zlib.crc32(rows[i : i + step].reshape(-1).view(np.uint8).data) for i in range(0, len(rows), step)]
 
 

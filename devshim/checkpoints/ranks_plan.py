@@ -18,7 +18,7 @@ import numpy as np
 
 from devshim.checkpoints import file
 from devshim.checkpoints.rows import bounds_of, even_bounds, require_tensor
-from devshim.checkpoints.structure import without_values
+from devshim.checkpoints.structure import strip_values
 from devshim.checkpoints.writer import Writer, is_on_device
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import numpy_dtype
@@ -94,7 +94,7 @@ class Plan(Writer):
     @property
     def digest(self) -> str:
         """A text that is equal on two ranks if they save the same tree, apart from values and the numbers of rows."""
-        structure = without_values(self.contents["nodes"])
+        structure = strip_values(self.contents["nodes"])
         return hashlib.sha256(json.dumps([self.forms(), structure]).encode()).hexdigest()
 
     def forms(self) -> list[list[Any]]:
@@ -167,7 +167,7 @@ class Plan(Writer):
             if (array.dtype.name, list(array.shape)) != (entry["dtype"], expected):
                 msg = f"{entry['name']!r} is {entry['dtype']}, and NumPy has it as {array.dtype} {array.shape}"
                 raise ConversionError(msg, "convert it to a dtype that NumPy has")
-            made[entry["name"]] = file.as_stored(array)
+            made[entry["name"]] = file.to_stored_form(array)
         return made
 
 

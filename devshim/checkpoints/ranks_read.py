@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.checkpoints import file, paths, ranks_index
-from devshim.checkpoints.file import CODES, damaged, parse_json, stored_form
-from devshim.checkpoints.ranks_parts import PART, block_checksums, rows_of_block
+from devshim.checkpoints.file import CODES, damaged_error, parse_json, stored_form
+from devshim.checkpoints.ranks_parts import PART, block_checksums, rows_per_block
 from devshim.checkpoints.values import Values
 from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import CheckpointError
@@ -31,7 +31,7 @@ from devshim.transfers import progress
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Folder", "is_folder", "opened"]
+__all__ = ["Folder", "is_folder", "open_folder"]
 
 _EAGER = 256
 """The most parts that are opened together, so that a save at the same time does not disturb the load."""
@@ -91,7 +91,7 @@ class Folder:
         """
         kind = numpy_dtype(dtype)
         if kind.hasobject or kind.name != dtype:
-            raise damaged(self.path, f"{show(dtype)} is not a dtype")
+            raise damaged_error(self.path, f"{show(dtype)} is not a dtype")
         form, full = stored_form(dtype, shape)
         entry = self._entries[name]
         if "cut" not in entry:
@@ -113,26 +113,28 @@ class Folder:
             progress.advance("load", array.nbytes)
             return array.reshape(-1).view(kind).reshape(shape if rows is None else (stop - start, *shape[1:]))
         except (ValueError, OverflowError, MemoryError) as error:
-            raise damaged(self.path, f"the tensor {show(name)} has an impossible shape: {error}") from error
+            raise damaged_error(self.path, f"the tensor {show(name)} has an impossible shape: {error}") from error
 
     def _piece(self, rank: int, name: str, form: str, shape: tuple[int, ...], start: int, stop: int) -> np.ndarray:
         """Return the rows of a part from ``start`` to ``stop``, as far as it has them."""
         part = self._part(rank)
         if part.forms.get(name) != (CODES[form], shape):
-            raise damaged(self.path, f"part {rank} does not have the rows of {show(name)} that the index describes")
+            raise damaged_error(
+                self.path, f"part {rank} does not have the rows of {show(name)} that the index describes"
+            )
         count = shape[0] if shape else 1
         start, stop = max(0, start), min(count, stop)
         kind = numpy_dtype(form)
-        step = rows_of_block(shape, kind.itemsize)
+        step = rows_per_block(shape, kind.itemsize)
         first, last = start // step * step, min(count, -(-stop // step) * step)
         wanted = (last - first, *shape[1:]) if shape else ()
         try:
             array = part.values.read(name, kind, wanted, first * math.prod(shape[1:]) * kind.itemsize)
         except Exception as error:
-            raise damaged(self.path, f"the tensor {show(name)} cannot be read: {error}") from error
+            raise damaged_error(self.path, f"the tensor {show(name)} cannot be read: {error}") from error
         expected = part.crc32[name][first // step : -(-last // step)] if array.size else []
         if block_checksums(array) != expected:
-            raise damaged(self.path, f"the values of the tensor {show(name)} in part {rank} are damaged")
+            raise damaged_error(self.path, f"the values of the tensor {show(name)} in part {rank} are damaged")
         return array if (first, last) == (start, stop) else array[start - first : stop - first].copy()
 
     # ------------------------------------------------------------------ parts
@@ -149,16 +151,16 @@ class Folder:
         try:
             handle = self._opened.enter_context(FileIO(path))
             with safe_open(path, framework="np"):  # checks the header
-                text = file.header_of(handle) if os.fstat(handle.fileno()).st_size == size else None
+                text = file.read_header(handle) if os.fstat(handle.fileno()).st_size == size else None
         except FileNotFoundError as error:
             raise paths.system_error(path, error, "is missing", "load it again, or another copy of it") from error
         except Exception as error:  # the library's own error, which has no other base
-            raise damaged(path, str(error)) from error
+            raise damaged_error(path, str(error)) from error
         if text is None or zlib.crc32(text) != crc32:
-            raise damaged(path, "it is cut off, or not the part of this save")
+            raise damaged_error(path, "it is cut off, or not the part of this save")
         header = parse_json(path, text)
         if set(header) - {"__metadata__"} != self._expected_names(rank):
-            raise damaged(path, "its tensors are not those of the index")
+            raise damaged_error(path, "its tensors are not those of the index")
         return _OpenPart(Values(handle, header), header, _checksums(path, header, self.metadata, rank))
 
     def _expected_names(self, rank: int) -> set[str]:
@@ -180,15 +182,15 @@ def _checksums(path: str, header: dict[str, Any], contents: dict[str, Any], rank
         right = [described["save"], described["rank"], described["ranks"]]
         right = right == [contents["save"], rank, len(contents["parts"])]  # type: ignore[assignment]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise damaged(path, f"its description is invalid: {error}") from error
+        raise damaged_error(path, f"its description is invalid: {error}") from error
     lists = isinstance(found, dict) and all(isinstance(each, list) for each in found.values())
     if not right or not lists or set(found) != set(header) - {"__metadata__"}:
-        raise damaged(path, "it is not the part of this save and rank")
+        raise damaged_error(path, "it is not the part of this save and rank")
     return found
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Folder]:
+def open_folder(path: str) -> Iterator[Folder]:
     """Open a folder for reading, and check its index.
 
     Raises:

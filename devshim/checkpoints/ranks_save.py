@@ -19,7 +19,7 @@ from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 from devshim.checkpoints import file, paths, ranks_index, write
-from devshim.checkpoints.ranks_agree import agree
+from devshim.checkpoints.ranks_agree import gather_results
 from devshim.checkpoints.ranks_parts import PART, checksums
 from devshim.checkpoints.ranks_plan import SAME, Plan, require_equal_forms
 from devshim.checkpoints.replace import locked_folder, temporary_folder_for
@@ -39,11 +39,11 @@ def save(obj: Any, path: str, world: Ranks) -> None:
     with ExitStack() as opened:
         work = _Save(target, world, opened)
         try:
-            facts = agree(world, "ds.save", lambda: work.plan(obj))
+            facts = gather_results(world, "ds.save", lambda: work.plan(obj))
             _require_equal(world, work, facts)
             work.begin(facts)
-            parts = agree(world, "ds.save", work.write)
-            agree(world, "ds.save", lambda: work.commit(parts) if world.rank == 0 else None)
+            parts = gather_results(world, "ds.save", work.write)
+            gather_results(world, "ds.save", lambda: work.commit(parts) if world.rank == 0 else None)
         except BaseException:
             work.undo()
             raise
@@ -70,13 +70,13 @@ class _Save:
             except CheckpointError:
                 raise
             except OSError as error:
-                raise write.cannot_write(self._target, error) from error
+                raise write.write_error(self._target, error) from error
         return facts
 
     def _open(self) -> dict[str, str]:
         folder, self._name = self._target, os.urandom(8).hex()
         if not os.path.isdir(os.path.dirname(folder)):
-            raise paths.no_folder(os.path.dirname(folder))
+            raise paths.missing_folder_error(os.path.dirname(folder))
         if os.path.exists(folder) and not os.path.isdir(folder):
             msg = f"{folder!r} is a file, and all ranks together save to a folder"
             raise ArgumentError(msg, "pass the path of a new folder")
@@ -114,11 +114,11 @@ class _Save:
             os.replace(beside, path)
             write.flush(self._folder)
             with FileIO(path) as written:
-                return [os.fstat(written.fileno()).st_size, zlib.crc32(file.header_of(written) or b"")]
+                return [os.fstat(written.fileno()).st_size, zlib.crc32(file.read_header(written) or b"")]
         except CheckpointError:
             raise
         except OSError as error:
-            raise write.cannot_write(self._target, error) from error
+            raise write.write_error(self._target, error) from error
 
     def commit(self, parts: list[list[int]]) -> None:
         """Write the index, and rename it or its folder."""
@@ -127,7 +127,7 @@ class _Save:
         except CheckpointError:
             raise
         except OSError as error:
-            raise write.cannot_write(self._target, error) from error
+            raise write.write_error(self._target, error) from error
 
     def _commit(self, parts: list[list[int]]) -> None:
         for rank, (size, _) in enumerate(parts):
@@ -138,7 +138,7 @@ class _Save:
         unfinished = os.path.join(self._folder, ranks_index.unfinished_name(self._name))
         new = os.path.join(unfinished, ranks_index.INDEX)
         with open(new, "wb") as index:
-            index.write(ranks_index.text_of(self.tree.contents, self._name, parts))
+            index.write(ranks_index.encode_index(self.tree.contents, self._name, parts))
             index.flush()
             os.fsync(index.fileno())
         where = os.path.join(self._folder, ranks_index.INDEX)
@@ -171,7 +171,7 @@ def _require_equal(world: Ranks, work: _Save, facts: list[dict[str, Any]]) -> No
     """Raise the same error on all ranks if the ranks do not save the same tensors."""
     if len({each["digest"] for each in facts}) == 1:
         return
-    every = agree(world, "ds.save", work.tree.forms)
+    every = gather_results(world, "ds.save", work.tree.forms)
     for rank, forms in enumerate(every):
         require_equal_forms(forms, every[0], f"rank {rank} on {facts[rank]['host']}")
     rank = next(rank for rank, each in enumerate(facts) if each["digest"] != facts[0]["digest"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim.checkpoints.file import CODES, damaged, is_known
+from devshim.checkpoints.file import CODES, damaged_error, is_known
 from devshim.checkpoints.layouts import require_sound
 from devshim.checkpoints.stored import CODE, StoredObject, StoredTensor
-from devshim.checkpoints.structure import decoded
+from devshim.checkpoints.structure import decode_tree
 from devshim.checkpoints.writer import VERSION
 from devshim.contract.models import Weight
 from devshim.errors import CheckpointError
@@ -15,7 +15,7 @@ from devshim.errors import CheckpointError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from devshim.checkpoints.file import Opened
+    from devshim.checkpoints.file import OpenFile
     from devshim.checkpoints.ranks_read import Folder
     from devshim.trees.key_paths import Cell
 
@@ -34,7 +34,7 @@ class Contents:
         found: These, each with its first position in the tree.
     """
 
-    def __init__(self, file: Opened | Folder) -> None:
+    def __init__(self, file: OpenFile | Folder) -> None:
         self._file = file
         self._metadata = file.metadata
         self.found: list[tuple[Any, Cell]]
@@ -46,12 +46,12 @@ class Contents:
         try:
             self._tensors = _tensors(file)
             self._objects: dict[int, StoredObject] = {}
-            self.tree, found = decoded(file.metadata.get("nodes"), self._refer)
+            self.tree, found = decode_tree(file.metadata.get("nodes"), self._refer)
             self.found = [(thing, cell) for thing, cell in found if thing is not CODE]
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             if isinstance(error, CheckpointError):
                 raise
-            raise damaged(file.path, f"its description of its contents is invalid: {error}") from error
+            raise damaged_error(file.path, f"its description of its contents is invalid: {error}") from error
 
     def _refer(self, node: list[Any]) -> Any:
         kind, what = node
@@ -65,28 +65,28 @@ class Contents:
             self._objects[id(node)] = _object(what, self._tensors)
         return self._objects[id(node)]
 
-    def built(self, made: Mapping[int, Any]) -> Any:
+    def build(self, made: Mapping[int, Any]) -> Any:
         """Return the tree with each stored object replaced by the object of its id in ``made``, and code by None."""
         if self._metadata is None:
             return {name: made[id(tensor)] for name, tensor in self.tree.items()}
         made = {**made, id(CODE): None}
-        return decoded(self._metadata["nodes"], lambda node: made[id(self._refer(node))])[0]
+        return decode_tree(self._metadata["nodes"], lambda node: made[id(self._refer(node))])[0]
 
 
-def extra_state_of(file: Opened | Folder, stored: StoredObject, read: Callable[[StoredTensor], Any]) -> Any:
+def extra_state_of(file: OpenFile | Folder, stored: StoredObject, read: Callable[[StoredTensor], Any]) -> Any:
     """Return the extra state of a model or optimizer in the checkpoint, besides its leaves, or None."""
     if stored.extra_state is None:
         return None
     tensors = _tensors(file)
     try:
-        return decoded(stored.extra_state, lambda node: read(_one(tensors, node[1])))[0]
+        return decode_tree(stored.extra_state, lambda node: read(_one(tensors, node[1])))[0]
     except ValueError as error:
         if isinstance(error, CheckpointError):
             raise
-        raise damaged(file.path, f"its description of a {stored.cls} is invalid: {error}") from error
+        raise damaged_error(file.path, f"its description of a {stored.cls} is invalid: {error}") from error
 
 
-def _tensors(file: Opened | Folder) -> list[StoredTensor]:
+def _tensors(file: OpenFile | Folder) -> list[StoredTensor]:
     """Return the file's descriptions of its tensors, after checking that the names are those of its header."""
     metadata = file.metadata
     if metadata.get("version") != VERSION:
@@ -170,9 +170,9 @@ def _numbers(description: Any) -> tuple[int, ...] | None:
     return tuple(description)
 
 
-def _foreign(file: Opened | Folder, name: str) -> StoredTensor:
+def _foreign(file: OpenFile | Folder, name: str) -> StoredTensor:
     """Return a tensor of a file that devshim did not write."""
     code, shape = file.forms[name]
     if code not in _DTYPES:
-        raise damaged(file.path, f"the tensor {name[:40]!r} is {code}, which the library cannot give to NumPy")
+        raise damaged_error(file.path, f"the tensor {name[:40]!r} is {code}, which the library cannot give to NumPy")
     return StoredTensor(name, _DTYPES[code], shape, None)

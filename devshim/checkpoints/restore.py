@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.checkpoints import by_path
-from devshim.checkpoints.arrivals import Arriving
+from devshim.checkpoints.arrivals import Arrivals
 from devshim.checkpoints.matching import match_leaves
 from devshim.checkpoints.reader import extra_state_of
 from devshim.checkpoints.rows import Rows, is_leaf
@@ -26,8 +26,8 @@ from devshim.trees.not_moved import is_code
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim.checkpoints.arrivals import Later
-    from devshim.checkpoints.file import Opened
+    from devshim.checkpoints.arrivals import PendingTensor
+    from devshim.checkpoints.file import OpenFile
     from devshim.checkpoints.ranks_read import Folder
     from devshim.contract.backend import Backend, Tensor
     from devshim.trees.key_paths import Cell
@@ -48,13 +48,13 @@ class Restore:
 
     def __init__(
         self,
-        file: Opened | Folder,
+        file: OpenFile | Folder,
         device: Device | Placement | None,
         cuts: Mapping[int, tuple[int, int, int]],
         ready: Callable[[], None],
     ) -> None:
         self._cuts, self._ready = cuts, ready
-        self._file, self._device, self._arriving = file, device, Arriving(file)
+        self._file, self._device, self._arriving = file, device, Arrivals(file)
         self._undo: list[Callable[[], None]] = []
         self._matched: list[tuple[str, Any, StoredObject, Backend]] = []
         self._objects: list[tuple[str, Any, Backend]] = []
@@ -70,9 +70,9 @@ class Restore:
             into: A tree.
             stored: The file's tree (`devshim.checkpoints.reader.Contents.tree`).
         """
-        new: list[Later] = []
+        new: list[PendingTensor] = []
         try:
-            stored = by_path.rearranged(into, stored)
+            stored = by_path.rearrange(into, stored)
             _refuse_model(into, stored)
             multi_map.mapped([into, stored], self._check_leaf, _structure_mismatch, is_leaf)
             for obj in self._matched:
@@ -86,7 +86,7 @@ class Restore:
             result = multi_map.mapped(
                 [into, stored], lambda cell, nodes: self._result(nodes, arrived), _structure_mismatch, is_leaf
             )
-            move = moving.ModelMove(self._objects, self._where, self._new_value, self._arriving.arrived)
+            move = moving.ModelMove(self._objects, self._where, self._new_value, self._arriving.resolve)
             move.prepare()
             self._ready()
             with moving.defer_sigint():
@@ -181,7 +181,7 @@ class Restore:
             self._current_devices[prefix, path] if self._device is None else self._device.of_leaf(prefix, path, count)
         )
 
-    def _new_value(self, prefix: str, leaf: Any, target: Device) -> Later | None:
+    def _new_value(self, prefix: str, leaf: Any, target: Device) -> PendingTensor | None:
         """Return the new value of a leaf; None for a leaf that no file contains, such as a gradient."""
         source = self._sources.get((prefix, leaf.path))
         if source is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from devshim.checkpoints.layouts import put_together
+from devshim.checkpoints.layouts import assemble
 from devshim.errors import CheckpointError
 from devshim.errors.formatting import article, show
 
@@ -136,7 +136,7 @@ class Source:
             return self._convert(read(self.tensor))
         if not self.terms:
             return read(self.tensor)
-        return put_together([(term, partial(read, tensor)) for tensor, term in self.terms], self.shape)
+        return assemble([(term, partial(read, tensor)) for tensor, term in self.terms], self.shape)
 
     def _convert(self, array: np.ndarray) -> np.ndarray:
         made = array.astype(self.dtype)

@@ -34,7 +34,7 @@ _LARGEST = 2**32 - 1
 
 
 def write(handle: int, target: str, arrays: Mapping[str, np.ndarray], metadata: dict[str, Any]) -> None:
-    """Write arrays in the form of `devshim.checkpoints.file.as_stored`, and their metadata, to a new file.
+    """Write arrays in the form of `devshim.checkpoints.file.to_stored_form`, and their metadata, to a new file.
 
     Args:
         handle: The open file.

@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 
     from devshim.trees.key_paths import Cell
 
-__all__ = ["decoded", "encoded", "without_values"]
+__all__ = ["decode_tree", "encode_tree", "strip_values"]
 
 
 # ---------------------------------------------------------------------- writing
-def encoded(tree: Any, done: list[tuple[Any, Any]], cells: dict[int, Cell], refer: Callable[[Any], Any]) -> list[Any]:
+def encode_tree(
+    tree: Any, done: list[tuple[Any, Any]], cells: dict[int, Cell], refer: Callable[[Any], Any]
+) -> list[Any]:
     """Return the table of a tree; its last node is the tree.
 
     Args:
@@ -86,7 +88,7 @@ def encoded(tree: Any, done: list[tuple[Any, Any]], cells: dict[int, Cell], refe
     return table
 
 
-def without_values(table: list[Any]) -> list[Any]:
+def strip_values(table: list[Any]) -> list[Any]:
     """Return the structure that a table describes: its containers, keys and tensors, without the plain values."""
     keys = {ref for kind, *rest in table if kind in _WITH_KEYS for ref in rest[-1]}
     return [
@@ -159,7 +161,7 @@ def _key(key: Any, cell: Cell | None) -> list[Any]:
 
 
 # ---------------------------------------------------------------------- reading
-def decoded(table: Any, refer: Callable[[list[Any]], Any]) -> tuple[Any, list[tuple[Any, Cell]]]:
+def decode_tree(table: Any, refer: Callable[[list[Any]], Any]) -> tuple[Any, list[tuple[Any, Cell]]]:
     """Return the tree of a table, and each object that ``refer`` made with its first position in the tree.
 
     Args:

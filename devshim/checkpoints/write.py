@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = ["cannot_write", "flush", "write", "write_arrays"]
+__all__ = ["flush", "write", "write_arrays", "write_error"]
 
 
 def write(path: str, arrays: Mapping[str, np.ndarray], metadata: dict[str, Any]) -> None:
-    """Replace a file, all or nothing, by arrays in the form of `as_stored` and their metadata, and add the checksums.
+    """Replace a file, all or nothing, by arrays in the form of `to_stored_form` with metadata and checksums.
 
     Raises:
         ArgumentError: The path exists and is not a regular file.
@@ -34,10 +34,10 @@ def write(path: str, arrays: Mapping[str, np.ndarray], metadata: dict[str, Any])
     except CheckpointError:
         raise
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise write_error(path, error) from error
 
 
-def cannot_write(path: str, error: OSError) -> CheckpointError:
+def write_error(path: str, error: OSError) -> CheckpointError:
     """Return the error for a path that the system does not let devshim write."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     hint = "free disk space" if full else "save to a folder that you may write to"
@@ -47,7 +47,7 @@ def cannot_write(path: str, error: OSError) -> CheckpointError:
 def _write(target: str, arrays: Mapping[str, np.ndarray], metadata: dict[str, Any]) -> None:
     folder, mode = os.path.dirname(target), _mode(target)
     if not os.path.isdir(folder):
-        raise paths.no_folder(folder)
+        raise paths.missing_folder_error(folder)
     with temporary_folder_for(target) as temporary:
         beside = os.path.join(temporary, "new")
         handle = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else 0o600)
@@ -68,7 +68,7 @@ def write_arrays(path: str, arrays: Mapping[str, np.ndarray], metadata: dict[str
 
     Args:
         path: The file to write.
-        arrays: Name -> values, in the form of `as_stored`.
+        arrays: Name -> values, in the form of `to_stored_form`.
         metadata: The texts in the header.
         target: The user's path, for the message.
     """

@@ -14,7 +14,7 @@ import numpy as np
 from devshim.checkpoints import file
 from devshim.checkpoints.matching import KEPT
 from devshim.checkpoints.rows import Rows
-from devshim.checkpoints.structure import encoded
+from devshim.checkpoints.structure import encode_tree
 from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, ConversionError, CopyNeededError, DevshimError
 from devshim.errors.formatting import type_name
@@ -95,7 +95,7 @@ class Writer:
                 return ["whole", self._object(owners[id(value)], value, cells[id(value)])]
             return None
 
-        return encoded(tree, done, cells, refer)
+        return encode_tree(tree, done, cells, refer)
 
     def _rows(self, rows: Rows, cell: Cell, below: str) -> int:
         """Return the index of a tensor of which this process has some rows."""
@@ -161,7 +161,7 @@ class Writer:
             try:
                 device = backend.device_of(x)
                 array = self._host_array(backend, x, key)
-                stored = file.as_stored(array)
+                stored = file.to_stored_form(array)
             except DevshimError as error:
                 if place:
                     error.add_leaf(place)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import devshim as ds
-from devshim.checkpoints.layer_matching import by_layers, name_some
-from devshim.checkpoints.layouts import Term, canonical_shape, put_together, require_sound
+from devshim.checkpoints.layer_matching import match_layers, name_some
+from devshim.checkpoints.layouts import Term, assemble, canonical_shape, require_sound
 from devshim.checkpoints.stored import Source, StoredObject, StoredTensor
 from devshim.contract.models import Layer, Leaf, Weight
 from devshim.errors import CheckpointError
@@ -25,7 +25,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def brought(there: Weight, array: np.ndarray, here: Weight, shape: tuple[int, ...]) -> np.ndarray:
-    return put_together([(Term(there, here), lambda: array)], shape)
+    return assemble([(Term(there, here), lambda: array)], shape)
 
 
 def test_a_dense_layer_behind_a_flattened_map() -> None:
@@ -49,13 +49,13 @@ def test_parts_of_one_leaf_and_sums() -> None:
     first, second = numbers(2, 3), numbers(4)
     plain, front = Weight("w"), Weight("w", (1, 0), ((2,), (3,)), None, (0, 6))
     back = Weight("w", None, ((4,),), None, (6, 10))
-    fused = put_together([(Term(plain, front), lambda: first), (Term(plain, back), lambda: second)], (10,))
+    fused = assemble([(Term(plain, front), lambda: first), (Term(plain, back), lambda: second)], (10,))
     assert np.array_equal(fused, [*first.T.reshape(-1), *second])
     assert np.array_equal(brought(front, fused, plain, (2, 3)), first)
     assert np.array_equal(brought(back, fused, plain, (4,)), second)
     both = [(Term(plain, plain), lambda: second), (Term(plain, plain), lambda: second)]
-    assert np.array_equal(put_together(both, (4,)), 2 * second)
-    assert put_together([(Term(plain, plain, counts=False), lambda: second)], (4,)).tolist() == [0] * 4
+    assert np.array_equal(assemble(both, (4,)), 2 * second)
+    assert assemble([(Term(plain, plain, counts=False), lambda: second)], (4,)).tolist() == [0] * 4
     assert second[0] == numbers(4)[0]  # what was read is unchanged
 
 
@@ -134,7 +134,7 @@ def filled(
     reported = [{"kind": theirs.kind, "path": theirs.path, "weights": theirs.weights, "facts": theirs.settings}]
     stored = StoredObject(by, by.title(), "Model", {p: ("parameter", t) for p, t in tensors.items()}, reported, None)
     leaves = {path: Leaf(path, "parameter", lambda x=x: x, SimpleNamespace, x) for path, x in held.items()}
-    found = by_layers(backend, object(), stored, "it", leaves)  # type: ignore[arg-type]
+    found = match_layers(backend, object(), stored, "it", leaves)  # type: ignore[arg-type]
     return {path: source.values(lambda tensor: arrays[tensor.name]) for path, source in found.items()}
 
 

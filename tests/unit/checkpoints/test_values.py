@@ -45,7 +45,7 @@ def test_a_load_needs_the_tensors_and_little_more(tmp_path: Path) -> None:
 def test_a_file_that_becomes_shorter_meanwhile(missing: int, tmp_path: Path) -> None:
     path = str(tmp_path / "file")
     ds.save({"x": np.arange(1000, dtype="f4")}, path)
-    with file.opened(path) as opened:
+    with file.open_file(path) as opened:
         os.truncate(path, os.path.getsize(path) - missing)
         with pytest.raises(ds.CheckpointError, match="the file has become shorter"):
             opened.read("x", "float32", (1000,), None)
@@ -54,7 +54,7 @@ def test_a_file_that_becomes_shorter_meanwhile(missing: int, tmp_path: Path) -> 
 def test_a_file_that_is_replaced_meanwhile(tmp_path: Path) -> None:
     path = str(tmp_path / "file")
     ds.save({"x": np.zeros(1000)}, path)
-    with file.opened(path) as opened:
+    with file.open_file(path) as opened:
         ds.save({"x": np.ones(1000)}, path)
         assert not opened.read("x", "float64", (1000,), None).any()
     assert ds.load(path)["x"].all()
