@@ -192,7 +192,7 @@ def _array(x: Any) -> Any:
 # ---------------------------------------------------------------------- models
 def _of_model(owner: Backend | None, model: Any, targets: list[Device], axis: int) -> Callable[..., Any]:
     if owner is not None and "data_parallel_models" in owner.gaps:
-        raise capabilities.unsupported(owner, "data_parallel_models")
+        raise capabilities.unsupported_error(owner, "data_parallel_models")
 
     def call(*args: Any, **kwargs: Any) -> Any:
         tracing.refuse("data_parallel", _OUTSIDE)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.trees.key_paths import Cell
 
-__all__ = ["axis_of_parts", "gather_tensors", "joined", "part", "split_tensor"]
+__all__ = ["axis_of_parts", "copy_part", "gather_tensors", "join", "split_tensor"]
 
 
 def split_tensor(backend: Backend, x: Any, targets: Sequence[Device], axis: int, uneven: str) -> list[Any]:
@@ -30,7 +30,7 @@ def split_tensor(backend: Backend, x: Any, targets: Sequence[Device], axis: int,
     parts: list[Any] = []
     try:
         for target, (start, stop) in zip(targets, bounds, strict=True):
-            parts.append(part(backend, x, along, start, stop, target))
+            parts.append(copy_part(backend, x, along, start, stop, target))
     except BaseException:
         parts.clear()  # the traceback would keep the parts, and their memory
         raise
@@ -49,10 +49,10 @@ def gather_tensors(backend: Backend, xs: list[Any], target: Device, axis: int) -
     """Join tensors, while nothing observes the copies: the usual case, without trees to walk."""
     along = axis_of_parts((None, None), xs, backend, axis)
     arguments.check_devices((backend,), (target,))
-    return joined(backend, xs, along, target)
+    return join(backend, xs, along, target)
 
 
-def part(backend: Backend, x: Tensor, axis: int, start: int, stop: int, target: Device) -> Tensor:
+def copy_part(backend: Backend, x: Tensor, axis: int, start: int, stop: int, target: Device) -> Tensor:
     """Return a part of a tensor, in new memory on a device."""
     if start or stop != backend.shape(x)[axis]:
         if observing.ACTIVE is None and backend.narrow_copies(x) and backend.device_of(x) is target:
@@ -61,7 +61,7 @@ def part(backend: Backend, x: Tensor, axis: int, start: int, stop: int, target: 
     return engine.move(backend, x, target)
 
 
-def joined(backend: Backend, xs: Sequence[Tensor], axis: int, target: Device) -> Tensor:
+def join(backend: Backend, xs: Sequence[Tensor], axis: int, target: Device) -> Tensor:
     """Move tensors to a device and join them there."""
     there = [x if backend.device_of(x) is target else engine.move(backend, x, target) for x in xs]
     nbytes = sum(map(backend.nbytes, there))

@@ -119,7 +119,7 @@ def _split_tree(tree: T, flat: Flattened, targets: list[Device], axis: int, unev
             for (number, cell, x, backend), along in zip(leaves, axes, strict=True):
                 if number not in new:
                     new[number] = multi_map.locate_errors(
-                        cell, parts_module.part, backend, x, along, start, stop, target
+                        cell, parts_module.copy_part, backend, x, along, start, stop, target
                     )
             parts.append(flat.rebuild(new))
     except BaseException:
@@ -198,7 +198,7 @@ def _gather_trees(trees: list[T], target: Device, axis: int) -> T:
         for cell, xs, backend, along in found:
             key = tuple(map(id, xs))
             if key not in joined:
-                joined[key] = multi_map.locate_errors(cell, parts_module.joined, backend, xs, along, target)
+                joined[key] = multi_map.locate_errors(cell, parts_module.join, backend, xs, along, target)
         results = iter([joined[tuple(map(id, xs))] for _, xs, _, _ in found])
     except BaseException:
         joined.clear()  # the traceback would keep the tensors, and their memory

@@ -114,7 +114,7 @@ OPTIONAL: Mapping[str, str] = {
 """A feature that has no default -> the method or attribute of `Backend` that an adapter writes for it."""
 
 
-def undeclared(backend: Backend, contract: type[Backend]) -> dict[str, Gap]:
+def undeclared_gaps(backend: Backend, contract: type[Backend]) -> dict[str, Gap]:
     """Return a gap for each optional feature that an adapter does not write, and does not declare a gap in."""
     cls, gaps = type(backend), {}
     for feature, name in OPTIONAL.items():
@@ -125,7 +125,7 @@ def undeclared(backend: Backend, contract: type[Backend]) -> dict[str, Gap]:
     return gaps
 
 
-def unsupported(backend: Backend, feature: str) -> UnsupportedError:
+def unsupported_error(backend: Backend, feature: str) -> UnsupportedError:
     """Return the error for a call that needs a feature that the backend declares as a gap."""
     gap = backend.gaps.get(feature, Gap("planned", "its adapter does not define it yet"))
     hints = {

@@ -126,4 +126,4 @@ class CollectiveBackend(RanksBackend):
         return nullcontext
 
     def _no_collectives(self) -> Exception:
-        return capabilities.unsupported(self, "several")  # type: ignore[arg-type]  # only Backend derives from this
+        return capabilities.unsupported_error(self, "several")  # type: ignore[arg-type]  # only Backend derives from this

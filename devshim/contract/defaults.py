@@ -1,7 +1,7 @@
 """Defaults of the optional methods of a backend, built on the abstract methods of `Backend`.
 
 They compute with NumPy on the host and copy the result, so they are correct and not fast. A method without a default
-is a gap, which `devshim.contract.capabilities.undeclared` finds.
+is a gap, which `devshim.contract.capabilities.undeclared_gaps` finds.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ class Defaults(
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         """Take memory as needed (``"grow"``), or at most a fraction of each GPU; before ``started``."""
-        raise capabilities.unsupported(self, "memory_policy")  # type: ignore[arg-type]  # only Backend derives from this
+        raise capabilities.unsupported_error(self, "memory_policy")  # type: ignore[arg-type]  # only Backend derives from this
 
     # ------------------------------------------------------------------ interop
     def to_dlpack(self, x: Tensor) -> Any:

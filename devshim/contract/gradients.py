@@ -90,7 +90,7 @@ class GradientBackend:
             replica: A clone of it on another device, used for one call only.
             move: Copies a tensor to that device; gradients flow.
         """
-        raise capabilities.unsupported(self, "data_parallel_models")  # type: ignore[arg-type]  # as below
+        raise capabilities.unsupported_error(self, "data_parallel_models")  # type: ignore[arg-type]  # as below
 
     def _no_gradients(self) -> Exception:
-        return capabilities.unsupported(self, "value_and_grad")  # type: ignore[arg-type]  # only Backend derives from this
+        return capabilities.unsupported_error(self, "value_and_grad")  # type: ignore[arg-type]  # only Backend derives from this

@@ -215,7 +215,7 @@ class ModelBackend:
         return _nothing
 
     def _no_models(self) -> Exception:
-        return capabilities.unsupported(self, "models")  # type: ignore[arg-type]  # only Backend derives from this
+        return capabilities.unsupported_error(self, "models")  # type: ignore[arg-type]  # only Backend derives from this
 
 
 def _nothing() -> None:

@@ -23,7 +23,7 @@ __all__ = [
     "LINALG",
     "VERSION",
     "NamespaceBackend",
-    "compat",
+    "compat_namespace",
     "native_functions",
 ]
 
@@ -80,10 +80,10 @@ class NamespaceBackend:
         The names are those of `FUNCTIONS`, `LINALG` and `FFT`; a function that the framework lacks is left out. Each
         function takes and returns the framework's own tensors, and computes where its arguments are. Called once.
         """
-        raise capabilities.unsupported(self, "namespace")  # type: ignore[arg-type]  # only Backend derives from this
+        raise capabilities.unsupported_error(self, "namespace")  # type: ignore[arg-type]  # only Backend derives from this
 
 
-def compat(title: str, module: str) -> Any:
+def compat_namespace(title: str, module: str) -> Any:
     """Return a module of array-api-compat, such as ``"numpy"``, for the framework with this title."""
     try:
         return import_module(f"array_api_compat.{module}")

@@ -15,7 +15,7 @@ from devshim.errors import ArgumentError
 if TYPE_CHECKING:
     from devshim.contract.ranks import Place
 
-__all__ = ["RankEngine", "RanksBackend", "engine_address", "patience"]
+__all__ = ["RankEngine", "RanksBackend", "collective_timeout", "engine_address"]
 
 
 class RankEngine(ABC):
@@ -108,6 +108,6 @@ def engine_address(place: Place) -> tuple[str, int]:
     return address, int(port) + (place.launcher == "torchrun")
 
 
-def patience(place: Place) -> float:
+def collective_timeout(place: Place) -> float:
     """Return how long a collective of the engine waits, in seconds: longer than a launcher that watches the ranks."""
     return 1.5 * place.timeout + 5

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from devshim.contract.rank_engines import engine_address, patience
+from devshim.contract.rank_engines import collective_timeout, engine_address
 
 if TYPE_CHECKING:
     from devshim.contract.ranks import Place
@@ -51,7 +51,7 @@ class Rendezvous:
 
     def __init__(self, place: Place, says: Any) -> None:
         self._place = place
-        self._until = time.monotonic() + patience(place)
+        self._until = time.monotonic() + collective_timeout(place)
         self._peers: dict[int, socket.socket] = {}
         self.said: list[Any] = []
         try:

@@ -55,7 +55,7 @@ class SimulationBackend:
         Raises:
             SimulationError: It is too late, or real GPUs are visible (`devshim.errors.messages`).
         """
-        raise capabilities.unsupported(self, "simulate")  # type: ignore[arg-type]
+        raise capabilities.unsupported_error(self, "simulate")  # type: ignore[arg-type]
 
     def set_native_names(self, named: bool) -> None:
         """Let the framework's own names for GPUs mean the simulated GPUs from now on, or stop that.
@@ -63,7 +63,7 @@ class SimulationBackend:
         Called while `simulated` GPUs are shown, and never twice with the same value. With False, every attribute of the
         framework is again what it was; `devshim.simulation.patching.Patches` restores them.
         """
-        raise capabilities.unsupported(self, "native_names")  # type: ignore[arg-type]
+        raise capabilities.unsupported_error(self, "native_names")  # type: ignore[arg-type]
 
     def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> AbstractContextManager[object]:
         """Return a context in which operators and reads call ``check(device)``, which raises for removed GPUs."""

@@ -128,7 +128,7 @@ def _on_loaded(backend: Backend) -> None:
     backend.has_containers = type(backend).tree_flatten_one_level is not Contract.tree_flatten_one_level
     if backend.has_containers:
         _CONTAINERS.append(backend)
-    left_out = capabilities.undeclared(backend, Contract)  # type: ignore[type-abstract]
+    left_out = capabilities.undeclared_gaps(backend, Contract)  # type: ignore[type-abstract]
     if left_out:
         type(backend).gaps = {**left_out, **backend.gaps}
     backend.fast_paths = type(backend).fast_paths  # read on every placement: an instance attribute is found faster

@@ -140,7 +140,7 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
         )
     backend = current.current()
     if "memory_policy" in backend.gaps:
-        raise capabilities.unsupported(backend, "memory_policy")
+        raise capabilities.unsupported_error(backend, "memory_policy")
     concerned = [backend, *(_sharing(backend) if policy == "grow" else ())]
     for each in concerned:
         if ("grow" if policy == "grow" else "fraction") not in each.policies_after_start and each.started():

@@ -215,7 +215,7 @@ def _offer(backend: Backend, request: Request, current: bool) -> bool:
 
 def _apply(backend: Backend, request: Request) -> None:
     if "simulate" in backend.gaps:
-        raise capabilities.unsupported(backend, "simulate")
+        raise capabilities.unsupported_error(backend, "simulate")
     if request[0] and not backend.simulated and (real := backend.count("gpu")):
         raise messages.real_gpus_present(backend, real)
     if request[0] > backend.most_simulated_gpus:
@@ -271,7 +271,7 @@ def _refuse_gap(name: str, request: Request) -> None:
     needed = {"simulate": True, "simulate_memory": request[1] is not None, "native_names": request[4] and has_names}
     for feature in needed:
         if needed[feature] and feature in declared:
-            raise capabilities.unsupported(registry.load(name), feature)
+            raise capabilities.unsupported_error(registry.load(name), feature)
 
 
 def _read_names(native_names: object, like: str) -> bool:

@@ -170,7 +170,7 @@ class Generator:
     def require(self, backend: Backend) -> None:
         """Raise `UnsupportedError` if a framework cannot draw from a generator that is not portable."""
         if not self.portable and "generator" in backend.gaps:
-            raise capabilities.unsupported(backend, "generator")
+            raise capabilities.unsupported_error(backend, "generator")
 
     def next_words(self) -> tuple[int, int]:
         """Return the seed and the number of the next draw, and count it."""

@@ -94,7 +94,7 @@ class Inputs:
     def _serve(self, owner: Backend, position: int, cell: Cell) -> None:
         """Use the backend of the first leaf for all; refuse other backends, and those that cannot differentiate."""
         if "value_and_grad" in owner.gaps:
-            raise capabilities.unsupported(owner, "value_and_grad")
+            raise capabilities.unsupported_error(owner, "value_and_grad")
         if self._backend is None:
             self._backend = owner
         elif self._backend is not owner:

@@ -136,7 +136,7 @@ def _prepare(name: str) -> bool:
     if name not in _SPACES:
         backend = registry.load(name)
         if "namespace" in backend.gaps:
-            raise capabilities.unsupported(backend, "namespace")
+            raise capabilities.unsupported_error(backend, "namespace")
         _SPACES.setdefault(name, _build(backend))
     return True
 

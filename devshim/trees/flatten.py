@@ -213,7 +213,7 @@ def model_backend(node: Any) -> Backend | None:
         return None
     owner = registry.load(name)
     if "models" in owner.gaps:
-        owner.raise_error(capabilities.unsupported, (owner, "models"))
+        owner.raise_error(capabilities.unsupported_error, (owner, "models"))
     return owner
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from devshim.contract.rank_engines import patience
+from devshim.contract.rank_engines import collective_timeout
 from devshim.contract.rank_rendezvous import AbsentError
 from devshim.devices.device import CPU
 from devshim.errors import AlreadyStartedError, ArgumentError, DevshimError, RankFailedError, UnsupportedError
@@ -249,7 +249,7 @@ class Native:
     def _failure(self, step: Step, error: Exception) -> RankFailedError | RankLateError:
         place, waited = self._place, time.monotonic() - step.began
         others = [rank for rank in range(place.size) if rank != place.rank]
-        if waited > 0.9 * patience(place):
+        if waited > 0.9 * collective_timeout(place):
             return late_error(place, step, others if len(others) == 1 else siblings.stopped(place))
         known = others if len(others) == 1 else siblings.ended(place)
         said = next(iter(str(error).splitlines()), type(error).__name__)[:200]

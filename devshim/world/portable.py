@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from devshim.contract.rank_engines import patience
+from devshim.contract.rank_engines import collective_timeout
 from devshim.errors import RankFailedError, RankLateError, RanksDisagreeError
 from devshim.world.causes import ONE_ORDER
 
@@ -52,7 +52,7 @@ class Portable:
 
     def __init__(self, place: Place, peers: Peers) -> None:
         self._place, self._peers = place, peers
-        self.patience: float = patience(place)
+        self.patience: float = collective_timeout(place)
         """How long a step waits, in seconds: a launcher that watches the ranks reports earlier, at ``timeout``."""
 
     def swap(self, step: Step, mine: Any, key: str = "all") -> list[Any]:

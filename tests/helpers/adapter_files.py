@@ -80,7 +80,7 @@ NAMES = {
     "extensions.py": Name(
         "the extensions of the array API",
         without=because(
-            cupy_numpy_torch="array-api-compat has them under the standard's names: `compat` in namespace.py",
+            cupy_numpy_torch="array-api-compat has them under the standard's names: `compat_namespace` in namespace.py",
             jax="`jax.numpy` has them under the standard's names: namespace.py",
         ),
     ),

@@ -13,7 +13,7 @@ import cupy
 import numpy as np
 
 from devshim.contract.backend import Backend
-from devshim.contract.namespaces import compat, native_functions
+from devshim.contract.namespaces import compat_namespace, native_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,8 +23,8 @@ class CupyNamespace(Backend):
     """The mixin for array-API namespaces."""
 
     def array_api(self) -> Mapping[str, Any]:
-        on_host = native_functions(compat(self.title, "numpy"))
-        on_gpu = native_functions(compat(self.title, "cupy"))
+        on_host = native_functions(compat_namespace(self.title, "numpy"))
+        on_gpu = native_functions(compat_namespace(self.title, "cupy"))
         return {name: _following(found, on_host.get(name, found)) for name, found in on_gpu.items()}
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from jax._src import distributed
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
+from devshim.contract.rank_engines import RankEngine, RanksBackend, collective_timeout, engine_address
 from devshim.contract.rank_rendezvous import Rendezvous
 from devshim.errors import AlreadyStartedError
 from devshim_backends._jax import devices
@@ -144,7 +144,7 @@ class JaxRanks(RanksBackend):
             place.size,
             place.rank,
             coordinator_bind_address=None if place.rank else f"{address}:{port}",
-            initialization_timeout=max(1, int(patience(place))),
+            initialization_timeout=max(1, int(collective_timeout(place))),
             **_OPTIONS,
         )
         if wanted:

@@ -63,7 +63,7 @@ class JaxRuntime(JaxScopes, Backend):
 
     def empty_cache(self, device: Device) -> None:
         if device is not CPU and not self.simulated:  # a simulated GPU has no cache
-            raise capabilities.unsupported(self, "empty_cache")
+            raise capabilities.unsupported_error(self, "empty_cache")
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         if policy == "grow":

@@ -39,7 +39,7 @@ class MxnetGradients(MxnetCreation):
         self, call: Call, xs: Sequence[Tensor], parameters: Sequence[Leaf], models: Sequence[Any]
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         if _RECORDING.get():
-            raise capabilities.unsupported(self, "higher_order")
+            raise capabilities.unsupported_error(self, "higher_order")
         recorded_by_caller = mx.autograd.is_recording()
         token = _RECORDING.set(True)
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.contract.backend import Backend
-from devshim.contract.namespaces import ABOUT_DTYPES, compat, native_functions
+from devshim.contract.namespaces import ABOUT_DTYPES, compat_namespace, native_functions
 from devshim_backends._numpy.simulation.simulate import SimulatedArray
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class NumpyNamespace(Backend):
     """The mixin for array-API namespaces."""
 
     def array_api(self) -> Mapping[str, Any]:
-        found = native_functions(compat(self.title, "numpy"))
+        found = native_functions(compat_namespace(self.title, "numpy"))
         return {name: each if name in ABOUT_DTYPES else _adapt(each) for name, each in found.items()}
 
 

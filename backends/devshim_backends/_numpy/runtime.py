@@ -30,7 +30,7 @@ class NumpyRuntime(NumpySimulation):
         return None
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
-        raise capabilities.unsupported(self, "memory_policy")
+        raise capabilities.unsupported_error(self, "memory_policy")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)

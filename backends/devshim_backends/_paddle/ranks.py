@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import paddle
 
-from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
+from devshim.contract.rank_engines import RankEngine, RanksBackend, collective_timeout, engine_address
 from devshim.contract.rank_rendezvous import Rendezvous
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.internals.rank_store import Store
@@ -51,10 +51,10 @@ class PaddleRankEngine(RankEngine):
         own = place.addresses[place.rank] if place.addresses else address if place.one_host else ""
         if own.startswith("127."):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        self._server = Store(address, patience(place)) if place.rank == 0 else None
+        self._server = Store(address, collective_timeout(place)) if place.rank == 0 else None
         rendezvous = Rendezvous(place, self._server and self._server.port)
         with _quiet():
-            self._store = core.TCPStore(address, rendezvous.said[0], False, place.size, int(patience(place)))
+            self._store = core.TCPStore(address, rendezvous.said[0], False, place.size, int(collective_timeout(place)))
             self._group: Any = core.ProcessGroupGloo.create(self._store, place.rank, place.size, _GROUP)
         rendezvous.close()
         self._thread = ThreadPoolExecutor(1, "devshim-sums")

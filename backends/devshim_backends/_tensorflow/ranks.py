@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import tensorflow as tf
 
-from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
+from devshim.contract.rank_engines import RankEngine, RanksBackend, collective_timeout, engine_address
 from devshim.contract.rank_rendezvous import Rendezvous
 from devshim.errors import AlreadyStartedError
 
@@ -64,7 +64,7 @@ class TensorflowRankEngine(RankEngine):
                 merge_op=_MERGE[op],
                 final_op="Id",
                 communication_hint="ring",
-                timeout_seconds=patience(self._place),
+                timeout_seconds=collective_timeout(self._place),
             )
         if "CPU:0" in x.device:
             return total

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from devshim.contract.backend import Backend
-from devshim.contract.namespaces import compat, native_functions
+from devshim.contract.namespaces import compat_namespace, native_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ class TorchNamespace(Backend):
     """The mixin for array-API namespaces."""
 
     def array_api(self) -> Mapping[str, Any]:
-        found = native_functions(compat(self.title, "torch"))
+        found = native_functions(compat_namespace(self.title, "torch"))
         quick = {name: _without_promotion(getattr(torch, name), found[name]) for name in _OF_TWO}
         floating = {name: _in_floats(found[name]) for name in _OF_FLOATS}
         return {**found, **quick, **floating, "take_along_axis": _take_along_axis}

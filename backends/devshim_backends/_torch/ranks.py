@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 import torch.distributed as dist
 
-from devshim.contract.rank_engines import RankEngine, RanksBackend, engine_address, patience
+from devshim.contract.rank_engines import RankEngine, RanksBackend, collective_timeout, engine_address
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ class TorchRankEngine(RankEngine):
     part_bytes: ClassVar[int] = 8 * 2**20  # gloo sends one while the next is filled
 
     def __init__(self, place: Place) -> None:
-        self._timeout = timedelta(seconds=patience(place))
+        self._timeout = timedelta(seconds=collective_timeout(place))
         self._store = dist.PrefixStore(f"devshim{place.attempt}", _store(place, self._timeout))
         options = dist.ProcessGroupGloo._Options()
         options._timeout = self._timeout

@@ -202,14 +202,14 @@ class ToyBackend(Backend):
         return None
 
     def memory_policy(self, policy: Any) -> None:
-        raise capabilities.unsupported(self, "memory_policy")
+        raise capabilities.unsupported_error(self, "memory_policy")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if memory is not None:
-            raise capabilities.unsupported(self, "simulate_memory")
+            raise capabilities.unsupported_error(self, "simulate_memory")
         toyframe.MIXED[0] = mixed if gpus else toyframe.mixed
         self.simulated = gpus
 

@@ -209,7 +209,7 @@ def test_an_error_of_the_engine_changes_nothing(table: Table) -> None:
 
 def test_a_late_rank_is_a_late_error(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.broken = "Timed out waiting 1000ms"
-    monkeypatch.setattr(sys.modules[Native.__module__], "patience", lambda place: 0.0)
+    monkeypatch.setattr(sys.modules[Native.__module__], "collective_timeout", lambda place: 0.0)
     for rank, error in enumerate(in_ranks(lambda world: world.all_reduce_([np.ones(2, "float32")]))):
         assert isinstance(error, ds.RankLateError)
         assert (error.waiting, error.late) == ((rank,), (1 - rank,))

@@ -43,7 +43,7 @@ def test_all_ranks_know_what_each_has_said(order: list[int]) -> None:
 
 
 def test_ranks_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_rendezvous, "patience", lambda place: 0.5)
+    monkeypatch.setattr(rank_rendezvous, "collective_timeout", lambda place: 0.5)
     for ranks, absent in (([0, 2], [1, 3]), ([1, 2], [0])):
         for error in met(4, ranks, free_port()).values():
             assert isinstance(error, AbsentError)

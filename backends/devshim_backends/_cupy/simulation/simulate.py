@@ -17,4 +17,4 @@ class CupySimulation(Backend):
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus:
-            raise capabilities.unsupported(self, "simulate")
+            raise capabilities.unsupported_error(self, "simulate")
