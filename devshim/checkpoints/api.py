@@ -22,8 +22,8 @@ from devshim.checkpoints.restore import Restore
 from devshim.checkpoints.rows import Rows, require_ranks, rows_in
 from devshim.checkpoints.stored import Source, StoredTensor
 from devshim.checkpoints.writer import Writer
+from devshim.contract.blocks import join_path
 from devshim.devices import parsing
-from devshim.models import moving
 from devshim.placement.placement import Placement
 from devshim.registry import current, tracing
 from devshim.tensors import arguments
@@ -247,7 +247,7 @@ def _new(
                 if tensor not in found:
                     there = where(prefix, path)
                     source = Source(tensor, key=tensor.key)
-                    found[tensor] = arriving.read(backend, source, there, moving.joined(prefix, path))
+                    found[tensor] = arriving.read(backend, source, there, join_path(prefix, path))
             made[id(thing)] = {path: found[tensor] for path, (_, tensor) in thing.leaves.items()}
         made = {key: Rows(each) if key in cut else each for key, each in arriving.resolve(made).items()}
         return contents.build(

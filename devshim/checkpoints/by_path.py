@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from devshim.checkpoints.layer_matching import name_some
 from devshim.checkpoints.rows import Rows, is_leaf
 from devshim.checkpoints.stored import CODE, StoredObject, StoredTensor
+from devshim.contract.blocks import join_path
 from devshim.errors import CheckpointError
-from devshim.models.moving import joined
 from devshim.registry import registry
 from devshim.trees import key_paths, multi_map
 from devshim.trees.flatten import model_backend
@@ -110,7 +110,7 @@ def _paths(stored: Any, into_models: bool = True) -> dict[str, Any] | None:
         path, (value,) = key_paths.path_text(cell), nodes
         if isinstance(value, StoredObject) and into_models:
             for below, (_, tensor) in value.leaves.items():
-                add(joined(path, below), tensor)
+                add(join_path(path, below), tensor)
         elif value is not CODE and value is not None:
             add(path, value)
 

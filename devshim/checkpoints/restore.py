@@ -10,6 +10,7 @@ from devshim.checkpoints.matching import match_leaves
 from devshim.checkpoints.reader import extra_state_of
 from devshim.checkpoints.rows import Rows, is_leaf
 from devshim.checkpoints.stored import CODE, Source, StoredCode, StoredObject, StoredTensor
+from devshim.contract.blocks import join_path
 from devshim.devices.device import CPU, Device
 from devshim.errors import CheckpointError
 from devshim.errors.formatting import article, show, type_name
@@ -187,7 +188,7 @@ class Restore:
         if source is None:
             return None
         backend = next(backend for place, _, backend in self._objects if place == prefix)
-        return self._arriving.read(backend, source, target, moving.joined(prefix, leaf.path))
+        return self._arriving.read(backend, source, target, join_path(prefix, leaf.path))
 
     @staticmethod
     def _result(nodes: list[Any], arrived: Any) -> Any:

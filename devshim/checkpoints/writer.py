@@ -15,10 +15,10 @@ from devshim.checkpoints import file
 from devshim.checkpoints.matching import KEPT
 from devshim.checkpoints.rows import Rows
 from devshim.checkpoints.structure import encode_tree
+from devshim.contract.blocks import join_path
 from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, ConversionError, CopyNeededError, DevshimError
 from devshim.errors.formatting import type_name
-from devshim.models import moving
 from devshim.registry import registry
 from devshim.registry.versions import version_of
 from devshim.tensors import arguments
@@ -89,7 +89,7 @@ class Writer:
             backend = registry.backend_for(value)
             if backend is not None:
                 cell = cells[id(value)]
-                name = moving.joined(below, key_paths.path_text(cell))
+                name = join_path(below, key_paths.path_text(cell))
                 return ["tensor", self._tensor(backend, value, name, brackets(cell), (id(value), "tree"))]
             if id(value) in owners:
                 return ["whole", self._object(owners[id(value)], value, cells[id(value)])]
@@ -108,7 +108,7 @@ class Writer:
         prefix = key_paths.path_text(cell)
         leaves = [leaf for leaf in backend.leaves(obj) if leaf.kind in KEPT]
         name_some = []
-        names = [moving.joined(prefix, leaf.path) for leaf in leaves]
+        names = [join_path(prefix, leaf.path) for leaf in leaves]
         self._bring(
             ((id(leaf.owner), leaf.kind), backend, leaf.read(), name) for leaf, name in zip(leaves, names, strict=True)
         )
@@ -124,7 +124,7 @@ class Writer:
             "class": type_name(obj),
             "leaves": name_some,
             "layers": [_layer(layer) for layer in backend.layers(obj) if layer.weights] if is_model else [],
-            "facts": None if extra_state is None else self._nodes(extra_state, moving.joined(prefix, "facts")),
+            "facts": None if extra_state is None else self._nodes(extra_state, join_path(prefix, "facts")),
         }
 
     def _bring(self, found: Iterable[tuple[Hashable, Backend, Tensor, str]]) -> None:

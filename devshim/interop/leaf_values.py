@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from devshim.contract.blocks import join_path
 from devshim.errors import ArgumentError, DevshimError
 from devshim.errors.formatting import show, some, type_name
 from devshim.errors.messages import bad_argument
 from devshim.interop import convert as conversion
-from devshim.models.moving import defer_sigint, joined
+from devshim.models.moving import defer_sigint
 from devshim.registry import tracing
 from devshim.tensors import arguments
 from devshim.transfers import engine
@@ -189,7 +190,7 @@ class _Slots:
         for _, cell, model, backend in self._flat.models:
             for leaf in backend.leaves(model):
                 if leaf.kind != "gradient":
-                    yield _Slot(joined(path_text(cell), leaf.path), backend, None, leaf)
+                    yield _Slot(join_path(path_text(cell), leaf.path), backend, None, leaf)
 
     def named(self, paths: list[str]) -> list[_Slot]:
         """Return the slots with these paths; name those that do not exist, and the nearest ones."""

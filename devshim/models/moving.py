@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from devshim.contract.blocks import join_path
 from devshim.errors import ArgumentError, DevshimError
 from devshim.transfers import batch
 from devshim.transfers.interrupts import defer_sigint
@@ -40,11 +41,6 @@ if TYPE_CHECKING:
 
 _COUNTS = ("state", "random", "stream")
 """Kinds of leaves that a `Placement` without their paths keeps together: step counts and generators."""
-
-
-def joined(prefix: str, path: str) -> str:
-    """Return the full path of a leaf: the key path of its model or optimizer, then the leaf's own path."""
-    return f"{prefix}.{path}" if prefix and path else prefix or path
 
 
 def _key(leaf: Leaf) -> Key:
@@ -93,7 +89,7 @@ class ModelMove:
                 try:
                     self._look(backend, prefix, leaf, target, going, arrived, copy)
                 except DevshimError as error:
-                    error.add_leaf(joined(prefix, leaf.path))
+                    error.add_leaf(join_path(prefix, leaf.path))
                     raise
             if self._arrived is not None:
                 arrived = self._arrived(arrived)
@@ -137,7 +133,7 @@ class ModelMove:
                 from devshim.errors import messages
 
                 raise messages.copy_needed(backend.device_of(x), target)
-            going.add(key, backend, x, target, joined(prefix, leaf.path))
+            going.add(key, backend, x, target, join_path(prefix, leaf.path))
         self._staged.append((leaf, x, None))
 
     def staying(self) -> list[tuple[Backend, Any]]:
@@ -184,4 +180,4 @@ def _below(prefix: str, where: Where) -> Callable[[str], Device]:
     return lambda path: where(prefix, path)
 
 
-__all__ = ["ModelMove", "defer_sigint", "joined"]
+__all__ = ["ModelMove", "defer_sigint"]

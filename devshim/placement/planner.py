@@ -15,11 +15,11 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from devshim.contract.blocks import join_path
 from devshim.devices import amounts
 from devshim.devices.device import CPU
 from devshim.devices.parsing import device as as_device
 from devshim.errors import ArgumentError, OutOfMemoryError
-from devshim.models.moving import joined
 from devshim.placement.parts import Part, as_part, nbytes_of, sizes_of
 from devshim.registry import start_failures
 from devshim.transfers import device_lists, engine
@@ -117,12 +117,12 @@ def _of_object(prefix: str, model: object, backend: Backend) -> list[Part]:
         return []  # an optimizer, which follows its model
 
     def made(block: Block) -> Part:
-        leaves = {joined(prefix, path): found[path] for path in block.leaves if path in found}
-        return Part(joined(prefix, block.path), leaves, [made(each) for each in block.children])
+        leaves = {join_path(prefix, path): found[path] for path in block.leaves if path in found}
+        return Part(join_path(prefix, block.path), leaves, [made(each) for each in block.children])
 
     parts = [made(block) for block in backend.blocks(model)]
     named = {path for part in parts for path in part.leaves}
-    missing = {joined(prefix, path): size for path, size in found.items() if joined(prefix, path) not in named}
+    missing = {join_path(prefix, path): size for path, size in found.items() if join_path(prefix, path) not in named}
     return [*parts, *([Part(prefix, missing, [])] if missing else [])]
 
 

@@ -147,7 +147,7 @@ def placement_of(tree: Any) -> tuple[dict[str, Device], dict[str, int]]:
 
     The second mapping has the bytes of those tensors that tell them; while a compiler traces the call, it is empty.
     """
-    from devshim.models.moving import joined
+    from devshim.contract.blocks import join_path
     from devshim.simulation.removed_gpus import device_even_if_removed
 
     flat = flatten(tree)
@@ -164,7 +164,7 @@ def placement_of(tree: Any) -> tuple[dict[str, Device], dict[str, int]]:
         tracing.refuse_where_read("placement_of", "call it for models outside the compiled function")
         for leaf in backend.leaves(obj):
             if leaf.kind != "gradient":
-                path = joined(prefix, leaf.path)
+                path = join_path(prefix, leaf.path)
                 found[path] = device_even_if_removed(backend, leaf.read)
                 _measure(sizes, path, backend, leaf.read)
     return found, sizes
