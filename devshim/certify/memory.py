@@ -39,7 +39,7 @@ def figures(at: Setting) -> str:
 def _as_the_driver_says(at: Setting, found: ds.MemoryInfo) -> None:
     from devshim.devices import nvml
 
-    card = nvml.known(at.first.index)
+    card = nvml.card_at(at.first.index)
     if card is None or card.total_memory is None or found.total is None:
         return
     share = found.total / card.total_memory

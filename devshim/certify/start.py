@@ -134,10 +134,10 @@ def _growing(at: Setting) -> int | None:
 
     ds.device_count()
     ds.memory_policy("grow")
-    before = nvml.known(at.last.index)
+    before = nvml.card_at(at.last.index)
     x = ds.ones(3, device=at.last)
     ds.synchronize(at.last)
-    after = nvml.known(at.last.index)
+    after = nvml.card_at(at.last.index)
     del x
     if before is None or after is None or before.free_memory is None or after.free_memory is None:
         return None

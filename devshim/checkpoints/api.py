@@ -180,7 +180,7 @@ def load(
     tracing.refuse("load", "load before the compiled function is called, and pass the values to it")
     where = device_or_placement
     name = paths.read_load_path(path, where)
-    target = where if where is None or isinstance(where, Placement) else parsing.of_call("load", path, where)
+    target = where if where is None or isinstance(where, Placement) else parsing.device_of_call("load", path, where)
     if world is not None:
         return _load_on_ranks(name, into, world, target)
     with open_checkpoint(name) as file:

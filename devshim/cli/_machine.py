@@ -47,11 +47,15 @@ class Machine:
     def _effect(self, value: str) -> str:
         if "MIG-" in value:
             return "shows only these MIG slices"
-        shown = nvml.shown(value, self.cards)
-        if shown and not nvml.numbered_alike(self.cards) and not value.lstrip().startswith("GPU-"):
+        shown = nvml.select_shown(value, self.cards)
+        if shown and not nvml.has_driver_order(self.cards) and not value.lstrip().startswith("GPU-"):
             return f"shows {len(shown)} of {len(self.cards)} cards, by CUDA's numbers: the fastest card is 0"
         if not self.cards:
-            return f"hides all cards but {value}" if nvml.entries(value) else "would hide all cards, but there are none"
+            return (
+                f"hides all cards but {value}"
+                if nvml.parse_visible_devices(value)
+                else "would hide all cards, but there are none"
+            )
         hidden = [str(card.index) for card in self.cards if card not in shown]
         if not shown:
             return f"hides all {len(self.cards)}"
@@ -63,7 +67,7 @@ def look() -> Machine:
     try:
         driver = nvml.driver_version()
         cards = tuple(nvml.cards())
-        why = "" if cards else nvml.why_none()
+        why = "" if cards else nvml.why_no_cards()
     except ImportError:
         return Machine(None, "the package nvidia-ml-py, which asks the driver, is not installed", ())
     return Machine(driver, why, cards)

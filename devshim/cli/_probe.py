@@ -56,7 +56,7 @@ def used(device: ds.Device) -> int | None:
                 return found.used
             return found.total - found.free  # for the host, `used` counts only this process
         return None
-    card = nvml.known(device.index) if device.kind == "gpu" else None
+    card = nvml.card_at(device.index) if device.kind == "gpu" else None
     if card is None or card.total_memory is None or card.free_memory is None:
         return None
     return card.total_memory - card.free_memory

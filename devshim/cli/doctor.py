@@ -102,7 +102,7 @@ def _notes(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
     yield from environment.unread()
     yield from dict.fromkeys(clash for answer in answers for clash in answer.clashes)
     yield from _preallocation(answers)
-    if not nvml.numbered_alike(machine.cards):
+    if not nvml.has_driver_order(machine.cards):
         yield (
             "the cards are of different models. CUDA and the frameworks number the fastest card 0; the numbers in the "
             "table above are the driver's, by bus. Set CUDA_DEVICE_ORDER=PCI_BUS_ID in the environment for one order"

@@ -161,7 +161,7 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
         >>> ds.gather([ds.ones(2), ds.zeros(1)], "cpu")
         array([1., 1., 0.])
     """
-    target = parsing.of_call("gather", parts, device)
+    target = parsing.device_of_call("gather", parts, device)
     wrong = argument_hints.no_parts(parts)
     if wrong is not None:
         raise wrong

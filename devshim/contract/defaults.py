@@ -177,10 +177,10 @@ class Defaults(
         ``seed`` is the 64-bit seed of this draw only: equal seeds give equal values, and the framework's generators are
         not used or changed. None: draw from the framework's own generator. Default: NumPy draws on the host.
         """
-        from devshim.devices.ranges import drawn_below
+        from devshim.devices.ranges import keep_below
 
         name = self.dtype_name(self._with_numpy("zeros", dtype, device, 0))
-        values = drawn_below(self._drawing(seed).uniform(low, high, shape), low, high, name)
+        values = keep_below(self._drawing(seed).uniform(low, high, shape), low, high, name)
         return self._with_numpy("asarray", dtype, device, values)
 
     def normal(

@@ -15,7 +15,7 @@ from typing import Any
 
 from devshim.devices import nvml
 
-__all__ = ["count", "has_context", "refusal"]
+__all__ = ["count", "has_context", "why_not_started"]
 
 _PROGRAM = """
 import ctypes
@@ -28,12 +28,12 @@ if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(found)) == 0:
 def count() -> int:
     """Return the number of cards that CUDA will show, including slices of cards (MIG)."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
-    named = None if value is None else nvml.entries(value)
+    named = None if value is None else nvml.parse_visible_devices(value)
     if named == []:
         return 0
     slices = [name for name in named or () if name.startswith("MIG-")]
     if not slices and (cards := nvml.cards()):
-        seen = cards if value is None else nvml.shown(value, cards)
+        seen = cards if value is None else nvml.select_shown(value, cards)
         if not any(card.in_slices for card in cards):  # in MIG mode an index in the variable may not be the card's
             return len(seen)
         slices = ["the first"] if seen else []
@@ -78,7 +78,7 @@ def has_context(index: int) -> bool:
     return bool(active.value)
 
 
-def refusal() -> str | None:
+def why_not_started() -> str | None:
     """Return why CUDA's driver does not start, as a sentence fragment; None if it starts or is missing.
 
     The question starts CUDA in this process: call this only after a framework has tried to start it.

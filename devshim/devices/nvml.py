@@ -15,16 +15,16 @@ from typing import Any
 
 __all__ = [
     "Card",
+    "card_at",
     "cards",
     "cuda_started",
     "driver_version",
-    "entries",
-    "known",
-    "numbered_alike",
-    "shown",
-    "visible",
-    "why_none",
-    "why_not",
+    "has_driver_order",
+    "parse_visible_devices",
+    "select_shown",
+    "visible_cards",
+    "why_no_cards",
+    "why_no_more",
 ]
 
 
@@ -140,25 +140,25 @@ def driver_version() -> str | None:
     return None if version is None else _text(version)
 
 
-def why_none() -> str:
+def why_no_cards() -> str:
     """Return why there are no NVIDIA cards, as a sentence fragment."""
     count, reason = _query(lambda pynvml: pynvml.nvmlDeviceGetCount())
     return reason or (f"the driver shows {count}" if count else "the NVIDIA driver answers, but shows no GPU")
 
 
-def entries(value: str) -> list[str]:
+def parse_visible_devices(value: str) -> list[str]:
     """Return the entries of ``CUDA_VISIBLE_DEVICES`` before the first invalid one, such as "-1" or "NoDevFiles"."""
     names = [name.strip() for name in value.split(",")]
     return names[: next((i for i, name in enumerate(names) if not name or name.startswith(("-", "No"))), len(names))]
 
 
-def shown(value: str, among: Sequence[Card]) -> list[Card]:
+def select_shown(value: str, among: Sequence[Card]) -> list[Card]:
     """Return the cards that a value of ``CUDA_VISIBLE_DEVICES`` shows, in its order, without slices of cards (MIG).
 
     A card that is named twice hides all cards, as in CUDA.
     """
     found: list[Card] = []
-    for name in entries(value):
+    for name in parse_visible_devices(value):
         number = re.match(r"\+?\d+", name)  # CUDA reads "1a" as 1
         named = [card for card in among if (int(number[0]) == card.index if number else _starts_uuid(name, card))]
         if len(named) != 1:
@@ -173,13 +173,13 @@ def _starts_uuid(name: str, card: Card) -> bool:
     return name.startswith("GPU-") and card.uuid.startswith(name)
 
 
-def visible() -> list[Card]:
+def visible_cards() -> list[Card]:
     """Return the cards that ``CUDA_VISIBLE_DEVICES`` shows, in its order; an empty list without a driver."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return cards() if value is None else shown(value, cards())
+    return cards() if value is None else select_shown(value, cards())
 
 
-def numbered_alike(there: Sequence[Card]) -> bool:
+def has_driver_order(there: Sequence[Card]) -> bool:
     """Return True if CUDA numbers all cards of the machine as the driver does.
 
     The driver numbers cards by PCI bus. CUDA does the same if ``CUDA_DEVICE_ORDER`` is set to that; otherwise the
@@ -188,29 +188,29 @@ def numbered_alike(there: Sequence[Card]) -> bool:
     return os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({card.name for card in there}) < 2
 
 
-def known(index: int) -> Card | None:
+def card_at(index: int) -> Card | None:
     """Return the driver's card for an index of CUDA, or None if that is uncertain.
 
     CUDA numbers different cards by speed and the driver by bus, unless CUDA is set to use the bus as well, or the
     variable names cards by UUID. Of a card in MIG mode CUDA shows a slice, which has its own UUID and less memory.
     """
     there, value = cards(), os.environ.get("CUDA_VISIBLE_DEVICES")
-    found = there if value is None else shown(value, there)
-    by_bus = numbered_alike(there)
-    by_uuid = value is not None and all(name.startswith("GPU-") for name in entries(value))
+    found = there if value is None else select_shown(value, there)
+    by_bus = has_driver_order(there)
+    by_uuid = value is not None and all(name.startswith("GPU-") for name in parse_visible_devices(value))
     sure = (by_bus or by_uuid) and not any(card.in_slices for card in found)
     return found[index] if sure and index < len(found) else None
 
 
-def why_not(count: int) -> str:
+def why_no_more(count: int) -> str:
     """Return why a framework that supports NVIDIA cards has only ``count``, as a sentence fragment."""
-    value, there, seen = os.environ.get("CUDA_VISIBLE_DEVICES"), cards(), visible()
+    value, there, seen = os.environ.get("CUDA_VISIBLE_DEVICES"), cards(), visible_cards()
     left = max(count, len(seen))  # the framework may count slices of cards
     if any(card.in_slices for card in seen):
         return "a GPU is in MIG mode, where CUDA shows one slice to a process; CUDA_VISIBLE_DEVICES=MIG-... selects it"
     if value is not None and left < len(there):
         return f"CUDA_VISIBLE_DEVICES={value[:40]!r} hides {len(there) - left} of {len(there)} GPUs"
-    return "the driver shows no more" if count else why_none()
+    return "the driver shows no more" if count else why_no_cards()
 
 
 def cuda_started() -> bool:

@@ -26,7 +26,7 @@ _LONGEST = 80
 _REMEMBERED = 512
 _TEXTS: dict[str, Device] = {}
 _CHECKED: dict[str, Device] = {}
-"""The texts that name a GPU of the right platform, or no platform (`of_argument`)."""
+"""The texts that name a GPU of the right platform, or no platform (`device_of_argument`)."""
 _CARDS = tuple(Device("gpu", i) for i in range(16))
 """The GPUs of small indices. torch.compile treats an ``int`` as one that may vary, until it indexes something."""
 _LOCAL_JOB = "/job:localhost/replica:0/task:0"
@@ -158,7 +158,7 @@ def _from_pair(spec: tuple[Any, ...]) -> Device | None:
     return None if name is None or index is None else Device(name, index)
 
 
-def of_argument(spec: Any, x: object = None, framework: str | None = None) -> Device:
+def device_of_argument(spec: Any, x: object = None, framework: str | None = None) -> Device:
     """Return the device that an argument of a call names; refuse a platform that the framework's GPU is not of.
 
     Args:
@@ -202,19 +202,19 @@ def forget_platforms() -> None:
     _CHECKED.clear()
 
 
-def of_call(call: str, x: object, spec: Any) -> Device:
+def device_of_call(call: str, x: object, spec: Any) -> Device:
     """Return the device that an argument of a call names, such as ``ds.place(x, spec)``.
 
     Raises:
         DeviceSpecError: It names no device. If the two arguments are swapped, or ``spec`` is something that another
         call takes, the hint says what to type.
     """
-    if type(spec) is str:  # as in `of_argument`, inlined to save a call
+    if type(spec) is str:  # as in `device_of_argument`, inlined to save a call
         found = _CHECKED.get(spec) if len(spec) <= _LONGEST else None
         if found is not None:
             return found
     try:
-        return of_argument(spec, x)
+        return device_of_argument(spec, x)
     except DeviceSpecError as error:
         raise device_module.FRAMEWORKS.no_device(call, x, spec, error) from error.__cause__
 

@@ -11,7 +11,7 @@ from devshim.devices.device import Device
 from devshim.errors import ArgumentError, ConversionError
 from devshim.errors.formatting import show
 
-__all__ = ["DTYPE_REASONS", "LIKE", "dtype_lacking", "dtypes_lacking", "family", "maker", "name_in", "read_like"]
+__all__ = ["DTYPE_REASONS", "LIKE", "family", "maker", "missing_dtype_error", "missing_dtypes", "name_in", "read_like"]
 
 _FAMILIES = {
     **dict.fromkeys(("cuda", "rocm", "hip"), "cuda"),
@@ -80,7 +80,7 @@ def maker(platform: str) -> str:
     return f"a GPU of the platform {platform}" if words is None else words.format(platform)
 
 
-def dtype_lacking(device: Device, dtype: str, platform: str) -> ConversionError:
+def missing_dtype_error(device: Device, dtype: str, platform: str) -> ConversionError:
     """Return the error for a dtype that the GPUs of a platform cannot hold, in the words of PyTorch."""
     words = DTYPE_REASONS[family(platform)][dtype]
     narrow = {"float64": "float32", "complex128": "complex64"}.get(dtype, "float32")
@@ -90,7 +90,7 @@ def dtype_lacking(device: Device, dtype: str, platform: str) -> ConversionError:
     )
 
 
-def dtypes_lacking(platform: str, *, simulated: bool = False) -> frozenset[str]:
+def missing_dtypes(platform: str, *, simulated: bool = False) -> frozenset[str]:
     """Return the dtypes that no GPU of a platform can hold; for simulated GPUs, those that devshim refuses there."""
     if family(platform) == "xpu" and not simulated:
         return frozenset()

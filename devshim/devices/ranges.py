@@ -13,7 +13,7 @@ import numpy as np
 
 from devshim.errors import ConversionError
 
-__all__ = ["drawn_below", "largest_draw", "require_all_fit", "require_fit"]
+__all__ = ["keep_below", "largest_draw", "require_all_fit", "require_fit"]
 
 
 def require_fit(value: Any, name: str) -> None:
@@ -44,7 +44,7 @@ def require_all_fit(array: np.ndarray, name: str) -> None:
             require_fit(extreme.item(), name)
 
 
-def drawn_below(values: Any, low: float, high: float, name: str | None) -> Any:
+def keep_below(values: Any, low: float, high: float, name: str | None) -> Any:
     """Return float64 draws that stay below ``high`` in a dtype: NumPy's scaling can reach it, and so can rounding.
 
     Args:

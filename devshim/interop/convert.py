@@ -109,7 +109,7 @@ def _convert_checked(
 ) -> Tensor:
     """Check all arguments and take the slow path; record the fast path for later calls, if there is one."""
     # before `x`'s own: see `devshim.devices.device`
-    wanted = None if device is None else parsing.of_argument(device, framework=backend)
+    wanted = None if device is None else parsing.device_of_argument(device, framework=backend)
     source = registry.backend_for(x)
     if source is None:
         if argument_hints.is_tensor(backend):

@@ -69,7 +69,7 @@ class MetricLog:
         if not hasattr(type(capacity), "__index__") and argument_hints.named(capacity) is not None:
             raise argument_hints.swapped_log(device, capacity)
         if device is not None:
-            self._device = engine.require(current.current(), parsing.of_argument(device))
+            self._device = engine.require(current.current(), parsing.device_of_argument(device))
         self.capacity: int = arguments.integer("capacity", capacity)
         if self.capacity < 1:
             raise bad_argument("capacity", capacity, "at least 1", "leave capacity out to keep at most 1024")

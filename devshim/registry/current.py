@@ -279,7 +279,7 @@ def _device_by_environment() -> Device | None:
     if not environment.VALUES.get(environment.DEVICE):
         return None
     try:
-        return parsing.of_argument(environ["DEVSHIM_DEVICE"].strip() or CPU)
+        return parsing.device_of_argument(environ["DEVSHIM_DEVICE"].strip() or CPU)
     except DeviceSpecError as error:
         problem = f"the environment variable DEVSHIM_DEVICE names no device: {error.problem}"
         raise DeviceSpecError(problem, "set it to a device, such as gpu:1 or cpu, or unset it") from error

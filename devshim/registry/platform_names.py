@@ -65,7 +65,7 @@ def is_of_platform(backend: Backend, name: str) -> bool:
 
 def dtype_error(backend: Backend, device: Device, dtype: str) -> ConversionError:
     """Return the error for a dtype that a backend's GPU cannot hold."""
-    return platforms.dtype_lacking(device, dtype, platform_of(backend))
+    return platforms.missing_dtype_error(device, dtype, platform_of(backend))
 
 
 def _refusal(backend: Backend, name: str) -> DeviceNotFoundError:

@@ -134,7 +134,7 @@ def _on_loaded(backend: Backend) -> None:
     backend.fast_paths = type(backend).fast_paths  # read on every placement: an instance attribute is found faster
     if backend.host_tensors:
         _LENDING.begin(backend)
-    backend.dtypes_lacking = platforms.dtypes_lacking(backend.platform("gpu"))
+    backend.dtypes_lacking = platforms.missing_dtypes(backend.platform("gpu"))
     parsing.forget_platforms()
     for notify in _ON_LOAD:
         notify(backend)

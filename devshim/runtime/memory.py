@@ -63,7 +63,7 @@ def memory(device: DeviceLike) -> MemoryInfo:
     """
     tracing.refuse("memory", "ask outside: the compiled function would keep the value from compile time")
     backend = current.current()
-    target = engine.require(backend, parsing.of_argument(device))
+    target = engine.require(backend, parsing.device_of_argument(device))
     observing.show_call(backend, "memory", target)
     return start_failures.ask(backend, target, backend.memory)
 
@@ -93,7 +93,7 @@ def empty_cache(device: DeviceLike | None = None) -> None:
 
 def _start_device(backend: Backend, device: DeviceLike) -> Device:
     """Return a named device; if it has only been counted so far, try to start it, which may fail."""
-    target = engine.require(backend, parsing.of_argument(device))
+    target = engine.require(backend, parsing.device_of_argument(device))
     if target is not CPU and not backend.simulated:
         start_failures.look(backend, target)
     return target

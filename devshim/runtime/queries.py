@@ -99,7 +99,7 @@ def describe(device: DeviceLike) -> DeviceInfo:
         (True, 4294967296)
     """
     backend = current.current()
-    target = engine.require(backend, parsing.of_argument(device))
+    target = engine.require(backend, parsing.device_of_argument(device))
     observing.show_call(backend, "describe", target)
     from dataclasses import replace
 
@@ -145,7 +145,7 @@ def require(device: DeviceLike) -> Device:
         >>> ds.require("cpu")
         Device('cpu')
     """
-    backend, target = current.current(), parsing.of_argument(device)
+    backend, target = current.current(), parsing.device_of_argument(device)
     observing.show_call(backend, "device_count", target)
     return engine.require(backend, target)
 

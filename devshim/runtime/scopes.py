@@ -71,7 +71,7 @@ class on:
     __slots__ = ("_device",)
 
     def __init__(self, device: DeviceLike) -> None:
-        self._device = parsing.of_argument(device)
+        self._device = parsing.device_of_argument(device)
 
     def __repr__(self) -> str:
         return f"on({str(self._device)!r})"
@@ -178,7 +178,7 @@ def set_device(device: DeviceLike) -> None:
     """
     tracing.refuse("set_device", "call it outside, or enter ds.on inside")
     backend = current.current()
-    target = engine.require(backend, parsing.of_argument(device))
+    target = engine.require(backend, parsing.device_of_argument(device))
     observing.show_call(backend, "set_device", target)
     if not _in_task():
         if _native.open and _native.open[-1][1]:

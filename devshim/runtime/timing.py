@@ -42,7 +42,7 @@ class timer:
     """
 
     def __init__(self, device: DeviceLike) -> None:
-        self._device = parsing.of_argument(device)
+        self._device = parsing.device_of_argument(device)
         self._running: list[Callable[[], float]] = []
         self.seconds: float = float("nan")
 

@@ -138,11 +138,11 @@ def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
 
     value = os.environ.get(variable)
     if value is not None:
-        return nvml.entries(value), f"{variable} is {value!r}"
+        return nvml.parse_visible_devices(value), f"{variable} is {value!r}"
     if variable == "HIP_VISIBLE_DEVICES":  # no cheap call counts AMD GPUs: the framework refuses a missing one
         return [str(index) for index in range(max(wanted, default=-1) + 1)], ""
     count = cuda.count()
-    return [str(index) for index in range(count)], nvml.why_not(count)
+    return [str(index) for index in range(count)], nvml.why_no_more(count)
 
 
 def _check(wanted: list[int], have: int, call: str, why: str) -> None:

@@ -262,7 +262,7 @@ class SimulatedDevices:
 
         Adapters call this where they count a new tensor.
         """
-        raise platforms.dtype_lacking(device, dtype, self.like)
+        raise platforms.missing_dtype_error(device, dtype, self.like)
 
     def begin(self, gpus: int, memory: int | None, faults: Iterable[Fault] = ()) -> None:
         """Restart with ``gpus`` GPUs; GPUs that existed before stay, and so do the tensors on them."""

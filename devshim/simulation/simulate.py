@@ -257,7 +257,7 @@ def _imitate(backend: Backend, like: str) -> None:
     """Give a backend the names and the dtypes of a platform; without simulated GPUs, its own GPUs' names and dtypes."""
     backend.simulated_like = like
     platform = like if backend.simulated else backend.platform("gpu")
-    backend.dtypes_lacking = platforms.dtypes_lacking(platform, simulated=bool(backend.simulated))
+    backend.dtypes_lacking = platforms.missing_dtypes(platform, simulated=bool(backend.simulated))
     if backend.simulated_devices is not None:
         backend.simulated_devices.dtypes_lacking = backend.dtypes_lacking if backend.simulated else frozenset()
         backend.simulated_devices.like = like

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def target(backend: Backend, device: DeviceLike | None) -> Device:
     """Return the device asked for, or the default one, after checking that it exists."""
     if device is not None:
-        return engine.require(backend, parsing.of_argument(device))
+        return engine.require(backend, parsing.device_of_argument(device))
     default = current.default_device()
     if default is CPU:
         return CPU
@@ -65,7 +65,9 @@ def of_model(backend: Backend, x: Tensor, dtype: object, device: DeviceLike | No
             ``x``.
     """
     try:
-        where = backend.device_of(x) if device is None else engine.reach(backend, parsing.of_argument(device), (x,))
+        where = (
+            backend.device_of(x) if device is None else engine.reach(backend, parsing.device_of_argument(device), (x,))
+        )
     except TracingError as error:
         hint = "create the tensor outside, and pass it in, or use a function of ds.namespace(x), such as zeros_like"
         raise tracing(backend, call, hint) from error.__cause__

@@ -120,7 +120,7 @@ def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, cop
     backend = current.current()
     if backend.compiling():
         tracing.refuse("from_numpy", "make the tensor outside, and pass it in")
-    target = arguments.target(backend, None if device is None else parsing.of_call("from_numpy", a, device))
+    target = arguments.target(backend, None if device is None else parsing.device_of_call("from_numpy", a, device))
     return engine.make(*from_array(backend, arguments.numpy_array(a, copy), target, copy))
 
 
@@ -153,7 +153,7 @@ def _placement(
     active: Active | None, backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None, copy: bool | None
 ) -> tuple[Any, ...]:
     """Return the arguments of `devshim.transfers.engine.place` for a tensor that `asarray` was given."""
-    target = backend.device_of(x) if device is None else engine.require(backend, parsing.of_argument(device))
+    target = backend.device_of(x) if device is None else engine.require(backend, parsing.device_of_argument(device))
     x, copy = _cast(backend, x, arguments.dtype(backend, dtype), copy)
     if active is not None and active.explain is not None:
         active.explain.call(backend, "copy" if copy else "place", target)

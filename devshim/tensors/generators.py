@@ -93,7 +93,7 @@ class Generator:
         self._seed = _check_seed("seed", seed, 64, "ds.random.Generator")
         _check_flag(portable, "ds.random.Generator")
         self.portable: bool = portable
-        self.device: Device | None = None if device is None else parsing.of_argument(device)
+        self.device: Device | None = None if device is None else parsing.device_of_argument(device)
         self._draws = 0
         self._lock = threading.Lock()
         if self.device is not None:

@@ -142,7 +142,9 @@ class _Creation:
         """Return a tensor over the memory of an object with ``__dlpack__``, moved to a device if one is given."""
         backend = self._backend
         made = x if registry.backend_for(x) is backend else backend.from_dlpack(x)
-        where = backend.device_of(made) if device is None else engine.require(backend, parsing.of_argument(device))
+        where = (
+            backend.device_of(made) if device is None else engine.require(backend, parsing.device_of_argument(device))
+        )
         return made if engine.stays(backend, made, where, copy) else engine.move(backend, made, where)
 
     def frequencies(self, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:

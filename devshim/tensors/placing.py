@@ -133,7 +133,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     elif isinstance(device, Placement):
         return trees.place(x, device.of_leaf, copy, non_blocking)
     else:
-        target = parsing.of_call("place", x, device)
+        target = parsing.device_of_call("place", x, device)
     active = observing.ACTIVE
     if active is None and (copy is None or copy is False) and target.text == "cpu":  # see `devshim.devices.device`
         flag = _HOST_FLAGS.get(type(x))  # the most common call: the tensor itself reports that it is already there
@@ -175,7 +175,7 @@ def copy(x: T, device: DeviceLike) -> T:
         >>> x
         array([1., 1.])
     """
-    target = device if type(device) is Device and device.text else parsing.of_call("copy", x, device)
+    target = device if type(device) is Device and device.text else parsing.device_of_call("copy", x, device)
     backend = _TENSORS.get(type(x)) or registry.backend_for(x)
     if backend is None:
         return trees.place(x, target, True, False, "copy")

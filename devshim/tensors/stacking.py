@@ -77,7 +77,7 @@ def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None,
     devices = set(located.values())
     if device is None and len(devices) > 1:
         raise mismatches.mismatch("asarray", *[(label, located[label], owner.name) for label, _, owner in found])
-    target = devices.pop() if device is None else engine.require(backend, parsing.of_argument(device))
+    target = devices.pop() if device is None else engine.require(backend, parsing.device_of_argument(device))
     stack = _Stack(backend, next(iter(devices)) if len(devices) == 1 else target, dtype, found)
     observing.show_call(backend, "stack", target)
     made = stack.of(values)

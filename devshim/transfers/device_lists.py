@@ -23,7 +23,7 @@ def parse_devices(devices: Any, call: str, first: str, x: object) -> list[Device
     """
     one = isinstance(devices, (str, bytes, int, Device)) or registry.backend_for(devices) is not None
     try:
-        found = None if one else [parsing.of_argument(each) for each in devices]
+        found = None if one else [parsing.device_of_argument(each) for each in devices]
     except TypeError:
         found = None
     except DeviceSpecError:

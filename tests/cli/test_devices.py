@@ -82,11 +82,11 @@ def test_memory_in_use_on_a_real_card_is_all_processes(monkeypatch: pytest.Monke
     from devshim.devices import nvml
 
     monkeypatch.setattr(ds, "describe", lambda device: ds.DeviceInfo(device, name="A card", backend="torch"))
-    monkeypatch.setattr(nvml, "known", lambda index: nvml.Card(index, "A card", "GPU-0", 1000, 400))
+    monkeypatch.setattr(nvml, "card_at", lambda index: nvml.Card(index, "A card", "GPU-0", 1000, 400))
     assert _probe.used(ds.gpu(0)) == 600
-    monkeypatch.setattr(nvml, "known", lambda index: nvml.Card(index, "A card", "GPU-0", None, None))
+    monkeypatch.setattr(nvml, "card_at", lambda index: nvml.Card(index, "A card", "GPU-0", None, None))
     assert _probe.used(ds.gpu(0)) is None
-    monkeypatch.setattr(nvml, "known", lambda index: None)
+    monkeypatch.setattr(nvml, "card_at", lambda index: None)
     assert _probe.used(ds.gpu(0)) is None
 
 

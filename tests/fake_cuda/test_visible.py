@@ -101,7 +101,7 @@ def test_different_gpus_are_numbered_as_by_cuda(run, order):
         assert [info.uuid[-2:] for info in seen] == [f"{{n:02x}}" for n in numbers], seen
         assert [info.name == "Fake fast card" for info in seen] == [n == 3 for n in numbers]
         from devshim.devices import nvml
-        known = [nvml.known(i) for i in range(4)]
+        known = [nvml.card_at(i) for i in range(4)]
         assert known == [None] * 4 or [card.uuid for card in known] == [info.uuid for info in seen]
         assert (known[0] is None) == {order is None}
         """,

@@ -79,7 +79,7 @@ class CupyDevices(Backend):
             return "CuPy computes only on GPUs, with CUDA or ROCm"
         if runtime.is_hip:
             return "the AMD driver reports no more GPUs" if gpu_count() else "no AMD driver answers"
-        return startup.reason(self.name, kind) or nvml.why_not(gpu_count())
+        return startup.reason(self.name, kind) or nvml.why_no_more(gpu_count())
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
         is_start = isinstance(error, runtime.CUDARuntimeError) and str(error).startswith(_START_ERRORS)

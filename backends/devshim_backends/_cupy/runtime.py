@@ -44,7 +44,7 @@ class CupyRuntime(Backend):
         if device is CPU:
             return host.memory()
         if not is_used(device.index):  # asking CUDA would create a context only to answer
-            known = nvml.known(device.index)
+            known = nvml.card_at(device.index)
             if known is not None:
                 return MemoryInfo(total=known.total_memory, used=0, free=known.free_memory)
         with current_device(device):

@@ -107,7 +107,7 @@ def sees_driver() -> bool:
 def _start_failure() -> str | None:
     """Return the reason why JAX, which has started, did not start the NVIDIA GPUs that the driver reports."""
     reason = getattr(xla_bridge, "_backend_errors", {}).get("cuda")
-    return f"its CUDA plug-in reports: {reason}" if reason else cuda.refusal()
+    return f"its CUDA plug-in reports: {reason}" if reason else cuda.why_not_started()
 
 
 def _count_amd() -> int:
@@ -122,7 +122,7 @@ def _count_amd() -> int:
 
 def nvml_card(index: int) -> Card | None:
     """Return the driver's record of the GPU with a CUDA index, or None if that is not certain."""
-    return nvml.known(index) if platform() == "cuda" else None
+    return nvml.card_at(index) if platform() == "cuda" else None
 
 
 def why_unavailable(kind: str, count: int) -> str:
@@ -142,5 +142,5 @@ def why_unavailable(kind: str, count: int) -> str:
     if not sees_driver():
         return "there is no /dev/nvidia0, and without it JAX does not ask the NVIDIA driver"
     if not count and xla_bridge.backends_are_initialized():
-        return _start_failure() or nvml.why_not(count)
-    return nvml.why_not(count)
+        return _start_failure() or nvml.why_no_more(count)
+    return nvml.why_no_more(count)

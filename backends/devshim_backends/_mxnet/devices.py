@@ -50,7 +50,7 @@ class MxnetDevices(Backend):
             return f"MXNet has no devices of the kind {kind!r}"
         if not HAS_CUDA:
             return f"this MXNet ({mx.__version__}) is a CPU-only build"
-        return nvml.why_not(_count_cards())
+        return nvml.why_no_more(_count_cards())
 
     def to_native(self, device: Device) -> Any:
         if device is CPU:
@@ -69,7 +69,7 @@ class MxnetDevices(Backend):
         if self.simulated:
             limit = None if self.simulated_devices is None else self.simulated_devices[device.index].limit
             return host.describe_simulated(self.name, device, limit)
-        card = nvml.known(device.index)
+        card = nvml.card_at(device.index)
         return DeviceInfo(
             device=device,
             name=card.name if card is not None else "NVIDIA GPU",
@@ -104,7 +104,7 @@ def memory_of(index: int) -> tuple[int | None, int | None]:
     would create a context there, which takes about half a gigabyte.
     """
     mx.context.num_gpus()  # starts CUDA, so that a driver that cannot start raises its error here
-    card = None if cuda.has_context(index) else nvml.known(index)
+    card = None if cuda.has_context(index) else nvml.card_at(index)
     if card is not None and card.total_memory is not None:
         return card.free_memory, card.total_memory
     free, total = mx.context.gpu_memory_info(index)

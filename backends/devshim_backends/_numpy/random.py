@@ -8,7 +8,7 @@ import numpy as np
 
 from devshim.contract.backend import Tensor
 from devshim.devices.device import Device
-from devshim.devices.ranges import drawn_below
+from devshim.devices.ranges import keep_below
 from devshim_backends._numpy.tensors import NumpyTensors
 
 
@@ -18,7 +18,7 @@ def _uniform(low: float, high: float, shape: tuple[int, ...]) -> Tensor | None:
         return None
     if low == 0 and high == 1:
         return np.random.random_sample(shape)
-    return drawn_below(np.random.uniform(low, high, shape), low, high, None)
+    return keep_below(np.random.uniform(low, high, shape), low, high, None)
 
 
 def _normal(loc: float, scale: float, shape: tuple[int, ...]) -> Tensor | None:
@@ -45,7 +45,7 @@ class NumpyRandom(NumpyTensors):
         seed: int | None = None,
     ) -> Tensor:
         values = _source(seed).uniform(low, high, shape)
-        values = drawn_below(values, low, high, None if dtype is None else np.dtype(dtype).name)
+        values = keep_below(values, low, high, None if dtype is None else np.dtype(dtype).name)
         return self.to_device(np.asarray(values, dtype), device)
 
     def normal(

@@ -79,7 +79,7 @@ class PaddleDevices(Backend):
         if not _has_cuda():
             return f"this PaddlePaddle {paddle.__version__} is a CPU-only build"
         count, failure = _count_cuda()
-        return failure or nvml.why_not(count)
+        return failure or nvml.why_no_more(count)
 
     def platform(self, kind: str) -> str:
         if kind != "gpu":

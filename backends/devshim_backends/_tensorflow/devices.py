@@ -85,12 +85,12 @@ class TensorflowDevices(Backend):
             return f"TensorFlow's plug-in lists {self.count(kind)}"
         if not tf.test.is_built_with_gpu_support():
             return "this TensorFlow is a CPU-only build (tf.test.is_built_with_gpu_support() is False)"
-        if not physical and nvml.visible():
-            return cuda.refusal() or (
+        if not physical and nvml.visible_cards():
+            return cuda.why_not_started() or (
                 "the driver lists GPUs, but TensorFlow starts none: it cannot load CUDA (pip install "
                 "'tensorflow[and-cuda]'), or the driver is too old for it; TensorFlow's log says which"
             )
-        return nvml.why_not(len(visible))
+        return nvml.why_no_more(len(visible))
 
     def platform(self, kind: str) -> str:
         if kind != "gpu":

@@ -233,7 +233,7 @@ def _why_no_more_gpus(count: int) -> str:
     if not _built_for_cuda():
         return f"this PyTorch ({torch.__version__}) is a CPU-only build"
     if torch.version.hip is None:
-        return nvml.why_not(count)
+        return nvml.why_no_more(count)
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         value = os.environ.get(name)
         if value is not None:

@@ -143,7 +143,7 @@ def literal_device(call: str, arguments: list[Argument]) -> str | None:
 def device_of_text(text: str) -> str | None:
     """Return the device that a string literal names, in devshim's notation; None if it names none."""
     try:
-        return str(parsing.of_argument(text))
+        return str(parsing.device_of_argument(text))
     except DevshimError:
         return None
 

@@ -154,7 +154,7 @@ def _value(value: dict[str, Any], without_numbers: bool) -> dict[str, Any]:
         return {**value, "items": [_value(each, without_numbers) for each in items]}
     if kind == "text":
         try:
-            return {"kind": "device", "value": str(parsing.of_argument(value["value"]))}
+            return {"kind": "device", "value": str(parsing.device_of_argument(value["value"]))}
         except DevshimError:
             return value
     if without_numbers and kind == "number":

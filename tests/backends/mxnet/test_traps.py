@@ -561,7 +561,7 @@ def test_queries_create_no_context_on_an_unused_card(monkeypatch):
     monkeypatch.setattr(devices, "HAS_CUDA", True)
     monkeypatch.setattr(cuda, "count", lambda: 2)
     monkeypatch.setattr(cuda, "has_context", lambda index: index == 1)
-    monkeypatch.setattr(nvml, "known", lambda index: nvml.Card(index, "H200", f"GPU-{index}", 200, 150))
+    monkeypatch.setattr(nvml, "card_at", lambda index: nvml.Card(index, "H200", f"GPU-{index}", 200, 150))
     monkeypatch.setattr(mx.context, "num_gpus", lambda: 2)
     asked = []
     monkeypatch.setattr(mx.context, "gpu_memory_info", lambda index: asked.append(index) or (70, 190))

@@ -208,8 +208,8 @@ def test_gpus_that_tensorflow_does_not_list_are_explained(
 
     monkeypatch.setattr(backend, "simulated", 0)
     monkeypatch.setattr(tf.test, "is_built_with_gpu_support", lambda: True)
-    monkeypatch.setattr(nvml, "visible", lambda: [nvml.Card(0, "H200", "GPU-0", 1, 1)])
-    monkeypatch.setattr(cuda, "refusal", lambda: reported)
+    monkeypatch.setattr(nvml, "visible_cards", lambda: [nvml.Card(0, "H200", "GPU-0", 1, 1)])
+    monkeypatch.setattr(cuda, "why_not_started", lambda: reported)
     with pytest.raises(
         ds.DeviceNotFoundError,
         match=re.escape(reported) if reported else "cannot load CUDA .* or the driver is too old",

@@ -40,7 +40,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         return [nvml.Card(i, "H100", f"GPU-{i}", 1, 1, in_slices=found.in_slices) for i in range(found.cards)]
 
     monkeypatch.setattr(nvml, "cards", cards)
-    monkeypatch.setattr(nvml, "why_none", lambda: "NVML does not answer")
+    monkeypatch.setattr(nvml, "why_no_cards", lambda: "NVML does not answer")
     monkeypatch.setattr(cuda_module.ctypes, "CDLL", library)
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(os.path, "exists", lambda path: False)

@@ -107,11 +107,11 @@ def test_cards_in_mig_mode(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(driver, "nvmlDeviceGetName", lambda handle: "H100")
     assert [card.in_slices for card in nvml.cards()] == [False, False]
-    assert nvml.known(1) is not None
+    assert nvml.card_at(1) is not None
     driver.in_slices = {1}
     assert [card.in_slices for card in nvml.cards()] == [False, True]
-    assert nvml.known(1) is None
-    assert "MIG mode, where CUDA shows one slice to a process" in nvml.why_not(1)
+    assert nvml.card_at(1) is None
+    assert "MIG mode, where CUDA shows one slice to a process" in nvml.why_no_more(1)
 
 
 @pytest.mark.parametrize("text", [str, str.encode])
@@ -122,7 +122,7 @@ def test_cards(driver: Driver, text: Any) -> None:
     driver.nvmlDeviceGetCudaComputeCapability = lambda handle: [9, handle]
     assert [card.capability for card in nvml.cards()] == [(9, 0), (9, 1)]
     assert nvml.driver_version() == "570.1"
-    assert nvml.why_none() == "the driver shows 2"
+    assert nvml.why_no_cards() == "the driver shows 2"
 
 
 def test_a_card_that_does_not_report_its_memory_is_listed(driver: Driver) -> None:
@@ -133,7 +133,7 @@ def test_a_card_that_does_not_report_its_memory_is_listed(driver: Driver) -> Non
 def test_no_card(driver: Driver) -> None:
     driver.count = 0
     assert nvml.cards() == []
-    assert "shows no GPU" in nvml.why_none()
+    assert "shows no GPU" in nvml.why_no_cards()
 
 
 @pytest.mark.parametrize(
@@ -144,13 +144,13 @@ def test_no_driver(driver: Driver, error: Exception, reported: str) -> None:
     driver.absent = error
     assert nvml.cards() == []
     assert nvml.driver_version() is None
-    assert reported in nvml.why_none()
+    assert reported in nvml.why_no_cards()
 
 
 def test_no_nvidia_ml_py(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert nvml.cards() == []
-    assert "nvidia-ml-py cannot be imported" in nvml.why_none()
+    assert "nvidia-ml-py cannot be imported" in nvml.why_no_cards()
 
 
 def test_the_cards_are_what_set_visible_devices_chooses_among(
@@ -204,22 +204,22 @@ def three(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_what_is_visible_is_what_cuda_reads(three: pytest.MonkeyPatch, value: str | None, visible: list[int]) -> None:
     if value is not None:
         three.setenv("CUDA_VISIBLE_DEVICES", value)
-    assert [card.index for card in nvml.visible()] == visible
-    assert [nvml.known(i) for i in range(4)] == [*(H200S[i] for i in visible), *[None] * (4 - len(visible))]
+    assert [card.index for card in nvml.visible_cards()] == visible
+    assert [nvml.card_at(i) for i in range(4)] == [*(H200S[i] for i in visible), *[None] * (4 - len(visible))]
 
 
 def test_unlike_cards_are_known_only_in_the_drivers_order(three: pytest.MonkeyPatch) -> None:
     """CUDA puts the fastest first by default."""
     unlike = [*H200S, nvml.Card(3, "T4", "GPU-33", 1, 1)]
     three.setattr(nvml, "cards", lambda: unlike)
-    assert nvml.known(0) is None
+    assert nvml.card_at(0) is None
     three.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-00")
-    assert nvml.known(1) is None
+    assert nvml.card_at(1) is None
     three.setenv("CUDA_VISIBLE_DEVICES", "GPU-33,GPU-00")  # a UUID identifies each, in any order
-    assert [nvml.known(0), nvml.known(1)] == [unlike[3], unlike[0]]
+    assert [nvml.card_at(0), nvml.card_at(1)] == [unlike[3], unlike[0]]
     three.delenv("CUDA_VISIBLE_DEVICES")
     three.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    assert nvml.known(3) is unlike[3]
+    assert nvml.card_at(3) is unlike[3]
 
 
 @pytest.mark.parametrize(
@@ -235,10 +235,10 @@ def test_unlike_cards_are_known_only_in_the_drivers_order(three: pytest.MonkeyPa
     ],
 )
 def test_why_there_are_no_more(three: pytest.MonkeyPatch, value: str | None, count: int, reported: str) -> None:
-    three.setattr(nvml, "why_none", lambda: "it is the driver's own words")
+    three.setattr(nvml, "why_no_cards", lambda: "it is the driver's own words")
     if value is not None:
         three.setenv("CUDA_VISIBLE_DEVICES", value)
-    assert nvml.why_not(count) == reported
+    assert nvml.why_no_more(count) == reported
 
 
 def test_whether_cuda_has_started(monkeypatch: pytest.MonkeyPatch) -> None:

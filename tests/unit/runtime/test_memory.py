@@ -34,7 +34,7 @@ def nvidia(monkeypatch: pytest.MonkeyPatch) -> list[nvml.Card]:
     """Return three NVIDIA GPUs of a machine, as its driver reports them."""
     cards = [nvml.Card(i, f"Card {i}", f"GPU-{i}", 1, 1) for i in range(3)]
     monkeypatch.setattr(nvml, "cards", lambda: cards)
-    monkeypatch.setattr(nvml, "why_none", lambda: f"the driver shows {len(cards)}")
+    monkeypatch.setattr(nvml, "why_no_cards", lambda: f"the driver shows {len(cards)}")
     monkeypatch.setattr(os.path, "exists", lambda path: False)
     monkeypatch.setattr(visible_devices, "_before", None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "x")  # so that the test restores it

@@ -87,7 +87,7 @@ def test_what_a_simulated_gpu_lacks_is_not_supported(gpus: Any) -> None:
 def test_devshim_itself_does_not_take_them_for_real_ones(gpus: Any) -> None:
     pynvml.nvmlInit()
     assert real_nvml.cards() == []
-    assert "simulated GPUs" in real_nvml.why_none()
+    assert "simulated GPUs" in real_nvml.why_no_cards()
 
 
 def test_afterwards_pynvml_is_what_it_was() -> None:
