@@ -18,7 +18,7 @@ from devshim.checkpoints.layouts import Term, canonical_shape
 from devshim.checkpoints.stored import Source
 from devshim.contract.models import Weight
 from devshim.errors import CheckpointError
-from devshim.errors.formatting import show, some
+from devshim.errors.formatting import list_some, show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,11 +137,11 @@ def _fills_leaf(source: Source) -> bool:
 
 def name_some(names: Sequence[str]) -> str:
     """Return the first of some names, and the number of the others."""
-    return some(names, 3, show)
+    return list_some(names, 3, show)
 
 
 def _layers(layers: Sequence[Mapping[str, Any]]) -> str:
-    return some(layers, 12, lambda each: f"{show(each['path'])} ({str(each['kind'])[:20]})")
+    return list_some(layers, 12, lambda each: f"{show(each['path'])} ({str(each['kind'])[:20]})")
 
 
 def _difference(mine: Layer, other: Mapping[str, Any], same: bool) -> str | None:

@@ -11,7 +11,7 @@ from errno import ENOENT
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import ArgumentError, CheckpointError
-from devshim.errors.formatting import described, show
+from devshim.errors.formatting import describe, show
 from devshim.registry import argument_hints
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def read_save_path(obj: Any, path: Any) -> str:
         ArgumentError: It is not a path of a file, or the two are swapped.
     """
     if not isinstance(path, (str, bytes, os.PathLike)) and isinstance(obj, (str, os.PathLike)):
-        msg = f"ds.save takes the path second, and was given {show(os.fspath(obj))} first and {described(path)} second"
+        msg = f"ds.save takes the path second, and was given {show(os.fspath(obj))} first and {describe(path)} second"
         raise ArgumentError(msg, f"the arguments are swapped: ds.save(obj, {show(os.fspath(obj))})")
     return _path_text(path, lambda text: f"ds.save(obj, {text})")
 
@@ -95,7 +95,7 @@ def _path_text(path: Any, call: Callable[[str], str]) -> str:
     try:
         text = os.fspath(path)
     except Exception as error:  # an object may raise anything from its own __fspath__
-        msg = f"{name} takes the path of a file, and was given {described(path)}"
+        msg = f"{name} takes the path of a file, and was given {describe(path)}"
         raise ArgumentError(msg, f"pass its path: {call(repr('checkpoint.safetensors'))}") from error
     if isinstance(text, bytes):
         msg = f"{name} takes a path as text, and was given bytes"

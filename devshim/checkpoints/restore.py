@@ -13,7 +13,7 @@ from devshim.checkpoints.stored import CODE, Source, StoredCode, StoredObject, S
 from devshim.contract.blocks import join_path
 from devshim.devices.device import CPU, Device
 from devshim.errors import CheckpointError
-from devshim.errors.formatting import article, show, type_name
+from devshim.errors.formatting import show, type_name, with_article
 from devshim.models import moving
 from devshim.placement.placement import Placement
 from devshim.registry import registry
@@ -207,7 +207,8 @@ def _refuse_model(into: Any, stored: Any) -> None:
     """Refuse to fill a tree from the file of a model or optimizer: only the user knows which tensor is which."""
     if isinstance(stored, StoredObject) and model_backend(into) is None and into is not None:
         names = ", ".join(show(path) for path in list(stored.leaves)[:3])
-        msg = f"the file does not fit `into`: it contains {stored.in_words()}, and `into` is {article(type_name(into))}"
+        kind = with_article(type_name(into))
+        msg = f"the file does not fit `into`: it contains {stored.in_words()}, and `into` is {kind}"
         raise CheckpointError(msg, f"ds.load(path) without `into` returns a dict of its tensors by name: {names}")
 
 
@@ -229,7 +230,7 @@ def _describe(stored: Any) -> str:
     return (
         stored.in_words()
         if isinstance(stored, (StoredCode, StoredObject, StoredTensor))
-        else article(type_name(stored))
+        else with_article(type_name(stored))
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from devshim.errors import ArgumentError
-from devshim.errors.formatting import described
+from devshim.errors.formatting import describe
 from devshim.registry import registry
 from devshim.trees import multi_map
 
@@ -73,7 +73,7 @@ def require_tensor(rows: Rows) -> None:
     """Raise ArgumentError if a `Rows` does not have a tensor with at least one axis."""
     backend = registry.backend_for(rows.part)
     if backend is None:
-        msg = f"ds.Rows takes a tensor, and was given {described(rows.part)}"
+        msg = f"ds.Rows takes a tensor, and was given {describe(rows.part)}"
         raise ArgumentError(msg, "pass this rank's rows of the tensor: ds.Rows(x[world.part(len(x))])")
     if not backend.shape(rows.part):
         msg = "ds.Rows takes a tensor that has rows, and was given one without an axis"
@@ -101,7 +101,7 @@ def rows_in(tree: Any) -> list[Rows]:
 def require_ranks(call: str, world: Any) -> None:
     """Raise ArgumentError if an object cannot be the ``world`` of `save` or `load`."""
     if not all(hasattr(world, name) for name in ("rank", "size", "host", "all_gather")):
-        msg = f"{call} takes the ranks of the job as world, and was given {described(world)}"
+        msg = f"{call} takes the ranks of the job as world, and was given {describe(world)}"
         raise ArgumentError(msg, "pass world=ds.world()")
 
 

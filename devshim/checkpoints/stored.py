@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.checkpoints.layouts import assemble
 from devshim.errors import CheckpointError
-from devshim.errors.formatting import article, show
+from devshim.errors.formatting import show, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +102,7 @@ class StoredObject:
 
     def in_words(self) -> str:
         """Return its name for a message."""
-        return f"{article(self.cls)} of {self.title}"
+        return f"{with_article(self.cls)} of {self.title}"
 
     @property
     def is_model(self) -> bool:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["article", "described", "show", "some", "type_name"]
+__all__ = ["describe", "list_some", "show", "type_name", "with_article"]
 
 _LONGEST = 40
 _NAME_OF_TYPE = type.__dict__["__name__"]  # a metaclass can override it with a property
@@ -36,21 +36,21 @@ def show(value: object) -> str:
     return _plain(value) or f"an object of type {type_name(value)}"
 
 
-def described(value: object) -> str:
+def describe(value: object) -> str:
     """Return a few words for a value in a sentence: a plain value as Python writes it, any other by its type."""
     if type(value).__name__ in ("function", "builtin_function_or_method", "method"):
         return "a function"
     shown = show(value)
-    return article(type_name(value)) if shown.startswith("an object of type ") else shown
+    return with_article(type_name(value)) if shown.startswith("an object of type ") else shown
 
 
-def some(items: Sequence[T], most: int, form: Callable[[T], str] = str) -> str:
+def list_some(items: Sequence[T], most: int, form: Callable[[T], str] = str) -> str:
     """Return the first of some items, and the number of the others: ``a, b and 3 more``."""
     shown = ", ".join(map(form, items[:most]))
     return shown if len(items) <= most else f"{shown} and {len(items) - most} more"
 
 
-def article(name: str) -> str:
+def with_article(name: str) -> str:
     """Return a type's name with its indefinite article."""
     return f"{'an' if name[:1].lower() in 'aeio' or name[:2].lower() == 'nd' else 'a'} {name}"
 

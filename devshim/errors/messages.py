@@ -21,7 +21,7 @@ from devshim.errors import (
     SimulationError,
     TracingError,
 )
-from devshim.errors.formatting import described, type_name
+from devshim.errors.formatting import describe, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,7 +163,7 @@ def already_started(backend: Backend, call: str) -> AlreadyStartedError:
 
 def out_of_memory(backend: Backend, device: Device, nbytes: int | None) -> OutOfMemoryError:
     """Return the error for a full device: which one, how much was requested, and how much is free."""
-    return full(device, nbytes, backend.memory(device).free, backend.out_of_memory_class or OutOfMemoryError)
+    return full_device(device, nbytes, backend.memory(device).free, backend.out_of_memory_class or OutOfMemoryError)
 
 
 def out_of_memory_for_clones(backend: Backend, objects: Sequence[Any]) -> OutOfMemoryError:
@@ -172,7 +172,7 @@ def out_of_memory_for_clones(backend: Backend, objects: Sequence[Any]) -> OutOfM
     return out_of_memory(backend, device, None)
 
 
-def full(
+def full_device(
     device: Device, nbytes: int | None, free: int | None, cls: type[OutOfMemoryError] = OutOfMemoryError
 ) -> OutOfMemoryError:
     """Return `out_of_memory` for a caller that knows how much is free."""
@@ -213,7 +213,7 @@ def bad_argument(name: str, value: object, accepted: str, hint: str) -> Argument
         accepted: What it must be.
         hint: What to type; does not repeat ``accepted``.
     """
-    return ArgumentError(f"{name} is {described(value)}, and it must be {accepted}", hint)
+    return ArgumentError(f"{name} is {describe(value)}, and it must be {accepted}", hint)
 
 
 def not_a_float_dtype(dtype: object) -> ArgumentError:

@@ -243,7 +243,7 @@ class HostLostError(WorldError):
     ranks: tuple[int, ...] = ()
 
 
-def joined(cls: Joined) -> Joined:
+def joined_error(cls: Joined) -> Joined:
     """Give an adapter's class, which joins devshim's error with the framework's, devshim's public name.
 
     A traceback and ``type(error).__name__`` then say ``devshim.OutOfMemoryError``, a name that a program can catch.
@@ -255,7 +255,7 @@ def joined(cls: Joined) -> Joined:
 
 
 def _unpickle(module: str, name: str, public: str, problem: str, hint: str | None) -> DevshimError:
-    """Return a pickled error of a `joined` class, or devshim's own class if the framework is not loaded."""
+    """Return a pickled error of a `joined_error` class, or devshim's own class if the framework is not loaded."""
     from importlib import import_module
 
     root, *inside = module.split(".")  # devshim_backends._torch.simulation.device_rules, or a third party's module

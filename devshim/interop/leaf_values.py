@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim.contract.blocks import join_path
 from devshim.errors import ArgumentError, DevshimError
-from devshim.errors.formatting import show, some, type_name
+from devshim.errors.formatting import list_some, show, type_name
 from devshim.errors.messages import bad_argument
 from devshim.interop import convert as conversion
 from devshim.models.moving import defer_sigint
@@ -199,7 +199,7 @@ class _Slots:
             return [self.by_path[path] for path in paths]
         from devshim.registry.argument_hints import nearest
 
-        names = some(unknown, 3, show)
+        names = list_some(unknown, 3, show)
         count = len(self.by_path)
         have = f"{count} tensor{'s' if count > 1 else ''}" if count else "no tensors yet"
         close = nearest(unknown[0], list(self.by_path))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.devices import parsing
 from devshim.errors import ArgumentError, BackendNotFoundError, DeviceSpecError, DevshimError
-from devshim.errors.formatting import described, show
+from devshim.errors.formatting import describe, show
 from devshim.errors.messages import bad_argument
 from devshim.registry import registry
 
@@ -60,11 +60,11 @@ def no_device(call: str, x: object, spec: object, error: DeviceSpecError) -> Dev
     first, device = _FIRST.get(call, "x"), named(x)
     if device is not None and type(spec) is not str:
         return DeviceSpecError(
-            f"ds.{call} takes the device second, and was given {device} first and {described(spec)} second",
+            f"ds.{call} takes the device second, and was given {device} first and {describe(spec)} second",
             f"the arguments are swapped: ds.{call}({first}, {device})",
         )
     if call == "load" and devices_in(list(spec.values()) if type(spec) is dict else spec) is None:
-        problem = f"ds.load takes the device second, and was given {described(spec)}"
+        problem = f"ds.load takes the device second, and was given {describe(spec)}"
         return DeviceSpecError(problem, "to load into what is there, name it: ds.load(path, into=model)")
     if type(spec) is dict and call in ("place", "load"):
         hint = f"make a placement of the leaves' devices: ds.{call}({first}, ds.Placement(devices))"
@@ -74,7 +74,7 @@ def no_device(call: str, x: object, spec: object, error: DeviceSpecError) -> Dev
         hint = f"to go where a tensor y is: ds.{call}({first}, ds.device_of(y))"
     else:
         return error
-    return DeviceSpecError(f"ds.{call} takes one device, and was given {described(spec)}", hint)
+    return DeviceSpecError(f"ds.{call} takes one device, and was given {describe(spec)}", hint)
 
 
 # ---------------------------------------------------------------------- several devices
@@ -90,12 +90,12 @@ def no_devices(call: str, first: str, x: object, given: object) -> DevshimError:
     listed = None if isinstance(given, str) else devices_in(x)
     if listed is not None:
         return ArgumentError(
-            f"ds.{call} takes the devices second, and was given {described(x)} first and {described(given)} second",
+            f"ds.{call} takes the devices second, and was given {describe(x)} first and {describe(given)} second",
             f"the arguments are swapped: ds.{call}({first}, {listed})",
         )
     if isinstance(given, (list, tuple)) and not given:
         return ArgumentError(f"ds.{call} was given an empty list of devices", f"ds.{call}({first}, ds.try_all_gpus())")
-    problem = f"ds.{call} takes a list of devices, and was given {described(given)}"
+    problem = f"ds.{call} takes a list of devices, and was given {describe(given)}"
     if type(given) is int and 1 < given <= 64:
         return ArgumentError(problem, f"name them: ds.{call}({first}, {_several(given, differ='balanced' in call)})")
     device = named(given)
@@ -129,7 +129,7 @@ def _several(count: int, *, differ: bool) -> str:
 # ---------------------------------------------------------------------- functions, parts
 def no_callable(call: str, fn: object, args: tuple[object, ...]) -> ArgumentError:
     """Return the error for a call that takes a function first and got something else."""
-    problem = f"ds.{call} takes a function first, and was given {described(fn)}"
+    problem = f"ds.{call} takes a function first, and was given {describe(fn)}"
     second = "x" if call == "run" else show(fn) if type(fn) is int else "64"
     if args and callable(args[0]):
         return ArgumentError(problem, f"the arguments are swapped: ds.{call}(fn, {second})")
@@ -140,13 +140,13 @@ def no_pairs(fns: Any, inputs: Any) -> ArgumentError | None:
     """Return the error for `parallel` if it got one function or one input instead of lists; None if both are lists."""
     if callable(fns) and not isinstance(fns, (list, tuple)):
         return ArgumentError(
-            f"ds.parallel takes a list of functions, and was given {described(fns)}",
+            f"ds.parallel takes a list of functions, and was given {describe(fns)}",
             "to call one function with each input: ds.parallel([fn] * len(inputs), inputs)",
         )
     for what, given in (("functions", fns), ("inputs", inputs)):
         if isinstance(given, (str, bytes, dict)) or is_tensor(given) or not hasattr(type(given), "__iter__"):
             hint = "ds.parallel([fn], [x])" if what == "inputs" else "ds.parallel([fn] * len(inputs), inputs)"
-            return ArgumentError(f"ds.parallel takes a list of {what}, and was given {described(given)}", hint)
+            return ArgumentError(f"ds.parallel takes a list of {what}, and was given {describe(given)}", hint)
     return None
 
 
@@ -155,7 +155,7 @@ def no_parts(parts: Any) -> ArgumentError | None:
     if not (isinstance(parts, (str, bytes, dict)) or is_tensor(parts) or not hasattr(type(parts), "__iter__")):
         return None
     return ArgumentError(
-        f"ds.gather takes a list of parts, and was given {described(parts)}",
+        f"ds.gather takes a list of parts, and was given {describe(parts)}",
         "ds.gather([x], device) for a list of one; ds.place(x, device) moves one tensor or tree",
     )
 
@@ -173,7 +173,7 @@ def unnamed(count: int) -> ArgumentError:
 def swapped_conversion(name: object) -> ArgumentError:
     """Return the error for `convert` with a framework's name first."""
     return ArgumentError(
-        f"ds.convert takes the tensor first and the framework second, and was given {described(name)} first",
+        f"ds.convert takes the tensor first and the framework second, and was given {describe(name)} first",
         f"the arguments are swapped: ds.convert(x, {show(name)})",
     )
 
@@ -191,7 +191,7 @@ def no_backend(backend: object, error: BackendNotFoundError) -> BackendNotFoundE
 
 def no_places(places: object) -> ArgumentError:
     """Return the error for a `Placement` of something other than a mapping."""
-    problem = f"ds.Placement takes a mapping of leaf paths to devices, and was given {described(places)}"
+    problem = f"ds.Placement takes a mapping of leaf paths to devices, and was given {describe(places)}"
     devices = devices_in(places)
     if devices is None:
         return ArgumentError(problem, "ds.Placement({'0.weight': 'cpu'}, default='cpu')")
@@ -204,8 +204,8 @@ def swapped_log(device: object, capacity: object) -> ArgumentError:
     """Return the error for a `MetricLog` that got a device as its capacity."""
     number = device if type(device) is int else 1024
     return ArgumentError(
-        f"ds.MetricLog takes the device first and the capacity second, and was given {described(device)} first and "
-        f"{described(capacity)} second",
+        f"ds.MetricLog takes the device first and the capacity second, and was given {describe(device)} first and "
+        f"{describe(capacity)} second",
         f"the arguments are swapped: ds.MetricLog({named(capacity)}, {number})",
     )
 
@@ -234,6 +234,6 @@ def swapped_simulate(gpus: str, memory: object) -> ArgumentError:
         )
     return ArgumentError(
         f"ds.simulate takes the number of GPUs first and the memory second, and was given {gpus!r} first and "
-        f"{described(memory)} second",
+        f"{describe(memory)} second",
         f"the arguments are swapped: ds.simulate({show(memory)}, {gpus!r})",
     )

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from devshim.errors import ArgumentError, BackendError, OutOfMemoryError
-from devshim.errors.formatting import article, type_name
+from devshim.errors.formatting import type_name, with_article
 from devshim.errors.messages import bad_argument
 from devshim.errors.out_of_memory import reports_full_device
 from devshim.registry import argument_hints, discovery, registry, tracing
@@ -148,9 +148,8 @@ def _sizes_of(fn: Callable[[int], object], start: int) -> _Sizes:
         try:
             alive = weakref.ref(anchor, lambda _: _REMEMBERED.pop(key, None))
         except TypeError:
-            msg = (
-                f"grow=True remembers the size of a function, and {article(type_name(anchor))} allows no weak reference"
-            )
+            kind = with_article(type_name(anchor))
+            msg = f"grow=True remembers the size of a function, and {kind} allows no weak reference"
             raise ArgumentError(msg, "pass a function: ds.shrink_batch(lambda size: fn(size), start)") from None
         found = _REMEMBERED[key] = (alive, _Sizes(start))
     return found[1]

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from devshim.devices import parsing
 from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, DeviceNotFoundError
-from devshim.errors.formatting import described
+from devshim.errors.formatting import describe
 from devshim.errors.messages import bad_argument
 from devshim.registry import argument_hints, current, default_devices, registry, tracing
 from devshim.runtime import ahead, in_memory, scopes
@@ -109,7 +109,7 @@ class prefetch(Generic[T]):
         return True
 
     def __repr__(self) -> str:
-        return f"<prefetch of {described(self._iterable)} to {self._device}, depth {self._depth}>"
+        return f"<prefetch of {describe(self._iterable)} to {self._device}, depth {self._depth}>"
 
 
 def _existing(device: Device) -> Device:
@@ -126,13 +126,13 @@ def _existing(device: Device) -> Device:
 def _check_loader(iterable: Iterable[T]) -> Iterable[T]:
     """Return a loader; refuse any other object."""
     if argument_hints.is_tensor(iterable) or isinstance(iterable, (dict, str, bytes)):
-        problem = f"ds.prefetch takes a loader, which yields batches, and was given {described(iterable)}"
+        problem = f"ds.prefetch takes a loader, which yields batches, and was given {describe(iterable)}"
         raise ArgumentError(problem, "to move one batch: ds.place(batch, device); a list of batches is also a loader")
     try:
         if not (hasattr(type(iterable), "__iter__") or hasattr(type(iterable), "__getitem__")):
             iter(iterable)
     except TypeError as error:
-        problem = f"ds.prefetch takes a loader, and {described(iterable)} cannot be iterated"
+        problem = f"ds.prefetch takes a loader, and {describe(iterable)} cannot be iterated"
         raise ArgumentError(problem, "pass a loader, a generator or a list of batches") from error
     return iterable
 

@@ -141,7 +141,7 @@ class SimulatedDevice:
         del allocation  # the error refers to this frame, and a living allocation would count as known
         if self.vanished:
             raise messages.device_failed(self.device, f"an allocation of {nbytes:,} bytes")
-        raise messages.full(self.device, nbytes, free, self._error_class)
+        raise messages.full_device(self.device, nbytes, free, self._error_class)
 
     def check_alive(self, what: str) -> None:
         """Raise `DeviceFailedError` if the GPU has vanished, and `SimulationError` if it was removed."""

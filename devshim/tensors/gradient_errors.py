@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import ArgumentError, NotATensorError
-from devshim.errors.formatting import described
+from devshim.errors.formatting import describe
 from devshim.registry import registry
 from devshim.trees.key_paths import brackets
 
@@ -34,10 +34,10 @@ FLOATING = ("float", "bfloat")
 """The prefixes of the names of floating dtypes."""
 
 
-def require_scalar(backend: Backend, value: Any, describe: Callable[[Any], str]) -> None:
-    """Refuse the result of the function unless it is a floating scalar of the framework; ``describe`` names others."""
+def require_scalar(backend: Backend, value: Any, describe_value: Callable[[Any], str]) -> None:
+    """Refuse a result of the function that is not a floating scalar; ``describe_value`` describes other results."""
     if registry.backend_for(value) is not backend:
-        backend.raise_error(_no_tensor, (backend, describe(value), isinstance(value, (tuple, list))))
+        backend.raise_error(_no_tensor, (backend, describe_value(value), isinstance(value, (tuple, list))))
     if not backend.is_scalar(value):
         backend.raise_error(_no_scalar, (backend.shape(value),))
     name = backend.dtype_name(value)
@@ -60,7 +60,7 @@ def nothing(at: int, what: str) -> NotATensorError:
 
 def number(value: Any, at: int, cell: Cell | None) -> ArgumentError:
     """Return the error for a Python number among the tensors."""
-    msg = f"ds.value_and_grad differentiates tensors, and found {described(value)} {where(at, cell)}"
+    msg = f"ds.value_and_grad differentiates tensors, and found {describe(value)} {where(at, cell)}"
     return ArgumentError(msg, "make it a tensor: ds.asarray(1.0); or pass it in an argument that is not in argnums")
 
 

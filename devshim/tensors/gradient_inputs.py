@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.contract import capabilities
 from devshim.errors import ArgumentError, messages
-from devshim.errors.formatting import article, described, type_name
+from devshim.errors.formatting import describe, type_name, with_article
 from devshim.registry import default_devices, registry
 from devshim.tensors import gradient_errors
 from devshim.transfers import engine
@@ -44,7 +44,7 @@ class Inputs:
             before = len(self.xs), len(self.parameters)
             self._walk(args[position], partial(self._add, position))
             if before == (len(self.xs), len(self.parameters)):
-                raise gradient_errors.nothing(position, article(type_name(args[position])))
+                raise gradient_errors.nothing(position, with_article(type_name(args[position])))
 
     @property
     def backend(self) -> Backend:
@@ -141,7 +141,7 @@ class Inputs:
             value, aux = fn(*self._replace_tensors(args, iter(variables), iter(models)), **kwargs), None
             if results is not None:
                 value, aux = results(value)
-            gradient_errors.require_scalar(backend, value, described)
+            gradient_errors.require_scalar(backend, value, describe)
             if aux is None:
                 return value, []
             flat = flatten(aux)

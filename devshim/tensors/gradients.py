@@ -15,7 +15,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from devshim.errors import ArgumentError, NotATensorError, messages
-from devshim.errors.formatting import article, described, type_name
+from devshim.errors.formatting import describe, type_name, with_article
 from devshim.registry import argument_hints, registry, tracing
 from devshim.tensors import arguments, gradient_errors, traced_gradients
 from devshim.tensors.gradient_inputs import OUTSIDE, Inputs
@@ -101,7 +101,7 @@ def _in_trace(
     def call(inputs: list[Any]) -> tuple[Any, Any]:
         found = fn(*inputs, **kwargs)
         if has_aux and not (type(found) in (tuple, list) and len(found) == 2):
-            reader.raise_error(gradient_errors.no_pair, (article(type(found).__name__),))
+            reader.raise_error(gradient_errors.no_pair, (with_article(type(found).__name__),))
         return (found[0], found[1]) if has_aux else (found, None)
 
     return traced_gradients.differentiate(reader, call, args, positions)
@@ -122,7 +122,7 @@ def _results(found: Any) -> tuple[Any, Any]:
     """Return the value and the other results of the user's function, which returns both."""
     if type(found) in (tuple, list) and len(found) == 2:
         return found[0], found[1]
-    raise gradient_errors.no_pair(described(found))
+    raise gradient_errors.no_pair(describe(found))
 
 
 def stop_gradient(x: T) -> T:
@@ -150,10 +150,10 @@ def stop_gradient(x: T) -> T:
         return backend.stop_gradient(x)  # type: ignore[no-any-return]  # as it was given
     flat = flatten(x)
     if flat.models:
-        msg = f"ds.stop_gradient takes tensors, and found {article(type_name(flat.models[0][2]))}"
+        msg = f"ds.stop_gradient takes tensors, and found {with_article(type_name(flat.models[0][2]))}"
         raise ArgumentError(msg, "stop the gradient of its results")
     if not flat.containers:
-        msg = f"ds.stop_gradient takes a tensor or a tree of tensors, and was given {described(x)}"
+        msg = f"ds.stop_gradient takes a tensor or a tree of tensors, and was given {describe(x)}"
         raise NotATensorError(msg, "ds.asarray(...) makes a tensor")
     new = {number: owner.stop_gradient(each) for number, _, each, owner in flat.leaves}
     stopped: T = flat.rebuild(new)

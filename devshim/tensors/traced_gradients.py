@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import messages
-from devshim.errors.formatting import article
+from devshim.errors.formatting import with_article
 from devshim.registry import current, registry
 from devshim.tensors import gradient_errors
 from devshim.trees.flatten import Flattened, flatten
@@ -92,7 +92,7 @@ def _flat(backend: Backend, at: int, tree: Any) -> Flattened:
         if not name.startswith(gradient_errors.FLOATING):
             backend.raise_error(gradient_errors.wrong_dtype, (name, at, cell))
     if not flat.tensors:
-        backend.raise_error(gradient_errors.nothing, (at, article(type(tree).__name__)))
+        backend.raise_error(gradient_errors.nothing, (at, with_article(type(tree).__name__)))
     return flat
 
 
@@ -108,5 +108,5 @@ def _rebuilt(flats: list[Flattened], xs: list[Tensor]) -> list[Any]:
 
 
 def _describe(value: Any) -> str:
-    """Return a few words for a value, as `devshim.errors.formatting.described` does, by code that can be traced."""
-    return repr(value) if type(value) in registry.LEAF_TYPES else article(type(value).__name__)
+    """Return a few words for a value, as `devshim.errors.formatting.describe` does, by code that can be traced."""
+    return repr(value) if type(value) in registry.LEAF_TYPES else with_article(type(value).__name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import ArgumentError
-from devshim.errors.formatting import described, show
+from devshim.errors.formatting import describe, show
 from devshim.errors.messages import bad_argument
 from devshim.registry.argument_hints import is_tensor, named, nearest
 
@@ -51,7 +51,7 @@ def too_many(call: str, takes: int, args: tuple[object, ...]) -> ArgumentError:
         word, value = (
             ("dtype", repr(extra) if type(extra) is str else "dtype") if device is None else ("device", device)
         )
-        problem = f"ds.{call} takes {word} by its name, and was given {described(extra)} by position"
+        problem = f"ds.{call} takes {word} by its name, and was given {describe(extra)} by position"
         return ArgumentError(problem, f"ds.{call}({kept}, {word}={value})")
     at = 0 if call == "full" else takes - 1
     last = len(args) - 1 if call == "full" else len(args)
@@ -72,7 +72,7 @@ def given_by_name(fn: Any) -> None:
 def swapped_fill(shape: object, fill_value: object) -> ArgumentError:
     """Return the error for `full` with the shape as its second argument."""
     return ArgumentError(
-        f"ds.full takes the shape first, and was given {described(shape)} first and {described(fill_value)} second",
+        f"ds.full takes the shape first, and was given {describe(shape)} first and {describe(fill_value)} second",
         f"the arguments are swapped: ds.full({show(fill_value)}, {show(shape)})",
     )
 
@@ -85,7 +85,7 @@ def huge_fill(fill_value: object) -> ArgumentError:
 
 def no_numbers(obj: object) -> str:
     """Return the text for an object that `asarray` got, which NumPy reads as an object or as text."""
-    return f"{described(obj)} is not made of numbers"
+    return f"{describe(obj)} is not made of numbers"
 
 
 def one_by_one(call: str, name: str, given: Any) -> ArgumentError:
@@ -160,4 +160,4 @@ def no_tensors(tensors: Any) -> ArgumentError:
     if isinstance(tensors, list):
         return ArgumentError("ds.all_reduce_ was given an empty list", "pass one tensor for each device, in a list")
     hint = "ds.all_reduce_(list(tensors)) returns the list" if isinstance(tensors, tuple) else "ds.all_reduce_([x])"
-    return ArgumentError(f"ds.all_reduce_ takes a list of tensors, and was given {described(tensors)}", hint)
+    return ArgumentError(f"ds.all_reduce_ takes a list of tensors, and was given {describe(tensors)}", hint)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import ArgumentError, DevshimError
-from devshim.errors.formatting import article, described, show, type_name
+from devshim.errors.formatting import describe, show, type_name, with_article
 from devshim.registry import registry
 from devshim.trees.containers import children
 from devshim.trees.flatten import model_backend
@@ -100,12 +100,12 @@ def _align_children(keys: list[Any], first: Any, node: Any, cell: Cell, which: i
     """Return the children of another tree's container in the order of the first tree's."""
     flat = None if is_leaf(node) else children(node)
     if flat is None:
-        raise unlike(cell, which, f"{_describe_leaf(node)}, not {article(type_name(first))}")
+        raise unlike(cell, which, f"{_describe_leaf(node)}, not {with_article(type_name(first))}")
     if flat[0] == keys:
         return flat[1]
     have = dict(zip(flat[0], flat[1], strict=True))
     if have.keys() != set(keys) and isinstance(first, dict) != isinstance(node, dict):
-        raise unlike(cell, which, f"{article(type_name(node))}, not {article(type_name(first))}")
+        raise unlike(cell, which, f"{with_article(type_name(node))}, not {with_article(type_name(first))}")
     if have.keys() != set(keys):
         lacking, more = [key for key in keys if key not in have], [key for key in have if key not in keys]
         differences = [f"no {lacking[0]!r}"] if lacking else []
@@ -118,7 +118,7 @@ def _describe_leaf(node: Any) -> str:
     in_words = getattr(type(node), "in_words", None)
     if in_words is not None:
         return str(in_words(node))
-    return described(node)
+    return describe(node)
 
 
 _SAME = {

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import NotATensorError
-from devshim.errors.formatting import show, some, type_name
+from devshim.errors.formatting import list_some, show, type_name
 from devshim.registry import registry as registry_module
 from devshim.trees import key_paths, multi_map
 
@@ -76,7 +76,7 @@ def _warn(call: str, cell: Cell, leaf: Any, names: list[str]) -> None:
     from devshim.transfers.observers import user_frame
 
     frame, where = user_frame(), key_paths.path_text(cell)
-    shown = some(names, 3, str.strip)
+    shown = list_some(names, 3, str.strip)
     problem = (
         f"ds.{call}{in_cell(frame)} did not move the tensors of the {type_name(leaf)} at {where!r} ({shown}): "
         f"the class is not a container that devshim knows\n\n"

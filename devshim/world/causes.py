@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devshim.errors import HostLostError, RankFailedError, RankLateError, RanksDisagreeError
-from devshim.errors.formatting import some
+from devshim.errors.formatting import list_some
 from devshim.registry.processes import ended_how
 from devshim.world.heartbeat import is_program
 
@@ -85,7 +85,7 @@ class Report:
 
 def named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
     """Return ``rank 0 on a, rank 2 on b``; of many ranks, the first four and how many more."""
-    return some(ranks, 4, lambda rank: f"rank {rank} on {hosts[rank]}")
+    return list_some(ranks, 4, lambda rank: f"rank {rank} on {hosts[rank]}")
 
 
 def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int] = ()) -> WorldError:
@@ -118,7 +118,7 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
         problem = _last_error(first.tail).partition(": ")[2] or f"{who} disagrees with its peers"
         lines = {each.rank: _innermost(each.tail) for each in ended if "RanksDisagreeError" in each.tail}
         known = [rank for rank in sorted(lines) if lines[rank]]
-        where = some(known, 4, lambda rank: f"rank {rank} at {lines[rank]}")
+        where = list_some(known, 4, lambda rank: f"rank {rank} at {lines[rank]}")
         return RanksDisagreeError(f"{problem} ({where})" if where else problem, ONE_ORDER)
     is_crash = first.status < 0 and first.status != -signal.SIGINT  # Python raises KeyboardInterrupt for it
     reason = "" if is_crash else _last_error(first.tail)
@@ -249,7 +249,7 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
         reason = f"{named(behind, hosts)} has not made this call" + (f", and is at {where}" if where else "")
     elif len(calls) > 1:
         each = "; ".join(f"{named([rank], hosts)}: {reports[rank].what}" for rank in waiting)
-        lines = some(
+        lines = list_some(
             [rank for rank in waiting if reports[rank].at], 4, lambda rank: f"rank {rank} at {reports[rank].at}"
         )
         problem = f"the ranks do not agree on step {step}: {each}"
@@ -262,7 +262,7 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
             guilty, where = odd, reports[odd[0]].at
             reason = f"{named(odd, hosts)} has started this call, and is at {where}"
         elif odd:
-            reason += "; " + some(waiting, 4, lambda rank: f"{named([rank], hosts)} is at {reports[rank].at}")
+            reason += "; " + list_some(waiting, 4, lambda rank: f"{named([rank], hosts)} is at {reports[rank].at}")
     text = f"step {step} ({what}) has waited {timeout:g} s on {named(waiting, hosts)}: {reason}"
     look = "look at that line" if where else "see what the ranks printed last"
     has_returned = bool(gone) and not silent

@@ -20,7 +20,7 @@ from typing import Any
 
 from devshim import errors
 from devshim.errors import ArgumentError, RankLateError, WorldError
-from devshim.errors.formatting import described, show
+from devshim.errors.formatting import describe, show
 from devshim.registry import current
 from devshim.transfers.cells import with_cells
 from devshim.world import cluster, folders, job, pickles, sessions
@@ -72,7 +72,7 @@ def launch(
     ``ds.launch(train, 10, ranks_per_host=2)`` calls ``train(10)`` in two processes.
     """
     if not callable(fn):
-        msg = f"launch needs a function, not {described(fn)}"
+        msg = f"launch needs a function, not {describe(fn)}"
         raise ArgumentError(msg, "ds.launch(train, 10, ranks_per_host=2); `devshim launch` runs a script")
     wanted = job_of(hosts, ranks_per_host, cards_per_rank, simulate, timeout, start_timeout, retries, min_ranks)
     cluster.require_ray()
@@ -137,7 +137,7 @@ def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
         call = pickles.dumps((fn, args)) if missing is None else pickles.dumps_by_value((fn, args), missing)
         return pickle.dumps((sys.path, call))
     except Exception as error:
-        msg = f"{described(fn)} or its arguments cannot be sent to another process: {error}"
+        msg = f"{describe(fn)} or its arguments cannot be sent to another process: {error}"
         raise ArgumentError(msg, "give a function and arguments that can be pickled") from error
 
 

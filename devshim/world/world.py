@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from devshim.collectives.all_reduce import reduce_in_place
 from devshim.collectives.arguments import split_bounds
 from devshim.errors import ArgumentError, UnsupportedError
-from devshim.errors.formatting import some
+from devshim.errors.formatting import list_some
 from devshim.errors.messages import bad_argument
 from devshim.registry import tracing
 from devshim.runtime import queries
@@ -119,7 +119,7 @@ class World:
         lines = [f"rank {place.rank} of {place.size}{f' on {self.host}' if self.host else ''}"]
         if place.size > 1:
             lines[0] += f", started by {place.launcher}" + (f", attempt {place.attempt}" if place.attempt else "")
-            hosts = some(list(dict.fromkeys(place.hosts)), 4) or "the launcher does not say"
+            hosts = list_some(list(dict.fromkeys(place.hosts)), 4) or "the launcher does not say"
             lines.append(f"hosts: {hosts}; a collective waits {place.timeout:g} s")
         lines.append(f"devices: {', '.join(map(str, self.devices))}")
         if place.size > 1:

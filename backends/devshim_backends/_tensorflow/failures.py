@@ -18,7 +18,7 @@ from devshim.errors import (
     OutOfMemoryError,
     SimulationError,
     UnsupportedError,
-    joined,
+    joined_error,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ FAILURES: tuple[type[Exception], ...] = (core._NotOkStatusException, tf.errors.O
 """The types of an operator's error: the fast path raises the status, and the slow path raises the error."""
 
 
-@joined
+@joined_error
 class FullDeviceError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for a full simulated GPU."""
 
@@ -50,7 +50,7 @@ class FullDeviceError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # ty
         return f"OOM when allocating a tensor of {nbytes} bytes on {name} by allocator GPU_{device.index}_bfc"
 
 
-@joined
+@joined_error
 class RemovedDeviceError(SimulationError, tf.errors.InternalError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for a tensor on a simulated GPU that was removed."""
 
@@ -60,7 +60,7 @@ class RemovedDeviceError(SimulationError, tf.errors.InternalError):  # type: ign
         _init_both(self, tf.errors.InternalError, args)
 
 
-@joined
+@joined_error
 class MixedDevicesError(DeviceMismatchError, tf.errors.InvalidArgumentError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for an operator whose tensors are on different simulated GPUs."""
 
@@ -68,7 +68,7 @@ class MixedDevicesError(DeviceMismatchError, tf.errors.InvalidArgumentError):  #
         _init_both(self, tf.errors.InvalidArgumentError, args)
 
 
-@joined
+@joined_error
 class MissingDeviceError(DeviceNotFoundError, tf.errors.InvalidArgumentError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for TensorFlow's name of a GPU that is not simulated."""
 
@@ -76,7 +76,7 @@ class MissingDeviceError(DeviceNotFoundError, tf.errors.InvalidArgumentError):  
         _init_both(self, tf.errors.InvalidArgumentError, args)
 
 
-@joined
+@joined_error
 class MissingKernelError(UnsupportedError, tf.errors.NotFoundError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for an operator that has kernels only for real GPUs."""
 

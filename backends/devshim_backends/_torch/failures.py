@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim.errors import OutOfMemoryError, SimulationError, joined
+from devshim.errors import OutOfMemoryError, SimulationError, joined_error
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
@@ -17,7 +17,7 @@ __all__ = ["FullDeviceError", "MissingDeviceError", "RemovedDeviceError"]
 _Accelerator: Any = getattr(torch, "AcceleratorError", RuntimeError)  # exists from 2.8 on
 
 
-@joined
+@joined_error
 class FullDeviceError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore[misc]  # PyTorch is Any
     """Error for a full device; ``except torch.OutOfMemoryError`` catches it too."""
 
@@ -45,13 +45,13 @@ def _amount(nbytes: int) -> str:
     return f"{nbytes} bytes"
 
 
-@joined
+@joined_error
 class RemovedDeviceError(SimulationError, _Accelerator):  # type: ignore[misc]
     """Error for a tensor whose simulated GPU was removed; on a real one, its memory was freed."""
 
     _real_text = "CUDA error: an illegal memory access was encountered"
 
 
-@joined
+@joined_error
 class MissingDeviceError(SimulationError, _Accelerator):  # type: ignore[misc]
     """Error for a simulated GPU that is named and does not exist."""

@@ -26,7 +26,7 @@ LINES = (
 )
 
 
-@errors.joined
+@errors.joined_error
 class MixedCardsError(errors.DeviceMismatchError, RuntimeError):
     """The error that toyframe raises on simulated GPUs: both devshim's type and toyframe's."""
 

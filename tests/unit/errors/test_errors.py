@@ -191,7 +191,7 @@ def test_the_hint_does_not_repeat_the_message(name: str, cards: object) -> None:
 # ---------------------------------------------------------------------- an adapter's errors
 def of_an_adapter(module: str) -> type[ds.DevshimError]:
     """Return a class that is both devshim's error and a framework's own."""
-    return errors.joined(type("FullDeviceError", (ds.OutOfMemoryError, RuntimeError), {"__module__": module}))
+    return errors.joined_error(type("FullDeviceError", (ds.OutOfMemoryError, RuntimeError), {"__module__": module}))
 
 
 def test_an_adapters_error_has_devshims_name() -> None:

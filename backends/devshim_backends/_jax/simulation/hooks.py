@@ -262,7 +262,7 @@ def _refuse_if_too_large(executable: Any, gpu: SimulatedDevice, args: Any) -> No
         if size > free:
             simulated = _all_simulated
             assert simulated is not None
-            raise messages.full(gpu.device, size, free, simulated.error_class())
+            raise messages.full_device(gpu.device, size, free, simulated.error_class())
         free -= _rounded_up(size)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from devshim.devices.device import Device
 from devshim.devices.info import MemoryInfo
-from devshim.errors import DevshimError, OutOfMemoryError, SimulationError, joined, messages
+from devshim.errors import DevshimError, OutOfMemoryError, SimulationError, joined_error, messages
 from devshim.simulation.memory import EVENTS, SimulatedDevice, SimulatedDevices
 from devshim_backends._paddle.simulation.internals import plugin
 
@@ -76,7 +76,7 @@ class PaddleSimulatedDevice(SimulatedDevice):
         return state
 
 
-@joined
+@joined_error
 class FullDeviceError(OutOfMemoryError):
     """The error for a full simulated GPU: a `MemoryError`, like Paddle's."""
 
@@ -90,7 +90,7 @@ class FullDeviceError(OutOfMemoryError):
         )
 
 
-@joined
+@joined_error
 class RemovedDeviceError(SimulationError, OSError):
     """The error for a tensor on a simulated GPU that was removed: an `OSError`, as Paddle's for errors of CUDA."""
 
@@ -127,4 +127,6 @@ def take_failure() -> DevshimError | None:
     if failure.lost:
         what = "a copy" if failure.lost == 2 else "an allocation"
         return messages.device_failed(device, f"{what} of {failure.bytes:,} bytes")
-    return messages.full(device, failure.bytes, None if failure.free == _NO_LIMIT else failure.free, FullDeviceError)
+    return messages.full_device(
+        device, failure.bytes, None if failure.free == _NO_LIMIT else failure.free, FullDeviceError
+    )

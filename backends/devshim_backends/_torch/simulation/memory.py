@@ -52,7 +52,7 @@ def full_error(error: RuntimeError, index: int) -> OutOfMemoryError:
     """Return the error for a full GPU instead of the host's error about too little memory."""
     asked = _HOST_IS_FULL.search(str(error))
     gpu = SIMULATED[index]
-    return messages.full(gpu.device, None if asked is None else int(asked[1]), gpu.info().free, FullDeviceError)
+    return messages.full_device(gpu.device, None if asked is None else int(asked[1]), gpu.info().free, FullDeviceError)
 
 
 def require_dtype(tensor: Any, index: int) -> None:
