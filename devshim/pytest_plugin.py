@@ -78,7 +78,7 @@ def devshim_backend(request: pytest.FixtureRequest) -> Iterator[str]:
         use(request.param)
     except BackendNotFoundError as error:
         pytest.fail(f"The backend was requested, but cannot be tested.\n{error}", pytrace=False)
-    yield discovery.canonical(request.param)
+    yield discovery.canonical_name(request.param)
     use(before)
 
 
@@ -162,7 +162,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     try:
         for name in _named_backends(config):
-            discovery.canonical(name)
+            discovery.canonical_name(name)
     except BackendNotFoundError as error:
         msg = f"devshim: {error.problem}; {error.hint}"
         raise pytest.UsageError(msg) from error
@@ -189,7 +189,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if _BACKEND not in metafunc.fixturenames or _is_parametrized(metafunc):
         return
     requested = _named_backends(metafunc.config)
-    names = list(dict.fromkeys(map(discovery.canonical, requested))) if requested else discovery.installed()
+    names = list(dict.fromkeys(map(discovery.canonical_name, requested))) if requested else discovery.installed_names()
     if not requested and (_GPUS in metafunc.fixturenames or metafunc.definition.get_closest_marker(_GPUS) is not None):
         names = [name for name in names if not _cannot_simulate(name)]
     metafunc.parametrize(_BACKEND, names, indirect=True, scope="session")
@@ -228,7 +228,7 @@ def _backend_of(item: pytest.Function) -> str | None:
     if not isinstance(name, str):
         return None
     try:
-        name = discovery.canonical(name)
+        name = discovery.canonical_name(name)
     except BackendNotFoundError:  # the fixture reports this
         return None
     return name if discovery.is_installed(name) else None

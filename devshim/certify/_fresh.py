@@ -27,7 +27,7 @@ def _answer(module: str, name: str, setting: str) -> dict[str, Any]:
 
 def main(module: str, name: str, setting: str) -> None:
     """Print the return value or the error of the function; what frameworks print goes to standard error."""
-    with processes.answers() as stream:
+    with processes.answer_stream() as stream:
         print(json.dumps(_answer(module, name, setting)), file=stream)
 
 

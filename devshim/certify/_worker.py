@@ -25,7 +25,7 @@ __all__: list[str] = []
 
 def main(setting: str, begin: str) -> None:
     """Check the claims from number ``begin`` on."""
-    answers = processes.answers()
+    answers = processes.answer_stream()
     at = Setting.from_json(setting)
     try:
         _start(at)

@@ -81,8 +81,8 @@ def read_load_path(path: Any, device: Any) -> str:
     Raises:
         ArgumentError: It is not a path of a file, or the two are swapped.
     """
-    if isinstance(device, (str, os.PathLike)) and argument_hints.named(device) is None:
-        place = None if isinstance(path, os.PathLike) else argument_hints.named(path)
+    if isinstance(device, (str, os.PathLike)) and argument_hints.device_source(device) is None:
+        place = None if isinstance(path, os.PathLike) else argument_hints.device_source(path)
         if place is not None and not os.path.exists(str(path)):
             given = show(os.fspath(device))
             msg = f"ds.load takes the path first and the device second, and was given {place} first and {given} second"

@@ -75,7 +75,7 @@ def ask(infos: Sequence[ds.BackendInfo], *, simulate: bool = True) -> list[Answe
     environment = dict(os.environ)
     if simulate:
         environment_module.require_sound()  # an invalid variable does not mean that a framework is broken
-        environment_module.look()
+        environment_module.warn_about_unread()
     else:
         environment.pop("DEVSHIM_SIMULATE_GPUS", None)
     with working(f"asking {', '.join(info.title for info in infos)}"), ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from devshim.cli._console import Column, Grid, draw, is_terminal, say
-from devshim.registry.processes import ended_how
+from devshim.registry.processes import describe_exit
 from devshim.world import launcher
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class JobView:
                 self.rows[rank].step = max(self.rows[rank].step, step)
         elif kind == "end":
             rank, status, step = rest
-            self._change(rank, "failed" if status else "returned", step, None, ended_how(status) if status else "")
+            self._change(rank, "failed" if status else "returned", step, None, describe_exit(status) if status else "")
 
     def _change(self, rank: int, state: str, step: int, what: str | None, at: str) -> None:
         row = self.rows[rank]

@@ -64,7 +64,7 @@ def used(device: ds.Device) -> int | None:
 
 def main(name: str) -> None:
     """Print the framework's devices as one line of JSON; for a broken framework, print the reason."""
-    with processes.answers() as stream:
+    with processes.answer_stream() as stream:
         try:
             seen = look(name)
         except ds.DevshimError as error:

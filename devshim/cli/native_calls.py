@@ -118,7 +118,7 @@ def read(source: str, path: str, beside: dict[Path, None]) -> list[Found]:
 def _table() -> dict[str, str]:
     table = dict(OTHERS)
     for name in discovery.BUILTIN:
-        table.update(discovery.not_simulated(name))
+        table.update(discovery.unsimulated_calls(name))
     return table
 
 

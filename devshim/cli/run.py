@@ -56,7 +56,7 @@ def main(
     handle = _simulate(cards, native_names, memory=memory, like=platform, async_copies=arrival)
     environment["DEVSHIM_SIMULATE_ASYNC_COPIES"] = handle.async_copies
     environment["DEVSHIM_SIMULATE_NATIVE_NAMES"] = "1" if handle.native_names else "0"
-    shown = simulation_request.shown(handle.gpus) if handle.native_names else handle.gpus
+    shown = simulation_request.visible_count(handle.gpus) if handle.native_names else handle.gpus
     environment["DEVSHIM_SIMULATE_GPUS"] = str(shown)
     environment["DEVSHIM_SIMULATE_LIKE"] = handle.like
     if handle.gpus:

@@ -17,7 +17,9 @@ def main(script: Path, frameworks: str | None, backend: str, gpus: int, output: 
     library("libcst")  # first: its absence has its own error
     from devshim.tutorial import tabs
 
-    names = [discovery.canonical(each.strip()) for each in frameworks.split(",")] if frameworks else tabs.FRAMEWORKS
+    names = (
+        [discovery.canonical_name(each.strip()) for each in frameworks.split(",")] if frameworks else tabs.FRAMEWORKS
+    )
     text, left = tabs.tabs(script, names, backend, gpus)
     if output is None:
         sys.stdout.write(text)

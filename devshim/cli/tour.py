@@ -140,7 +140,7 @@ def _choose(requested: str | None) -> str:
     """Return the requested backend, or devshim's default."""
     from devshim.registry import current
 
-    name = requested or environ.get("DEVSHIM_BACKEND", "").strip() or current.chosen()
+    name = requested or environ.get("DEVSHIM_BACKEND", "").strip() or current.chosen_name()
     if name is None:
         have = [each for each in ds.backends() if each != "numpy"]
         msg = f"several frameworks are installed, and none is selected: {', '.join(have)}"

@@ -128,7 +128,7 @@ def new(path: Path, frameworks: str) -> int:
 
 def create(frameworks: Sequence[str], extra: Sequence[str], python: Path | None) -> int:
     """Create environments; return the exit code."""
-    names = [discovery.canonical(each) for each in frameworks]
+    names = [discovery.canonical_name(each) for each in frameworks]
     with _interruptible():
         for name in names:
             with downloading(f"environment of {discovery.title_of(name)}") as (change, advance):
@@ -149,7 +149,7 @@ def _interruptible() -> Iterator[None]:
 def list_environments(env: Sequence[str]) -> int:
     """Print the environment of each framework; return the exit code."""
     table = environments.configured(Path.cwd())
-    found = environments.resolve(discovery.known(), environments.read_options(env), table)
+    found = environments.resolve(discovery.known_names(), environments.read_options(env), table)
     columns = [Column("framework"), Column("version"), Column("Python"), Column("from"), Column("environment", share=1)]
     grid = Grid("", columns)
     for name, each in found.items():

@@ -146,7 +146,7 @@ def _copies(params: Any, devices: Sequence[Device]) -> list[Any]:
 
 def _run(fns: list[Callable[[Any], Any]], inputs: list[Any]) -> list[Any]:
     """Call all functions at the same time; one after the other if autograd could not follow them."""
-    if all(backend.autograd_crosses_threads() for backend in registry.loaded()):
+    if all(backend.autograd_crosses_threads() for backend in registry.loaded_backends()):
         return parallel.parallel(fns, inputs)
     return [running.run(fn, given) for fn, given in zip(fns, inputs, strict=True)]
 

@@ -146,7 +146,7 @@ def _convert_checked(
 def _load(backend: str) -> Backend:
     """Return the backend of the framework that is the target of `convert`."""
     try:
-        return registry.load(discovery.canonical(backend))
+        return registry.load(discovery.canonical_name(backend))
     except BackendNotFoundError as error:
         raise argument_hints.no_backend(backend, error) from error.__cause__
 

@@ -49,7 +49,7 @@ class _Session:
     def change(self, text: str) -> argparse.Namespace:
         """Read the text after the name of the magic, and remember what it says."""
         asked = _parse(text)
-        names = list(dict.fromkeys(map(discovery.canonical, asked.names)))
+        names = list(dict.fromkeys(map(discovery.canonical_name, asked.names)))
         self.options.update(environments.read_options(asked.env))
         self.names = names or self.names
         self.gpus = self.gpus if asked.gpus is None else asked.gpus

@@ -130,7 +130,7 @@ def _change_open_count(step: int) -> None:
     with _LOCK:
         _open += step
         try:
-            for backend in registry_module.loaded() if _open else ():
+            for backend in registry_module.loaded_backends() if _open else ():
                 instrument(backend)
         except BaseException:  # this guard is not entered
             _open -= step

@@ -66,7 +66,7 @@ class MetricLog:
 
     def __init__(self, device: DeviceLike | None = None, capacity: int = 1024) -> None:
         self._device: Device | None = None
-        if not hasattr(type(capacity), "__index__") and argument_hints.named(capacity) is not None:
+        if not hasattr(type(capacity), "__index__") and argument_hints.device_source(capacity) is not None:
             raise argument_hints.swapped_log(device, capacity)
         if device is not None:
             self._device = engine.require(current.current(), parsing.device_of_argument(device))

@@ -205,7 +205,7 @@ def _free(device: Device, backends: list[Backend]) -> int:
     engine.require(backends[0], device)
     if "memory" in backends[0].gaps:
         return UNLIMITED
-    free = start_failures.ask(backends[0], device, backends[0].memory).free
+    free = start_failures.ask_device(backends[0], device, backends[0].memory).free
     return UNLIMITED if free is None else free
 
 

@@ -37,7 +37,7 @@ def nearest(value: object, options: Sequence[str]) -> str | None:
 
 
 # ---------------------------------------------------------------------- one device
-def named(value: object) -> str | None:
+def device_source(value: object) -> str | None:
     """Return the Python source text of the device that a value names, spelled as given; None if it names no device."""
     try:
         found = parsing.device(value)
@@ -57,13 +57,13 @@ def no_device(call: str, x: object, spec: object, error: DeviceSpecError) -> Dev
         spec: Its second argument.
         error: The error of `devshim.devices.device` for ``spec``.
     """
-    first, device = _FIRST.get(call, "x"), named(x)
+    first, device = _FIRST.get(call, "x"), device_source(x)
     if device is not None and type(spec) is not str:
         return DeviceSpecError(
             f"ds.{call} takes the device second, and was given {device} first and {describe(spec)} second",
             f"the arguments are swapped: ds.{call}({first}, {device})",
         )
-    if call == "load" and devices_in(list(spec.values()) if type(spec) is dict else spec) is None:
+    if call == "load" and device_list_source(list(spec.values()) if type(spec) is dict else spec) is None:
         problem = f"ds.load takes the device second, and was given {describe(spec)}"
         return DeviceSpecError(problem, "to load into what is there, name it: ds.load(path, into=model)")
     if type(spec) is dict and call in ("place", "load"):
@@ -87,7 +87,7 @@ def no_devices(call: str, first: str, x: object, given: object) -> DevshimError:
         x: That argument.
         given: The value passed for the devices.
     """
-    listed = None if isinstance(given, str) else devices_in(x)
+    listed = None if isinstance(given, str) else device_list_source(x)
     if listed is not None:
         return ArgumentError(
             f"ds.{call} takes the devices second, and was given {describe(x)} first and {describe(given)} second",
@@ -98,18 +98,18 @@ def no_devices(call: str, first: str, x: object, given: object) -> DevshimError:
     problem = f"ds.{call} takes a list of devices, and was given {describe(given)}"
     if type(given) is int and 1 < given <= 64:
         return ArgumentError(problem, f"name them: ds.{call}({first}, {_several(given, differ='balanced' in call)})")
-    device = named(given)
+    device = device_source(given)
     if device is not None:
         return ArgumentError(problem, f"pass a list of one: ds.{call}({first}, [{device}])")
     return ArgumentError(problem, f"ds.{call}({first}, ds.try_all_gpus())")
 
 
-def devices_in(value: object) -> str | None:
+def device_list_source(value: object) -> str | None:
     """Return the Python source text of a list of the devices that a value names; None if it names none."""
     if type(value) in (list, tuple):
-        names = [named(each) for each in value]  # type: ignore[attr-defined]
+        names = [device_source(each) for each in value]  # type: ignore[attr-defined]
         return f"[{', '.join(map(str, names))}]" if names and None not in names else None
-    device = None if type(value) is int else named(value)
+    device = None if type(value) is int else device_source(value)
     return None if device is None else f"[{device}]"
 
 
@@ -160,7 +160,7 @@ def no_parts(parts: Any) -> ArgumentError | None:
     )
 
 
-def unnamed(count: int) -> ArgumentError:
+def unnamed_arguments(count: int) -> ArgumentError:
     """Return the error for `require_same_device` with arguments without names."""
     names = ("x", "y", "z")[:count]
     return ArgumentError(
@@ -180,7 +180,7 @@ def swapped_conversion(name: object) -> ArgumentError:
 
 def no_backend(backend: object, error: BackendNotFoundError) -> BackendNotFoundError:
     """Return the error for `convert` with a device instead of a framework; otherwise the given error."""
-    device = None if type(backend) is int else named(backend)
+    device = None if type(backend) is int else device_source(backend)
     if device is None:
         return error
     return BackendNotFoundError(
@@ -192,12 +192,12 @@ def no_backend(backend: object, error: BackendNotFoundError) -> BackendNotFoundE
 def no_places(places: object) -> ArgumentError:
     """Return the error for a `Placement` of something other than a mapping."""
     problem = f"ds.Placement takes a mapping of leaf paths to devices, and was given {describe(places)}"
-    devices = devices_in(places)
+    devices = device_list_source(places)
     if devices is None:
         return ArgumentError(problem, "ds.Placement({'0.weight': 'cpu'}, default='cpu')")
     if type(places) in (list, tuple):
         return ArgumentError(problem, f"to spread a model over devices: ds.Placement.balanced(model, {devices})")
-    return ArgumentError(problem, f"for every leaf on one device: ds.Placement(default={named(places)})")
+    return ArgumentError(problem, f"for every leaf on one device: ds.Placement(default={device_source(places)})")
 
 
 def swapped_log(device: object, capacity: object) -> ArgumentError:
@@ -206,7 +206,7 @@ def swapped_log(device: object, capacity: object) -> ArgumentError:
     return ArgumentError(
         f"ds.MetricLog takes the device first and the capacity second, and was given {describe(device)} first and "
         f"{describe(capacity)} second",
-        f"the arguments are swapped: ds.MetricLog({named(capacity)}, {number})",
+        f"the arguments are swapped: ds.MetricLog({device_source(capacity)}, {number})",
     )
 
 
@@ -217,7 +217,9 @@ def no_indices(indices: object) -> ArgumentError:
     )
     found = []
     for each in given:
-        name = named(int(each) if isinstance(each, str) and each.strip().isdecimal() and each.isascii() else each)
+        name = device_source(
+            int(each) if isinstance(each, str) and each.strip().isdecimal() and each.isascii() else each
+        )
         if name is None or ":" not in name:
             found = [0, 1]
             break

@@ -117,9 +117,9 @@ class using:
 
 @constant_under_compile
 def _choose(backend: str) -> str:
-    name = discovery.canonical(backend)
+    name = discovery.canonical_name(backend)
     if not discovery.is_installed(name):
-        raise discovery.not_installed(name)
+        raise discovery.not_installed_error(name)
     from devshim.registry import import_hooks
 
     if name in sys.modules:  # imported already: the first traced call may need its adapter
@@ -169,7 +169,7 @@ def _loaded_name() -> str:
     return found.name
 
 
-def chosen() -> str | None:
+def chosen_name() -> str | None:
     """Return the name of the current backend without loading it, or None if none is chosen."""
     open_blocks = CHOSEN.get()
     try:
@@ -199,8 +199,8 @@ def _only_one() -> str:
     global _only
     only = _only
     if only is None:
-        environment.look()
-        have = discovery.installed()
+        environment.warn_about_unread()
+        have = discovery.installed_names()
         frameworks = [name for name in have if name not in discovery.REQUIRED_BY_OTHERS] or have
         if len(frameworks) != 1:
             what = f"installed are {', '.join(frameworks)}" if frameworks else "none is installed"
@@ -252,7 +252,7 @@ def backends() -> dict[str, BackendInfo]:
     from devshim.registry import import_hooks
     from devshim.registry.versions import version_of
 
-    imported = discovery.imported()
+    imported = discovery.imported_names()
     return {
         name: BackendInfo(
             name=name,
@@ -261,7 +261,7 @@ def backends() -> dict[str, BackendInfo]:
             imported=name in imported,
             clashes=() if name in imported else import_hooks.clashes(name),
         )
-        for name in discovery.installed()
+        for name in discovery.installed_names()
     }
 
 

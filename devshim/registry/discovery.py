@@ -27,17 +27,17 @@ __all__ = [
     "GROUP",
     "NICKNAMES",
     "TITLES",
-    "canonical",
-    "declared",
-    "imported",
-    "installed",
+    "canonical_name",
+    "imported_names",
+    "installed_names",
     "is_imported",
     "is_installed",
-    "known",
-    "not_installed",
-    "not_simulated",
+    "known_names",
+    "load_capabilities",
+    "not_installed_error",
     "third_party",
     "title_of",
+    "unsimulated_calls",
 ]
 
 GROUP = "devshim.backends"
@@ -95,7 +95,7 @@ def title_of(name: str) -> str:
     return TITLES.get(name, name)
 
 
-def canonical(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Return the backend's name for a name or nickname; raise `BackendNotFoundError` for an unknown one."""
     if not isinstance(name, str):
         msg = f"a backend is named by text, not by {type(name).__name__}"
@@ -111,11 +111,11 @@ def _nearest(name: str) -> str:
     """Return the backend that a misspelt name probably means, as the start of a hint; empty without a close one."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name[:40].lower(), [*known(), *NICKNAMES], 1)
+    close = get_close_matches(name[:40].lower(), [*known_names(), *NICKNAMES], 1)
     return f"did you mean {NICKNAMES.get(close[0], close[0])!r}? " if close else ""
 
 
-def known() -> list[str]:
+def known_names() -> list[str]:
     """Return the names of all backends, built in or third-party, installed or not."""
     return [*BUILTIN, *(name for name in third_party() if name not in BUILTIN)]
 
@@ -165,35 +165,35 @@ def _is_folder(name: str, spec: ModuleSpec | None) -> bool:
     return is_namespace and name in BUILTIN
 
 
-def installed() -> list[str]:
+def installed_names() -> list[str]:
     """Return the names of the backends whose framework is installed, in the table's order."""
-    return [name for name in known() if is_installed(name)]
+    return [name for name in known_names() if is_installed(name)]
 
 
-def imported() -> list[str]:
+def imported_names() -> list[str]:
     """Return the names of the backends whose framework this process has imported, through devshim or not."""
-    return [name for name in known() if is_imported(name)]
+    return [name for name in known_names() if is_imported(name)]
 
 
-def not_simulated(name: str) -> Mapping[str, str]:
+def unsimulated_calls(name: str) -> Mapping[str, str]:
     """Return the native calls that a built-in backend cannot simulate, with reasons; imports no framework."""
-    calls: Mapping[str, str] = declared(name).NOT_SIMULATED
+    calls: Mapping[str, str] = load_capabilities(name).NOT_SIMULATED
     return calls
 
 
-def declared(name: str) -> Any:
+def load_capabilities(name: str) -> Any:
     """Return the module ``capabilities`` of a built-in backend; imports no framework."""
     from importlib import import_module
 
     return import_module(BUILTIN[name].replace(".backend:", ".capabilities:").partition(":")[0])
 
 
-def not_installed(name: str) -> BackendNotFoundError:
+def not_installed_error(name: str) -> BackendNotFoundError:
     """Return the error for a framework that is not installed; it lists those that are."""
-    have = ", ".join(installed()) or "none"
+    have = ", ".join(installed_names()) or "none"
     extra = f"pip install 'devshim[{name}]'" if name in BUILTIN else f"install {name}"
     return BackendNotFoundError(f"{title_of(name)} is not installed; installed here: {have}", extra)
 
 
 def _list_known() -> str:
-    return f"the backends are {', '.join(known())}; installed here: {', '.join(installed()) or 'none'}"
+    return f"the backends are {', '.join(known_names())}; installed here: {', '.join(installed_names()) or 'none'}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-__all__ = ["BACKEND", "DEVICE", "KNOWN", "VALUES", "look", "require_sound", "unread"]
+__all__ = ["BACKEND", "DEVICE", "KNOWN", "VALUES", "require_sound", "unread", "warn_about_unread"]
 
 VALUES: Mapping[Any, str | bytes] = getattr(environ, "_data", environ)
 """The environment as `os.environ` stores it. `os.environ.get` takes half a microsecond for a variable that is not set,
@@ -48,7 +48,7 @@ OF_RANKS = frozenset(
 _looked = False
 
 
-def look() -> None:
+def warn_about_unread() -> None:
     """Warn once about each variable that has no effect; called when devshim first needs its environment."""
     global _looked
     if _looked:
@@ -64,7 +64,7 @@ def require_sound() -> None:
     """Raise `ArgumentError` if the environment asks for simulated GPUs that make no sense."""
     from devshim.registry import simulation_request
 
-    simulation_request.current()
+    simulation_request.visible_request()
 
 
 def unread() -> Iterator[str]:

@@ -82,7 +82,7 @@ def _wrap(spec: ModuleSpec, around: Around) -> None:
 
 def _simulating(name: str) -> AbstractContextManager[None]:
     """Return a context with the further needs of a framework's import for simulated GPUs; most have none."""
-    enter = getattr(importing(name), "simulating", None)
+    enter = getattr(load_hooks(name), "simulating", None)
     found: AbstractContextManager[None] = (
         nullcontext() if enter is None or not simulation_request.simulated_gpus() else enter()
     )
@@ -106,7 +106,7 @@ def install(name: str) -> None:
     _WATCHED.setdefault("keras", nullcontext)  # from the start: Keras may import a framework, which loads its adapter
     if name in _WATCHED or name in sys.modules:
         return
-    hooks = importing(name)
+    hooks = load_hooks(name)
     _WATCHED[name] = nullcontext if hooks is None else hooks.around
     _install()
 
@@ -116,7 +116,7 @@ def _install() -> None:
         sys.meta_path.insert(0, _Finder)
 
 
-def behind(name: str, call: Callable[[], None]) -> None:
+def call_after_import(name: str, call: Callable[[], None]) -> None:
     """Call an adapter's function once a library that uses its framework is imported: now, if it already is."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     if name in sys.modules and not getattr(spec, "_initializing", False):
@@ -127,7 +127,7 @@ def behind(name: str, call: Callable[[], None]) -> None:
     _install()
 
 
-def importing(name: str) -> ModuleType | None:
+def load_hooks(name: str) -> ModuleType | None:
     """Return the adapter's ``import_hooks`` module, or None if it has none; import no framework."""
     from importlib import import_module
     from importlib.util import find_spec
@@ -140,6 +140,6 @@ def importing(name: str) -> ModuleType | None:
 
 def clashes(name: str) -> tuple[str, ...]:
     """Return known problems of importing a framework together with those imported already, a sentence each."""
-    hooks = importing(name)
+    hooks = load_hooks(name)
     found: tuple[str, ...] = hooks.clashes() if hooks is not None else ()
     return found

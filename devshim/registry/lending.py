@@ -21,10 +21,10 @@ from devshim.registry import current, registry
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
 
-__all__ = ["backend_for", "begin"]
+__all__ = ["backend_for", "start_lending"]
 
 
-def begin(borrower: Backend) -> None:
+def start_lending(borrower: Backend) -> None:
     """Make a backend that is being loaded serve another backend's tensors in host memory from now on."""
     registry.LENT[borrower.host_tensors] = borrower.name
     tensors = registry.TENSORS
@@ -35,5 +35,5 @@ def begin(borrower: Backend) -> None:
 def backend_for(lender: Backend, x: object) -> Backend:
     """Return the backend that currently serves a tensor of a lender."""
     borrower = registry.LENT[lender.name]
-    ours = type(x) is np.ndarray and current.chosen() == borrower and lender.is_dtype(x.dtype)
+    ours = type(x) is np.ndarray and current.chosen_name() == borrower and lender.is_dtype(x.dtype)
     return registry.load(borrower) if ours else lender

@@ -20,7 +20,7 @@ _SHOWN = 6
 """The number of tensors that a message names one by one."""
 
 
-def mismatch(call: str, *found: tuple[str, Device, str]) -> DeviceMismatchError:
+def mismatch_error(call: str, *found: tuple[str, Device, str]) -> DeviceMismatchError:
     """Return the error for arguments on different devices, with each device and the line that fixes it.
 
     Args:
@@ -29,7 +29,7 @@ def mismatch(call: str, *found: tuple[str, Device, str]) -> DeviceMismatchError:
     """
     located = {name: device for name, device, _ in found}
     owners = {name: framework for name, _, framework in found}
-    best, description = _most(located), listed(located)
+    best, description = _most(located), list_devices(located)
     there = next(owners[name] for name, device in located.items() if device is best)
     fixes = [
         f"{name} = {_brought(name, owners[name], there, device, best)}"
@@ -44,7 +44,7 @@ def mismatch(call: str, *found: tuple[str, Device, str]) -> DeviceMismatchError:
     return DeviceMismatchError(f"ds.{call} needs its tensors on one device: {description}", "; ".join(fixes))
 
 
-def native_mismatch(located: Mapping[str, Device], call: str) -> DeviceMismatchError:
+def native_mismatch_error(located: Mapping[str, Device], call: str) -> DeviceMismatchError:
     """Return the error for tensors on different devices in one of a framework's operators.
 
     Args:
@@ -56,7 +56,7 @@ def native_mismatch(located: Mapping[str, Device], call: str) -> DeviceMismatchE
     if len(others) > _SHOWN:
         others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
     return DeviceMismatchError(
-        f"{call} needs its tensors on one device: {listed(located)}",
+        f"{call} needs its tensors on one device: {list_devices(located)}",
         f"bring {' and '.join(others)} to {best} first: x = ds.place(x, {str(best)!r})",
     )
 
@@ -67,7 +67,7 @@ def _most(located: Mapping[str, Device]) -> Device:
     return max(counted, key=lambda device: (counted[device], device))
 
 
-def listed(located: Mapping[str, Device]) -> str:
+def list_devices(located: Mapping[str, Device]) -> str:
     """Return text that says which argument is on which device.
 
     For more than a few arguments, name the first on each device and say how many more there are.
@@ -87,6 +87,6 @@ def _brought(name: str, framework: str, there: str, device: Device, target: Devi
     """Return the call that brings an argument to a device; a plain array becomes a tensor of the framework there."""
     if not registry.load(framework).has_plain_arrays or there == framework or device.kind != "cpu":
         return f"ds.place({name}, {str(target)!r})"
-    if current.chosen() == there:
+    if current.chosen_name() == there:
         return f"ds.from_numpy({name}, {str(target)!r})"
     return f"ds.convert({name}, {there!r}, {str(target)!r})"

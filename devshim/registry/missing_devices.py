@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend
     from devshim.devices.device import Device
 
-__all__ = ["not_for_plain_arrays", "not_found", "refuse_plain_array"]
+__all__ = ["not_found_error", "plain_array_error", "refuse_plain_array"]
 
 
-def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
+def not_found_error(backend: Backend, device: Device) -> DeviceNotFoundError:
     """Return the error for a device that does not exist: how many there are, why, and what to type instead."""
-    if backend.has_plain_arrays and current.chosen() != backend.name:
-        return not_for_plain_arrays(backend, device)
+    if backend.has_plain_arrays and current.chosen_name() != backend.name:
+        return plain_array_error(backend, device)
     count = backend.count(device.kind)
     have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
     if backend.simulated and device.kind == "gpu":
@@ -45,13 +45,13 @@ def refuse_plain_array(backend: Backend, device: Device) -> None:
 
     Simulated GPUs belong to the current framework, which would treat this array as one in host memory.
     """
-    if current.chosen() != backend.name:
-        backend.raise_error(not_for_plain_arrays, (backend, device))
+    if current.chosen_name() != backend.name:
+        backend.raise_error(plain_array_error, (backend, device))
 
 
-def not_for_plain_arrays(backend: Backend, device: Device) -> DeviceNotFoundError:
+def plain_array_error(backend: Backend, device: Device) -> DeviceNotFoundError:
     """Return the error for an array in host memory (`Backend.has_plain_arrays`) and a GPU of another framework."""
-    name = current.chosen()
+    name = current.chosen_name()
     if name is None:
         problem, first = "no framework is chosen", "choose one, such as ds.use('torch'), then call "
     else:

@@ -38,7 +38,7 @@ def from_native(spec: Any) -> Device | None:
 
     The framework is imported already, or the object could not exist.
     """
-    maker = registry.maker(type(spec))
+    maker = registry.load_maker(type(spec))
     return None if maker is None else registry.load(maker).from_native(spec)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import TextIO
 
-__all__ = ["answers", "ended_how", "interpreter_options", "signal_name", "system_facts"]
+__all__ = ["answer_stream", "describe_exit", "interpreter_options", "signal_name", "system_facts"]
 
 
 def interpreter_options() -> list[str]:
@@ -20,7 +20,7 @@ def interpreter_options() -> list[str]:
     return [*named, *(f"-W{option}" for option in sys.warnoptions), *["-O"] * sys.flags.optimize]
 
 
-def answers() -> TextIO:
+def answer_stream() -> TextIO:
     """Return standard output as a stream for answers; what else is printed from now on goes to standard error.
 
     This includes the output of a framework's C++ code.
@@ -38,7 +38,7 @@ def signal_name(code: int) -> str:
         return f"signal {-code}"
 
 
-def ended_how(status: int) -> str:
+def describe_exit(status: int) -> str:
     """Return how a process ended, from its exit status: ``was killed by SIGKILL``, ``ended with exit status 3``."""
     return f"was killed by {signal_name(status)}" if status < 0 else f"ended with exit status {status}"
 

@@ -21,12 +21,12 @@ from devshim.errors import BackendBrokenError, BackendConflictError, BackendErro
 from devshim.registry import discovery, environment, import_hooks
 from devshim.registry.discovery import (
     BUILTIN,
-    canonical,
-    declared,
-    imported,
+    canonical_name,
+    imported_names,
     is_imported,
     is_installed,
-    not_installed,
+    load_capabilities,
+    not_installed_error,
     third_party,
     title_of,
 )
@@ -63,22 +63,22 @@ LOADED: dict[str, Backend] = {}
 _LOCK = RLock()
 
 
-def loaded() -> list[Backend]:
+def loaded_backends() -> list[Backend]:
     """Return the backends loaded so far."""
     return list(LOADED.values())
 
 
 def imported_backends() -> list[Backend]:
     """Return the loaded backends and those of all imported frameworks, which are loaded now if necessary."""
-    builtin = [load(name) for name in imported() if name in BUILTIN]
-    return list(dict.fromkeys([*builtin, *loaded()]))
+    builtin = [load(name) for name in imported_names() if name in BUILTIN]
+    return list(dict.fromkeys([*builtin, *loaded_backends()]))
 
 
 _CONTAINERS: list[Backend] = []
 """The loaded backends that have their own containers."""
 
 
-def with_containers() -> list[Backend]:
+def backends_with_containers() -> list[Backend]:
     """Return the backends that define `Backend.tree_flatten_one_level`, for the imported frameworks."""
     for name in discovery.WITH_CONTAINERS:
         if name in sys.modules and name not in LOADED and is_imported(name):
@@ -100,8 +100,8 @@ def load(name: str) -> Backend:
     found = LOADED.get(name)
     if found is not None:
         return found
-    name = canonical(name)
-    environment.look()
+    name = canonical_name(name)
+    environment.warn_about_unread()
     load_listeners()
     with _LOCK:
         if name not in LOADED:
@@ -133,7 +133,7 @@ def _on_loaded(backend: Backend) -> None:
         type(backend).gaps = {**left_out, **backend.gaps}
     backend.fast_paths = type(backend).fast_paths  # read on every placement: an instance attribute is found faster
     if backend.host_tensors:
-        _LENDING.begin(backend)
+        _LENDING.start_lending(backend)
     backend.dtypes_lacking = platforms.missing_dtypes(backend.platform("gpu"))
     parsing.forget_platforms()
     for notify in _ON_LOAD:
@@ -143,7 +143,7 @@ def _on_loaded(backend: Backend) -> None:
 def _make(name: str) -> Backend:
     target = _target(name)
     if not is_installed(name):
-        raise not_installed(name)
+        raise not_installed_error(name)
     import_hooks.install(name)
     module_name, _, class_name = target.partition(":")
     try:
@@ -253,7 +253,7 @@ def _tensor_framework(cls: type) -> str | None:
 
 
 @constant_under_compile
-def maker(cls: type) -> str | None:
+def load_maker(cls: type) -> str | None:
     """Load the backend whose framework defines a type, and return its name; None for other types."""
     backend = backend_of_type(cls)
     return None if backend is None else backend.name
@@ -261,13 +261,13 @@ def maker(cls: type) -> str | None:
 
 def gaps(name: str) -> Mapping[str, Gap]:
     """Return the features that a backend lacks; the framework of a built-in backend is not imported."""
-    found: Mapping[str, Gap] = declared(name).GAPS if name in BUILTIN else load(name).gaps
+    found: Mapping[str, Gap] = load_capabilities(name).GAPS if name in BUILTIN else load(name).gaps
     return found
 
 
 def limits(name: str) -> Mapping[str, str]:
     """Return the missing parts of a backend's features; the framework of a built-in backend is not imported."""
-    found: Mapping[str, str] = declared(name).LIMITS if name in BUILTIN else load(name).limits
+    found: Mapping[str, str] = load_capabilities(name).LIMITS if name in BUILTIN else load(name).limits
     return found
 
 

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     framework's own names for GPUs mean them, and when a copy to the host that does not block arrives."""
 
 __all__ = [
-    "current",
+    "full_request",
     "is_simulated",
     "notify_switched",
     "on_switch",
     "read_async_copies",
     "read_switch",
-    "requested",
-    "shown",
     "simulated_gpus",
-    "visible",
+    "visible_count",
+    "visible_indices",
+    "visible_request",
 ]
 
 _NATIVE_NAMES = "DEVSHIM_SIMULATE_NATIVE_NAMES"
@@ -53,21 +53,21 @@ def notify_switched(backend: Backend) -> None:
         notify(backend)
 
 
-def current() -> Request:
+def visible_request() -> Request:
     """Return the request for the GPUs that CUDA_VISIBLE_DEVICES does not hide."""
-    request = requested()
-    return (shown(request[0]), *request[1:]) if request[4] else request
+    request = full_request()
+    return (visible_count(request[0]), *request[1:]) if request[4] else request
 
 
-def shown(gpus: int) -> int:
+def visible_count(gpus: int) -> int:
     """Return how many of ``gpus`` GPUs CUDA_VISIBLE_DEVICES shows: the driver stops at the first that does not exist.
 
     Without a value it hides none, because `devshim run` hides the real GPUs in this way.
     """
-    return len(visible(gpus))
+    return len(visible_indices(gpus))
 
 
-def visible(gpus: int) -> list[int]:
+def visible_indices(gpus: int) -> list[int]:
     """Return which of ``gpus`` GPUs CUDA_VISIBLE_DEVICES shows, in the order in which the program counts them."""
     text = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     if not text:
@@ -83,7 +83,7 @@ def visible(gpus: int) -> list[int]:
     return found
 
 
-def requested() -> Request:
+def full_request() -> Request:
     """Return the request: of a call, otherwise of the environment, otherwise for no GPUs."""
     given = asked
     if given is not None:
@@ -133,7 +133,7 @@ def read_switch(text: str, name: str) -> bool:
 
 def simulated_gpus() -> int:
     """Return the number of simulated GPUs that were requested; 0 without a request."""
-    return current()[0]
+    return visible_request()[0]
 
 
 def is_simulated(device: Device) -> bool:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["ask", "look", "raise_unstarted"]
+__all__ = ["ask_device", "raise_unstarted", "touch_device"]
 
 _LOOKED_AT: set[tuple[str, Device]] = set()
 
 
-def ask(backend: Backend, device: Device, how: Callable[[Device], T]) -> T:
+def ask_device(backend: Backend, device: Device, how: Callable[[Device], T]) -> T:
     """Return the result of a backend's method for a device; raise `DeviceNotFoundError` if the device cannot start."""
     try:
         return how(device)
@@ -31,10 +31,10 @@ def ask(backend: Backend, device: Device, how: Callable[[Device], T]) -> T:
         raise
 
 
-def look(backend: Backend, device: Device) -> None:
+def touch_device(backend: Backend, device: Device) -> None:
     """Touch a device once, for calls that do nothing while it is unused and would otherwise succeed silently."""
     if (backend.name, device) not in _LOOKED_AT:
-        ask(backend, device, backend.describe)
+        ask_device(backend, device, backend.describe)
         _LOOKED_AT.add((backend.name, device))
 
 
@@ -46,4 +46,4 @@ def raise_unstarted(backend: Backend, error: Exception, device: Device) -> None:
     startup.note(backend.name, "gpu" if device is CPU else device.kind, why)
     if device is CPU:
         backend.raise_error(messages.not_started, (backend, why), error)
-    backend.raise_error(missing_devices.not_found, (backend, device), error)
+    backend.raise_error(missing_devices.not_found_error, (backend, device), error)

@@ -65,7 +65,7 @@ def refuse(call: str, instead: str) -> None:
         call: The devshim call, such as ``"memory"``.
         instead: What to do outside, as an imperative clause.
     """
-    for backend in registry.loaded():
+    for backend in registry.loaded_backends():
         if backend.tracing():
             backend.raise_error(messages.tracing, (backend, call, instead))
 

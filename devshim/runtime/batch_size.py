@@ -62,7 +62,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def _is_full(error: BaseException, unrelated: tuple[BaseException, ...]) -> bool:
     """Return True if an error, or one that led to it, says that a device is full; ``unrelated`` ones do not count."""
     led = list(_led_to(error, unrelated))
-    if any(reports_full_device(each) or _is_out_of_memory(registry.loaded(), each) for each in led):
+    if any(reports_full_device(each) or _is_out_of_memory(registry.loaded_backends(), each) for each in led):
         return True
     # devshim may not have loaded the backend of an imported framework yet, if nothing of devshim was used before.
     return any(_is_out_of_memory([backend], each) for backend in _loaded_now() for each in led)
@@ -91,8 +91,8 @@ def _led_to(error: BaseException, unrelated: tuple[BaseException, ...] = ()) -> 
 
 def _loaded_now() -> Iterator[Backend]:
     """Load the backends of the imported frameworks and yield each; skip one that does not load."""
-    before = {backend.name for backend in registry.loaded()}
-    for name in discovery.imported():
+    before = {backend.name for backend in registry.loaded_backends()}
+    for name in discovery.imported_names():
         if name not in before:
             with suppress(BackendError):
                 yield registry.load(name)
@@ -234,7 +234,7 @@ def _shrink(fn: Callable[[int], R], size: int, fitted: int) -> tuple[R, int]:
                 raise OutOfMemoryError(msg, "use a smaller model or input, or another device") from error
         size = fitted if 0 < fitted < size else size // 2
         # outside the handler: the failed call's frames, and the tensors in them, are gone here
-        for backend in registry.loaded():
+        for backend in registry.loaded_backends():
             memory.release_cache(backend)
 
 

@@ -65,7 +65,7 @@ def memory(device: DeviceLike) -> MemoryInfo:
     backend = current.current()
     target = engine.require(backend, parsing.device_of_argument(device))
     observing.show_call(backend, "memory", target)
-    return start_failures.ask(backend, target, backend.memory)
+    return start_failures.ask_device(backend, target, backend.memory)
 
 
 def empty_cache(device: DeviceLike | None = None) -> None:
@@ -95,7 +95,7 @@ def _start_device(backend: Backend, device: DeviceLike) -> Device:
     """Return a named device; if it has only been counted so far, try to start it, which may fail."""
     target = engine.require(backend, parsing.device_of_argument(device))
     if target is not CPU and not backend.simulated:
-        start_failures.look(backend, target)
+        start_failures.touch_device(backend, target)
     return target
 
 
@@ -103,7 +103,7 @@ def _each(backend: Backend, targets: Iterable[Device], how: Callable[[Device], N
     """Call one of a backend's methods with each device; ignore a device that does not start unless it was named."""
     for target in targets:
         try:
-            start_failures.ask(backend, target, how)
+            start_failures.ask_device(backend, target, how)
         except DeviceNotFoundError:
             if named:
                 raise
@@ -152,7 +152,7 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
 
 def _set_policy(backend: Backend, policy: Literal["grow"] | float) -> None:
     """Pass the policy on to a framework; this may start its GPUs."""
-    start_failures.ask(backend, Device("gpu"), lambda _: backend.memory_policy(policy))
+    start_failures.ask_device(backend, Device("gpu"), lambda _: backend.memory_policy(policy))
 
 
 def _sharing(backend: Backend) -> list[Backend]:

@@ -118,7 +118,7 @@ def _existing(device: Device) -> Device:
     try:
         return engine.require(backend, device)
     except DeviceNotFoundError:
-        if any(device.index < other.count(device.kind) for other in registry.loaded() if other is not backend):
+        if any(device.index < other.count(device.kind) for other in registry.loaded_backends() if other is not backend):
             return device
         raise
 
@@ -274,7 +274,7 @@ class _Worker:
             queue.put("error", error)
         finally:
             queue.put("end", None)
-            for backend in registry.loaded():
+            for backend in registry.loaded_backends():
                 backend.close_loader(source)
             del self._source, source
 

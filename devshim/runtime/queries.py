@@ -103,7 +103,7 @@ def describe(device: DeviceLike) -> DeviceInfo:
     observing.show_call(backend, "describe", target)
     from dataclasses import replace
 
-    info = start_failures.ask(backend, target, backend.describe)
+    info = start_failures.ask_device(backend, target, backend.describe)
     return replace(info, platform=_platform(backend, target), dtypes=info.dtypes or _dtypes(backend, target))
 
 

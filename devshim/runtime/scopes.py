@@ -257,7 +257,7 @@ def require_same_device(*_unnamed: object, **objs: object) -> Device | None:
     if _unnamed:
         from devshim.registry import argument_hints
 
-        raise argument_hints.unnamed(len(_unnamed))
+        raise argument_hints.unnamed_arguments(len(_unnamed))
     labelled = labelled_tensors((), objs)
     _explain_devices(labelled)
     located = {label: (owner, owner.device_of(x)) for label, x, owner in labelled}
@@ -269,7 +269,7 @@ def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backe
     backend, device = next(iter(located.values()))
     if any(other is not device for _, other in located.values()):
         found = [(name, where, owner.name) for name, (owner, where) in located.items()]
-        backend.raise_error(mismatches.mismatch, (call, *found))
+        backend.raise_error(mismatches.mismatch_error, (call, *found))
     return backend, device
 
 

@@ -51,7 +51,7 @@ class timer:
         backend = current.current()
         target = engine.require(backend, self._device)
         observing.show_call(backend, "synchronize", target)
-        self._running.append(start_failures.ask(backend, target, backend.start_timer))
+        self._running.append(start_failures.ask_device(backend, target, backend.start_timer))
         return self
 
     def __exit__(

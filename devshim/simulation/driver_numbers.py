@@ -9,7 +9,7 @@ __all__ = ["driver_number", "uuid"]
 
 def driver_number(index: int) -> int:
     """Return the driver's number of a simulated GPU, from its index in this process."""
-    numbers = simulation_request.visible(simulation_request.requested()[0])
+    numbers = simulation_request.visible_indices(simulation_request.full_request()[0])
     return numbers[index] if index < len(numbers) else index
 
 

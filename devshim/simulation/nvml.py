@@ -52,7 +52,7 @@ def set_simulated(wanted: bool) -> None:
         _PATCHES.undo()
     elif "pynvml" in sys.modules or not _Wanted.hooked:
         _Wanted.hooked = True
-        import_hooks.behind("pynvml", _install)
+        import_hooks.call_after_import("pynvml", _install)
 
 
 def _install() -> None:

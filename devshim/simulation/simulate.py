@@ -123,7 +123,7 @@ def simulate(
     tracing.refuse("simulate", "call it at the top of the program")
     if isinstance(gpus, str) and gpus[-1:] in ("b", "B") and is_size(gpus):
         raise argument_hints.swapped_simulate(gpus, memory)
-    before = simulation_request.requested()
+    before = simulation_request.full_request()
     count = read_count(gpus)
     platform = like if like == "cuda" else read_like(like, count)
     names, arrival = _read_names(native_names, platform), read_async_copies(async_copies)
@@ -134,12 +134,12 @@ def simulate(
 
 def keep(gpus: int) -> None:
     """Show only the first ``gpus`` of the simulated GPUs; they are all the same, so it does not matter which."""
-    _switch((gpus, *simulation_request.requested()[1:]))
+    _switch((gpus, *simulation_request.full_request()[1:]))
 
 
 def apply_request(backend: Backend) -> None:
     """Give a backend that is being loaded the simulated GPUs that this process requested."""
-    request = simulation_request.current()
+    request = simulation_request.visible_request()
     if request[0] == 0:
         return
     try:
@@ -157,14 +157,14 @@ def _switch(request: Request) -> None:
 
 
 def _switch_all(request: Request) -> None:
-    name, gpus = current_module.chosen(), request[0]
+    name, gpus = current_module.chosen_name(), request[0]
     if gpus and name is not None:
         _refuse_gap(name, request)
     if request[4]:
-        gpus = simulation_request.shown(gpus)
+        gpus = simulation_request.visible_count(gpus)
     concerned = registry.imported_backends()
     changed: list[tuple[Backend, Request]] = []
-    before = simulation_request.current()
+    before = simulation_request.visible_request()
     refused = [(backend, backend.simulation_refused) for backend in concerned]
     try:
         for backend in concerned:

@@ -91,7 +91,7 @@ def of_this_process() -> Process:
     """Return what this process uses."""
     gpus, total = _machine()
     used = [0] * gpus
-    for backend in registry.loaded():
+    for backend in registry.loaded_backends():
         simulated = backend.simulated_devices
         if simulated is None or not backend.simulated:
             continue
@@ -111,7 +111,7 @@ def of_environment() -> Process:
 
 def _machine() -> tuple[int, int]:
     """Return the number of GPUs that are requested, and the bytes of each: without a limit, those of the host."""
-    gpus, limit = simulation_request.requested()[:2]
+    gpus, limit = simulation_request.full_request()[:2]
     return gpus, limit if limit is not None else host.memory().total or 0
 
 

@@ -255,5 +255,5 @@ def seed(n: int, *, portable: bool = False) -> None:
     value = given % 2**32
     backend = current.current()
     observing.show_call(backend, "seed", None, (value,))
-    start_failures.ask(backend, CPU, lambda _: backend.seed(value))
+    start_failures.ask_device(backend, CPU, lambda _: backend.seed(value))
     SOURCE = chosen

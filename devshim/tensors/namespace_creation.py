@@ -168,7 +168,7 @@ class _Creation:
 
 @constant_under_compile
 def _is_current(name: str) -> bool:
-    return current.chosen() == name
+    return current.chosen_name() == name
 
 
 def _foreign(backend: Backend, owner: Backend) -> ArgumentError:

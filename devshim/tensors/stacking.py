@@ -44,7 +44,7 @@ def tensors_in(values: Any, label: str = "obj", framework: str | None = None) ->
     found: Found = []
     _collect(values, label, found)
     if found and all(backend.has_plain_arrays and backend.device_of(x) is CPU for _, x, backend in found):
-        return found if (framework or current.chosen()) == found[0][2].name else []
+        return found if (framework or current.chosen_name()) == found[0][2].name else []
     return found
 
 
@@ -76,7 +76,7 @@ def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None,
     located = {label: owner.device_of(x) for label, x, owner in found}
     devices = set(located.values())
     if device is None and len(devices) > 1:
-        raise mismatches.mismatch("asarray", *[(label, located[label], owner.name) for label, _, owner in found])
+        raise mismatches.mismatch_error("asarray", *[(label, located[label], owner.name) for label, _, owner in found])
     target = devices.pop() if device is None else engine.require(backend, parsing.device_of_argument(device))
     stack = _Stack(backend, next(iter(devices)) if len(devices) == 1 else target, dtype, found)
     observing.show_call(backend, "stack", target)

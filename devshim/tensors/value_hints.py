@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from devshim.errors import ArgumentError
 from devshim.errors.formatting import describe, show
 from devshim.errors.messages import bad_argument
-from devshim.registry.argument_hints import is_tensor, named, nearest
+from devshim.registry.argument_hints import device_source, is_tensor, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def too_many(call: str, takes: int, args: tuple[object, ...]) -> ArgumentError:
     """
     kept, extra = ", ".join(map(show, args[:takes])), args[takes]
     if type(extra) is not int:
-        device = named(extra)
+        device = device_source(extra)
         word, value = (
             ("dtype", repr(extra) if type(extra) is str else "dtype") if device is None else ("device", device)
         )

@@ -27,7 +27,7 @@ def parse_devices(devices: Any, call: str, first: str, x: object) -> list[Device
     except TypeError:
         found = None
     except DeviceSpecError:
-        if argument_hints.devices_in(x) is None:
+        if argument_hints.device_list_source(x) is None:
             raise
         found = None  # the two arguments are swapped
     if not found:

@@ -85,7 +85,7 @@ def require(backend: Backend, device: Device) -> Device:
 def require_observed(active: Active | None, backend: Backend, device: Device) -> None:
     """Check a device as `require` does, for a caller that has read `observing.ACTIVE` already."""
     if device is not CPU and device.index >= backend.count(device.kind):
-        backend.raise_error(missing_devices.not_found, (backend, device))
+        backend.raise_error(missing_devices.not_found_error, (backend, device))
     if active is not None and active.fault is not None:
         active.fault(backend, None, device, "a call that names it")
 

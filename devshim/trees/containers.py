@@ -61,7 +61,7 @@ def children(node: Any, backends: Sequence[Backend] | None = None) -> Flat | Non
 
 def _flatten_registered(node: Any, backends: Sequence[Backend] | None) -> Flat | None:
     """Flatten a node that a framework knows: registered as a pytree, or a container class of the framework."""
-    for backend in registry.with_containers() if backends is None else backends:
+    for backend in registry.backends_with_containers() if backends is None else backends:
         flat = backend.tree_flatten_one_level(node)
         if flat is not None:
             return _keeping_fields(node, flat)

@@ -79,7 +79,7 @@ def read_options(options: Iterable[str]) -> dict[str, str]:
         if not (sign and name and value):
             msg = f"{option!r} does not name an environment"
             raise DevshimError(msg, "write, for example: --env torch=.venvs/torch")
-        found[discovery.canonical(name)] = value
+        found[discovery.canonical_name(name)] = value
     return found
 
 
@@ -93,7 +93,7 @@ def configured(start: Path) -> dict[str, Path | str]:
         path = folder / "pyproject.toml"
         table = _table(path) if path.is_file() else None
         if table is not None:
-            return {discovery.canonical(name): _locate(path, name, value) for name, value in table.items()}
+            return {discovery.canonical_name(name): _locate(path, name, value) for name, value in table.items()}
     return {}
 
 

@@ -120,7 +120,7 @@ def names_of(path: Path, line: int | None, value: object) -> tuple[str, ...]:
         what = "frameworks is missing" if value is None else f"frameworks must list names, not {value!r}"
         raise page_error(path, line, what, f"write, for example: {_EXAMPLE}")
     try:
-        found = [discovery.canonical(each) for each in names]
+        found = [discovery.canonical_name(each) for each in names]
     except BackendNotFoundError as error:
         raise page_error(path, line, error.problem, error.hint) from error
     for name in found:

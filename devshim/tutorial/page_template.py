@@ -102,7 +102,7 @@ def write(path: Path, frameworks: Sequence[str]) -> None:
         raise page_error(path, None, "a page is a .md, .py or .ipynb file", "write, for example: gpus.md")
     if path.exists():
         raise page_error(path, None, "the file exists already", "give another name, or remove it")
-    names = list(dict.fromkeys(discovery.canonical(name) for name in frameworks))
+    names = list(dict.fromkeys(discovery.canonical_name(name) for name in frameworks))
     if not names:
         msg = "a page needs a framework"
         raise DevshimError(msg, "write, for example: --frameworks torch,jax")

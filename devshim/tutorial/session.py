@@ -109,7 +109,7 @@ def read_page(path: Path, options: Options) -> Page:
         DevshimError: The page is wrong, or does not have one of the frameworks.
     """
     found = page.read(path)
-    names = [discovery.canonical(name) for name in options.frameworks or found.frameworks]
+    names = [discovery.canonical_name(name) for name in options.frameworks or found.frameworks]
     for name in names:
         if name not in found.frameworks:
             msg = f"{path} is not for {name}: its frameworks are {', '.join(found.frameworks)}"

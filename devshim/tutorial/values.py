@@ -95,7 +95,7 @@ def _of_framework(value: Any) -> dict[str, Any] | None:
 
 
 def _dtype(value: Any) -> dict[str, Any] | None:
-    for backend in registry.loaded():
+    for backend in registry.loaded_backends():
         if backend.is_dtype(value):
             for name in DTYPES:
                 with suppress(DevshimError):  # a framework has not all of them

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from devshim.errors import HostLostError, RankFailedError, RankLateError, RanksDisagreeError
 from devshim.errors.formatting import list_some
-from devshim.registry.processes import ended_how
+from devshim.registry.processes import describe_exit
 from devshim.world.heartbeat import is_program
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
     first = min(ended, key=_order)
     who = named([first.rank], hosts)
     if returned and _order(first) == _OF_PEERS:
-        reason = _last_error(first.tail).partition(": ")[2] or f"{who} {ended_how(first.status or 0)}"
+        reason = _last_error(first.tail).partition(": ")[2] or f"{who} {describe_exit(first.status or 0)}"
         early = RankLateError(
             f"{named(sorted(returned), hosts)} has returned, and others have not: {reason}", ONE_ORDER
         )
@@ -123,7 +123,7 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
     is_crash = first.status < 0 and first.status != -signal.SIGINT  # Python raises KeyboardInterrupt for it
     reason = "" if is_crash else _last_error(first.tail)
     where = _innermost(first.tail, is_crash) or first.at
-    text = f"{who} {ended_how(first.status)}{': ' if reason else ''}{reason}{f', at {where}' if where else ''}"
+    text = f"{who} {describe_exit(first.status)}{': ' if reason else ''}{reason}{f', at {where}' if where else ''}"
     said = "" if reason or first.status not in _BY_EXIT else _last_line(first.tail)
     text += f"; the last line of its output is: {said}" if said else ""
     failed = RankFailedError(text, "the end of its output is in the error's attribute tail")

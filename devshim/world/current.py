@@ -57,7 +57,7 @@ def world() -> World:
                 is_new = True
             elif found[0] != os.getpid():  # a fork: a data loader's process, for example
                 _world = found = os.getpid(), World(found_place({}), _peers)
-    if is_new and found[1].size > 1 and requested() != "portable" and frameworks.chosen() is not None:
+    if is_new and found[1].size > 1 and requested() != "portable" and frameworks.chosen_name() is not None:
         backend = frameworks.current()
         if backend.ranks_start_early or requested() == "native":
             found[1].native.start(backend)

@@ -108,7 +108,7 @@ def test_what_cannot_be_read_is_an_error(run: Run, words: list[str], message: st
 @pytest.mark.parametrize("name", discovery.BUILTIN)
 def test_each_entry_says_what_to_do(name: str) -> None:
     """An entry is below its framework, and its reason has two parts: why, and what to do instead."""
-    calls = discovery.not_simulated(name)
+    calls = discovery.unsimulated_calls(name)
     for call, reason in calls.items():
         assert call.startswith(f"{name}.")
         assert reason.count(": ") >= 1, call

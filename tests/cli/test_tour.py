@@ -158,7 +158,7 @@ def test_a_step_that_does_not_hold_is_shown_and_the_tour_goes_on(
 
 
 def _installed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    monkeypatch.setattr(frameworks, "installed", lambda: list(names))
+    monkeypatch.setattr(frameworks, "installed_names", lambda: list(names))
     monkeypatch.setattr(current, "_only", None)
 
 

@@ -51,7 +51,7 @@ def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     ds.simulate(0)
     simulation_request.asked = None
-    for backend in registry.loaded():
+    for backend in registry.loaded_backends():
         backend.simulation_refused = None
     current._only = None
     default_devices.DEFAULT.set(None)

@@ -40,7 +40,7 @@ def following(
         located = {f"argument {i}": backend.device_of(x) for i, x in enumerate(found) if backend.shape(x)}
         devices = set(located.values())
         if len(devices) > 1:
-            raise mismatches.native_mismatch(located, f"xp.{name}")
+            raise mismatches.native_mismatch_error(located, f"xp.{name}")
         first = next((x for x in found if not devices or backend.shape(x)), found[0])
         with backend.scope(backend.device_of(first)):
             result = fn(*args, **options)

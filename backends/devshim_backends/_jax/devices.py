@@ -118,7 +118,7 @@ class JaxDevices(Backend):
         name = real_gpus.jax_name(real_gpus.platform()) if device.kind == "gpu" else device.kind
         natives = cpu_devices()[1 : self.simulated + 1] if simulated else local_devices(name)
         if device.index >= len(natives):
-            raise missing_devices.not_found(self, device)
+            raise missing_devices.not_found_error(self, device)
         return natives[device.index]
 
     def from_native(self, native: object) -> Device | None:

@@ -56,7 +56,7 @@ class MxnetDevices(Backend):
         if device is CPU:
             return mx.cpu(0)
         if device.kind != "gpu":
-            raise missing_devices.not_found(self, device)
+            raise missing_devices.not_found_error(self, device)
         return mx.cpu(device.index + 1) if self.simulated and not self.native_names else mx.gpu(device.index)
 
     def from_native(self, native: object) -> Device | None:

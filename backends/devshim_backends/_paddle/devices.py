@@ -93,7 +93,7 @@ class PaddleDevices(Backend):
         found = _PLACES.get(device)
         if found is None:
             if device.index >= self.count(device.kind):
-                raise missing_devices.not_found(self, device)
+                raise missing_devices.not_found_error(self, device)
             found = _PLACES[device] = make_place(device)
         return found
 

@@ -62,4 +62,4 @@ class TorchBackend(
 
     def __init__(self) -> None:
         tracing.note_adapter(self)
-        import_hooks.behind("keras", lambda: keras_dispatch.install(self))
+        import_hooks.call_after_import("keras", lambda: keras_dispatch.install(self))

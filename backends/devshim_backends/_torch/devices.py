@@ -169,7 +169,7 @@ class TorchDevices(Backend):
         try:
             return native(device)
         except RuntimeError as error:  # a type for which this build has no name, such as tpu
-            raise missing_devices.not_found(self, device) from error
+            raise missing_devices.not_found_error(self, device) from error
 
     def from_native(self, native: object) -> Device | None:
         if not isinstance(native, torch.device):

@@ -129,7 +129,7 @@ assert name == "numpy" or name not in sys.modules, "use imports the framework"
 assert ds.device_count() >= 0
 ds.devices(), ds.try_gpu(), ds.try_all_gpus(), ds.device_count("tpu")
 assert registry.load(name).started() is False, "counting started the devices"
-others = [other for other in discovery.imported() if other not in (name, "numpy")]
+others = [other for other in discovery.imported_names() if other not in (name, "numpy")]
 mine = __import__(name)
 assert others == [] or name == "tensorflow", others  # Keras imports JAX or PyTorch where it is told to
 """)

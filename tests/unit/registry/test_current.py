@@ -44,7 +44,7 @@ def test_the_environment_is_read_when_it_is_needed(fake: object, monkeypatch: py
     monkeypatch.setenv("DEVSHIM_BACKEND", "nonsense")
     with pytest.raises(ds.BackendNotFoundError, match="no backend is called 'nonsense'"):
         ds.zeros(1)
-    assert current_module.chosen() is None
+    assert current_module.chosen_name() is None
     for nothing in ("", "  "):
         monkeypatch.setenv("DEVSHIM_BACKEND", nothing)
         assert current() == "fakeframe"  # the only one installed besides NumPy
@@ -189,4 +189,4 @@ def test_backends_returns_versions_without_importing(python: Any, package: Any, 
 def test_framework_gives_the_module(fake: object) -> None:
     assert ds.framework().__name__ == "numpy"
     assert ds.framework("fakeframe").__name__ == "fakeframe"
-    assert "fakeframe" in discovery.known()
+    assert "fakeframe" in discovery.known_names()

@@ -39,7 +39,7 @@ def around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Around]:
     found = Around()
     folder = ModuleType("importing")
     folder.around = found  # type: ignore[attr-defined]
-    monkeypatch.setattr(import_hooks, "importing", lambda name: folder)
+    monkeypatch.setattr(import_hooks, "load_hooks", lambda name: folder)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.syspath_prepend(str(tmp_path / "fakes"))
     import_hooks.install("needyframe")
@@ -68,7 +68,7 @@ def test_simulated_cards_are_announced_only_where_they_are_asked_for(
     around: Around, package: Any, monkeypatch: pytest.MonkeyPatch, asked: int
 ) -> None:
     announced = Around()
-    folder = import_hooks.importing("needyframe")
+    folder = import_hooks.load_hooks("needyframe")
     folder.simulating = announced  # type: ignore[union-attr]
     monkeypatch.setenv("DEVSHIM_SIMULATE_GPUS", str(asked))
     package("needyframe", "value = 3")

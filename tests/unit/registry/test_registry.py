@@ -325,6 +325,6 @@ def test_a_framework_that_is_imported_is_present(python: Callable[..., str]) -> 
         assert [each.name for each in registry.imported_backends()] == []
         import numpy
         assert [each.name for each in registry.imported_backends()] == ["numpy"]
-        assert registry.imported_backends() == registry.loaded()
+        assert registry.imported_backends() == registry.loaded_backends()
         """
     )

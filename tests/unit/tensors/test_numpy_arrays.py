@@ -95,10 +95,10 @@ def test_numpy_as_the_current_framework_keeps_its_simulated_gpus(fake: Any) -> N
 def test_where_nothing_is_chosen_the_hint_says_so(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ds.simulate(2)
     ds.use(None)
-    monkeypatch.setattr("devshim.registry.discovery.installed", lambda: ["numpy", "torch", "jax"])
+    monkeypatch.setattr("devshim.registry.discovery.installed_names", lambda: ["numpy", "torch", "jax"])
     with pytest.raises(ds.DeviceNotFoundError, match="no framework is chosen") as caught:
         ds.place(np.ones(2), "gpu:1")
     assert "ds.use('torch')" in str(caught.value.hint)
-    monkeypatch.setattr("devshim.registry.discovery.installed", lambda: ["numpy"])
+    monkeypatch.setattr("devshim.registry.discovery.installed_names", lambda: ["numpy"])
     monkeypatch.setattr("devshim.registry.current._only", None)
     assert ds.device_of(ds.place(np.ones(2), "gpu:1")) is ds.gpu(1), "alone, NumPy is the current framework"

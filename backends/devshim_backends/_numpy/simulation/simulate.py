@@ -23,7 +23,7 @@ from devshim.contract.backend import Backend
 from devshim.devices.amounts import MAX_GPUS
 from devshim.devices.device import CPU, Device
 from devshim.devices.host import describe_simulated
-from devshim.registry.mismatches import native_mismatch
+from devshim.registry.mismatches import native_mismatch_error
 from devshim.simulation.memory import SimulatedDevices
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _require_one_device(values: Any, call: str, out: Any = ()) -> Device:
         if isinstance(each, np.ndarray):  # also a 0-d one: writing a result to it would be an implicit transfer
             devices.append(each._gpu if isinstance(each, SimulatedArray) else CPU)
     if len(set(devices)) > 1:
-        raise native_mismatch({f"argument {i}": device for i, device in enumerate(devices)}, f"np.{call}")
+        raise native_mismatch_error({f"argument {i}": device for i, device in enumerate(devices)}, f"np.{call}")
     return devices[0] if devices else CPU
 
 
@@ -145,7 +145,7 @@ def _require_same_gpu(gpu: Device, key: Any, call: str) -> None:
     devices = [device for device in _devices_of(key if isinstance(key, tuple) else (key,)) if device is not CPU]
     if any(device is not gpu for device in devices):
         by_name = {"the array": gpu, **{f"index {i}": device for i, device in enumerate(devices)}}
-        raise native_mismatch(by_name, f"np.ndarray.{call}")
+        raise native_mismatch_error(by_name, f"np.ndarray.{call}")
 
 
 def _unlabel(value: Any) -> Any:

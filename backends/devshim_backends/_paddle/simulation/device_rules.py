@@ -82,7 +82,7 @@ class Rule:
                 if device is not None and not self._is_scalar(x, device):
                     located[name if x is values else f"{name}[{i}]"] = device
         if len(set(located.values())) > 1:
-            raise mismatches.native_mismatch(located, self._call)
+            raise mismatches.native_mismatch_error(located, self._call)
 
     def _is_scalar(self, x: Any, device: Device) -> bool:
         return (device is CPU and not x.shape) or (self._is_optimizer and x.size <= 1)

@@ -288,7 +288,7 @@ def _is_hosted(x: Any) -> bool:
 
 
 def _mixed_devices_error(op: str, located: dict[int, Device], scope: Device | None) -> MixedDevicesError:
-    problem = mismatches.listed({f"input {number}": device for number, device in located.items()})
+    problem = mismatches.list_devices({f"input {number}": device for number, device in located.items()})
     if scope is not None:
         problem += f", the scope is {scope}"
     best = max(located.values(), default=scope)

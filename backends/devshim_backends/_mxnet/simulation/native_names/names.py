@@ -96,7 +96,7 @@ def _missing(index: int) -> MissingGpuError:
     backend = _backend
     if backend is None or index < 0:
         return MissingGpuError(f"MXNet has no gpu({index})", "number GPUs from 0, as in mx.gpu(0)")
-    error = missing_devices.not_found(backend, Device("gpu", index))
+    error = missing_devices.not_found_error(backend, Device("gpu", index))
     last = backend.simulated - 1
     return MissingGpuError(error.problem, f"use mx.gpu({index if index <= last else last}), or simulate more GPUs")
 

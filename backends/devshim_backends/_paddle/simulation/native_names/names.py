@@ -62,7 +62,7 @@ def _missing(own: Backend, index: object) -> MissingGpuError:
     last = f"paddle.CUDAPlace({own.simulated - 1})"
     if not isinstance(index, int) or index < 0:
         return MissingGpuError(f"the index of a GPU is {index!r}, and it must be 0 or more", "use paddle.CUDAPlace(0)")
-    error = missing_devices.not_found(own, Device("gpu", index))
+    error = missing_devices.not_found_error(own, Device("gpu", index))
     return MissingGpuError(error.problem, f"use {last}, or simulate more GPUs")
 
 

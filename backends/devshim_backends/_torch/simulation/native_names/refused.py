@@ -79,7 +79,7 @@ def install(patches: Patches) -> None:
     _State.on = True
     if _EXTENSIONS in sys.modules or not _State.watched:
         _State.watched = True
-        import_hooks.behind(_EXTENSIONS, _refuse_compiler)
+        import_hooks.call_after_import(_EXTENSIONS, _refuse_compiler)
 
 
 def uninstall() -> None:
