@@ -102,7 +102,7 @@ def _of_function(fn: Callable[..., Any], targets: list[Device], axis: int, op: s
     @wraps(fn, updated=())
     def run_parts(params: Any, batch: Any) -> Any:
         tracing.refuse("data_parallel", _OUTSIDE)
-        where = scopes.of_arguments("data_parallel", (), {"params": params})
+        where = scopes.locate_arguments("data_parallel", (), {"params": params})
         home = targets[0] if where is None else where[1]
         rows = _rows(batch, axis)
         if not rows:
@@ -196,7 +196,7 @@ def _of_model(owner: Backend | None, model: Any, targets: list[Device], axis: in
 
     def call(*args: Any, **kwargs: Any) -> Any:
         tracing.refuse("data_parallel", _OUTSIDE)
-        where = scopes.of_arguments("data_parallel", (), {"model": model})
+        where = scopes.locate_arguments("data_parallel", (), {"model": model})
         home = targets[0] if where is None else where[1]
         given = (args, kwargs)
         active = targets[: max(1, _rows(given, axis))]

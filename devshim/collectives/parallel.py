@@ -96,7 +96,7 @@ class _Call:
 
     def __init__(self, number: int, fn: Callable[[Any], Any], given: Any, modes: list[Any]) -> None:
         self.number, self._fn, self._given, self._modes = number, fn, given, modes
-        where = scopes.of_arguments("parallel", (), {f"inputs[{number}]": given})
+        where = scopes.locate_arguments("parallel", (), {f"inputs[{number}]": given})
         self._located = where is not None
         self._device = default_devices.innermost() if where is None else where[1]
         self._context = contextvars.copy_context()

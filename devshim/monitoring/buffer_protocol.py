@@ -23,7 +23,7 @@ from devshim.errors import SimulationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["instrument_buffers", "refusal", "slot_of"]
+__all__ = ["cause_of_refusal", "instrument_buffers", "slot_of"]
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _BASICSIZE, _AS_BUFFER, _FLAGS = 4, 20, 21
@@ -81,7 +81,7 @@ def _make_getbuffer(cls: type, original: Any) -> Callable[[Any, int, int], int]:
     return getbuffer
 
 
-def refusal(error: object) -> BaseException | None:
+def cause_of_refusal(error: object) -> BaseException | None:
     """Return why no buffer was given, if ``error`` is Python's error for that, such as from ``memoryview(x)``."""
     refused, _REFUSED.last = getattr(_REFUSED, "last", None), None
     return refused if isinstance(error, SystemError) and "without setting an exception" in str(error) else None

@@ -101,7 +101,7 @@ class guard:
         observers.pop(observers.GUARDED, self._opened)
         _change_open_count(-1)
         dropped = self._take_swallowed_refusal()
-        refused = buffer_protocol.refusal(failure) or _replaced_error(failure)
+        refused = buffer_protocol.cause_of_refusal(failure) or _replaced_error(failure)
         if isinstance(refused, TransferError):
             raise refused from None
         if dropped is not None and (failure is None or isinstance(failure, Exception)):  # do not hide Ctrl-C

@@ -33,8 +33,8 @@ __all__ = [
     "instrument_operands",
     "instrument_reads",
     "is_suppressed",
-    "named",
     "patched",
+    "rename_wrapper",
     "slot_of",
     "suppressed",
 ]
@@ -195,10 +195,10 @@ def _wrap_read_method(original: Any, what: str, where: Any, report: Any) -> Any:
         finally:
             _REPORTING.active = False
 
-    return named(method, getattr(original, "__name__", "method"), original)
+    return rename_wrapper(method, getattr(original, "__name__", "method"), original)
 
 
-def named(method: Any, name: str, original: Any) -> Any:
+def rename_wrapper(method: Any, name: str, original: Any) -> Any:
     """Return a wrapper with a name, and with the docstring of the original."""
     method.__name__ = name
     method.__doc__ = getattr(original, "__doc__", None)
@@ -254,4 +254,4 @@ def _wrap_operand(original: Any, name: str, found: OperandCopies, report: Any) -
         finally:
             _REPORTING.active = False
 
-    return named(method, name, original)
+    return rename_wrapper(method, name, original)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import SimulationError
 from devshim.monitoring.buffer_protocol import instrument_buffers
-from devshim.monitoring.instrumentation import READS, named, patched
+from devshim.monitoring.instrumentation import READS, patched, rename_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -62,7 +62,7 @@ def _wrap_use(original: Any, use: Callable[[Any], None]) -> Any:
         use(self)
         return original(self, *args, **kwargs)
 
-    return named(method, getattr(original, "__name__", "method"), original)
+    return rename_wrapper(method, getattr(original, "__name__", "method"), original)
 
 
 def _wrap_print(original: Any, use: Callable[[Any], None]) -> Any:
@@ -75,4 +75,4 @@ def _wrap_print(original: Any, use: Callable[[Any], None]) -> Any:
             return f"<{type(self).__name__}: {error.problem.rpartition(', and a tensor')[0]}>"
         return original(self, *args, **kwargs)
 
-    return named(method, getattr(original, "__name__", "method"), original)
+    return rename_wrapper(method, getattr(original, "__name__", "method"), original)

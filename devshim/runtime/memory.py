@@ -196,7 +196,7 @@ def set_visible_devices(indices: Iterable[int] | None) -> None:
     """
     tracing.refuse("set_visible_devices", "call it at the top of the program")
     if indices is None:
-        visible_devices.take_back()
+        visible_devices.restore()
         return
     try:
         wanted = [] if isinstance(indices, (str, bytes)) else [as_int(index) for index in indices]

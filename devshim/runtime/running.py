@@ -63,7 +63,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         if in_trace is not None:
             with in_trace:
                 return fn(*args, **kwargs)
-        where = scopes.of_labelled("run", labelled)
+        where = scopes.locate_labelled("run", labelled)
         if where is None:
             return fn(*args, **kwargs)
         backend, device = where

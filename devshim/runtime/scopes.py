@@ -16,7 +16,7 @@ from devshim.devices import device as device_module
 from devshim.devices import parsing
 from devshim.devices.device import CPU, Device
 from devshim.registry import current, default_devices, mismatches, registry, start_failures, tracing
-from devshim.tensors.value_hints import given_by_name
+from devshim.tensors.value_hints import hide_positional
 from devshim.transfers import engine, observing
 from devshim.trees import key_paths
 from devshim.trees.flatten import flatten
@@ -31,7 +31,15 @@ if TYPE_CHECKING:
     from devshim.devices.parsing import DeviceLike
 
 
-__all__ = ["labelled_tensors", "of_arguments", "of_labelled", "on", "require_same_device", "same_device", "set_device"]
+__all__ = [
+    "labelled_tensors",
+    "locate_arguments",
+    "locate_labelled",
+    "on",
+    "require_same_device",
+    "same_device",
+    "set_device",
+]
 
 
 class _Native(_local):
@@ -188,13 +196,13 @@ def set_device(device: DeviceLike) -> None:
     default_devices.DEFAULT.set((target, depth, outer))
 
 
-def of_arguments(call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
+def locate_arguments(call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
     """Return the backend and the device of a call's arguments, or None without tensors."""
-    return of_labelled(call, labelled_tensors(args, kwargs))
+    return locate_labelled(call, labelled_tensors(args, kwargs))
 
 
-def of_labelled(call: str, labelled: list[tuple[str, Tensor, Backend]]) -> tuple[Backend, Device] | None:
-    """Return the backend and the device of tensors that `labelled_tensors` found, as `of_arguments` does."""
+def locate_labelled(call: str, labelled: list[tuple[str, Tensor, Backend]]) -> tuple[Backend, Device] | None:
+    """Return the backend and the device of tensors that `labelled_tensors` found, as `locate_arguments` does."""
     located: dict[str, tuple[Backend, Device]] = {}
     for label, x, owner in labelled:
         if not (owner.jit_is_single_device and owner.is_tracer(x)):
@@ -274,4 +282,4 @@ def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backe
 
 
 device_module.SCOPES = sys.modules[__name__]
-given_by_name(require_same_device)
+hide_positional(require_same_device)

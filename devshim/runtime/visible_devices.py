@@ -18,7 +18,7 @@ from devshim.transfers import observing
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
 
-__all__ = ["show", "take_back"]
+__all__ = ["restore", "show"]
 
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
@@ -47,7 +47,7 @@ def show(wanted: list[int]) -> None:
     _before = _before or was
 
 
-def take_back() -> None:
+def restore() -> None:
     """Undo all calls of `show`."""
     global _before, _simulated
     concerned = _require_unused("ds.set_visible_devices(None)")
@@ -55,7 +55,7 @@ def take_back() -> None:
     if simulated is not None:
         shown, before = simulated
         if simulation_request.simulated_gpus() == shown:  # otherwise `simulate` was called since
-            simulate.keep(before)
+            simulate.keep_first(before)
         _simulated = None
     if was is not None:
         _restore(was)
@@ -102,7 +102,7 @@ def _show_simulated(wanted: list[int], call: str) -> None:
     have = simulation_request.simulated_gpus()
     _check(wanted, have, call, f"devshim simulates {have}")
     _explain_line("CUDA_VISIBLE_DEVICES", ",".join(map(str, wanted)))
-    simulate.keep(len(wanted))
+    simulate.keep_first(len(wanted))
     earlier = _simulated
     before = earlier[1] if earlier is not None and earlier[0] == have else have
     _simulated = (len(wanted), before)

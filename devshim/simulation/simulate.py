@@ -132,7 +132,7 @@ def simulate(
     return Simulation(request, before)
 
 
-def keep(gpus: int) -> None:
+def keep_first(gpus: int) -> None:
     """Show only the first ``gpus`` of the simulated GPUs; they are all the same, so it does not matter which."""
     _switch((gpus, *simulation_request.full_request()[1:]))
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
-__all__ = ["carry"]
+__all__ = ["move_activation"]
 
 
-def carry(x: Tensor, device: Device) -> Tensor:
+def move_activation(x: Tensor, device: Device) -> Tensor:
     """Return a tensor on a device: the same object if it is there, otherwise a copy through which gradients flow."""
     return placing.place(x, device)

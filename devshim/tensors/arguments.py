@@ -51,13 +51,15 @@ def plan(
     """
     if like is None:
         backend = current.current()
-        return planned(backend, call, target(backend, device), args, dtype)
+        return plan_for(backend, call, target(backend, device), args, dtype)
     backend, model = tensor_of(like, f"{call}(like=...)")
-    wanted, where = of_model(backend, model, dtype, device, f"{call}(like=...)")
-    return planned(backend, call, where, args, wanted)
+    wanted, where = dtype_and_device_like(backend, model, dtype, device, f"{call}(like=...)")
+    return plan_for(backend, call, where, args, wanted)
 
 
-def of_model(backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None, call: str) -> tuple[Any, Device]:
+def dtype_and_device_like(
+    backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None, call: str
+) -> tuple[Any, Device]:
     """Return the dtype and the device of a tensor that is made like ``x``, unless they are given.
 
     Raises:
@@ -77,10 +79,10 @@ def of_model(backend: Backend, x: Tensor, dtype: object, device: DeviceLike | No
     return (name if name in DTYPES else backend.dtype(name)), where
 
 
-def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...], wanted: object) -> tuple[Any, ...]:
+def plan_for(backend: Backend, call: str, where: Device, args: tuple[object, ...], wanted: object) -> tuple[Any, ...]:
     """Return the same as `plan`, for a given backend and an existing device."""
     if wanted is None:
-        wanted = default_dtypes.chosen(call, args)
+        wanted = default_dtypes.default_for(call, args)
     native = dtype(backend, wanted)
     if native is not None and call in fitting.CALLS:
         fitting.require_fit(call, args, dtype_name(backend, wanted))
@@ -243,15 +245,15 @@ def integer(name: str, value: Any) -> int:
 
 __all__ = [
     "dtype",
+    "dtype_and_device_like",
     "dtype_name",
     "finite",
     "integer",
     "number",
     "numpy_array",
     "numpy_name",
-    "of_model",
     "plan",
-    "planned",
+    "plan_for",
 ]
 __all__ += ["real", "shape", "steps", "target", "tensor_of"]
 

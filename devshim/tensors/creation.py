@@ -130,10 +130,10 @@ def full(
         raise value_hints.too_many("full", 2, (shape, fill_value, *_more))
     if isinstance(fill_value, tuple) and not value_hints.is_shape(shape):
         raise value_hints.swapped_fill(shape, fill_value)
-    return engine.make(*arguments.plan("full", (arguments.shape(shape), fill(fill_value)), dtype, device, like))
+    return engine.make(*arguments.plan("full", (arguments.shape(shape), fill_number(fill_value)), dtype, device, like))
 
 
-def fill(value: object) -> complex:
+def fill_number(value: object) -> complex:
     """Return a fill value as a Python number; integers must fit in 64 bits, the most any framework has."""
     number: complex = arguments.number("fill_value", value)
     if isinstance(number, int) and not -(2**63) <= number < 2**64:
@@ -286,15 +286,15 @@ def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device
         array([[7., 7.],
                [7., 7.]])
     """
-    return engine.make(*_like("full", x, dtype, device, fill(fill_value)))
+    return engine.make(*_like("full", x, dtype, device, fill_number(fill_value)))
 
 
 def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value: object) -> tuple[Any, ...]:
     """Return the arguments of `engine.make` for a tensor in the shape of another."""
     backend, x = arguments.tensor_of(x, f"{call}_like")
-    wanted, target = arguments.of_model(backend, x, dtype, device, f"{call}_like")
-    return arguments.planned(backend, call, target, (backend.shape(x), *value), wanted)
+    wanted, target = arguments.dtype_and_device_like(backend, x, dtype, device, f"{call}_like")
+    return arguments.plan_for(backend, call, target, (backend.shape(x), *value), wanted)
 
 
 for _name in ("empty", "full", "ones", "zeros"):
-    value_hints.given_by_name(globals()[_name])
+    value_hints.hide_positional(globals()[_name])

@@ -24,7 +24,7 @@ from devshim.registry import tracing
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["chosen", "set_default_dtype"]
+__all__ = ["default_for", "set_default_dtype"]
 
 _FLOATS = tuple(name for name in DTYPES if "float" in name)
 _INTS = tuple(name for name in DTYPES if "int" in name)
@@ -95,7 +95,7 @@ def _name_of(value: Any, argument: str, names: tuple[str, ...], example: str) ->
     return name
 
 
-def chosen(call: str, args: tuple[Any, ...]) -> str | None:
+def default_for(call: str, args: tuple[Any, ...]) -> str | None:
     """Return the name of the dtype that a creation call without one gets; None: the framework's own default.
 
     Args:

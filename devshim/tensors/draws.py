@@ -71,7 +71,7 @@ class Result:
             tracing.refuse(f"random.{call}", _OUTSIDE)
         backend, wanted, target = self._find(call)
         if wanted is None:
-            wanted = default_dtypes.chosen(call, args)
+            wanted = default_dtypes.default_for(call, args)
         name = None if wanted is None else arguments.dtype_name(backend, wanted)
         if name is not None and not name.startswith(_KINDS[kind]):
             raise messages.not_a_float_dtype(wanted) if kind == "float" else _not_an_integer_dtype(wanted)
@@ -80,7 +80,7 @@ class Result:
         elif call == "uniform":
             _check_width(backend, name or (_PORTABLE_DTYPES[kind] if self.is_portable else None), *args[:2])
         if source is None:
-            return arguments.planned(backend, call, target, args, wanted)
+            return arguments.plan_for(backend, call, target, args, wanted)
         if source.portable:
             return _portable(backend, target, call, name or _PORTABLE_DTYPES[kind], args, source)
         source.require(backend)
@@ -95,7 +95,7 @@ class Result:
             return backend, self._dtype, arguments.target(backend, self._device)
         name = f"random.{call}(like=...)"
         backend, model = arguments.tensor_of(self._like, name)
-        return backend, *arguments.of_model(backend, model, self._dtype, self._device, name)
+        return backend, *arguments.dtype_and_device_like(backend, model, self._dtype, self._device, name)
 
 
 def _not_an_integer_dtype(dtype: object) -> Exception:

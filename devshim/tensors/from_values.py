@@ -76,7 +76,7 @@ def asarray(
         return engine.place(*_placement(active, backend, obj, dtype, device, copy))
     found = _stackable(obj, owner) if type(obj) is list or type(obj) is tuple else None
     if found:
-        return stacking.stacked(obj, found, dtype, device, copy)
+        return stacking.stack_lists(obj, found, dtype, device, copy)
     plan = _reading(owner or current.current(), obj, dtype, device, copy)
     try:
         x = engine.make(*plan) if active is None or active.record is None else _make_recorded(active.record, *plan)
@@ -145,7 +145,7 @@ def _is_foreign(backend: Backend, obj: object, owner: Backend | None) -> bool:
 def _as_like(like: Tensor, dtype: object, device: DeviceLike | None) -> tuple[Backend, object, Device]:
     """Return the framework of ``like``, and its dtype and device unless they are given."""
     owner, model = arguments.tensor_of(like, "asarray(like=...)")
-    dtype, where = arguments.of_model(owner, model, dtype, device, "asarray(like=...)")
+    dtype, where = arguments.dtype_and_device_like(owner, model, dtype, device, "asarray(like=...)")
     return owner, dtype, where
 
 
@@ -162,7 +162,7 @@ def _placement(
 
 def _stackable(values: Any, owner: Backend | None) -> stacking.Found:
     """Return the tensors in nested lists, which are of the framework of ``like``."""
-    found = stacking.tensors_in(values, framework=None if owner is None else owner.name)
+    found = stacking.find_tensors(values, framework=None if owner is None else owner.name)
     if found and owner is not None and stacking.framework_of(found) is not owner:
         raise _of_another(stacking.framework_of(found), owner)
     return found
@@ -186,7 +186,7 @@ def _reading(
     if type(obj) in _NUMBERS:
         if copy is False:
             raise messages.cannot_share("Python numbers", "they have no memory that a tensor could use")
-        return arguments.planned(backend, "asarray", arguments.target(backend, device), (obj,), dtype)
+        return arguments.plan_for(backend, "asarray", arguments.target(backend, device), (obj,), dtype)
     return from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 __all__ = [
     "FLOATING",
     "NUMBERS",
-    "no_pair",
-    "nothing",
-    "number",
-    "position",
+    "dtype_error",
+    "no_pair_error",
+    "no_tensor_error",
+    "number_error",
+    "position_error",
     "require_scalar",
-    "wrong_dtype",
 ]
 
 NUMBERS = (bool, int, float, complex)
@@ -45,34 +45,34 @@ def require_scalar(backend: Backend, value: Any, describe_value: Callable[[Any],
         backend.raise_error(_result_dtype, (name,))
 
 
-def position(given: int, count: int) -> ArgumentError:
+def position_error(given: int, count: int) -> ArgumentError:
     """Return the error for a position at which the function was given no argument."""
     was = f"{count} argument{'' if count == 1 else 's'} by position"
     msg = f"ds.value_and_grad was asked to differentiate argument {given}, and the function was given {was}"
     return ArgumentError(msg, "pass the differentiated arguments by position; argnums counts them from 0")
 
 
-def nothing(at: int, what: str) -> NotATensorError:
+def no_tensor_error(at: int, what: str) -> NotATensorError:
     """Return the error for an argument without tensors."""
     msg = f"ds.value_and_grad found nothing to differentiate in argument {at}, {what}"
     return NotATensorError(msg, "pass a tensor, a tree of tensors, or a model with trainable parameters")
 
 
-def number(value: Any, at: int, cell: Cell | None) -> ArgumentError:
+def number_error(value: Any, at: int, cell: Cell | None) -> ArgumentError:
     """Return the error for a Python number among the tensors."""
-    msg = f"ds.value_and_grad differentiates tensors, and found {describe(value)} {where(at, cell)}"
+    msg = f"ds.value_and_grad differentiates tensors, and found {describe(value)} {describe_leaf(at, cell)}"
     return ArgumentError(msg, "make it a tensor: ds.asarray(1.0); or pass it in an argument that is not in argnums")
 
 
-def wrong_dtype(name: str, at: int, cell: Cell) -> ArgumentError:
+def dtype_error(name: str, at: int, cell: Cell) -> ArgumentError:
     """Return the error for a tensor of a dtype that is not a floating one."""
-    msg = f"ds.value_and_grad differentiates tensors of floating dtypes, and found {name} {where(at, cell)}"
+    msg = f"ds.value_and_grad differentiates tensors of floating dtypes, and found {name} {describe_leaf(at, cell)}"
     hint = "cast it to 'float32', or pass it in an argument that is not in argnums"
     complex_hint = "pass its real and imaginary parts as two tensors, and join them in the function"
     return ArgumentError(msg, complex_hint if name.startswith("complex") else hint)
 
 
-def no_pair(shown: str) -> ArgumentError:
+def no_pair_error(shown: str) -> ArgumentError:
     """Return the error for a function that returns no pair, as ``has_aux`` requires."""
     msg = f"with has_aux=True, ds.value_and_grad needs a function that returns (value, aux), not {shown}"
     return ArgumentError(msg, "return loss, aux; or leave has_aux out")
@@ -98,7 +98,7 @@ def _result_dtype(name: str) -> ArgumentError:
     return ArgumentError(msg, "return a real loss, such as the mean of the squared error")
 
 
-def where(at: int, cell: Cell | None) -> str:
+def describe_leaf(at: int, cell: Cell | None) -> str:
     """Return a description of the position of a leaf."""
     if cell is None:
         return f"in argument {at}"

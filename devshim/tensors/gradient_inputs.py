@@ -44,7 +44,7 @@ class Inputs:
             before = len(self.xs), len(self.parameters)
             self._walk(args[position], partial(self._add, position))
             if before == (len(self.xs), len(self.parameters)):
-                raise gradient_errors.nothing(position, with_article(type_name(args[position])))
+                raise gradient_errors.no_tensor_error(position, with_article(type_name(args[position])))
 
     @property
     def backend(self) -> Backend:
@@ -81,10 +81,10 @@ class Inputs:
             self._serve(owner, position, cell)
             name = owner.dtype_name(node)
             if not name.startswith(gradient_errors.FLOATING):
-                raise gradient_errors.wrong_dtype(name, position, cell)
+                raise gradient_errors.dtype_error(name, position, cell)
             self.xs.append(node)
         elif type(node) in gradient_errors.NUMBERS:
-            raise gradient_errors.number(node, position, cell)
+            raise gradient_errors.number_error(node, position, cell)
         else:
             model_owner = model_backend(node)
             if model_owner is not None:
@@ -98,7 +98,9 @@ class Inputs:
         if self._backend is None:
             self._backend = owner
         elif self._backend is not owner:
-            titles = f"{self._backend.title}, and found one of {owner.title} {gradient_errors.where(position, cell)}"
+            titles = (
+                f"{self._backend.title}, and found one of {owner.title} {gradient_errors.describe_leaf(position, cell)}"
+            )
             msg = f"ds.value_and_grad differentiates tensors of one framework, here {titles}"
             raise ArgumentError(msg, f"ds.convert(x, {self._backend.name!r}) converts a tensor")
 
@@ -193,7 +195,7 @@ class Inputs:
 
 def _position(given: int, count: int) -> int:
     if not -count <= given < count:
-        raise gradient_errors.position(given, count)
+        raise gradient_errors.position_error(given, count)
     return given % count
 
 

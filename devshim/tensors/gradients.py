@@ -101,7 +101,7 @@ def _in_trace(
     def call(inputs: list[Any]) -> tuple[Any, Any]:
         found = fn(*inputs, **kwargs)
         if has_aux and not (type(found) in (tuple, list) and len(found) == 2):
-            reader.raise_error(gradient_errors.no_pair, (with_article(type(found).__name__),))
+            reader.raise_error(gradient_errors.no_pair_error, (with_article(type(found).__name__),))
         return (found[0], found[1]) if has_aux else (found, None)
 
     return traced_gradients.differentiate(reader, call, args, positions)
@@ -122,7 +122,7 @@ def _results(found: Any) -> tuple[Any, Any]:
     """Return the value and the other results of the user's function, which returns both."""
     if type(found) in (tuple, list) and len(found) == 2:
         return found[0], found[1]
-    raise gradient_errors.no_pair(describe(found))
+    raise gradient_errors.no_pair_error(describe(found))
 
 
 def stop_gradient(x: T) -> T:

@@ -43,7 +43,7 @@ class _Creation:
 
     def _make(self, call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None) -> Tensor:
         where = arguments.target(self._backend, device)
-        return engine.make(*arguments.planned(self._backend, call, where, args, dtype))
+        return engine.make(*arguments.plan_for(self._backend, call, where, args, dtype))
 
     def asarray(
         self, obj: object, /, *, dtype: object = None, device: DeviceLike | None = None, copy: bool | None = None
@@ -73,7 +73,7 @@ class _Creation:
         self, shape: Shape, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None
     ) -> Tensor:
         """Return a tensor filled with one value."""
-        return self._make("full", (arguments.shape(shape), creation.fill(fill_value)), dtype, device)
+        return self._make("full", (arguments.shape(shape), creation.fill_number(fill_value)), dtype, device)
 
     def arange(
         self,
@@ -104,7 +104,7 @@ class _Creation:
         (count,) = arguments.shape(arguments.integer("num", num))
         args = (arguments.number("start", start), arguments.number("stop", stop), count)
         where = arguments.target(self._backend, device)
-        return engine.make(*arguments.planned(self._backend, "linspace", where, args, dtype), bool(endpoint))
+        return engine.make(*arguments.plan_for(self._backend, "linspace", where, args, dtype), bool(endpoint))
 
     def eye(
         self,

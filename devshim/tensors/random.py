@@ -209,4 +209,4 @@ def _shape(size: Shape | None) -> tuple[int, ...]:
 
 
 for _public in (bernoulli, normal, permutation, randint, uniform):
-    value_hints.given_by_name(_public)
+    value_hints.hide_positional(_public)

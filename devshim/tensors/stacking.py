@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Found = list[tuple[str, Tensor, Backend]]
 
-__all__ = ["framework_of", "stacked", "tensors_in"]
+__all__ = ["find_tensors", "framework_of", "stack_lists"]
 
 _LISTS = (list, tuple)
 _NUMBERS = (bool, int, float, complex)
@@ -35,7 +35,7 @@ _KINDS = {"bool": 0, "uint": 1, "int": 1, "bfloat": 2, "float": 2, "complex": 3}
 """The rank of each kind of dtype: a kind can hold the numbers of every kind of the same or a lower rank."""
 
 
-def tensors_in(values: Any, label: str = "obj", framework: str | None = None) -> Found:
+def find_tensors(values: Any, label: str = "obj", framework: str | None = None) -> Found:
     """Return the tensors in nested lists, each with its name for errors.
 
     The list is empty if all are NumPy arrays on the host and the result is of another framework, the named one or the
@@ -62,7 +62,7 @@ def _collect(values: Any, label: str, found: Found) -> None:
                 found.append((f"{label}[{i}]", value, backend))
 
 
-def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None, copy: bool | None) -> Tensor:
+def stack_lists(values: Any, found: Found, dtype: object, device: DeviceLike | None, copy: bool | None) -> Tensor:
     """Stack nested lists that contain tensors into one tensor; see `devshim.asarray`.
 
     Raises:
@@ -149,6 +149,6 @@ class _Stack:
         if dtype is None:
             kind = _NUMBERS.index(type(number))
             fitting = [name for name in self._names if _KINDS.get(name.rstrip("0123456789"), 3) >= kind]
-            name = fitting[0] if fitting else default_dtypes.chosen("full", ((), number))
+            name = fitting[0] if fitting else default_dtypes.default_for("full", ((), number))
             dtype = None if name is None else self._backend.dtype(name)
         return engine.make(self._backend, self.device, None, self._backend.asarray, number, dtype, self.device)

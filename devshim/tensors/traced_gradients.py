@@ -40,7 +40,7 @@ def differentiate(
     xs: list[Tensor] = []
     for given in positions:
         if not -len(args) <= given < len(args):
-            backend.raise_error(gradient_errors.position, (given, len(args)))
+            backend.raise_error(gradient_errors.position_error, (given, len(args)))
         at = given % len(args)
         flat = _flat(backend, at, args[at])
         places.append(at)
@@ -80,19 +80,19 @@ def _flat(backend: Backend, at: int, tree: Any) -> Flattened:
     if flat.models:
         backend.raise_error(messages.tracing, (backend, "value_and_grad of a model", MODELS_OUTSIDE))
     if type(tree) in gradient_errors.NUMBERS:
-        backend.raise_error(gradient_errors.number, (tree, at, None))
+        backend.raise_error(gradient_errors.number_error, (tree, at, None))
     for _, _, _, (_, found, _) in flat.containers:
         for child in found:
             if type(child) in gradient_errors.NUMBERS:
-                backend.raise_error(gradient_errors.number, (child, at, None))
+                backend.raise_error(gradient_errors.number_error, (child, at, None))
     for _, cell, x, owner in flat.leaves:
         if owner is not backend:
             backend.raise_error(messages.tracing, (backend, f"value_and_grad of {owner.title}", MODELS_OUTSIDE))
         name = backend.dtype_name(x)
         if not name.startswith(gradient_errors.FLOATING):
-            backend.raise_error(gradient_errors.wrong_dtype, (name, at, cell))
+            backend.raise_error(gradient_errors.dtype_error, (name, at, cell))
     if not flat.tensors:
-        backend.raise_error(gradient_errors.nothing, (at, with_article(type(tree).__name__)))
+        backend.raise_error(gradient_errors.no_tensor_error, (at, with_article(type(tree).__name__)))
     return flat
 
 

@@ -60,7 +60,7 @@ def too_many(call: str, takes: int, args: tuple[object, ...]) -> ArgumentError:
     return ArgumentError(problem, f"the shape is one tuple: ds.{call}({code})")
 
 
-def given_by_name(fn: Any) -> None:
+def hide_positional(fn: Any) -> None:
     """Hide the positional arguments in a function's signature that it accepts only to raise its own error."""
     from inspect import Parameter, signature
 

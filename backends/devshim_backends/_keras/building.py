@@ -116,7 +116,7 @@ def move_states_to_weights(backend: Backend, obj: Any) -> None:
 def _move_leaf(backend: Backend, leaf: Any, device: Device) -> None:
     x = leaf.read()
     if backend.device_of(x) is not device:
-        leaf.write(activations.carry(x, device))
+        leaf.write(activations.move_activation(x, device))
 
 
 def _set_planned(part: Any, device: Device | None) -> None:

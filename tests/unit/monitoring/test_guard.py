@@ -402,8 +402,8 @@ def test_a_buffer_that_is_refused() -> None:
 
     with buffer_protocol.instrument_buffers(bytearray, refuse), pytest.raises(SystemError) as caught:
         memoryview(bytearray(b"abc"))
-    assert isinstance(buffer_protocol.refusal(caught.value), ds.TransferError)
-    assert buffer_protocol.refusal(caught.value) is None, "it is reported once"
+    assert isinstance(buffer_protocol.cause_of_refusal(caught.value), ds.TransferError)
+    assert buffer_protocol.cause_of_refusal(caught.value) is None, "it is reported once"
     assert memoryview(bytearray(b"abc")).nbytes == 3
 
 

@@ -87,7 +87,7 @@ def move_arrays(values: Any, native: Any, sources: frozenset[Any] | None = None)
         return type(values)([move_arrays(value, native, sources) for value in values])
     if not isinstance(values, mx.nd.NDArray) or (sources is not None and native_device(values) not in sources):
         return values
-    return activations.carry(values, native)
+    return activations.move_activation(values, native)
 
 
 def _call_aligned(function: Any, *args: Any) -> Any:

@@ -168,7 +168,7 @@ def _unpickle_hook(model: Any, layer: Any, computes_with: Any, moves_inputs: boo
 def move_tensors(value: Any, device: Device) -> Any:
     """Return the same lists, tuples and dictionaries with every tensor on a device; `value` itself if nothing moves."""
     if isinstance(value, core.eager.Tensor):
-        return activations.carry(value, device) if has_memory(value) else value
+        return activations.move_activation(value, device) if has_memory(value) else value
     if isinstance(value, dict):
         copies: Any = {key: move_tensors(each, device) for key, each in value.items()}
         return copies if any(copies[key] is not value[key] for key in value) else value

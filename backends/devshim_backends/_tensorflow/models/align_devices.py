@@ -59,7 +59,7 @@ def copy_tensors(tree: Any, device: Device) -> Any:
 def _copy_tensor(x: Any, device: Device) -> Any:
     if not _is_eager(x) or x.dtype in _HANDLES:
         return x
-    copied = activations.carry(x, device)
+    copied = activations.move_activation(x, device)
     mask = getattr(x, "_keras_mask", None)
     if mask is not None and copied is not x:  # Keras stores the mask on the tensor
         copied._keras_mask = _copy_tensor(mask, device)

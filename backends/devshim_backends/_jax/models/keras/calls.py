@@ -115,7 +115,7 @@ def _apply(original: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
 def _move_to_variable(gradient: Any, variable: Any) -> Any:
     if variable._value is None or not _has_values(gradient) or not _has_values(variable._value):
         return gradient
-    return activations.carry(gradient, _BACKEND[0].device_of(variable._value))
+    return activations.move_activation(gradient, _BACKEND[0].device_of(variable._value))
 
 
 def _has_values(x: Any) -> bool:
