@@ -48,8 +48,11 @@ def rearrange(into: Any, stored: Any) -> Any:
         if len(missing) < len(needed) and any(map(_is_flat, (into, stored))):
             raise _mismatch(missing, more)
         return stored
-    return multi_map.mapped(
-        [into], lambda cell, nodes: _find_value(cell, nodes[0], have), multi_map.unlike("load", "tree"), is_leaf
+    return multi_map.map_leaves(
+        [into],
+        lambda cell, nodes: _find_value(cell, nodes[0], have),
+        multi_map.structure_error("load", "tree"),
+        is_leaf,
     )
 
 
@@ -74,7 +77,7 @@ def _is_aligned(into: Any, stored: Any) -> bool:
             raise _OtherStructureError
 
     try:
-        multi_map.mapped([into, stored], compare, lambda *_: _OtherStructureError(), is_leaf)
+        multi_map.map_leaves([into, stored], compare, lambda *_: _OtherStructureError(), is_leaf)
     except _OtherStructureError:
         return False
     return True
@@ -83,10 +86,10 @@ def _is_aligned(into: Any, stored: Any) -> bool:
 def _wanted_paths(into: Any) -> tuple[dict[str, bool] | None, list[str]]:
     """Return the paths of a tree's leaves, True for tensors, and the paths to skip; None for a tree with models."""
     found: list[tuple[str, Any]] = []
-    multi_map.mapped(
+    multi_map.map_leaves(
         [into],
         lambda cell, nodes: found.append((key_paths.path_text(cell), nodes[0])),
-        multi_map.unlike("load", "tree"),
+        multi_map.structure_error("load", "tree"),
         is_leaf,
     )
     skipped = [path for path, leaf in found if leaf is None]
@@ -114,7 +117,7 @@ def _paths(stored: Any, into_models: bool = True) -> dict[str, Any] | None:
         elif value is not CODE and value is not None:
             add(path, value)
 
-    multi_map.mapped([stored], visit, multi_map.unlike("load", "tree"))
+    multi_map.map_leaves([stored], visit, multi_map.structure_error("load", "tree"))
     return found if count == len(found) else None
 
 

@@ -75,16 +75,16 @@ class Restore:
         try:
             stored = by_path.rearrange(into, stored)
             _refuse_model(into, stored)
-            multi_map.mapped([into, stored], self._check_leaf, _structure_mismatch, is_leaf)
+            multi_map.map_leaves([into, stored], self._check_leaf, _structure_mismatch, is_leaf)
             for obj in self._matched:
                 self._prepare(*obj)
             for cell, x, backend, source in self._tensors:
                 target = self._target_of(cell, backend.device_of(x), not backend.shape(x))
-                multi_map.locate_errors(cell, engine.reach, backend, target, (x,))
+                multi_map.locate_errors(cell, engine.require_for, backend, target, (x,))
                 new.append(self._arriving.read(backend, source, target, brackets(cell)))
             self._arriving.flush()
             arrived = (later.tensor for later in new)
-            result = multi_map.mapped(
+            result = multi_map.map_leaves(
                 [into, stored], lambda cell, nodes: self._result(nodes, arrived), _structure_mismatch, is_leaf
             )
             move = moving.ModelMove(self._objects, self._where, self._new_value, self._arriving.resolve)

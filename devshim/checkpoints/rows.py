@@ -94,7 +94,7 @@ def rows_in(tree: Any) -> list[Rows]:
             require_tensor(nodes[0])
             found.append(nodes[0])
 
-    multi_map.mapped([tree], visit, multi_map.unlike("load", "tree"), is_leaf)
+    multi_map.map_leaves([tree], visit, multi_map.structure_error("load", "tree"), is_leaf)
     return found
 
 

@@ -252,7 +252,7 @@ def _groups(tensors: list[Any]) -> list[Group]:
             raise NotATensorError(msg, "pass its gradients or weights, in a list or dict")
         return nodes[0]
 
-    multi_map.mapped(tensors, visit, multi_map.unlike("all_reduce_", "tensor"))
+    multi_map.map_leaves(tensors, visit, multi_map.structure_error("all_reduce_", "tensor"))
     if not groups:
         msg = f"ds.all_reduce_ found no tensor in {show(tensors[0])}"
         raise NotATensorError(msg, "ds.all_reduce_([x, y]) sums two tensors")

@@ -166,7 +166,7 @@ def _reduce_results(results: list[Any], weights: list[float], home: Device, op: 
         multi_map.require_equal("data_parallel", "part", cell, nodes)
         return nodes[0]
 
-    return multi_map.mapped(results, visit, multi_map.unlike("data_parallel", "part"))
+    return multi_map.map_leaves(results, visit, multi_map.structure_error("data_parallel", "part"))
 
 
 def _sum(backend: Backend, cell: Cell, xs: list[Tensor], weights: list[float], home: Device, op: str) -> Tensor:

@@ -188,7 +188,7 @@ def _gather_trees(trees: list[T], target: Device, axis: int) -> T:
             found.append((cell, nodes, backend, parts_module.axis_of_parts(cell, nodes, backend, axis)))
         return nodes[0]
 
-    multi_map.mapped(trees, visit, multi_map.unlike("gather", "part"))
+    multi_map.map_leaves(trees, visit, multi_map.structure_error("gather", "part"))
     arguments.check_devices([backend for _, _, backend, _ in found], [target])
     joined: dict[tuple[int, ...], Any] = {}
     shown = observing.explainer()
@@ -203,10 +203,10 @@ def _gather_trees(trees: list[T], target: Device, axis: int) -> T:
     except BaseException:
         joined.clear()  # the traceback would keep the tensors, and their memory
         raise
-    gathered: T = multi_map.mapped(
+    gathered: T = multi_map.map_leaves(
         trees[:1],
         lambda cell, nodes: nodes[0] if registry.backend_for(nodes[0]) is None else next(results),
-        multi_map.unlike("gather", "part"),
+        multi_map.structure_error("gather", "part"),
     )
     return gathered
 

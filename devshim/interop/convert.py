@@ -232,7 +232,7 @@ class _Conversion:
             exported = source.to_dlpack(self._x)
             if here is not CPU:
                 exported = dlpack.Ordered(exported, lambda: source.wait_for_values(self._x, here))
-            result = target.from_dlpack(alignment_module.checked(target, exported))
+            result = target.from_dlpack(alignment_module.check_producer(target, exported))
         except (ConversionError, CopyNeededError) as error:
             return None, error.problem
         if read_only and not to_read and target.has_readonly_tensors:

@@ -41,7 +41,7 @@ def send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
     if not backend.has_plain_arrays and plain.collect(batch, arrays) and arrays and _are_different_arrays(arrays):
         with backend.copy_ahead([], device) as use:
             made = _from_arrays(backend, dict(enumerate(arrays)), device)
-        return plain.rebuilt(batch, iter(made.values())), [(use, list(made.values()))]
+        return plain.rebuild(batch, iter(made.values())), [(use, list(made.values()))]
     return _send(batch, backend, device)
 
 
@@ -61,7 +61,7 @@ def _send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
     arrays = {key: x for key, (x, owner, _) in found.items() if owner.has_plain_arrays and backend is not owner}
     groups: dict[Backend, list[Any]] = {}
     for key, (x, owner, cell) in found.items():
-        if key not in arrays and not engine.stays(owner, x, device, None):
+        if key not in arrays and not engine.is_placed(owner, x, device, None):
             groups.setdefault(owner, []).append((key, owner.pin(x, device), cell))
     new: dict[int, Any] = {}
     arrived: Arrived = []

@@ -68,7 +68,9 @@ def dtype_and_device_like(
     """
     try:
         where = (
-            backend.device_of(x) if device is None else engine.reach(backend, parsing.device_of_argument(device), (x,))
+            backend.device_of(x)
+            if device is None
+            else engine.require_for(backend, parsing.device_of_argument(device), (x,))
         )
     except TracingError as error:
         hint = "create the tensor outside, and pass it in, or use a function of ds.namespace(x), such as zeros_like"

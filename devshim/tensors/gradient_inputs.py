@@ -53,8 +53,8 @@ class Inputs:
         return self._backend
 
     def _walk(self, tree: Any, visit: Callable[[Cell, Any], Any]) -> Any:
-        return multi_map.mapped(
-            [tree], lambda cell, nodes: visit(cell, nodes[0]), multi_map.unlike("value_and_grad", "argument")
+        return multi_map.map_leaves(
+            [tree], lambda cell, nodes: visit(cell, nodes[0]), multi_map.structure_error("value_and_grad", "argument")
         )
 
     # ------------------------------------------------------------------ collecting
@@ -172,14 +172,14 @@ class Inputs:
         given = list(args)
         for position in self.positions:
             tree = args[position]
-            given[position] = plain.rebuilt(tree, variables) if self._is_plain else self._walk(tree, visit)
+            given[position] = plain.rebuild(tree, variables) if self._is_plain else self._walk(tree, visit)
         return given
 
     def _gradients(self, args: tuple[Any, ...], grads: list[Any]) -> list[Any]:
         """Return the trees of gradients."""
         if self._is_plain:
             of_all = iter(grads)
-            return [plain.rebuilt(args[position], of_all) for position in self.positions]
+            return [plain.rebuild(args[position], of_all) for position in self.positions]
         of_tensors, of_parameters, paths = iter(grads[: len(self.xs)]), iter(grads[len(self.xs) :]), iter(self._paths)
 
         def visit(_: Cell, node: Any) -> Any:

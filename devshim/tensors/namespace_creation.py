@@ -145,7 +145,7 @@ class _Creation:
         where = (
             backend.device_of(made) if device is None else engine.require(backend, parsing.device_of_argument(device))
         )
-        return made if engine.stays(backend, made, where, copy) else engine.move(backend, made, where)
+        return made if engine.is_placed(backend, made, where, copy) else engine.move(backend, made, where)
 
     def frequencies(self, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Return a function of frequencies, such as ``fft.fftfreq``, with a device."""

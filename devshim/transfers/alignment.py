@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.transfers.dlpack import TensorInfo
 
-__all__ = ["aligned_bytes", "checked", "is_aligned", "problem", "require"]
+__all__ = ["aligned_bytes", "alignment_problem", "check_producer", "is_aligned", "require"]
 
 _LARGEST = 64
 """The largest alignment that a framework needs (`Backend.alignment`), which is also that of a cache line."""
@@ -35,7 +35,7 @@ def aligned_bytes(nbytes: int) -> np.ndarray[Any, Any]:
     return raw[start : start + nbytes]
 
 
-def problem(backend: Backend, dtype: str, itemsize: int, address: int) -> str | None:
+def alignment_problem(backend: Backend, dtype: str, itemsize: int, address: int) -> str | None:
     """Return why a framework's operators cannot use elements at an address; None if they can."""
     needed = backend.alignment or itemsize
     if not address % needed:
@@ -56,11 +56,11 @@ def require(backend: Backend, array: np.ndarray, target: Device) -> None:
     if target is not CPU:
         raise messages.copy_needed(CPU, target)
     if not is_aligned(backend, array):
-        why = problem(backend, array.dtype.name, array.itemsize, array.ctypes.data)
+        why = alignment_problem(backend, array.dtype.name, array.itemsize, array.ctypes.data)
         raise messages.cannot_share("this array", str(why))
 
 
-def checked(backend: Backend, source: Any) -> Any:
+def check_producer(backend: Backend, source: Any) -> Any:
     """Return a DLPack producer over ``source`` that refuses host memory that is not aligned for the framework.
 
     The capsule is checked before the framework gets it. Memory on a real GPU is left to the adapters.
@@ -69,7 +69,7 @@ def checked(backend: Backend, source: Any) -> Any:
 
     def check(offered: TensorInfo) -> None:
         if offered.device[0] in dlpack.HOST and 0 not in offered.shape:
-            why = problem(backend, offered.dtype, offered.itemsize, offered.address)
+            why = alignment_problem(backend, offered.dtype, offered.itemsize, offered.address)
             if why is not None:
                 raise BufferError(why)
 

@@ -47,7 +47,7 @@ def place_leaves(
     going = TransferBatch(name)
     compiled: dict[int, Tensor] = {}
     for i, (number, x, backend, target) in enumerate(leaves):
-        if copy is not True and engine.stays(backend, x, target, copy):
+        if copy is not True and engine.is_placed(backend, x, target, copy):
             continue
         if is_compiling:
             compiled[number] = engine.move(backend, x, target, non_blocking)
@@ -106,7 +106,7 @@ class TransferBatch:
         """Move all tensors, and return the results by their keys."""
         for group in self._groups:  # report a missing device before anything is copied
             try:
-                engine.reach(group.backend, group.target, group.xs)
+                engine.require_for(group.backend, group.target, group.xs)
             except DevshimError as error:
                 if self._names_leaf or group.backend.has_plain_arrays:
                     error.add_leaf(self._name(group.places[0]))
@@ -162,7 +162,7 @@ def move_many(
     if backend.dtypes_lacking:
         _require_dtypes(backend, xs, target, under_way)
     recording, record = None, None if active is None else active.record
-    if record is not None and xs and all(engine.sources_now(backend, x) for x in xs):
+    if record is not None and xs and all(engine.sources_of(backend, x) for x in xs):
         sources = {backend.device_of(x): None for x in xs}
         if len(sources) > 1:
             return _by_source(backend, xs, list(sources), target, non_blocking, under_way)
@@ -226,15 +226,15 @@ class _Announced:
                 self.taken += 1
                 if progress.SHOWN and i:
                     progress.advance("copy", self._backend.nbytes(self._xs[i - 1]))
-                if self._active is not None and engine.sources_now(self._backend, x):
-                    engine.fault(self._active, self._backend, x, self._target)
+                if self._active is not None and engine.sources_of(self._backend, x):
+                    engine.trigger_fault(self._active, self._backend, x, self._target)
             yield x
 
 
 def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arrived: list[Tensor]) -> None:
     """Copy all, and check where each has arrived; one on another device counts as the one that failed."""
     arrived.extend(backend.copy_many(xs, target, non_blocking))  # keeps those that arrived before one that fails
-    if target is CPU and engine.are_hosted(backend, arrived):
+    if target is CPU and engine.are_on_host(backend, arrived):
         return
     for i, result in enumerate(arrived):
         if backend.device_of(result) is not target:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["in_cell", "line_name", "with_cells"]
+__all__ = ["cell_suffix", "line_name", "name_cells"]
 
 _NUMBER = re.compile(r"In ?\[(\d+)\]$")
 _LINE = re.compile(r"(?P<file>[\w<>.-]+):(?P<line>\d+)(?= in )")
@@ -29,13 +29,13 @@ def line_name(file: str, line: int) -> str:
     return f"{file}:{line}" if number is None else f"In [{number}]:{line + _count_empty_lines(number)}"
 
 
-def in_cell(frame: FrameType) -> str:
+def cell_suffix(frame: FrameType) -> str:
     """Return ``" at In [8]:3"`` for a frame of a cell, and otherwise nothing: for a warning, which names the file."""
     file = frame.f_code.co_filename
     return "" if _cell(file) is None else f" at {line_name(file, frame.f_lineno)}"
 
 
-def with_cells(text: str) -> str:
+def name_cells(text: str) -> str:
     """Return a text of another process, with ``In [8]:3 in job`` instead of ``2071649295.py:3 in job``.
 
     The other process has functions of this one's cells, and knows only their temporary files.

@@ -33,12 +33,12 @@ __all__ = [
     "Ordered",
     "TensorInfo",
     "ValidatingExporter",
-    "address",
-    "label",
-    "managed",
+    "data_address",
+    "managed_tensor",
     "normalize_strides",
     "read",
-    "structure",
+    "set_dtype",
+    "structure_address",
 ]
 
 CPU, CUDA, CUDA_HOST, ROCM, ROCM_HOST = 1, 2, 3, 10, 11
@@ -145,7 +145,7 @@ class TensorInfo(NamedTuple):
         return all(size == 1 or step == expected for size, step, expected in steps)
 
 
-def managed(capsule: Any, *, versioned: bool = False) -> Any:
+def managed_tensor(capsule: Any, *, versioned: bool = False) -> Any:
     """Return the structure that a capsule points to; the capsule's consumer sees changes to it.
 
     Args:
@@ -164,12 +164,12 @@ def managed(capsule: Any, *, versioned: bool = False) -> Any:
 
 
 def read(capsule: Any, *, versioned: bool = False) -> TensorInfo:
-    """Return what a capsule offers without consuming it; the arguments are those of `managed`.
+    """Return what a capsule offers without consuming it; the arguments are those of `managed_tensor`.
 
     Raises:
-        BufferError: As `managed`; or there are elements but no memory (PyTorch 2.13 exports fake tensors like that).
+        BufferError: As `managed_tensor`; or elements without memory (PyTorch 2.13 exports fake tensors like that).
     """
-    found = managed(capsule, versioned=versioned)
+    found = managed_tensor(capsule, versioned=versioned)
     # Read all bytes in one call: reading the fields through ctypes took longer than the rest of a conversion.
     tensor = ctypes.string_at(ctypes.addressof(found) + type(found).tensor.offset, _TENSOR.size)
     data, kind, index, ndim, code, bits, lanes, sizes, steps, offset = _TENSOR.unpack(tensor)
@@ -186,13 +186,13 @@ def read(capsule: Any, *, versioned: bool = False) -> TensorInfo:
     )
 
 
-def structure(capsule: Any) -> tuple[int, int]:
+def structure_address(capsule: Any) -> tuple[int, int]:
     """Return the address of the structure that an unversioned capsule points to, and its ``byte_offset``."""
     where: int = _pointer(capsule, b"dltensor")
     return where, _word(where + _OFFSET).value
 
 
-def address(capsule: Any) -> int:
+def data_address(capsule: Any) -> int:
     """Return only the address that an unversioned capsule offers, in a tenth of the time of `read`; 0 for no memory."""
     where: int = _pointer(capsule, b"dltensor")
     return int(_word(where).value + _word(where + _OFFSET).value)
@@ -203,16 +203,16 @@ def _numbers(address: int, count: int) -> tuple[int, ...]:
     return unpack(f"{count}q", ctypes.string_at(address, 8 * count)) if count else ()
 
 
-def label(capsule: Any, dtype: str) -> Any:
+def set_dtype(capsule: Any, dtype: str) -> Any:
     """Write another dtype of the same size into a capsule, and return the capsule."""
-    tensor = managed(capsule, versioned=True).tensor
+    tensor = managed_tensor(capsule, versioned=True).tensor
     tensor.code, tensor.bits, tensor.lanes = FORMS.get(dtype) or SMALL[dtype]
     return capsule
 
 
 def normalize_strides(capsule: Any) -> None:
     """Remove the strides of contiguous memory from a capsule if they differ from C order, on axes of one element."""
-    offered, tensor = read(capsule, versioned=True), managed(capsule, versioned=True).tensor
+    offered, tensor = read(capsule, versioned=True), managed_tensor(capsule, versioned=True).tensor
     if offered.is_contiguous and offered.strides != _c_order(offered.shape):
         tensor.strides = None  # set to null, not overwritten: they belong to the producer
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 # ---------------------------------------------------------------------- decisions
-def are_hosted(backend: Backend, xs: Sequence[Tensor]) -> bool:
+def are_on_host(backend: Backend, xs: Sequence[Tensor]) -> bool:
     """Return True if a fast check shows that all tensors are in host memory, and so none belongs to a trace."""
     flag = backend.fast_paths.host_flag
     return bool(flag) and not any(map(is_not, map(attrgetter(flag), xs), repeat(True)))
@@ -41,12 +41,12 @@ def are_hosted(backend: Backend, xs: Sequence[Tensor]) -> bool:
 
 def devices_of(backend: Backend, xs: Sequence[Tensor]) -> list[Device | None]:
     """Return the device of each tensor; None for one of a function that is being compiled."""
-    if are_hosted(backend, xs):
+    if are_on_host(backend, xs):
         return [CPU] * len(xs)
     return [None if backend.is_tracer(x) else backend.device_of(x) for x in xs]
 
 
-def stays(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> bool:
+def is_placed(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> bool:
     """Return True if ``x`` itself is the result of a placement."""
     if copy is True:
         return False
@@ -63,12 +63,12 @@ def stays(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> boo
             return False  # the framework moves a tensor of unknown device (tf.function)
         raise
     if copy is False:
-        reach(backend, target, (x,))
+        require_for(backend, target, (x,))
         backend.raise_error(messages.copy_needed, (backend.device_of(x), target))
     return False
 
 
-def reach(backend: Backend, device: Device, xs: Sequence[Tensor]) -> Device:
+def require_for(backend: Backend, device: Device, xs: Sequence[Tensor]) -> Device:
     """Return a device to which tensors of a backend may be copied, or raise `DeviceNotFoundError`."""
     require(backend, device)
     if backend.has_plain_arrays and device is not CPU and any(backend.device_of(x) is CPU for x in xs):
@@ -110,7 +110,7 @@ def place(
         copy: As for `devshim.place`.
         non_blocking: As for `devshim.place`.
     """
-    if stays(backend, x, target, copy):
+    if is_placed(backend, x, target, copy):
         return x
     return move_observed(active, backend, x, target, non_blocking)
 
@@ -138,10 +138,10 @@ def move_observed(active: Active | None, backend: Backend, x: T, target: Device,
         require_observed(active, backend, target)
     if backend.dtypes_lacking:
         require_dtype(backend, target, backend.dtype_name(x))
-    sources = () if active is None else sources_now(backend, x)
+    sources = () if active is None else sources_of(backend, x)
     if active is not None and sources:
         with _recording(active, backend, sources, target):
-            fault(active, backend, x, target)
+            trigger_fault(active, backend, x, target)
             return move_observed(None, backend, x, target, non_blocking)
     try:
         result: T = backend.copy_to(x, target, non_blocking)
@@ -155,7 +155,7 @@ def move_observed(active: Active | None, backend: Backend, x: T, target: Device,
     return result
 
 
-def sources_now(backend: Backend, x: Tensor) -> Sequence[tuple[Device, int]]:
+def sources_of(backend: Backend, x: Tensor) -> Sequence[tuple[Device, int]]:
     """Return each device that a copy of a tensor reads from, with the bytes.
 
     Returns nothing in a compiled function: this call makes no copy, and the framework makes one each time that runs.
@@ -185,7 +185,7 @@ def _recording(
     return entered
 
 
-def fault(active: Active, backend: Backend, x: Tensor, target: Device) -> None:
+def trigger_fault(active: Active, backend: Backend, x: Tensor, target: Device) -> None:
     """Trigger a simulated fault of the copy of a tensor."""
     if active.fault is not None:
         active.fault(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
@@ -211,7 +211,7 @@ def to_host(backend: Backend, x: Tensor, copy: bool, device: Device | None = Non
     if active is None:
         found = fast_copy(backend, x) if copy else None
         return backend.to_numpy(x, copy) if found is None else found
-    fault(active, backend, x, CPU)
+    trigger_fault(active, backend, x, CPU)
     sources = backend.sources(x) if copy and active.record is not None else ()
     with _recording(active, backend, sources, CPU):
         return backend.to_numpy(x, copy)

@@ -196,7 +196,7 @@ def _recording(backend: Backend, source: Device, target: Device, nbytes: int | N
     return Recording(listening if nbytes is not None else (), backend, source, target, nbytes, tensors)
 
 
-def cloned(copies: Sequence[tuple[Backend, Any]], start: float) -> None:
+def record_clone(copies: Sequence[tuple[Backend, Any]], start: float) -> None:
     """Record the data of a model's clone as copies on the device where the clone was made."""
     listening = () if in_own_transfer() else _listening()
     sums: dict[tuple[str, Device], list[Any]] = {}
@@ -211,7 +211,7 @@ def cloned(copies: Sequence[tuple[Backend, Any]], start: float) -> None:
             record(backend, device, device, nbytes, seconds, tensors, site(), start)
 
 
-def exchanged(tensors: Sequence[tuple[Backend, Any]], nbytes: int, start: float, call: str, ranks: int) -> None:
+def record_exchange(tensors: Sequence[tuple[Backend, Any]], nbytes: int, start: float, call: str, ranks: int) -> None:
     """Record an exchange between ranks, which has ended now; ``nbytes`` is what this rank has sent."""
     listening = _listening()
     if listening and tensors:

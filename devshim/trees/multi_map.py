@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 __all__ = [
     "is_leaf",
     "locate_errors",
-    "mapped",
+    "map_leaves",
     "require_equal",
     "require_same_form",
     "same_value",
-    "unlike",
+    "structure_error",
 ]
 
 
@@ -45,7 +45,7 @@ class _Level:
         self.done: list[Any] = []
 
 
-def mapped(trees: list[Any], visit: Visit, unlike: Unlike, leaf: Callable[[Any], bool] | None = None) -> Any:
+def map_leaves(trees: list[Any], visit: Visit, unlike: Unlike, leaf: Callable[[Any], bool] | None = None) -> Any:
     """Return the first tree with every leaf replaced by a visitor's result for the leaves of all trees at that path.
 
     Args:
@@ -138,7 +138,7 @@ def locate_errors(cell: Cell, how: Callable[..., Any], *args: Any) -> Any:
         raise
 
 
-def unlike(call: str, noun: str) -> Unlike:
+def structure_error(call: str, noun: str) -> Unlike:
     """Return a function that makes the error for trees of different structure; ``noun`` is the call's word for one."""
 
     def make(cell: Cell, which: int, why: str) -> Exception:

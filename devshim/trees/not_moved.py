@@ -72,13 +72,13 @@ def warn(call: str, others: Iterable[tuple[Cell, Any]]) -> None:
 
 
 def _warn(call: str, cell: Cell, leaf: Any, names: list[str]) -> None:
-    from devshim.transfers.cells import in_cell
+    from devshim.transfers.cells import cell_suffix
     from devshim.transfers.observers import user_frame
 
     frame, where = user_frame(), key_paths.path_text(cell)
     shown = list_some(names, 3, str.strip)
     problem = (
-        f"ds.{call}{in_cell(frame)} did not move the tensors of the {type_name(leaf)} at {where!r} ({shown}): "
+        f"ds.{call}{cell_suffix(frame)} did not move the tensors of the {type_name(leaf)} at {where!r} ({shown}): "
         f"the class is not a container that devshim knows\n\n"
         f"Hint: place them one by one, or register the class as a pytree with your framework or with optree"
     )

@@ -13,7 +13,7 @@ from devshim.registry import registry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["collect", "rebuilt"]
+__all__ = ["collect", "rebuild"]
 
 _DEEPEST = 50
 _NODES = frozenset({dict, list, tuple})
@@ -39,12 +39,12 @@ def collect(tree: Any, found: list[Any], depth: int = 0) -> bool:
     return True
 
 
-def rebuilt(tree: Any, new: Iterator[Any]) -> Any:
+def rebuild(tree: Any, new: Iterator[Any]) -> Any:
     """Return a plain tree with the next objects instead of its tensors."""
     kind = type(tree)
     if kind is dict:
-        return {key: rebuilt(each, new) if type(each) in _NODES else next(new) for key, each in tree.items()}
+        return {key: rebuild(each, new) if type(each) in _NODES else next(new) for key, each in tree.items()}
     if kind in _NODES:
-        made = [rebuilt(each, new) if type(each) in _NODES else next(new) for each in tree]
+        made = [rebuild(each, new) if type(each) in _NODES else next(new) for each in tree]
         return made if kind is list else tuple(made)
     return next(new)

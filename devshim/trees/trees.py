@@ -133,7 +133,7 @@ def _prepare_models(flat: Flattened, where: Where, copy: bool | None, new: dict[
         if stayed:
             from devshim.transfers import observers
 
-            observers.cloned(stayed, begun)
+            observers.record_clone(stayed, begun)
 
     return commit
 

@@ -22,7 +22,7 @@ from devshim import errors
 from devshim.errors import ArgumentError, RankLateError, WorldError
 from devshim.errors.formatting import describe, show
 from devshim.registry import current
-from devshim.transfers.cells import with_cells
+from devshim.transfers.cells import name_cells
 from devshim.world import cluster, folders, job, pickles, sessions
 from devshim.world.job import Job
 
@@ -212,10 +212,10 @@ def _listen(events: Any, notify: Listener) -> list[bytes | None]:
 
 def _error(name: str, problem: str, hint: str | None, facts: dict[str, Any]) -> Exception:
     """Return an error as the launcher raised it."""
-    found: Exception = getattr(errors, name, WorldError)(with_cells(problem), hint)
+    found: Exception = getattr(errors, name, WorldError)(name_cells(problem), hint)
     vars(found).update(facts)
     if isinstance(found, RankLateError):
-        found.where = with_cells(found.where)
+        found.where = name_cells(found.where)
     return found
 
 
@@ -226,4 +226,4 @@ def show_event(kind: str, *rest: Any) -> None:
         text = "\n".join(f"[{rank} {host}] {line}" for line in lines)
         print(text, file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
     elif kind == "again":
-        print(f"devshim: {with_cells(rest[1])}; starting again (attempt {rest[0]})", file=sys.stderr, flush=True)
+        print(f"devshim: {name_cells(rest[1])}; starting again (attempt {rest[0]})", file=sys.stderr, flush=True)

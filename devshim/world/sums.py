@@ -205,7 +205,7 @@ def record(tensors: list[tuple[Backend, Tensor]], times: float, start: float, ca
     """Record an exchange in the open ledgers; this rank has sent its tensors ``times`` times."""
     if observing.ACTIVE is not None:
         nbytes = sum(backend.nbytes(x) for backend, x in tensors)
-        observers.exchanged(tensors, round(nbytes * times), start, call, ranks)
+        observers.record_exchange(tensors, round(nbytes * times), start, call, ranks)
 
 
 def _result(backend: Backend, total: np.ndarray, x: Tensor) -> Tensor:

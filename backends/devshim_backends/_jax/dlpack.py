@@ -84,7 +84,7 @@ def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] 
 
 def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """Return an array over a plain capsule (see `FastPaths.dlpack_import`)."""
-    address = dlpack.address(capsule)
+    address = dlpack.data_address(capsule)
     # The slow path corrects strides of axes with one element; an array without elements has no address.
     if not address or 0 in shape or (1 in shape and len(shape) > 1) or is_compiling():
         return None

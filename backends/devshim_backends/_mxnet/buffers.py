@@ -62,5 +62,5 @@ class HostArray:
 
     def __dlpack__(self) -> Any:
         capsule = self._bytes.__dlpack__()
-        set_dtype(dlpack.managed(capsule).tensor, self._dtype)
+        set_dtype(dlpack.managed_tensor(capsule).tensor, self._dtype)
         return capsule

@@ -93,12 +93,12 @@ def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] 
     if plain is None:
         return None
     capsule = _capsule(x, (dlpack.CPU, 0))
-    return None if dlpack.address(capsule) % (alignment or int(plain[1][2:])) else (capsule, plain[0], plain[2])
+    return None if dlpack.data_address(capsule) % (alignment or int(plain[1][2:])) else (capsule, plain[0], plain[2])
 
 
 def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """Return an array over a plain capsule (see `FastPaths.dlpack_import`)."""
-    offered, offset = dlpack.structure(capsule)
+    offered, offset = dlpack.structure_address(capsule)
     if offset or dtype == "bool" or not shape or 0 in shape:
         return None  # MXNet reads these only after `_adapt`, or inside `numpy_shapes`
     handle = NDArrayHandle()
@@ -155,7 +155,7 @@ def _capsule(x: Tensor, where: tuple[int, int]) -> Any:
 def _import_capsule(capsule: Any) -> Tensor:
     """Return the array over a capsule's memory; the capsule is marked as used, as the protocol requires."""
     _check(dlpack.read(capsule))
-    managed = dlpack.managed(capsule)
+    managed = dlpack.managed_tensor(capsule)
     _adapt(managed.tensor)
     handle = NDArrayHandle()
     create = getattr(_LIB, "MXNDArrayFromDLPackEx", None) or _LIB.MXNDArrayFromDLPack

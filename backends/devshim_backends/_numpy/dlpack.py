@@ -107,7 +107,7 @@ class NumpyDlpack(NumpyTensors):
             raise ConversionError(msg, "convert the values first")
         plain = x.view(_RELABELLED[name]) if name in _RELABELLED else x
         plain = plain if plain.flags.writeable else _writable(plain)
-        return dlpack.Exporter((dlpack.CPU, 0), lambda stream: dlpack.label(plain.__dlpack__(), name))
+        return dlpack.Exporter((dlpack.CPU, 0), lambda stream: dlpack.set_dtype(plain.__dlpack__(), name))
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
@@ -149,7 +149,7 @@ class _RelabellingProducer:
         if offered.dtype not in dlpack.FORMS:
             msg = f"it cannot read {offered.dtype} by DLPack"
             raise BufferError(msg)
-        return dlpack.label(capsule, _RELABELLED[offered.dtype]) if offered.dtype in _RELABELLED else capsule
+        return dlpack.set_dtype(capsule, _RELABELLED[offered.dtype]) if offered.dtype in _RELABELLED else capsule
 
 
 def _import(source: Any) -> np.ndarray:

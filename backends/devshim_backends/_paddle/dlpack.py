@@ -112,7 +112,7 @@ def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] 
     capsule = dlpack.to_dlpack(x if x.stop_gradient else x.detach())
     return (
         None
-        if dlpack_module.address(capsule) % (alignment or NUMPY_DTYPES[name].itemsize)
+        if dlpack_module.data_address(capsule) % (alignment or NUMPY_DTYPES[name].itemsize)
         else (capsule, name, tuple(x.shape))
     )
 
@@ -134,7 +134,7 @@ def _tensor_over(array: np.ndarray) -> Tensor:
 def _strided_tensor(capsule: Any, info: dlpack_module.TensorInfo) -> Tensor:
     """Return a tensor over a capsule's memory, with any strides."""
     if info.dtype == "bfloat16":
-        dlpack_module.label(capsule, "uint16")  # the dtype from which Paddle reads bfloat16
+        dlpack_module.set_dtype(capsule, "uint16")  # the dtype from which Paddle reads bfloat16
     array = _numpy_over(capsule, info.address)
     if info.is_contiguous:
         return _tensor_over(array.reshape(info.shape))
@@ -145,7 +145,7 @@ def _strided_tensor(capsule: Any, info: dlpack_module.TensorInfo) -> Tensor:
 
 def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """Return a tensor over a plain capsule (see `FastPaths.dlpack_import`)."""
-    native, address = PADDLE_DTYPES.get(dtype), dlpack_module.address(capsule)
+    native, address = PADDLE_DTYPES.get(dtype), dlpack_module.data_address(capsule)
     if native is None or not address or not paddle.in_dynamic_mode():
         return None
     x = _tensor_over(_numpy_over(capsule, address))

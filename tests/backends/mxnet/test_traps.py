@@ -436,7 +436,7 @@ class Source:
         from devshim.transfers import dlpack
 
         capsule = self._array.__dlpack__()
-        tensor = dlpack.managed(capsule).tensor
+        tensor = dlpack.managed_tensor(capsule).tensor
         for name, value in self._changes.items():
             setattr(tensor, name, value)
         return capsule

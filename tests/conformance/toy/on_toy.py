@@ -377,7 +377,7 @@ def convert_shares_when_asked_to_copy(patch: Patch, adapter: Any) -> None:
 def memory_is_shared_at_any_address(patch: Patch, adapter: Any) -> None:
     from devshim.transfers import alignment
 
-    patch.setattr(alignment, "problem", lambda *about: None)
+    patch.setattr(alignment, "alignment_problem", lambda *about: None)
 
 
 @defect

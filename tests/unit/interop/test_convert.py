@@ -318,6 +318,6 @@ def test_a_consumer_that_names_no_stream_waits_for_the_tensor_alone(monkeypatch:
     for framework in (source, target):
         framework.dtype_name = framework.shape = lambda x: None
     target.from_dlpack = lambda lent: (lent.__dlpack__(stream=7), list(asked), lent.__dlpack__(), x)[-1]
-    monkeypatch.setattr(alignment, "checked", lambda target, lent: lent)
+    monkeypatch.setattr(alignment, "check_producer", lambda target, lent: lent)
     assert convert._Conversion(None, source, target, x, card, card)._share() == (x, None)  # type: ignore[arg-type]
     assert asked == [(x, card)], "once: a consumer with a stream needs no wait"

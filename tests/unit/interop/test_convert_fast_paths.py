@@ -213,7 +213,7 @@ def test_a_plain_arrays_capsule_says_what_it_is(name: str) -> None:
     capsule, dtype, shape = registry.load("numpy").fast_paths.dlpack_export[np.ndarray](array, 1)
     offered = dlpack.read(capsule)
     assert (dtype, shape) == (offered.dtype, offered.shape) == (name, (2, 3))
-    assert offered.address == array.ctypes.data == dlpack.address(capsule)
+    assert offered.address == array.ctypes.data == dlpack.data_address(capsule)
     assert offered.is_contiguous
 
 
@@ -230,9 +230,9 @@ def test_memory_is_aligned_as_was_asked() -> None:
 def test_the_address_counts_the_offset_and_nothing_is_no_address() -> None:
     array = np.zeros(4)
     capsule = array.__dlpack__()
-    tensor = dlpack.managed(capsule).tensor
+    tensor = dlpack.managed_tensor(capsule).tensor
     tensor.data, tensor.byte_offset = tensor.data - 256, 256
-    assert dlpack.address(capsule) == array.ctypes.data
+    assert dlpack.data_address(capsule) == array.ctypes.data
     tensor.data, tensor.byte_offset = None, 0
-    assert dlpack.address(capsule) == 0
+    assert dlpack.data_address(capsule) == 0
     tensor.data = array.ctypes.data

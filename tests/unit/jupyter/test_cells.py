@@ -54,12 +54,12 @@ def test_an_ipython_without_a_shell_changes_nothing(monkeypatch: pytest.MonkeyPa
 
 def test_a_text_of_another_process_names_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "rank 2 failed, at 2071649295.py:3 in job; rank 1 at train.py:3 in job, <ipython-input-9-ab>:12 in work"
-    assert cells.with_cells(text) == text
+    assert cells.name_cells(text) == text
     terminal = "<ipython-input-9-ab>"
     shell(monkeypatch, {FILE: 8, terminal: 9})
     for file in (FILE, terminal, "/home/train.py"):
         monkeypatch.setitem(linecache.cache, file, (0, None, [], file))
-    assert cells.with_cells(text) == (
+    assert cells.name_cells(text) == (
         "rank 2 failed, at In [8]:3 in job; rank 1 at train.py:3 in job, In [9]:12 in work"
     )
 

@@ -28,12 +28,12 @@ def offer(address: int, dtype: str = "float64", device: int = dlpack.CPU, shape:
 def check(backend: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what is asked about each capsule that the framework gets."""
     monkeypatch.setattr(dlpack, "ValidatingExporter", lambda source, check: check)
-    return alignment.checked(backend, object())
+    return alignment.check_producer(backend, object())
 
 
 def test_an_element_needs_an_address_of_its_own_size(backend: Any) -> None:
-    assert alignment.problem(backend, "float64", 8, ADDRESS) is None
-    why = alignment.problem(backend, "float64", 8, ADDRESS + 4)
+    assert alignment.alignment_problem(backend, "float64", 8, ADDRESS) is None
+    why = alignment.alignment_problem(backend, "float64", 8, ADDRESS + 4)
     assert why == (
         "Fakeframe's operators need memory aligned to 8 bytes for float64, and the alignment of this address is 4"
     )
@@ -41,15 +41,15 @@ def test_an_element_needs_an_address_of_its_own_size(backend: Any) -> None:
 
 def test_a_framework_may_need_more(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(backend), "alignment", 64)
-    assert alignment.problem(backend, "int8", 1, ADDRESS) is None
-    assert "64 bytes for int8" in str(alignment.problem(backend, "int8", 1, ADDRESS + 32))
+    assert alignment.alignment_problem(backend, "int8", 1, ADDRESS) is None
+    assert "64 bytes for int8" in str(alignment.alignment_problem(backend, "int8", 1, ADDRESS + 32))
 
 
 def test_a_framework_that_needs_nothing_gets_the_source_itself(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     source = object()
-    assert alignment.checked(backend, source) is not source
+    assert alignment.check_producer(backend, source) is not source
     monkeypatch.setattr(type(backend), "alignment", 1)
-    assert alignment.checked(backend, source) is source
+    assert alignment.check_producer(backend, source) is source
 
 
 @pytest.mark.parametrize("device", [dlpack.CPU, dlpack.CUDA_HOST, dlpack.ROCM_HOST])

@@ -211,7 +211,7 @@ def test_reading_takes_nothing() -> None:
 def test_what_is_changed_in_a_capsule_its_consumer_sees() -> None:
     array = np.arange(3.0)
     capsule = array.__dlpack__()
-    dlpack.managed(capsule).tensor.shape[0] = 2
+    dlpack.managed_tensor(capsule).tensor.shape[0] = 2
     assert np.from_dlpack(dlpack.Exporter((1, 0), lambda stream: capsule)).tolist() == [0.0, 1.0]
 
 

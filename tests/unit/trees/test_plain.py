@@ -25,7 +25,7 @@ def test_plain_trees(tree: Any) -> None:
     found: list[Any] = []
     assert plain.collect(tree, found)
     again: list[Any] = []
-    new = plain.rebuilt(tree, iter(found))
+    new = plain.rebuild(tree, iter(found))
     assert type(new) is type(tree)
     assert new is not tree or tree is X or tree == ()
     assert plain.collect(new, again)
@@ -33,7 +33,7 @@ def test_plain_trees(tree: Any) -> None:
 
 
 def test_the_order_of_a_dict() -> None:
-    new = plain.rebuilt({"b": X, "a": [Y]}, iter("xy"))
+    new = plain.rebuild({"b": X, "a": [Y]}, iter("xy"))
     assert list(new.items()) == [("b", "x"), ("a", ["y"])]
 
 

@@ -48,6 +48,6 @@ def _export(x: Any, **options: Any) -> Any:
     if index is None or (target is not None and int(target[0]) != _CUDA):
         return native_export(x, **options)
     capsule = native_export(x, **{**options, "stream": None})
-    tensor = dlpack.managed(capsule).tensor
+    tensor = dlpack.managed_tensor(capsule).tensor
     tensor.device_type, tensor.device_id = _CUDA, index if target is None else int(target[1])
     return capsule
