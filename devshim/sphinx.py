@@ -62,7 +62,7 @@ def _show(app: Sphinx, docname: str, source: list[str]) -> None:
 
         page = pages.parse(path, source[0])
         records = _records(app, docname, page)
-        source[0] = _front_matter(page) + myst.page(Shown(page, records), myst.embedded)
+        source[0] = _front_matter(page) + myst.page(Shown(page, records), myst.embed)
     except DevshimError as error:
         _warn(docname, str(error))
 

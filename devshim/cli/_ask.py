@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import devshim as ds
-from devshim.cli._console import working
+from devshim.cli._console import spinner
 from devshim.registry import environment as environment_module
 from devshim.registry import processes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Answer", "ask", "installed"]
+__all__ = ["Answer", "ask", "find_installed"]
 
 PATIENCE = 180
 """The seconds that a framework may take to be imported and asked."""
@@ -56,7 +56,7 @@ class Answer:
         return [name for name in dict.fromkeys(found) if name]
 
 
-def installed(backend: str | None = None) -> list[ds.BackendInfo]:
+def find_installed(backend: str | None = None) -> list[ds.BackendInfo]:
     """Return the installed frameworks, or the one named; raise `BackendNotFoundError` if it is missing."""
     have = ds.backends()
     if backend is None:
@@ -78,7 +78,7 @@ def ask(infos: Sequence[ds.BackendInfo], *, simulate: bool = True) -> list[Answe
         environment_module.warn_about_unread()
     else:
         environment.pop("DEVSHIM_SIMULATE_GPUS", None)
-    with working(f"asking {', '.join(info.title for info in infos)}"), ThreadPoolExecutor(_AT_ONCE) as pool:
+    with spinner(f"asking {', '.join(info.title for info in infos)}"), ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(lambda info: _ask(info, environment), infos))
 
 

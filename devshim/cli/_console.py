@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Column",
     "Grid",
-    "complain",
-    "downloading",
+    "download_bar",
     "draw",
     "is_terminal",
+    "print_error",
     "say",
     "show",
     "size",
+    "spinner",
     "width",
-    "working",
     "write",
 ]
 
@@ -171,7 +171,7 @@ def _plain(grid: Grid) -> Iterator[str]:
             yield "  ".join(cell.ljust(wide) for cell, wide in zip(cells, widths, strict=True)).rstrip()
 
 
-def complain(error: DevshimError) -> None:
+def print_error(error: DevshimError) -> None:
     """Print an error's text to standard error, without a traceback."""
     from rich.console import Console
     from rich.text import Text
@@ -184,7 +184,7 @@ def complain(error: DevshimError) -> None:
 
 
 @contextmanager
-def working(what: str) -> Iterator[Callable[[str], None]]:
+def spinner(what: str) -> Iterator[Callable[[str], None]]:
     """Show a spinner on standard error while a block runs, if that is a terminal.
 
     Standard output may be a pipe, as in ``devshim devices | less``. A notebook (`!devshim tour`) shows none.
@@ -207,7 +207,7 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def downloading(what: str) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+def download_bar(what: str) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
     """Show a bar on a terminal while a block installs packages; lines of text in a notebook (`!devshim ...`).
 
     Yields:

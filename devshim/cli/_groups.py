@@ -28,9 +28,9 @@ class Group(click.Group):
         try:
             code = super().invoke(ctx)
         except DevshimError as error:
-            from devshim.cli._console import complain
+            from devshim.cli._console import print_error
 
-            complain(error)
+            print_error(error)
             code = 1
         except KeyboardInterrupt:
             print("Interrupted", file=sys.stderr)

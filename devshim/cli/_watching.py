@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from devshim.cli._console import complain, say
+from devshim.cli._console import print_error, say
 from devshim.errors import DevshimError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _build(path: Path, build: Callable[[Path], bool]) -> None:
     try:
         build(path)
     except DevshimError as error:
-        complain(error)
+        print_error(error)
 
 
 def _state(path: Path) -> tuple[int, int] | None:

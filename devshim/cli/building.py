@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devshim.cli._console import complain, say
+from devshim.cli._console import print_error, say
 from devshim.cli._watching import watch
 from devshim.errors import DevshimError
 from devshim.registry.discovery import title_of
@@ -67,7 +67,7 @@ def _build(path: Path, output: Path, formats: Sequence[str], native_notebooks: b
     page = session.read_page(path, options)
     outcome = session.outcome_of(page, options)
     for name, error in outcome.problems.items():
-        complain(DevshimError(f"{path} is built without {title_of(name)}: {error.problem}", error.hint))
+        print_error(DevshimError(f"{path} is built without {title_of(name)}: {error.problem}", error.hint))
     for name, record in outcome.records.items():
         for cell in page.cells_of(name):
             done = record.cells.get(cell.id)
@@ -100,7 +100,7 @@ def _write_native(shown: Shown, output: Path, options: Options) -> tuple[list[Pa
 def _verify(shown: Shown, names: Sequence[str], options: Options) -> dict[str, Verdict]:
     from devshim.tutorial.transpiler import verifying
 
-    table = environments.configured(shown.page.path.absolute().parent)
+    table = environments.read_configured(shown.page.path.absolute().parent)
     found = environments.resolve(names, environments.read_options(options.environments), table)
     usable = {name: each for name, each in found.items() if not isinstance(each, DevshimError)}
     return verifying.run(shown, usable, fresh=options.fresh)

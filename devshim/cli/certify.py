@@ -10,8 +10,8 @@ from devshim.certify import runs
 from devshim.certify.claims import FAIL, PASS, RATE, SKIP, Result, Setting
 from devshim.certify.report import Framework, Report
 from devshim.cli import _machine
-from devshim.cli._ask import Answer, ask, installed
-from devshim.cli._console import Column, Grid, complain, say, show, working, write
+from devshim.cli._ask import Answer, ask, find_installed
+from devshim.cli._console import Column, Grid, print_error, say, show, spinner, write
 from devshim.cli.doctor import cause
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ NO_CARD = 2
 
 def main(backend: str | None, only: str, quick: bool, simulate: bool, file: Path | None) -> int:
     """Check all claims and print the results; return 0, or 1 if a claim is false, or 2 if there is no GPU."""
-    infos = installed(backend)
+    infos = find_installed(backend)
     machine = _machine.look()
     answers = [Answer(info) for info in infos] if simulate else ask(infos, simulate=False)
     if not simulate and not any(answer.gpus for answer in answers):
-        complain(_no_gpu_error(machine, answers))
+        print_error(_no_gpu_error(machine, answers))
         return NO_CARD
     report = Report(machine.driver, [card.name for card in machine.cards], simulate, quick)
     for setting, answer in _settings(answers, Setting("", 0, simulate, quick, only=only)):
@@ -70,7 +70,7 @@ def _check_framework(at: Setting, answer: Answer, report: Report, file: Path | N
         found.why = answer.why or "it sees no GPU"
         say(f"{found.title} is left out: {found.why}", "yellow")
     else:
-        with working(f"checking {found.title}") as now:
+        with spinner(f"checking {found.title}") as now:
             for result in runs.results(at):
                 found.results.append(result)
                 if file is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from devshim.cli._ask import ask, installed
+from devshim.cli._ask import ask, find_installed
 from devshim.cli._console import Column, Grid, is_terminal, say, show, size, width
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _WIDE = 150
 
 def main(backend: str | None, as_json: bool = False) -> int:
     """Print the devices, as a table or as JSON; return the exit code, 1 if a framework is broken."""
-    answers = ask(installed(backend))
+    answers = ask(find_installed(backend))
     if as_json:
         print(json.dumps([_to_json(answer) for answer in answers], indent=2))
         return 1 if any(answer.broken is not None for answer in answers) else 0

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import devshim as ds
 from devshim.cli import _machine
-from devshim.cli._ask import ask, installed
-from devshim.cli._console import Column, Grid, say, show, working
+from devshim.cli._ask import ask, find_installed
+from devshim.cli._console import Column, Grid, say, show, spinner
 from devshim.cli._touch import failures
 from devshim.devices import nvml
 from devshim.registry import environment, environment_values
@@ -30,14 +30,14 @@ _PREALLOCATING = ("tensorflow", "jax")
 def main() -> int:
     """Print the diagnosis; return the exit code, 1 if something is broken."""
     machine = _machine.look()
-    answers = ask(installed(), simulate=False)
+    answers = ask(find_installed(), simulate=False)
     show(_about_machine(machine))
     say()
     show(_about_frameworks(answers))
     for note in _notes(machine, answers):
         say(f"Note: {note}", "yellow")
     say()
-    with working("copying one number to each GPU and back"):
+    with spinner("copying one number to each GPU and back"):
         failed = failures(answers)
     broken = bool(failed) or any(answer.broken is not None for answer in answers)
     for sentence in [*verdict(machine, answers), *copies(answers, failed)]:

@@ -9,7 +9,7 @@ from os import environ
 from typing import TYPE_CHECKING, Any
 
 import devshim as ds
-from devshim.cli._console import working, write
+from devshim.cli._console import spinner, write
 from devshim.cli._why import reason, why_no_more
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def main(backend: str | None, gpus: int | None, record: Path | None) -> int:
     for name, value in _QUIET.items():
         environ.setdefault(name, value)
     alone = str(record) == "-"
-    with ds.using(_choose(backend)) as name, working(f"importing {ds.backends()[name].title}") as now:
+    with ds.using(_choose(backend)) as name, spinner(f"importing {ds.backends()[name].title}") as now:
         tour = _start_tour(name, gpus)
         for i, step in enumerate(chapter(), 1):
             now(f"step {i}: {step.title}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devshim.cli import _check_report
 from devshim.cli import _tutorial_view as view
-from devshim.cli._console import Column, Grid, complain, downloading, say, show, write
+from devshim.cli._console import Column, Grid, download_bar, print_error, say, show, write
 from devshim.errors import DevshimError
 from devshim.registry import discovery
 from devshim.tutorial import comparing, environment_setup, environments, page_template, session
@@ -101,7 +101,7 @@ def _one(path: Path, chosen: Options) -> _Done:
         watcher.compared(outcome, report)
     view.show_table(watcher)
     for error in outcome.problems.values():
-        complain(error)
+        print_error(error)
     view.show_failures(outcome)
     view.show_differences(page, report)
     for sentence in outcome.large_outputs():
@@ -131,7 +131,7 @@ def create(frameworks: Sequence[str], extra: Sequence[str], python: Path | None)
     names = [discovery.canonical_name(each) for each in frameworks]
     with _interruptible():
         for name in names:
-            with downloading(f"environment of {discovery.title_of(name)}") as (change, advance):
+            with download_bar(f"environment of {discovery.title_of(name)}") as (change, advance):
                 made = environment_setup.create(name, extra, python, change, advance)
             say(f"{name}  {made.version}  Python {made.python_version}  {made.python.parent.parent}")
     return 0
@@ -148,7 +148,7 @@ def _interruptible() -> Iterator[None]:
 
 def list_environments(env: Sequence[str]) -> int:
     """Print the environment of each framework; return the exit code."""
-    table = environments.configured(Path.cwd())
+    table = environments.read_configured(Path.cwd())
     found = environments.resolve(discovery.known_names(), environments.read_options(env), table)
     columns = [Column("framework"), Column("version"), Column("Python"), Column("from"), Column("environment", share=1)]
     grid = Grid("", columns)

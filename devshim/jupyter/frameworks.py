@@ -62,7 +62,7 @@ class _Session:
         Raises:
             ArgumentError: None is named, and pyproject.toml has no environments.
         """
-        names = self.names or list(environments.configured(Path.cwd()))
+        names = self.names or list(environments.read_configured(Path.cwd()))
         if not names:
             msg = "it does not say which frameworks"
             raise _wrong(msg)
@@ -88,8 +88,8 @@ class _Session:
 
     def _places(self, names: list[str]) -> dict[str, environments.Environment | DevshimError]:
         """Return the environment of each framework; the versions of each Python are queried once."""
-        table = environments.configured(Path.cwd())
-        keys = {name: environments.chosen(name, self.options, table) for name in names}
+        table = environments.read_configured(Path.cwd())
+        keys = {name: environments.choose(name, self.options, table) for name in names}
         new = [name for name in names if self._known.get(name, (None,))[0] != keys[name] or keys[name] is None]
         found = environments.resolve(new, self.options, table)
         self._known.update(

@@ -23,7 +23,17 @@ from devshim.tutorial.support import cache_folder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["HERE", "Environment", "chosen", "configured", "created", "inspect", "python_of", "read_options", "resolve"]
+__all__ = [
+    "HERE",
+    "Environment",
+    "choose",
+    "find_created",
+    "inspect",
+    "python_of",
+    "read_configured",
+    "read_options",
+    "resolve",
+]
 
 HERE = "here"
 _TABLE = "tool.devshim.tutorial.environments"
@@ -83,7 +93,7 @@ def read_options(options: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def configured(start: Path) -> dict[str, Path | str]:
+def read_configured(start: Path) -> dict[str, Path | str]:
     """Return the environments in the nearest pyproject.toml of a folder and those above that has their table.
 
     Raises:
@@ -119,7 +129,7 @@ def _locate(path: Path, name: str, value: object) -> Path | str:
     return HERE if value == HERE else path.parent / Path(value).expanduser()
 
 
-def created(framework: str) -> Path | None:
+def find_created(framework: str) -> Path | None:
     """Return the newest environment that ``devshim tutorial env create`` made for this version of devshim."""
     made = sorted(
         (cache_folder() / "environments").glob(f"{framework}-*/made.json"), key=lambda each: each.stat().st_mtime
@@ -128,7 +138,7 @@ def created(framework: str) -> Path | None:
     return current[-1] if current else None
 
 
-def chosen(
+def choose(
     framework: str, options: Mapping[str, str], table: Mapping[str, Path | str]
 ) -> tuple[Path | str, str] | None:
     """Return the environment of a framework and where its name comes from, or None."""
@@ -136,7 +146,7 @@ def chosen(
         return options[framework], "--env"
     if framework in table:
         return table[framework], "pyproject.toml"
-    made = created(framework)
+    made = find_created(framework)
     if made is not None:
         return made, "created"
     return (HERE, HERE) if discovery.is_installed(framework) else None
@@ -163,7 +173,7 @@ def resolve(
 def _resolve_one(
     framework: str, options: Mapping[str, str], table: Mapping[str, Path | str]
 ) -> Environment | DevshimError:
-    found = chosen(framework, options, table)
+    found = choose(framework, options, table)
     if found is None:
         return _missing_error(framework, "there is no environment for it")
     place, origin = found

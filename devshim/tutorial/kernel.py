@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from devshim.monitoring.native_lines import Snippet
 
-__all__ = ["Recorder", "assigned", "start"]
+__all__ = ["Recorder", "assigned_names", "start"]
 
 
 def start(framework: str, gpus: int, real: bool = False, native_names: bool = False) -> None:
@@ -145,7 +145,7 @@ class Recorder:
         self._listener.__exit__()
         space = self._shell.user_ns
         source = self._shell.transform_cell(result.info.raw_cell)
-        tensors = {name: describe_tensors(space[name]) for name in assigned(source) if name in space}
+        tensors = {name: describe_tensors(space[name]) for name in assigned_names(source) if name in space}
         value = None if result.result is None else describe(result.result)
         message = {
             "seconds": round(seconds, 4),
@@ -157,7 +157,7 @@ class Recorder:
         self._listener = None
 
 
-def assigned(source: str) -> list[str]:
+def assigned_names(source: str) -> list[str]:
     """Return the names that code assigns outside functions and classes, in order; none if it cannot be parsed."""
     try:
         stack: list[ast.AST] = [ast.parse(source)]

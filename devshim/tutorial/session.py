@@ -126,7 +126,7 @@ def outcome_of(page: Page, options: Options, watcher: Watcher | None = None) -> 
     if options.recorded:
         return _read_recorded(page, page.frameworks, {}, replace(options, environments=()))
     named = environments.read_options(options.environments)
-    table = environments.configured(page.path.absolute().parent)
+    table = environments.read_configured(page.path.absolute().parent)
     resolved = environments.resolve(page.frameworks, named, table)
     usable = {name: each for name, each in resolved.items() if not isinstance(each, DevshimError)}
     missing = {name: each for name, each in resolved.items() if isinstance(each, DevshimError)}

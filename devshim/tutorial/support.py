@@ -22,7 +22,7 @@ from devshim.errors import DevshimError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["cache_folder", "closure", "kernel_command", "new_folder", "support_folder"]
+__all__ = ["cache_folder", "kernel_command", "new_folder", "support_folder", "with_dependencies"]
 
 _PACKAGE = "ipykernel"
 _START = (
@@ -68,7 +68,7 @@ def support_folder(tag: str, python: str) -> Path:
         DevshimError: The packages cannot be installed, or the cache cannot be written.
     """
     try:
-        packages = closure(_PACKAGE)
+        packages = with_dependencies(_PACKAGE)
     except PackageNotFoundError as error:
         msg = f"devshim tutorial needs {error.name}, which is not installed"
         raise DevshimError(msg, "pip install 'devshim[tutorial]'") from error
@@ -90,7 +90,7 @@ def support_folder(tag: str, python: str) -> Path:
     return folder
 
 
-def closure(package: str) -> list[Distribution]:
+def with_dependencies(package: str) -> list[Distribution]:
     """Return an installed distribution and those that it needs.
 
     Raises:

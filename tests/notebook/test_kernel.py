@@ -117,11 +117,11 @@ def test_commands_write_to_a_cell_as_they_write_elsewhere(cell: Cell) -> None:
     """Called in the kernel's own process, they write text, and complaints to standard error."""
     ((kind, text),) = cell("from devshim.cli import _console; _console.say('hello', 'bold')")
     assert (kind, text) == ("stdout", "hello\n")
-    shown = cell("_console.complain(ds.DevshimError('what is true', 'what to type'))")
+    shown = cell("_console.print_error(ds.DevshimError('what is true', 'what to type'))")
     assert {kind for kind, _ in shown} == {"stderr"}
     written = re.sub(r"\x1b\[[0-9;]*m", "", "".join(text for _, text in shown))  # a notebook shows colours
     assert written == "devshim: what is true\nHint: what to type\n"
-    assert cell("with _console.working('slowly') as change: change('more slowly')") == []
+    assert cell("with _console.spinner('slowly') as change: change('more slowly')") == []
 
 
 def test_commands_of_a_notebook_move_no_cursor(cell: Cell) -> None:

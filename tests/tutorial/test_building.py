@@ -30,7 +30,7 @@ def block(shown: Shown, start: str) -> TabGroup:
 
 def test_an_output_that_all_share_is_shown_once(shown: Shown) -> None:
     assert block(shown, "ds.device_count").common == (Output("text", "2"),)
-    assert myst.page(shown, myst.embedded).count("devshim-output\n\n2\n") == 1
+    assert myst.page(shown, myst.embed).count("devshim-output\n\n2\n") == 1
 
 
 def test_outputs_that_differ_are_in_tabs(shown: Shown) -> None:
@@ -60,14 +60,14 @@ def test_a_cell_of_one_framework_has_its_code_in_a_tab(shown: Shown) -> None:
 
 
 def test_the_tabs_of_the_page_for_sphinx_belong_together(shown: Shown) -> None:
-    text = myst.page(shown, myst.embedded)
+    text = myst.page(shown, myst.embed)
     assert text.count("{tab-set}") == text.count(":sync-group: framework") == 4
     assert text.count(":sync: jax") == 4
     assert "author" not in text
 
 
 def test_fences_are_longer_than_those_in_the_code(shown: Shown) -> None:
-    text = myst.page(shown, myst.embedded)
+    text = myst.page(shown, myst.embed)
     assert "````{code-block} python\n:class: devshim-code\n\nfence = '''\n```'''\n````" in text
 
 
@@ -146,7 +146,7 @@ def test_a_call_in_a_function_of_another_cell_is_translated_there(tmp_path: Path
 
 def test_without_records_the_code_is_shown(tmp_path: Path) -> None:
     page = recorded_page.write(tmp_path)
-    text = myst.page(Shown(page, {}), myst.embedded)
+    text = myst.page(Shown(page, {}), myst.embed)
     assert "ds.device_count()" in text
     assert ":sync: torch" in text
 

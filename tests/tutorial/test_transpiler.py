@@ -10,7 +10,7 @@ import transpiler_sample as sample
 import devshim as ds
 from devshim.errors import DevshimError
 from devshim.tutorial.record import Call
-from devshim.tutorial.transpiler.calls import Ran, of_record
+from devshim.tutorial.transpiler.calls import Ran, recorded_calls
 from devshim.tutorial.transpiler.cells import Cell, Translated, changed_lines, translate_cells
 from devshim.tutorial.transpiler.recording import run_cells
 from devshim.tutorial.transpiler.templates import native_code
@@ -181,7 +181,7 @@ def test_a_model_is_moved_in_place_where_the_framework_cannot() -> None:
 
 def test_a_recorded_place_in_bytes_is_one_in_characters() -> None:
     call = Call("place", "x.to(...)", (1, 1, 6, 26), "gpu:1", names={"x": "x['a']"})
-    (found,) = of_record('"äö"; ds.place(X, "gpu:1")', [call])
+    (found,) = recorded_calls('"äö"; ds.place(X, "gpu:1")', [call])
     assert (found.column, found.end, found.is_tree) == (4, (1, 24), True)
 
 

@@ -15,7 +15,7 @@ from devshim.tutorial.building.outputs import Output
 from devshim.tutorial.building.slots import Shown, Tab, TabGroup
 from devshim.tutorial.page import Text
 
-__all__ = ["embedded", "files_in", "page"]
+__all__ = ["embed", "files_in", "page"]
 
 Picture = Callable[[Output], str]
 """Returns the MyST of a picture."""
@@ -28,7 +28,7 @@ def page(shown: Shown, picture: Picture) -> str:
 
     Args:
         shown: The page with its records.
-        picture: What to write for a picture: `embedded`, or that of `files_in`.
+        picture: What to write for a picture: `embed`, or that of `files_in`.
     """
     found = []
     for part in shown.blocks():
@@ -39,7 +39,7 @@ def page(shown: Shown, picture: Picture) -> str:
     return "\n\n".join(each.strip("\n") for each in found if each.strip()) + "\n"
 
 
-def embedded(part: Output) -> str:
+def embed(part: Output) -> str:
     """Return a picture as HTML that contains it."""
     return _fence("{raw} html", f'<img class="devshim-output" alt="output of the code above" src="{part.uri}">')
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from devshim.tutorial.building.outputs import Output, parts_of
 from devshim.tutorial.page import Cell, Page, Slot, Text
 from devshim.tutorial.record import Call, CellRecord, Record
-from devshim.tutorial.transpiler.calls import of_record
+from devshim.tutorial.transpiler.calls import recorded_calls
 from devshim.tutorial.transpiler.cells import Cell as SourceCell
 from devshim.tutorial.transpiler.cells import Translated, changed_lines, translate_cells
 from devshim.tutorial.transpiler.templates import native_code
@@ -137,4 +137,4 @@ class Shown:
 
     def _source_cell(self, cell: Cell, framework: str, calls: list[Call]) -> SourceCell:
         raised = self.record_of(cell, framework).status == "raised"
-        return SourceCell(cell.source, of_record(cell.source, calls), raised)
+        return SourceCell(cell.source, recorded_calls(cell.source, calls), raised)

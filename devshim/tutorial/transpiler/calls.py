@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from devshim.tutorial.record import Call
 
-__all__ = ["Ran", "Seen", "in_characters", "of_record"]
+__all__ = ["Ran", "Seen", "recorded_calls", "to_characters"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Seen:
         return exact or [c for c in self._calls if c.column is None and c.line == line]
 
 
-def of_record(source: str, calls: Sequence[Call]) -> list[Ran]:
+def recorded_calls(source: str, calls: Sequence[Call]) -> list[Ran]:
     """Return the calls of a recorded cell that have a place in its source."""
     return [_ran(source.split("\n"), each) for each in calls if each.span and each.span[0] <= source.count("\n") + 1]
 
@@ -66,13 +66,13 @@ def _ran(lines: list[str], call: Call) -> Ran:
     return Ran(
         call.call,
         line,
-        in_characters(lines[line - 1], column),
-        (last, in_characters(lines[min(last, len(lines)) - 1], end)),
+        to_characters(lines[line - 1], column),
+        (last, to_characters(lines[min(last, len(lines)) - 1], end)),
         call.device,
         is_tree,
     )
 
 
-def in_characters(line: str, count: int) -> int:
+def to_characters(line: str, count: int) -> int:
     """Return how many characters the first bytes of a line are."""
     return len(line.encode()[:count].decode(errors="ignore"))

@@ -12,7 +12,7 @@ from typing import Any
 from devshim.errors import DevshimError
 from devshim.monitoring.explain import Explainer
 from devshim.transfers import observing
-from devshim.tutorial.transpiler.calls import Ran, in_characters
+from devshim.tutorial.transpiler.calls import Ran, to_characters
 
 __all__ = ["run_cells"]
 
@@ -98,6 +98,6 @@ def _locate(frame: FrameType, call: str, device: str | None, is_tree: bool, line
         span = list(frame.f_code.co_positions())[frame.f_lasti // 2]
         if None not in span:
             line, last, column, end = (int(each or 0) for each in span)
-            start = in_characters(lines[line - 1], column)
-            return Ran(call, line, start, (last, in_characters(lines[last - 1], end)), device, is_tree)
+            start = to_characters(lines[line - 1], column)
+            return Ran(call, line, start, (last, to_characters(lines[last - 1], end)), device, is_tree)
     return Ran(call, frame.f_lineno, device=device, is_tree=is_tree)

@@ -32,7 +32,7 @@ def fake(folder: Path, version: str | None = "2.0", devshim: str | None = ds.__v
 
 
 def found(options: dict[str, str], start: Path, name: str = "torch") -> Environment | DevshimError:
-    return environments.resolve([name], options, environments.configured(start))[name]
+    return environments.resolve([name], options, environments.read_configured(start))[name]
 
 
 def test_the_command_line_comes_before_pyproject(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_what_is_missing_or_broken_is_an_error(tmp_path: Path) -> None:
 def test_a_wrong_table_is_an_error(text: str, problem: str, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
     with pytest.raises(DevshimError, match=problem):
-        environments.configured(tmp_path)
+        environments.read_configured(tmp_path)
 
 
 def test_options_name_environments() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.tutorial.kernel import assigned
+from devshim.tutorial.kernel import assigned_names
 from devshim.tutorial.values import MOST_NUMBERS, describe, describe_tensors
 
 pytestmark = pytest.mark.usefixtures("numpy_gpus")
@@ -111,4 +111,4 @@ def test_only_tensors_are_kept_of_variables() -> None:
     ],
 )
 def test_assigned_names_are_found(source: str, names: list[str]) -> None:
-    assert sorted(assigned(source)) == sorted(names)
+    assert sorted(assigned_names(source)) == sorted(names)
