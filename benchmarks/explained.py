@@ -1,4 +1,4 @@
-"""Which paragraph of `profiles.md` explains why a target is missed.
+"""The paragraph of `profiles.md` that explains why a target is missed.
 
 The page lists each missed target with its paragraph. A test fails if there is none, or if the paragraph does
 not name the framework.

@@ -75,7 +75,7 @@ def test_on(benchmark: Any, session: Session) -> None:
 
 
 def test_run(benchmark: Any, session: Session) -> None:
-    """What `run` adds to a call, in microseconds: an operator takes from one to fifty."""
+    """Measure what `run` adds to a call, in microseconds: an operator takes from one to fifty."""
     names = {**session.names, **names_of(SMALL), "fn": lambda x: x}
     times = interleaved(benchmark, {"": "ds.run(fn, x)", "fn(x)": "fn(x)"}, names, session.rounds)
     added = spread([(ours - other) * 1e6 for ours, other in zip(times[""], times["fn(x)"], strict=True)])

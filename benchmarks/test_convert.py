@@ -12,7 +12,7 @@ from benchmarks.session import Rival, Session
 
 SMALL, LARGE = 1, 1 << 24
 SAME = 1.1
-"""How much longer 64 MiB may take than 4 bytes: no longer, apart from noise."""
+"""The largest ratio of the time for 64 MiB to that for 4 bytes: 1, apart from noise."""
 
 
 def aligned(count: int) -> np.ndarray:

@@ -26,7 +26,7 @@ SNAPSHOTS: dict[str, Callable[[Any], Any]] = {
     "paddle": lambda x: x.detach().clone(),
     "mxnet": lambda x: x.detach().copy(),
 }
-"""How a native program keeps the current value of a tensor; TensorFlow's and JAX's tensors cannot change."""
+"""The native call that keeps the current value of a tensor; TensorFlow's and JAX's tensors cannot change."""
 LEDGER, COPIES = 3.0, 50
 """Microseconds that an open ledger may add to a copy, and the number of copies in one turn."""
 GUARD, STEPS = 1.1, 5

@@ -24,7 +24,7 @@ COUNT = {
     "mxnet1": "mx.context.num_gpus()",
     "mxnet2": "mx.device.num_gpus()",
 }
-"""How a program without devshim asks for the number of GPUs."""
+"""The native calls that return the number of GPUs."""
 SIMULATED, SIMULATED_MS = 1000, 10.0
 
 

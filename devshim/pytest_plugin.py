@@ -126,7 +126,7 @@ def _simulate_arguments(item: pytest.Item, param: Any) -> tuple[tuple[Any, ...],
 
 # ---------------------------------------------------------------------- options
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--devshim-backends``, ``--devshim-in-process`` and the ini option ``devshim_backends``."""
+    """Add the command-line options of this plugin, and the ini option ``devshim_backends``."""
     group = parser.getgroup("devshim", "devshim")
     group.addoption(
         "--devshim-backends",

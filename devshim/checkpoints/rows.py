@@ -32,7 +32,7 @@ class Ranks(Protocol):
 
     @property
     def size(self) -> int:
-        """How many processes the job has."""
+        """The number of processes in the job."""
 
     @property
     def host(self) -> str:

@@ -1,6 +1,6 @@
 """The commands of `devshim`: tour, run, compare, devices, smi, doctor, certify, new-backend, tabs, launch and others.
 
-They call the public API and import no framework to print help.  A command runs in its own process, so it
+They call the public API and import no framework to print help. A command runs in its own process, so it
 may choose the backend and the simulated GPUs for the whole process.
 """
 

@@ -1,7 +1,7 @@
 """`python -m devshim.cli._probe NAME`: print the devices that one framework sees, as JSON on standard output.
 
 It runs in a separate process, because frameworks that are imported together may crash, and because asking a framework
-starts its devices.  Anything that the framework prints goes to standard error.
+starts its devices. Anything that the framework prints goes to standard error.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ _FAMILIES = (
     *("clocks_event_reasons.", "utilization.", "enforced.", "display_", "persistence_mode", "pstate", "serial"),
     *("vbios_version", "addressing_mode", "fabric.", "gsp.", "c2c.", "protected_memory.", "confidential_compute."),
 )
-"""How the names of fields begin that NVIDIA's tool has and a simulated GPU has not."""
+"""The beginnings of the names of fields that NVIDIA's tool has and a simulated GPU lacks."""
 _OF_PROCESS = {
     **{each: each for each in ("timestamp", "gpu_name", "gpu_bus_id", "gpu_serial", "gpu_uuid", "pid")},
     **dict.fromkeys(("name", "process_name"), "process_name"),

@@ -3,7 +3,7 @@
 Requirements of this module:
 
 * Help imports no framework, not even NumPy: a command's module is imported when the command runs.
-* An error of devshim is printed as its message and a hint, without a traceback; exit code 1.  Wrong usage exits with 2.
+* An error of devshim is printed as its message and a hint, without a traceback; exit code 1. Wrong usage exits with 2.
 * A command is a function whose result is the exit code.
 """
 

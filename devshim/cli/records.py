@@ -1,6 +1,6 @@
 """The recorded tour of each framework for this release, shown for frameworks that are not installed.
 
-The records are in ``examples/tour/records.json``; ``nox -s tour`` writes them.  Each framework's tests compare them
+The records are in ``examples/tour/records.json``; ``nox -s tour`` writes them. Each framework's tests compare them
 with the current tour.
 """
 

@@ -1,7 +1,7 @@
 """`devshim run`: run a program on simulated GPUs, and otherwise as Python runs it.
 
 This process becomes the program: Python restarts with the program's own arguments, so that ``sys.argv``,
-``sys.path``, ``__main__``, tracebacks, signals and the exit status are Python's.  The environment requests the
+``sys.path``, ``__main__``, tracebacks, signals and the exit status are Python's. The environment requests the
 simulated GPUs, and the program's child processes inherit it; `devshim.cli._startup.sitecustomize` switches them on.
 """
 

@@ -1,6 +1,6 @@
 """`all_reduce_`: give every device the sum (mean, maximum, minimum) of the tensors on all devices.
 
-The framework's own engine is asked first, if each tensor is on its own accelerator.  If the framework has none,
+The framework's own engine is asked first, if each tensor is on its own accelerator. If the framework has none,
 or for any other devices, the portable way is used: all tensors are copied to the device of the first, combined
 there in the given order, and the result is copied to the others, so that all have the same bits.
 

@@ -72,6 +72,6 @@ class SimulationBackend:
     def forget_removed_devices(self) -> None:
         """Handle a lower `simulated_or_removed`, which has changed because the last tensor on a removed GPU has died.
 
-        `simulated` is as before, and so are memory limits, peaks and faults of the GPUs that are shown.  An adapter
+        `simulated` is as before, and so are memory limits, peaks and faults of the GPUs that are shown. An adapter
         drops cached devices, and uninstalls what it had installed for removed GPUs.
         """

@@ -1,6 +1,6 @@
 """`convert`: turn a tensor of one framework into a tensor of another, with equal values, dtype and shape.
 
-There are two ways.  If both frameworks can reach the tensor's memory, DLPack shares it without a copy.
+There are two ways. If both frameworks can reach the tensor's memory, DLPack shares it without a copy.
 Otherwise, and wherever sharing would be wrong, the values are copied through the host:
 
 * tensors on simulated GPUs: their labels do not survive DLPack;
@@ -10,7 +10,7 @@ Otherwise, and wherever sharing would be wrong, the values are copied through th
 * memory at an address on which the other framework's operators would end the process (`devshim.transfers.alignment`);
 * anything that one of the adapters refuses (`Backend.to_dlpack`, `Backend.from_dlpack`); its reason is kept.
 
-Most tensors are plain: on the host, dense, in C order, of a dtype that every framework has.  For them there is a fast
+Most tensors are plain: on the host, dense, in C order, of a dtype that every framework has. For them there is a fast
 path for each exact type and framework (`devshim.contract.fast_paths`), which checks the tensor's own attributes and
 never stores a tensor. Other tensors, and all tensors while a ledger, a guard, a fault or `explain` is
 active, take the slow path, which also raises the errors.
@@ -71,7 +71,7 @@ def convert(
 
     Returns:
         A tensor without a gradient graph, even if ``x`` is a variable or tracer that requires gradients:
-        differentiation does not cross frameworks.  For the same framework, the result of `place`, with gradients.
+        differentiation does not cross frameworks. For the same framework, the result of `place`, with gradients.
         A NumPy array that shares the memory of an immutable tensor is read-only.
 
     Raises:

@@ -64,7 +64,7 @@ class _Session:
         """
         names = self.names or list(environments.read_configured(Path.cwd()))
         if not names:
-            msg = "it does not say which frameworks"
+            msg = "no framework is named, and pyproject.toml has no environments"
             raise _wrong(msg)
         return names
 

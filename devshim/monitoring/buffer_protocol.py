@@ -1,8 +1,8 @@
 """Instrumentation of NumPy reads of tensors through the buffer protocol of Python, which calls no method of a class.
 
 ``np.asarray(x)`` asks an object for a buffer before it looks for ``__array__``, and finds one on the eager tensors of
-TensorFlow and on the JAX arrays that are in host memory, including those on simulated GPUs.  The function that returns
-the buffer is in a slot of the C struct behind the class.  While the class is instrumented, that slot has a function
+TensorFlow and on the JAX arrays that are in host memory, including those on simulated GPUs. The function that returns
+the buffer is in a slot of the C struct behind the class. While the class is instrumented, that slot has a function
 that reports first. To refuse a read, it returns no buffer; NumPy then calls ``__array__``, which raises the error.
 
 If the struct is not the one that CPython has had since 3.8 (other interpreters, builds without the global lock),
@@ -63,7 +63,7 @@ def instrument_buffers(cls: type, callback: Callable[[Any], object]) -> Iterator
 
 
 def _make_getbuffer(cls: type, original: Any) -> Callable[[Any, int, int], int]:
-    """Return the function for the slot.  An error cannot leave it: the caller tries another way, or fails."""
+    """Return the function for the slot. An error cannot leave it: the caller tries another way, or fails."""
 
     def getbuffer(x: Any, view: int, flags: int) -> int:
         try:

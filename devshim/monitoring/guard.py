@@ -1,8 +1,8 @@
 """The guard: report or refuse implicit transfers at the line that causes them.
 
 An implicit transfer is a copy between devices that a framework makes on its own: ``float(x)``, ``print(x)``,
-``if x > 0``, or an operation on two devices that it silently makes work.  A copy that a line asks for, by a call of
-devshim or by the framework's own moves (``x.to(d)``), is explicit, and is allowed.  The support table says which
+``if x > 0``, or an operation on two devices that it silently makes work. A copy that a line asks for, by a call of
+devshim or by the framework's own moves (``x.to(d)``), is explicit, and is allowed. The support table says which
 transfers can be detected on each framework.
 """
 

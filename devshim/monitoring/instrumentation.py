@@ -220,7 +220,7 @@ def instrument_operands(
     """Make a tensor class report what its framework copies to a tensor on a GPU while the block is open.
 
     A NumPy array with at least one axis is always copied, and so is an index in host memory; a single number is passed
-    with the operator, and is not a transfer.  Selecting by a mask on the GPU counts too: the host waits for the shape.
+    with the operator, and is not a transfer. Selecting by a mask on the GPU counts too: the host waits for the shape.
 
     Args:
         cls: The class.

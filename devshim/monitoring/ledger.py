@@ -1,6 +1,6 @@
 """The ledger: a record of every copy devshim makes, with its size, its time, and the user's line that caused it.
 
-When the ledger is off, each copy only checks one global (`transfers.observing.ACTIVE`).  When it is on, a log records
+When the ledger is off, each copy only checks one global (`transfers.observing.ACTIVE`). When it is on, a log records
 the copies in its thread or task, and in threads that `devshim.parallel` starts from it. Blocks may be nested,
 and each log records everything that happens inside its block.
 """
@@ -46,7 +46,7 @@ class Transfer(NamedTuple):
     seconds: float
     """The time from the call to its return; if the log synchronises, to the end of the copy."""
     tensors: int
-    """How many tensors were copied together."""
+    """The number of tensors that were copied together."""
     site: str
     """The line that caused it, as ``file:line``, or ``In [8]:3`` in a notebook: the nearest line outside devshim and
     the framework."""
@@ -62,7 +62,7 @@ class Transfer(NamedTuple):
     """For an exchange between the ranks of a job, what it did, such as ``all_reduce, sum``; empty for a copy. Source
     and target are then the device of the first tensor, and ``bytes`` is what this rank has sent to others."""
     ranks: int = 1
-    """How many ranks took part; 1 for a copy."""
+    """The number of ranks that took part; 1 for a copy."""
 
 
 _new_record = tuple.__new__  # of a named tuple and all of its fields: half the time of calling the class

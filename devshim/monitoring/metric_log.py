@@ -3,7 +3,7 @@
 Reading a loss at each step (``float(loss)``) makes the host wait for the device each time; a transfer of a thousand
 numbers costs as much as a transfer of one.
 
-On a real GPU, a value is kept by a copy on the GPU.  On the host, and on a simulated GPU, whose memory is host memory,
+On a real GPU, a value is kept by a copy on the GPU. On the host, and on a simulated GPU, whose memory is host memory,
 an operator that copies one number costs more than reading it, so the number is read (`Backend.scalar_reader`). On JAX,
 a number that is not computed yet is copied, too: reading it would keep the loop from dispatching the next step.
 A flush then puts all of them on the device as one tensor, whose transfer is the one that a ledger, a guard and a fault

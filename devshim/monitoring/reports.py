@@ -99,7 +99,7 @@ def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
     """Write complete events (``ph: X``) of the Trace Event Format, times in microseconds from the first copy.
 
     Processes and threads count from 1: Perfetto takes 0 for the idle process and shows wrong data
-    (google/perfetto#394); the system's own thread identifiers are too long for it (google/perfetto#522).  Times are
+    (google/perfetto#394); the system's own thread identifiers are too long for it (google/perfetto#522). Times are
     whole numbers of nanoseconds, because Perfetto drops a copy that seems to begin before its predecessor ended.
     """
     records = list(records)  # other threads may add records meanwhile

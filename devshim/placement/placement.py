@@ -208,7 +208,7 @@ class Placement:
             obj: What to place; a model's weights must have their shapes.
             devices: The devices, in the order in which the parts run.
             budgets: The most bytes for each, as a mapping or in the order of the devices, in bytes or as text such as
-                ``"4GiB"``; without it, the free memory now, if the framework reports it.  A device that the mapping
+                ``"4GiB"``; without it, the free memory now, if the framework reports it. A device that the mapping
                 omits has no limit.
             default: The device of leaves that the plan does not name, such as layers added later; see `Placement`.
 

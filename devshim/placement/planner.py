@@ -82,7 +82,7 @@ def parts_of(obj: object) -> tuple[list[Part | Single], list[Backend]]:
         parts += _of_object(key_paths.path_text(cell), model, backend)
         backends.append(backend)
     if not parts:
-        msg = "there is nothing to place in it"
+        msg = "ds.Placement.balanced found no tensor to place"
         raise ArgumentError(msg, "pass a model, or a tree of tensors; build it first")
     return parts, backends
 
@@ -174,7 +174,7 @@ def _too_large(parts: list[Part | Single], devices: list[Device], caps: list[int
     largest = max(indivisible, key=lambda part: part.nbytes)
     free = ", ".join(f"{device}: {cap:,}" for device, cap in zip(devices, caps, strict=True))
     msg = (
-        f"it does not fit on these devices ({free} bytes): it has {total:,} bytes, and its largest indivisible "
+        f"the object does not fit on these devices ({free} bytes): it has {total:,} bytes, and its largest indivisible "
         f"part ({largest.path or 'the tensor itself'}) has {largest.nbytes:,}"
     )
     return OutOfMemoryError(msg, "add a device, such as 'cpu', or raise the budgets")
@@ -189,12 +189,12 @@ def _read_budgets(devices: list[Device], budgets: Any, backends: list[Backend]) 
         given = {as_device(key): value for key, value in budgets.items()}
         unknown = [str(key) for key in given if key not in devices]
         if unknown:
-            msg = f"budgets name {', '.join(unknown)}, not among the devices"
-            raise ArgumentError(msg, "add them to devices")
+            msg = f"budgets names {', '.join(unknown)}, which is not in devices"
+            raise ArgumentError(msg, "add every device that has a budget to devices")
         return [amounts.read_memory(given[d], f"the budget of {d}") if d in given else UNLIMITED for d in devices]
     listed = list(budgets)
     if len(listed) != len(devices):
-        msg = f"{len(listed)} budgets for {len(devices)} devices"
+        msg = f"ds.Placement.balanced was given {len(listed)} budgets for {len(devices)} devices"
         raise ArgumentError(msg, f"budgets={dict.fromkeys(map(str, devices), '4GiB')} names them")
     return [amounts.read_memory(each, f"the budget of {d}") for d, each in zip(devices, listed, strict=True)]
 

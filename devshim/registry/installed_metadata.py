@@ -13,7 +13,7 @@ from importlib.machinery import PathFinder
 __all__ = ["may_have_entry_points"]
 
 _FOLDERS = (".dist-info", ".egg-info", "egg-info")
-"""How names of folders with metadata end, in lower case; the last is ``EGG-INFO`` in a folder that is on the path."""
+"""The ends of folders' names with metadata, in lower case; the last is ``EGG-INFO`` in a folder that is on the path."""
 
 
 def may_have_entry_points(group: str) -> bool:

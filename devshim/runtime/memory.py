@@ -27,7 +27,7 @@ def synchronize(device: DeviceLike | None = None) -> None:
     """Wait until a device has finished all work that it was given.
 
     Args:
-        device: The device; without it, every device of the current framework.  The CPU needs no waiting.
+        device: The device; without it, every device of the current framework. The CPU needs no waiting.
 
     Raises:
         DeviceNotFoundError: The named device does not exist, or cannot start. Never raised without ``device``.
@@ -49,7 +49,7 @@ def memory(device: DeviceLike) -> MemoryInfo:
     """Return the memory of a device in bytes, as the current framework reports it.
 
     Args:
-        device: The device.  For the CPU: the machine's total and free memory, and this process's resident set.
+        device: The device. For the CPU: the machine's total and free memory, and this process's resident set.
 
     Returns:
         ``MemoryInfo(total, used, free, peak)``; a field that the framework cannot know is None.

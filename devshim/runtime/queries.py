@@ -33,7 +33,7 @@ def device_count(kind: str = "gpu") -> int:
             (``"cuda"`` and ``"rocm"`` mean the same).
 
     Returns:
-        The number of devices; 0 without a driver, a build with GPU support, or a GPU.  Nothing is
+        The number of devices; 0 without a driver, a build with GPU support, or a GPU. Nothing is
         allocated, no context is created, and only the current framework is asked.
 
     Raises:

@@ -1,9 +1,9 @@
 """Default devices: `on` for a block, `set_device` for the rest of a thread or task; and the devices of arguments.
 
 There are two default devices.  devshim's creation functions follow a context variable, so each thread and each
-asyncio task has its own default.  A framework's operators follow the framework's scope, if it has one, and that
+asyncio task has its own default. A framework's operators follow the framework's scope, if it has one, and that
 scope belongs to a thread. Inside an asyncio task, another task of the same thread may run at every ``await``, so
-only the first default is set there.  `devshim.run` is right in both cases.
+only the first default is set there. `devshim.run` is right in both cases.
 """
 
 from __future__ import annotations

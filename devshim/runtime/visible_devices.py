@@ -1,6 +1,6 @@
 """Set which GPUs every framework of this process sees, with the driver's environment variable, and undo that.
 
-A framework reads the variable once, when it starts its devices.  Of simulated GPUs, the first ones are shown. A call
+A framework reads the variable once, when it starts its devices. Of simulated GPUs, the first ones are shown. A call
 is too late once a tensor was made on a simulated GPU, because the tensor would lose its device.
 """
 

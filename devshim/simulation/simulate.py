@@ -107,9 +107,9 @@ def simulate(
         UnsupportedError: The current framework declares that it cannot simulate, or not under its own names.
         ArgumentError: ``gpus``, ``memory``, ``faults``, ``like``, ``native_names`` or ``async_copies`` is invalid.
 
-    A simulated GPU stores real data, has its own label, and computes on the CPU.  To request the same from the
+    A simulated GPU stores real data, has its own label, and computes on the CPU. To request the same from the
     environment, set ``DEVSHIM_SIMULATE_GPUS=1``, ``DEVSHIM_SIMULATE_MEMORY=4GiB`` and ``DEVSHIM_SIMULATE_LIKE=mps``.
-    For a whole program, use ``devshim run --gpus 2 script.py``.  The logger ``devshim`` logs each framework that shows
+    For a whole program, use ``devshim run --gpus 2 script.py``. The logger ``devshim`` logs each framework that shows
     simulated GPUs.
 
     Examples:

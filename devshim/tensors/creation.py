@@ -1,10 +1,10 @@
 """Functions that make tensors on a device: the array API's creation functions, with ``device=``.
 
 Without ``device=``, and outside `devshim.on`, a new tensor is on the CPU on every framework; the defaults of
-TensorFlow, JAX and Paddle would use GPU 0.  A ``*_like`` tensor is on the device of its argument.  A dtype is the
+TensorFlow, JAX and Paddle would use GPU 0. A ``*_like`` tensor is on the device of its argument. A dtype is the
 framework's, NumPy's, or a name of the array API (``"float32"``); without one, the default of `set_default_dtype` or of
-the framework applies.  With ``like=x``, framework, dtype and device are taken from a tensor ``x``; an explicit dtype or
-device takes precedence.  `asarray` is in ``devshim.tensors.from_values``.
+the framework applies. With ``like=x``, framework, dtype and device are taken from a tensor ``x``; an explicit dtype or
+device takes precedence. `asarray` is in ``devshim.tensors.from_values``.
 """
 
 from __future__ import annotations

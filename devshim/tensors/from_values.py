@@ -38,7 +38,7 @@ def asarray(
     """Return a tensor with the values of an object.
 
     Args:
-        obj: A Python number, nested sequences of numbers, a NumPy array, anything NumPy can read, or a tensor.  The
+        obj: A Python number, nested sequences of numbers, a NumPy array, anything NumPy can read, or a tensor. The
             result of a tensor is a tensor of its framework, on the same device unless ``device`` is given. Nested
             lists of tensors are stacked, by the framework's ``stack``, on the device that all share, or on ``device``.
             A number in the list takes the dtype of the first tensor that can represent it. Gradients flow to tensors.

@@ -102,7 +102,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
         device: The target; anything `ds.device` accepts, or a `Placement` that names the device of each leaf.
         copy: None: copy what is elsewhere. True: always new memory; an independent model. False: never copy.
         non_blocking: Let a copy from host to device overlap with other work if the framework can; `synchronize` waits
-            for it.  A copy from a device to the host is always complete on return.
+            for it. A copy from a device to the host is always complete on return.
 
     Returns:
         A tensor of the same framework, dtype and shape, with bit-identical values; gradients flow to ``x``. For a tree,
@@ -159,10 +159,15 @@ def copy(x: T, device: DeviceLike) -> T:
     This is the same as ``place(x, device, copy=True)``: it copies even if the tensor is already there.
 
     Args:
-        x: A tensor or a tree of tensors.
-        device: The target.
+        x: A tensor or a tree of tensors, of any shape and dtype; or a model or optimizer.
+        device: The target; anything `ds.device` accepts.
+
+    Returns:
+        A tensor of the same framework, dtype and shape, with bit-identical values; gradients flow to ``x``. For a tree,
+        a tree of the same types; for a model or optimizer, an independent one.
 
     Raises:
+        DeviceSpecError: ``device`` does not name a device.
         DeviceNotFoundError: The framework does not have that device.
         OutOfMemoryError: The device is full.
 
@@ -191,6 +196,9 @@ def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
     Args:
         x: A tensor of any framework, on any device.
         copy: None or True: new, writable memory. False: a view of the tensor's host memory.
+
+    Returns:
+        An array of the same shape, dtype and values, valid when the call returns.
 
     Raises:
         NotATensorError: ``x`` is not a tensor.

@@ -109,8 +109,8 @@ class Kit:
         """Return a small model in training mode, always with the same weights: (n, 4) to (n, 3), float32.
 
         The model is built, and has at least two layers with weights that run one after the other, such as linear, batch
-        norm, ReLU, linear.  A layer before a normalization has no bias: the gradient of that bias would be zero except
-        for rounding, which differs between processors, and which Adam and others enlarge to whole steps.  Optional.
+        norm, ReLU, linear. A layer before a normalization has no bias: the gradient of that bias would be zero except
+        for rounding, which differs between processors, and which Adam and others enlarge to whole steps. Optional.
         """
         raise NotImplementedError
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["JOBS", "TIMEOUT", "Watcher", "run"]
 
 JOBS = 2
-"""How many frameworks run at a time."""
+"""The number of frameworks that run at a time."""
 TIMEOUT = 300
 """The seconds after which a cell has failed."""
 _STARTING = 180

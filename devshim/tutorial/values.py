@@ -22,7 +22,7 @@ from devshim.registry import registry
 __all__ = ["MOST_NUMBERS", "describe", "describe_tensors"]
 
 MOST_NUMBERS = 100
-"""How many numbers of a tensor are recorded; of a larger tensor, this many at equal distances."""
+"""The number of a tensor's values that are recorded; of a larger tensor, this many at equal distances."""
 _MOST_BYTES = 256 << 20
 """The numbers of a larger tensor are not read: copying it to the host would take too long."""
 _MOST_ITEMS = 200

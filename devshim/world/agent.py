@@ -32,13 +32,13 @@ from devshim.world.step_store import StepStore
 __all__ = ["Agent", "grouped"]
 
 TAIL = 6000
-"""How many characters of a rank's output are kept for its error."""
+"""The number of characters of a rank's output that are kept for its error."""
 _GRACE = 0.5
 _HELD = 1.0
 """Seconds for which a process that a rank has started may write to the output of the rank after its end."""
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 _WAITING, _OF_LINE = 2**20, 64
-"""How many characters of output may wait for the launcher; each line adds this many. A rank that prints more waits
+"""The most characters of output that may wait for the launcher; each line adds this many. A rank that prints more waits
 in ``print``."""
 
 

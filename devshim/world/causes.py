@@ -52,7 +52,7 @@ _PEER = re.compile(
 
 @dataclass(frozen=True)
 class Ended:
-    """How a rank ended: its exit status (negative for a signal, None with its host), and the end of its output."""
+    """The end of a rank: its exit status (negative for a signal, None with its host), and the end of its output."""
 
     rank: int
     status: int | None

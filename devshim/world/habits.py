@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Habit", "Sum", "can_have_tail", "has_agreed", "write_tail"]
 
 _OFTEN = 3
-"""How many times in a row a call must have followed another one before it is expected there."""
+"""The number of times in a row that a call must follow another one before it is expected there."""
 _LARGEST = 4 * 2**20
 """The maximum bytes of a sum with a tail; for a larger sum, the time of a comparison does not matter."""
 _KINDS = ("float32", "float64")

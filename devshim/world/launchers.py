@@ -48,7 +48,7 @@ _LAUNCHERS = (
 
 
 _LONG = 8192
-"""How many characters of a list are written out; Linux limits a variable to 128 KiB."""
+"""The most characters of a list that are written out; Linux limits a variable to 128 KiB."""
 _FOREIGN = (
     *("SLURM_STEP_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_LOCAL", "PALS_"),
     *("TORCHELASTIC_", "PADDLE_TRAINER", "JAX_COORDINATOR"),

@@ -40,9 +40,9 @@ T = TypeVar("T")
 __all__ = ["Native", "requested"]
 
 _KINDS = 32
-"""How many dtypes of a call are compared; a call with more dtypes uses the portable engine."""
+"""The most dtypes of a call that are compared; a call with more dtypes uses the portable engine."""
 _TEXT, _END = 400, 90
-"""How many bytes of a rank's call are shown, and how many of these are its end, the checksum of its shapes."""
+"""The number of bytes of a rank's call that are shown, and of those at its end, the checksum of its shapes."""
 
 
 def requested() -> str:
@@ -84,7 +84,7 @@ class Native:
 
     @property
     def part_bytes(self) -> int:
-        """How many bytes of a sum the engine takes in one call; 0 for all."""
+        """The most bytes of a sum that the engine takes in one call; 0 for all."""
         return 0 if self._engine is None else self._engine.part_bytes
 
     @property

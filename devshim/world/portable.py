@@ -53,7 +53,7 @@ class Portable:
     def __init__(self, place: Place, peers: Peers) -> None:
         self._place, self._peers = place, peers
         self.patience: float = collective_timeout(place)
-        """How long a step waits, in seconds: a launcher that watches the ranks reports earlier, at ``timeout``."""
+        """The longest wait of a step, in seconds: a launcher that watches the ranks reports earlier, at ``timeout``."""
 
     def swap(self, step: Step, mine: Any, key: str = "all") -> list[Any]:
         """Send an object to all ranks, and return the objects of all ranks, in order; this rank's is the object itself.

@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["StepStore"]
 
 _KEPT = 3
-"""How many steps are kept: if a rank has ended a step, all others have reached it, and have ended the step before."""
+"""The steps that are kept: if a rank has ended a step, all others have reached it, and have ended the one before."""
 
 
 class StepStore:

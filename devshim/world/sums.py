@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Sums", "record"]
 
 _SHOWN = 4
-"""How many tensors of a call are described in full."""
+"""The number of tensors of a call that are described in full."""
 
 
 class Sums:

@@ -71,7 +71,7 @@ class World:
 
     @property
     def size(self) -> int:
-        """How many processes the job has."""
+        """The number of processes in the job."""
         return self._place.size
 
     @property
@@ -81,7 +81,7 @@ class World:
 
     @property
     def attempt(self) -> int:
-        """How many times the job was started again after a failure."""
+        """The number of times that the job was started again after a failure."""
         return self._place.attempt
 
     @property

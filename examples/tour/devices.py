@@ -1,7 +1,7 @@
 """The GPU chapter of *Dive into Deep Learning* as one framework-neutral script.
 
-The book contains the chapter once per framework, with different code and different behaviour.  Here it is written
-once: read the functions from top to bottom.  The tour shows the lines of each function between the docstring and the
+The book contains the chapter once per framework, with different code and different behaviour. Here it is written
+once: read the functions from top to bottom. The tour shows the lines of each function between the docstring and the
 ``return``; the ``return`` gives the value to show, and a function that checks the step's condition.
 """
 

@@ -1,6 +1,6 @@
 """The tour's second chapter: move a whole model, train it on several devices, split it, and save it to a file.
 
-Written like the first chapter, ``devices.py``: read the functions from top to bottom.  ``forward``, ``learn`` and
+Written like the first chapter, ``devices.py``: read the functions from top to bottom. ``forward``, ``learn`` and
 ``optimizer_of`` run and train a network with the framework's own API, in ``networks.py``.
 """
 

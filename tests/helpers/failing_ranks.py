@@ -35,7 +35,7 @@ CAUSES: dict[str, tuple[type[ds.WorldError], str]] = {
     "return": (ds.RankLateError, "{who} has returned"),
     "disagree": (ds.RanksDisagreeError, f"rank {{rank}} at {HERE}:"),
 }
-"""How a rank fails -> the class of the error, and words in it."""
+"""The way in which a rank fails -> the class of the error, and words in it."""
 
 
 def fail(how: str, folder: str) -> None:

@@ -1,4 +1,4 @@
-"""Where processes accept connections."""
+"""The addresses at which processes accept connections."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ NATIVE: dict[str, dict[str, str]] = {
         "numpy": "np.arange(3)",
     },
 }
-"""What is made -> each framework's own line."""
+"""The kind of tensor -> each framework's own line."""
 
 WIDE: dict[str, Callable[[Any, Any], Any]] = {
     "x * 0.5": lambda ds, x: x * 0.5,

@@ -48,7 +48,7 @@ NATIVE = {
 UNPORTED = {"numpy": {"partial", "sinkhorn_log"}}
 """Solvers that also fail with devshim, by framework; ``partial`` on all.
 
-``partial`` makes an array without ``type_as``, so no device code can know where it belongs.  On NumPy, ``sinkhorn_log``
+``partial`` makes an array without ``type_as``, so no device code can know where it belongs. On NumPy, ``sinkhorn_log``
 calls SciPy, whose results are on the CPU.
 """
 

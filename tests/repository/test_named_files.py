@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,11 @@ EXAMPLES = {"script.py", "test_mine.py", "strict_devshim.py", "test_strict.py"}
 """Files that a user would write."""
 OF_OTHERS = ("autograph/impl/", "ipykernel_", "nnvm/")
 """Files of other projects, by a part of their path."""
+PLAIN_BASES = ("ABC", "Protocol", "Generic", "object", "NamedTuple")
+"""Bases without members that a docstring would name."""
 FILE = re.compile(r"`(?:[\w<>]+: )?([\w/.]+\.(?:py|cc|yml|svg))\b`")
 FUNCTION = re.compile(r"(?<!`)`(?:[a-z_]\w*\.)*([a-z_]\w*)\.(\w+)(?:\(\))?`(?!`)")
+MEMBER = re.compile(r"(?<!`)`([A-Z]\w*)\.(\w+)(?:\(\))?`(?!`)")
 FRAMEWORKS = re.compile(r"`(torch|tf|jax|np|numpy|mx|paddle|keras|ds|cupy|builtins|copy|time|jnp|nn|nnx)\.")
 
 
@@ -75,6 +78,33 @@ def missing_functions(text: str, modules: dict[str, set[str]]) -> list[str]:
     ]
 
 
+def members_of(sources: Iterable[str]) -> dict[str, set[str]]:
+    """Return the members of each class, those of its bases included; no class with a base of another project."""
+    own: defaultdict[str, set[str]] = defaultdict(set)
+    bases: defaultdict[str, set[str]] = defaultdict(set)
+    for source in sources:
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] |= {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+                own[node.name] |= names_in("\n".join(map(ast.unparse, node.body)))
+
+    complete = {}
+    for name in own:
+        family, waiting = {name}, [name]
+        while waiting:
+            more = bases[waiting.pop()] - set(PLAIN_BASES) - family
+            family |= more
+            waiting += more
+        if family <= set(own):
+            complete[name] = {member for each in family for member in own[each]}
+    return complete
+
+
+def missing_members(text: str, members: dict[str, set[str]]) -> list[str]:
+    """Return the references such as `Backend.copy_to` to a class of ours that lacks the member."""
+    return [f"{cls}.{name}" for cls, name in MEMBER.findall(text) if cls in members and name not in members[cls]]
+
+
 @pytest.fixture(scope="module")
 def sources() -> dict[str, str]:
     """Return the text of each Python file of both packages."""
@@ -102,8 +132,17 @@ def test_a_function_that_a_docstring_names_exists(sources: dict[str, str]) -> No
     assert {name: functions for name, functions in found.items() if functions} == {}
 
 
+def test_a_member_that_a_docstring_names_exists(sources: dict[str, str]) -> None:
+    members = members_of(sources.values())
+    found = {name: missing_members("\n".join(docstrings(source)), members) for name, source in sources.items()}
+    assert {name: references for name, references in found.items() if references} == {}
+
+
 def test_what_does_not_exist_is_noticed() -> None:
     assert missing_files("`hooks.py`, `a/gone.py`, `script.py`", ["x/hooks.py", "b/a/here.py"]) == ["a/gone.py"]
     modules = {"hooks": {"fallback"}}
     assert missing_functions("`hooks.fallback`, `simulation.hooks.gone`", modules) == ["hooks.gone"]
     assert missing_functions("`torch.hooks.gone`, ``hooks.gone``, `other.gone`", modules) == []
+    members = members_of(["class A:\n    x: int\n\nclass B(A):\n    def f(self): self.y = 1\n\nclass C(Other): pass"])
+    assert missing_members("`A.x`, `B.x`, `B.f()`, `B.y`, `C.z`, `D.z`, ``A.z``", members) == []
+    assert missing_members("`A.f`, `B.z`", members) == ["A.f", "B.z"]

@@ -34,7 +34,7 @@ def library_of(backend: Backend, obj: Any) -> str:
 
 
 def get_extra_state(obj: Any) -> Any:
-    """Return the extra state of a Keras object for a checkpoint; see `ModelBackend.facts`."""
+    """Return the extra state of a Keras object for a checkpoint; see `ModelBackend.get_extra_state`."""
     if is_optimizer(obj):
         return _describe_optimizer(obj)
     extra_state: dict[str, Any] = {}

@@ -2,8 +2,8 @@
 
 Requirements that this module meets:
 
-* A requested dtype is kept.  ``mx.np.array`` turns every list into float32 and, in 2.0, NumPy's int64 and float64 too.
-  ``mx.np.full`` passes integers through a double (2**53 + 1 is lost in 1.9).  So NumPy creates values that have a
+* A requested dtype is kept. ``mx.np.array`` turns every list into float32 and, in 2.0, NumPy's int64 and float64 too.
+  ``mx.np.full`` passes integers through a double (2**53 + 1 is lost in 1.9). So NumPy creates values that have a
   separate dtype, and they are sent with that dtype given explicitly: they arrive bit for bit.
 * ``eye`` and ``arange`` do not support bool, and no operator supports bfloat16: NumPy creates those too.
 * Without a dtype, integers stay integers and booleans stay booleans, as in the other adapters: ``mx.np.array([1])``

@@ -2,7 +2,7 @@
 
 Requirements that this module meets:
 
-* The host is one `Device`.  In MXNet ``cpu(0) != cpu(1)`` although they are the same memory, and pinned and shared
+* The host is one `Device`. In MXNet ``cpu(0) != cpu(1)`` although they are the same memory, and pinned and shared
   host memory are separate kinds: all of them are ``cpu`` here.
 * Under simulation ``cpu(1)`` to ``cpu(N)`` represent ``gpu:0`` to ``gpu:N-1``; ``cpu(0)`` remains the host.
 * MXNet reports a missing device only when an operator fails, and ``cpu(99)`` always exists.

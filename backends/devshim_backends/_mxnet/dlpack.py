@@ -2,10 +2,10 @@
 
 Requirements that this module meets:
 
-* bool arrays can be exchanged.  MXNet labels a bool "unsigned, 1 bit", others "bool, 8 bits" (kDLBool was added
-  later).  The bytes are the same, so the label is rewritten in each direction.
-* MXNet reads from the right address.  It ignores ``byte_offset``, so the offset is added to the address.  It refuses
-  pinned host memory, so that is labelled as host memory, which it is.  The number of a CPU (TensorFlow's ``CPU:1``)
+* bool arrays can be exchanged. MXNet labels a bool "unsigned, 1 bit", others "bool, 8 bits" (kDLBool was added
+  later). The bytes are the same, so the label is rewritten in each direction.
+* MXNet reads from the right address. It ignores ``byte_offset``, so the offset is added to the address. It refuses
+  pinned host memory, so that is labelled as host memory, which it is. The number of a CPU (TensorFlow's ``CPU:1``)
   is dropped, because ``cpu(1)`` is a simulated GPU here.
 * What MXNet cannot express (strides, int16 in 1.9, complex) is refused before MXNet sees it.
 * 1.9 has no ``__dlpack__``, and that of 2.0 takes none of the arguments of today's protocol: devshim's exporter does.
@@ -119,7 +119,7 @@ class MxnetDlpack(MxnetTensors):
     )
     alignment = 0
     """Measured on 2.0.0b1 (x86-64, AVX-512) with 44 operators, all dtypes, 1 to 4,096 elements, at offsets of 0 to 64
-    bytes: no operator ends the process because of its address.  Below the size of an element, no C++ compiler
+    bytes: no operator ends the process because of its address. Below the size of an element, no C++ compiler
     guarantees that.
     """
 

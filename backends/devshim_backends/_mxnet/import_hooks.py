@@ -3,7 +3,7 @@
 Requirements that this module meets:
 
 * MXNet 1.9.1 and 2.0.0b1 read names that NumPy 1.24 and 2.0 removed (apache/mxnet#21165), and ``distutils``, which
-  Python 3.12 removed.  MXNet gets these names, and no other package does: **NumPy is never modified.**  When a module
+  Python 3.12 removed. MXNet gets these names, and no other package does: **NumPy is never modified.**  When a module
   of MXNet runs ``import numpy``, it receives a second module object with NumPy's contents and the removed names.
 * NumPy 2 changed the text of its scalars, and MXNet passes them to its operators as text: see `_to_text`.
 * MXNet reads some of the names (``np.bool``) only when a function is called, so the second module has to stay.

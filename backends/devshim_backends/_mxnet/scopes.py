@@ -1,7 +1,7 @@
 """The default device inside a ``with`` block, for one thread (1.9) or one context (2.0).
 
 MXNet's device objects are their own scopes, and store on the object what to restore: an object that is entered twice
-restores the wrong device.  Every scope here is therefore a new object.
+restores the wrong device. Every scope here is therefore a new object.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 Requirements that this module meets:
 
 * Both kinds of array are tensors and keep their kind: ``mx.np.ndarray`` and the older ``mx.nd.NDArray``.
-* Gradients flow through a copy made inside ``autograd.record()``, as MXNet records it.  Outside it nothing is
+* Gradients flow through a copy made inside ``autograd.record()``, as MXNet records it. Outside it nothing is
   recorded, by MXNet's own rule (as under ``torch.no_grad``), but the copy would also lose its ``attach_grad``
   (apache/mxnet#14391): there the copy gets a new one.
-* MXNet copies asynchronously and allocates late.  Here memory is allocated at the call, so that a full device raises
-  at the call.  A copy is waited for: NumPy or PyTorch may share the source's memory, and their writes do not wait for
+* MXNet copies asynchronously and allocates late. Here memory is allocated at the call, so that a full device raises
+  at the call. A copy is waited for: NumPy or PyTorch may share the source's memory, and their writes do not wait for
   MXNet's reads (1.9.1, 2.0.0b1). They cannot share that of a simulated GPU, so a copy from one to another is not waited
   for. With ``non_blocking=True`` only a copy to the host is.
-* Symbols represent arrays while 1.9 compiles a hybridized block.  They have a ``handle`` too, and the array interface
+* Symbols represent arrays while 1.9 compiles a hybridized block. They have a ``handle`` too, and the array interface
   would read unrelated memory through it: the type is checked first.
 """
 

@@ -4,10 +4,10 @@ Requirements that this module meets:
 
 * No call reads or changes Paddle's process-wide device: a place is passed to the C++ layer each time.
   ``paddle.to_tensor([1.0], place=...)`` does read it for a single value (3.3: it calls ``paddle.full``).
-* The dtypes are those that Paddle computes with.  ``paddle.uint16``, ``uint32`` and ``uint64`` (3.x) are names
+* The dtypes are those that Paddle computes with. ``paddle.uint16``, ``uint32`` and ``uint64`` (3.x) are names
   without kernels: not even ``clone`` works on these tensors, and NumPy's uint16 is read as bfloat16.
 * Every dtype behaves the same: Paddle has no ``arange``, ``linspace`` or ``eye`` for bool, the small integers and
-  floats, or complex, and it accumulates a float step, so that errors add up.  Here NumPy computes all of them.
+  floats, or complex, and it accumulates a float step, so that errors add up. Here NumPy computes all of them.
 * A plug-in that lacks a kernel uses the host's, and the result stays on the host: it is copied from there.
 """
 

@@ -2,7 +2,7 @@
 
 Requirements that this module meets:
 
-* A place is never a dictionary key: up to 3.0, two equal places do not compare equal, and their hashes differ.  The
+* A place is never a dictionary key: up to 3.0, two equal places do not compare equal, and their hashes differ. The
   key is the integer that a place returns for its kind (``AllocationType`` in phi/common/place.h). It costs 150 ns, and
   the text of a place costs 600.
 * Pinned host memory (``CUDAPinnedPlace``) is the host.

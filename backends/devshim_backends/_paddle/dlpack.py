@@ -2,14 +2,14 @@
 
 Requirements that this module meets:
 
-* Every capsule, exported or imported, is read and compared with the tensor.  Paddle 3.3 takes negative strides for
+* Every capsule, exported or imported, is read and compared with the tensor. Paddle 3.3 takes negative strides for
   sizes, and older versions have read bool and strided memory wrong, without an error.
 * ``__dlpack_device__`` of a Paddle tensor describes the host as ``(1, None)``, which JAX refuses; here it has an index.
 * uint16, uint32 and uint64 are refused: Paddle 3.x imports them, but then cannot even copy them.
 * A writable tensor is never made over memory whose owner declares it read-only.
-* Deadlocks are avoided.  Paddle 3.3 releases memory that it got through DLPack while it holds its own lock.  If
+* Deadlocks are avoided. Paddle 3.3 releases memory that it got through DLPack while it holds its own lock. If
   that memory belongs, directly or through a chain of owners, to a tensor that was imported the same way, the thread
-  waits for itself forever.  So host memory is imported through NumPy, whose arrays Paddle releases without a lock.
+  waits for itself forever. So host memory is imported through NumPy, whose arrays Paddle releases without a lock.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 Requirements that this module meets:
 
-* Paddle and TensorFlow each contain their own protobuf.  If TensorFlow 2.20 or 2.21 is imported first, ``import
+* Paddle and TensorFlow each contain their own protobuf. If TensorFlow 2.20 or 2.21 is imported first, ``import
   paddle`` (3.0, 3.2, 3.3) binds to TensorFlow's protobuf and ends the process with a segmentation fault
-  (PaddlePaddle/Paddle#78259 is of that family).  Loaded with RTLD_DEEPBIND, Paddle prefers its own symbols: all of
-  these pairs import, and train.  The flag is used only in this case, because deep binding also hides a preloaded
+  (PaddlePaddle/Paddle#78259 is of that family). Loaded with RTLD_DEEPBIND, Paddle prefers its own symbols: all of
+  these pairs import, and train. The flag is used only in this case, because deep binding also hides a preloaded
   allocator or sanitizer from Paddle.
 * In the opposite order, both work: TensorFlow 2.16 to 2.21 was tried after Paddle 3.0.
 * ``paddle.jit.to_static`` rewrites what it traces: the source of every called function (``full_graph=True``), or its
-  bytecode.  It gets early returns (3.0 to 3.3) and keyword-only arguments (3.0) wrong.  So it is instructed,
+  bytecode. It gets early returns (3.0 to 3.3) and keyword-only arguments (3.0) wrong. So it is instructed,
   before it traces anything, to call devshim's functions unchanged.
 * The bytecode compiler (3.x) follows every call unless it is instructed to break the graph there, and fails with an
   error of its own on code that it does not support: classes whose hash depends on what their ``__init__`` sets,

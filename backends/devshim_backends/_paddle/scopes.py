@@ -3,22 +3,22 @@
 Requirements that this module meets:
 
 * Paddle has one default device for the whole process: ``paddle.device.set_device`` in one thread changes where the
-  creation functions of all others put their results (3.0 to 3.3).  A scope is for the thread or task that enters it.
+  creation functions of all others put their results (3.0 to 3.3). A scope is for the thread or task that enters it.
   The process-wide device is never written, so nothing has to be restored and no other thread is affected.
 * Inside a scope ``paddle.zeros``, ``paddle.to_tensor`` and new layers use the scope's device, and
   ``paddle.get_device()`` returns it; ``paddle.set_device`` and ``paddle.device.device_guard`` affect only the scope.
 * Outside scopes Paddle behaves as it does without devshim.
 
-How it works: Paddle's Python layer reads the default place with one function and sets it with another.  At the first
-scope both functions get code that consults a context variable first.  The function objects stay the same, because
+How it works: Paddle's Python layer reads the default place with one function and sets it with another. At the first
+scope both functions get code that consults a context variable first. The function objects stay the same, because
 modules have imported them by name.
 
 A place that came from a scope is recognised when it is passed back to the setter, in any thread: Paddle's
 ``DataLoader`` takes the caller's place to its worker threads and sets it there.
 
 On real cards the C++ layer computes on the *process-wide* card, not where the arguments are
-(PaddlePaddle/Paddle#51706).  So while a scope is open, that card is the scope's for all threads; Paddle does not
-support two threads on two CUDA cards at the same time.  Plug-in devices follow the data.  A copy from a card to the
+(PaddlePaddle/Paddle#51706). So while a scope is open, that card is the scope's for all threads; Paddle does not
+support two threads on two CUDA cards at the same time. Plug-in devices follow the data. A copy from a card to the
 host works only from that process-wide card (``phi::Copy`` in tensor_utils.cc): `cuda_scope` opens a scope of the
 tensor's card.
 """

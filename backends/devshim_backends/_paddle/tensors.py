@@ -2,13 +2,13 @@
 
 Requirements that this module meets:
 
-* Gradients flow through a copy.  Paddle's own moves (``.to``, ``.cpu``, ``.cuda``, ``_copy_to``) return a leaf, and
+* Gradients flow through a copy. Paddle's own moves (``.to``, ``.cpu``, ``.cuda``, ``_copy_to``) return a leaf, and
   the result of ``.to`` even claims to need a gradient: the backward pass succeeds and the source gets none (3.3;
-  PaddlePaddle/Paddle#72246 restores only the flag).  So a copy that needs a gradient goes through a `PyLayer`.
+  PaddlePaddle/Paddle#72246 restores only the flag). So a copy that needs a gradient goes through a `PyLayer`.
 * A copy always has new memory, and is never a second ``Parameter``: ``_copy_to`` of a parameter returns another with
-  the same *name*, by which optimizers and checkpoints identify it.  The source stays intact: ``.to`` empties it if a
+  the same *name*, by which optimizers and checkpoints identify it. The source stays intact: ``.to`` empties it if a
   card is full.
-* bfloat16 becomes NumPy's own bfloat16 (``ml_dtypes``), not the uint16 bits that ``.numpy()`` returns.  NumPy's
+* bfloat16 becomes NumPy's own bfloat16 (``ml_dtypes``), not the uint16 bits that ``.numpy()`` returns. NumPy's
   uint16, which Paddle takes for bfloat16 bits, is refused.
 * A sparse tensor is refused: ``_copy_to`` of one reads its shape wrong (3.3).
 """

@@ -68,7 +68,7 @@ def skip_wrappers() -> None:
 
 
 _modes, _default_device = torch._C._len_torch_function_stack, torch._C._get_default_device
-"""How many modes, such as a ``torch.device``, are open, and the device of the default type of tensors."""
+"""The number of modes, such as a ``torch.device``, that are open, and the device of the default type of tensors."""
 _is_jit_tracing = torch._C._is_tracing  # what `torch.jit.is_tracing` calls; only inside TorchScript does it differ
 
 

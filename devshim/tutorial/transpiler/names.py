@@ -1,4 +1,4 @@
-"""What the code of a page means by its names: the aliases of devshim, and variables that only ever hold text."""
+"""The meaning of the names in the code of a page: the aliases of devshim, and variables that only ever hold text."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _TEXTS = tuple(
         (r"Place\(cpu\)|/job:\S*?/device:CPU:0|/CPU:0|\bcpu[:(]0\b\)?", "cpu"),
     )
 )
-"""How the frameworks write devices, and devshim's word for their kind."""
+"""The frameworks' spellings of devices, and devshim's word for their kind."""
 
 
 @dataclass(frozen=True)

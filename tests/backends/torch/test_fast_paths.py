@@ -95,7 +95,7 @@ def test_a_block_in_code_that_is_exported() -> None:
 
 
 def test_a_block_in_compiled_code_that_stops() -> None:
-    """What runs after a break of the graph, uncompiled, is still in the block."""
+    """Code after a break of the graph runs uncompiled, and is still in the block."""
     found = []
 
     def outside() -> None:

@@ -30,7 +30,7 @@ EVERYWHERE = ("float32", "complex128")
 """The dtypes that are converted from each address; others from one address of each alignment, and one more."""
 
 TRAINED = ("trainable", "computed", "parameter")
-"""How a tensor requests its gradient: itself, as a result, or as a parameter or variable."""
+"""The ways in which a tensor requests its gradient: itself, as a result, or as a parameter or variable."""
 
 MOVES = (("cpu", "gpu:1"), ("gpu:1", None), ("gpu:1", "cpu"), ("gpu:0", "gpu:1"))
 """A tensor's device and the requested device, with simulated GPUs; None: the tensor's own device."""

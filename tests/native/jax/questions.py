@@ -1,4 +1,4 @@
-"""What programs and libraries ask about GPUs."""
+"""Questions that programs and libraries ask about GPUs."""
 
 import copy
 import pickle

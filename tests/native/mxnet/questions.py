@@ -1,4 +1,4 @@
-"""What libraries ask before they use a GPU, and what they do with arrays: threads, pickles, copies, files."""
+"""Questions that libraries ask before they use a GPU, and their use of arrays: threads, pickles, copies, files."""
 
 import copy
 import pickle

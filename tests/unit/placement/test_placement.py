@@ -296,14 +296,14 @@ def test_a_block_is_opened_only_where_it_must_be() -> None:
         (([0, 0],), "takes each device once, and was given 1 of them again"),
         (([],), "empty list of devices"),
         (([0], [1, 2]), "2 budgets for 1 devices"),
-        (([0], {1: 5}), "budgets name gpu:1, not among the devices"),
+        (([0], {1: 5}), "budgets names gpu:1, which is not in devices"),
         (([0], ["much"]), "the budget of gpu:0 is 'much'"),
     ],
 )
 def test_plans_that_make_no_sense(args: Any, text: str) -> None:
     with pytest.raises(ds.ArgumentError, match=text):
         ds.Placement.balanced(tree_of(1), *args)
-    with pytest.raises(ds.ArgumentError, match="nothing to place"):
+    with pytest.raises(ds.ArgumentError, match="found no tensor to place"):
         ds.Placement.balanced(["text"], [0])
 
 

@@ -2,14 +2,14 @@
 
 Requirements that this module meets:
 
-* Querying the device of an array must cost less than MXNet's own ``x.ctx``, which builds a context object.  It is one
+* Querying the device of an array must cost less than MXNet's own ``x.ctx``, which builds a context object. It is one
   call that fills one 64-bit integer, the *device code* (the kind in the low half, the index in the high half).
-* The shapes ``()`` and ``(0, 3)`` exist in MXNet only while "NumPy shape semantics" are on.  That is a setting of the
-  thread: it starts off in 1.9 and, in 2.0, in every thread except the first.  It is switched on around a call and then
+* The shapes ``()`` and ``(0, 3)`` exist in MXNet only while "NumPy shape semantics" are on. That is a setting of the
+  thread: it starts off in 1.9 and, in 2.0, in every thread except the first. It is switched on around a call and then
   restored, never left on.
 
 MXNet's functions are loaded again through ``PyDLL``: MXNet's own ``CDLL`` releases and reacquires the interpreter lock,
-which costs more than these calls.  Calls that may wait for other work go through MXNet's own library object.
+which costs more than these calls. Calls that may wait for other work go through MXNet's own library object.
 """
 
 from __future__ import annotations

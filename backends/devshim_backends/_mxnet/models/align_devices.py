@@ -1,13 +1,13 @@
 """Operators that accept arrays on several devices, while a model that is split over devices runs.
 
 The code of a block can combine the results of parts on different devices, as in a residual connection or a
-concatenation.  MXNet's operators do not support that: with two cards they would read unrelated memory (see
-`capabilities`).  So while a split model runs, `align_operators` replaces the two functions that run all operators (see
-`simulation.hooks`) by wrappers that choose one device for an operator and copy its other arrays there.  Gradients flow
-back through these copies.  The device is that of the array to be written, if there is one; otherwise that of a
+concatenation. MXNet's operators do not support that: with two cards they would read unrelated memory (see
+`capabilities`). So while a split model runs, `align_operators` replaces the two functions that run all operators (see
+`simulation.hooks`) by wrappers that choose one device for an operator and copy its other arrays there. Gradients flow
+back through these copies. The device is that of the array to be written, if there is one; otherwise that of a
 parameter among the arguments; otherwise that of the part of the model that ran last.
 
-The wrappers are installed for all threads.  `PASS` belongs to one thread, and says if a split model runs in it: in the
+The wrappers are installed for all threads. `PASS` belongs to one thread, and says if a split model runs in it: in the
 other threads the wrappers copy nothing.
 """
 

@@ -4,7 +4,7 @@ Requirements that this module meets:
 
 * Ties, hooks and the trainer's references have the same structure within the copy as within the original.
 * The copy contains nothing of the original.  2.0 refers to a block's children weakly, and a copy of a weak reference
-  refers to the original, as does a parameter's reference to its trainer.  A compiled graph belongs to a handle that
+  refers to the original, as does a parameter's reference to its trainer. A compiled graph belongs to a handle that
   must not be copied.
 * 2.0 identifies a parameter by its ``_uuid``, and a copy gets a new one; 1.9 identifies it by its name, which the copy
   keeps.

@@ -5,9 +5,9 @@ Requirements that this module meets:
 * A block on one device is as Gluon made it: every hook that this module installed is removed again.
 * A hybridized block is compiled again when its parameters have moved: the old graph keeps the memory that it planned
   on the previous device (``static_alloc``).
-* Parameters whose shape is not known yet are later created where they were placed.  A parameter for which
+* Parameters whose shape is not known yet are later created where they were placed. A parameter for which
   ``initialize`` was never called is refused, because that later call would choose the device without regard to this.
-* In a model over several devices, each part on one device copies its inputs there (see `split_forward`).  A block with
+* In a model over several devices, each part on one device copies its inputs there (see `split_forward`). A block with
   parts on several devices is not compiled as a whole: MXNet's graphs run on one device.
 * A block that cannot compute over several devices is refused, and the whole move is undone.
 """

@@ -1,7 +1,7 @@
 """The extra state of trainers and optimizers that a checkpoint stores besides their arrays on devices.
 
-Settings, counts and schedules are numbers in the attributes of the optimizer.  In the states, a marker replaces every
-array that is a leaf.  MXNet's own ``save_states`` is a pickle, and numbers parameters in the order in which 1.9 sorts
+Settings, counts and schedules are numbers in the attributes of the optimizer. In the states, a marker replaces every
+array that is a leaf. MXNet's own ``save_states`` is a pickle, and numbers parameters in the order in which 1.9 sorts
 them; here the numbers are those of the leaves (`optimizers.numbers_by_index`).
 """
 

@@ -1,9 +1,9 @@
 """Patches that let a `Trainer` train a model over several devices.
 
 When a `Trainer` is made and before its first step, Gluon refuses parameters that are not all on the same devices,
-because it expects to reduce gradients between replicas.  If each parameter is on one device, there is
-nothing to reduce.  A `Trainer` then works as on one device, except that it cannot update several parameters at the same
-time: MXNet's operators for that compute on one device.  So the two methods with these checks are replaced when a model
+because it expects to reduce gradients between replicas. If each parameter is on one device, there is
+nothing to reduce. A `Trainer` then works as on one device, except that it cannot update several parameters at the same
+time: MXNet's operators for that compute on one device. So the two methods with these checks are replaced when a model
 is split for the first time; for all other parameters they behave as before.
 """
 

@@ -4,7 +4,7 @@ Requirements that this module meets:
 
 * Every array of the state follows its parameter, however deeply it is nested; each stays the same object.
 * The state is identified by the number of its parameter.  1.9 sorts parameters by names that contain layer numbers, so
-  that ``dense10`` comes before ``dense9``.  Here they are sorted numerically, so an equal model made later has the same
+  that ``dense10`` comes before ``dense9``. Here they are sorted numerically, so an equal model made later has the same
   order.
 * MXNet counts an optimizer's updates per device number, so that Adam would start from zero on another device: the
   counts move along.

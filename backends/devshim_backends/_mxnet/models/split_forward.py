@@ -1,14 +1,14 @@
 """Hooks that run a model over several devices, block by block.
 
 Gluon's own hooks cannot change the inputs of a block, so a hook here is an object that `install` stores as the
-attribute ``forward`` of one block, where it hides the method of the class.  There are three:
+attribute ``forward`` of one block, where it hides the method of the class. There are three:
 
-* `DeviceHook`, for a block on one device, copies the inputs to that device.  They can be in lists and tuples.
-* `SplitHook`, for a block with parts on several devices, calls the block's own code, which calls the parts.  Meanwhile
+* `DeviceHook`, for a block on one device, copies the inputs to that device. They can be in lists and tuples.
+* `SplitHook`, for a block with parts on several devices, calls the block's own code, which calls the parts. Meanwhile
   operators accept arrays on several devices (see `align_devices`).
 * `ScopeHook`, for a model on one device, makes that device the default while the model runs.
 
-A compiled graph runs on one device.  So a split block is never compiled, and each part is compiled for its device,
+A compiled graph runs on one device. So a split block is never compiled, and each part is compiled for its device,
 even if the model is hybridized later: a hook also hides ``hybridize``, and clears the flag ``_active`` of its block.
 2.0 compiles a block before it calls ``forward``: there the hook copies the inputs, and then calls the compiled block.
 The devices are looked up at each call, so a model still works after Gluon's own ``reset_ctx``.

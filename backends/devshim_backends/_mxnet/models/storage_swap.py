@@ -1,7 +1,7 @@
 """Storage swaps: an existing array object gets the memory of another array.
 
 An MXNet array is a Python object with a handle, and the handle refers to the memory: when handles are swapped, every
-reference to the object sees the new memory.  Other state of the handle has to be set again: a gradient's buffer belongs
+reference to the object sees the new memory. Other state of the handle has to be set again: a gradient's buffer belongs
 to the array that it was attached to, and so does the flag that ``backward`` has written it since the last step
 (``_fresh_grad``).
 

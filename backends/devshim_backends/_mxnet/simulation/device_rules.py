@@ -1,7 +1,7 @@
 """The check that the arrays of an operator are on one device, which MXNet does not make for simulated GPUs.
 
-MXNet compares only the kinds of devices, so it refuses a CPU with a card.  Simulated GPUs are CPUs for MXNet, and it
-would mix them silently.  These functions compare the devices; `hooks` calls them before each operator.
+MXNet compares only the kinds of devices, so it refuses a CPU with a card. Simulated GPUs are CPUs for MXNet, and it
+would mix them silently. These functions compare the devices; `hooks` calls them before each operator.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _is_callback() -> bool:
     """Return True if MXNet has called back into Python: for an operator written there, or a kvstore's optimizer.
 
     In these calls MXNet labels arrays as the host's that would be on the card with real cards: ``NDArray(TBlob,
-    dev_id)`` does not know the number of a CPU, and a kvstore keeps the sums for CPUs on the host.  Arrays that MXNet
+    dev_id)`` does not know the number of a CPU, and a kvstore keeps the sums for CPUs on the host. Arrays that MXNet
     itself mislabels must not be refused.
     """
     frame = sys._getframe(1)

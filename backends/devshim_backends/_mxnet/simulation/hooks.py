@@ -1,22 +1,22 @@
 """Wrappers of MXNet functions that check devices and count memory while GPUs are simulated.
 
-A simulated GPU is a CPU for MXNet, so MXNet does not limit its memory or refuse to mix it with others.  All arrays
-and operators go through eight functions of MXNet.  `install` replaces them, and `uninstall` restores them:
+A simulated GPU is a CPU for MXNet, so MXNet does not limit its memory or refuse to mix it with others. All arrays
+and operators go through eight functions of MXNet. `install` replaces them, and `uninstall` restores them:
 
 * ``NDArrayBase.__init__`` makes every array: the wrapper counts its memory (see `memory`).
-* ``NDArrayBase.__del__`` frees every array.  MXNet's own (1.9.1 and 2.0.0b1) is a Python function, and loses a Ctrl-C
+* ``NDArrayBase.__del__`` frees every array. MXNet's own (1.9.1 and 2.0.0b1) is a Python function, and loses a Ctrl-C
   that arrives in it: the replacement runs no Python (see `storage.free_in_c`).
 * ``FunctionBase.__call__`` runs the operators of the NumPy interface, and ``_imperative_invoke`` all others: the
-  wrappers check that arguments and outputs are on one device (see `device_rules`).  ``copyto``, and with it
+  wrappers check that arguments and outputs are on one device (see `device_rules`). ``copyto``, and with it
   ``x[:] = y``, may cross devices, as it does on cards.
-* ``CachedOp.__call__`` runs hybridized blocks.  It compares devices natively: the wrapper makes its error name
+* ``CachedOp.__call__`` runs hybridized blocks. It compares devices natively: the wrapper makes its error name
   simulated GPUs.
 * ``MXAutogradMarkVariables`` and ``MXAutogradBackwardEx`` attach and compute gradients: the wrappers check that each
   gradient is on the device of its array.
-* ``MXNDArrayToDLPack`` exports memory: the replacement refuses that of a simulated GPU.  DLPack would call it the
+* ``MXNDArrayToDLPack`` exports memory: the replacement refuses that of a simulated GPU. DLPack would call it the
   host's, the importer would compute there, and its writes would not wait for MXNet's reads.
 
-The tape of a recording keeps memory that Python has released.  So while one runs, the wrappers report the arguments
+The tape of a recording keeps memory that Python has released. So while one runs, the wrappers report the arguments
 to `memory.track_chunks`.
 """
 

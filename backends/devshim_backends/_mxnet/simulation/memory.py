@@ -1,18 +1,18 @@
 """The memory that MXNet's arrays use on simulated GPUs, counted chunk by chunk.
 
-A *chunk* is a piece of MXNet memory, which an array and its views share.  `count_array` runs for every new array
+A *chunk* is a piece of MXNet memory, which an array and its views share. `count_array` runs for every new array
 (see `hooks`): it counts the array's chunk, if it is not counted yet, and makes a weak reference to the array's handle.
 When the last handle to a chunk has died, the chunk is no longer counted.
 
-MXNet itself can use a chunk for longer: the tape of a recording does, and an array's gradient.  Python is not notified
-when MXNet releases that chunk, so `track_chunks` makes our own handle to it.  A chunk whose only handle is ours
-is no longer counted.  `_sweep` checks that, and `release_unused` does so after it has waited for pending work: before
+MXNet itself can use a chunk for longer: the tape of a recording does, and an array's gradient. Python is not notified
+when MXNet releases that chunk, so `track_chunks` makes our own handle to it. A chunk whose only handle is ours
+is no longer counted. `_sweep` checks that, and `release_unused` does so after it has waited for pending work: before
 the numbers are read, and before a GPU counts as full.
 
 * Pending work does not keep a chunk counted: later work in the queue can reuse a card's memory immediately.
 * The engine releases its references shortly after the work is done, which Python cannot observe: `release_unused`
   waits briefly, once for each chunk that stays.
-* The function that records the end of a handle is written in C, so that a Ctrl-C during it is not lost.  The next call
+* The function that records the end of a handle is written in C, so that a Ctrl-C during it is not lost. The next call
   completes work that a Ctrl-C interrupted.
 * Arrays from before the simulation, or from when the GPU was the host, count from `begin` on.
 
@@ -83,7 +83,7 @@ _chunks: dict[int, _Chunk] = {}
 _lingering: dict[int, _Chunk] = {}
 """Chunks that only MXNet itself still refers to."""
 _dead_refs: deque[_HandleRef] = deque()
-"""References to arrays that have died.  The garbage collector, which takes no lock, adds them."""
+"""References to arrays that have died. The garbage collector, which takes no lock, adds them."""
 _sweep_threshold = _SWEEP_MARGIN
 
 

@@ -3,7 +3,7 @@
 Requirements that this module meets:
 
 * They contain real data in their own memory, copies between them are real copies, and Gluon natively refuses inputs
-  from another one.  They can be switched on and off at any time, because MXNet does not have to start anything.
+  from another one. They can be switched on and off at any time, because MXNet does not have to start anything.
 * They refuse what a real card refuses (see `hooks`), their memory is counted (see `memory`), and they can run out of
   memory: each error is both MXNet's own and devshim's.
 """

@@ -1,14 +1,14 @@
 """Facts about MXNet's chunks of memory: which chunk an array is in, its size, and how many arrays share it.
 
 An MXNet array is a reference to a *chunk*: views and slices share one, and so do the tape of a recording, a gradient's
-buffer and the engine's pending work.  The C interface has no call for the chunk or for its number of holders, so
-three words are read from the array's structures.  In 1.9.1 and 2.0.0b1, the last releases, these begin with:
+buffer and the engine's pending work. The C interface has no call for the chunk or for its number of holders, so
+three words are read from the array's structures. In 1.9.1 and 2.0.0b1, the last releases, these begin with:
 
 * an array: the chunk's address and the address of its count (a C++ ``shared_ptr``);
 * a chunk: the address of its values, and its size in bytes (``Storage::Handle``);
 * the count: a table of functions, and the number of arrays that hold the chunk.
 
-Nothing is ever written there.  `check` reads arrays with known answers before these addresses are used otherwise.
+Nothing is ever written there. `check` reads arrays with known answers before these addresses are used otherwise.
 The values themselves are not touched: reading their address (``MXNDArrayGetData``) would race with the engine, which
 allocates them when it runs an operator.
 """
@@ -50,9 +50,9 @@ def sharers(handle: int) -> int:
 def free_in_c(cls: Any) -> property:
     """Return a ``__del__`` for a class whose objects have an array's ``handle``: it frees that, and runs no Python.
 
-    A Ctrl-C in a Python finalizer is lost, and the memory with it.  Here Python looks up ``__del__`` as a property. Its
+    A Ctrl-C in a Python finalizer is lost, and the memory with it. Here Python looks up ``__del__`` as a property. Its
     getter, ``partial(partial, free)``, is called with the object and returns ``partial(free, object)``. Python calls
-    that, and ctypes reads the handle from ``_as_parameter_``.  The interpreter lock is kept, so that no thread sees an
+    that, and ctypes reads the handle from ``_as_parameter_``. The interpreter lock is kept, so that no thread sees an
     array whose memory was freed.
     """
     cls._as_parameter_ = cls.handle
@@ -87,7 +87,7 @@ def check() -> None:
         SimulationError: They are not: this is an unknown build of MXNet.
     """
     global ALONE
-    # `empty` and a slice run no operator.  The engine holds the chunks of one that it has run, even for a moment after
+    # `empty` and a slice run no operator. The engine holds the chunks of one that it has run, even for a moment after
     # `wait_to_read`: counts would change while they are read.
     x, other = (mx.nd.empty(shape, mx.cpu(0)) for shape in ((4, 8), (3,)))
     ALONE = sharers(other.handle.value)

@@ -48,7 +48,7 @@ class MxnetTransferHooks(Backend):
         """Return the getter of an attribute that MXNet's arrays lack, and that NumPy looks up before it reads them.
 
         Without it, ``np.asarray(x)`` takes an array for a sequence, and reads it number by number (1.9.1 gives up, and
-        2.0.0b1 makes an array of objects).  That still happens after the report, if ``report`` allows it.
+        2.0.0b1 makes an array of objects). That still happens after the report, if ``report`` allows it.
         """
 
         def getter(x: Any) -> Any:

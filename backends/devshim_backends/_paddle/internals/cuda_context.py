@@ -1,9 +1,9 @@
 """Restoring CUDA's current card, per thread, after a call of devshim.
 
 Paddle sets the current card before every operator and copy (``phi::backends::gpu::SetDeviceId``, 3.0 to 3.3) and does
-not restore it, which affects PyTorch's ``device="cuda"``, CuPy and everything else that uses CUDA in that thread.  This
-module restores the driver's context.  Setting the card by number would create a context, which takes about half a
-gigabyte, on a card that nothing has used.  So in a thread without a context the card remains the one that Paddle chose.
+not restore it, which affects PyTorch's ``device="cuda"``, CuPy and everything else that uses CUDA in that thread. This
+module restores the driver's context. Setting the card by number would create a context, which takes about half a
+gigabyte, on a card that nothing has used. So in a thread without a context the card remains the one that Paddle chose.
 """
 
 from __future__ import annotations

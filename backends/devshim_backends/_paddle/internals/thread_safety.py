@@ -1,18 +1,18 @@
 """Keeping the threads of `ds.parallel` out of code of PaddlePaddle that works in only one thread at a time.
 
-While a call of `ds.parallel` runs, each of its threads is inside a `ParallelThread`.  The first one replaces four
+While a call of `ds.parallel` runs, each of its threads is inside a `ParallelThread`. The first one replaces four
 functions of Paddle, and the last one restores them:
 
-* ``paddle.grad``: threads take turns.  Paddle (seen on 3.3.1) keeps its state in one object per process,
-  ``egr::GeneralGrad``, which every call fills, walks and clears with the GIL released.  Two threads in it at the same
-  time end the process.  `paddle.autograd`'s ``jacobian`` and ``hessian`` use the same function; `Tensor.backward` does
+* ``paddle.grad``: threads take turns. Paddle (seen on 3.3.1) keeps its state in one object per process,
+  ``egr::GeneralGrad``, which every call fills, walks and clears with the GIL released. Two threads in it at the same
+  time end the process. `paddle.autograd`'s ``jacobian`` and ``hessian`` use the same function; `Tensor.backward` does
   not.
-* Compiling, by either compiler: refused.  Paddle builds programs in one object per process.  Two threads that compile
+* Compiling, by either compiler: refused. Paddle builds programs in one object per process. Two threads that compile
   at the same time end the process, and operations that another thread computes eagerly meanwhile end up in the
   program.
 * Running a function that was compiled as one program (``full_graph=True``): only the first thread that runs it may do
-  so.  It keeps its values in one scope, so two threads get each other's numbers, hang, or crash the process.  Turns
-  would not help, because a backward pass reads the scope later.  Functions from the bytecode compiler
+  so. It keeps its values in one scope, so two threads get each other's numbers, hang, or crash the process. Turns
+  would not help, because a backward pass reads the scope later. Functions from the bytecode compiler
   (``full_graph=False``) were run in three threads, 200 times each, without a failure.
 """
 

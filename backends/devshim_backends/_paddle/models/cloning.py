@@ -2,10 +2,10 @@
 
 Requirements that this module meets:
 
-* Each tensor is copied on its device.  PaddlePaddle's own ``deepcopy`` puts a copied parameter on the default device,
+* Each tensor is copied on its device. PaddlePaddle's own ``deepcopy`` puts a copied parameter on the default device,
   makes a frozen one trainable, and loses the gradient (3.0 to 3.3).
 * The parameters of a copy have new names: Paddle's optimizers identify a parameter by its name, and one optimizer may
-  train a model and its copy.  The copy of an optimizer stores its state under the new names.  Paddle's own
+  train a model and its copy. The copy of an optimizer stores its state under the new names. Paddle's own
   ``deepcopy`` does not do that, so that optimizer would start from zero.
 * The new name ends like the old one, for functions that decide by a parameter's name, for example whether it is a bias.
 * An optimizer must be copied together with the model whose parameters it trains; otherwise it is refused.

@@ -3,7 +3,7 @@
 Requirements that this module meets:
 
 * The result of ``model(x)`` is on the model's device, regardless of PaddlePaddle's current place: what the model
-  creates besides its inputs (an LSTM's first state, a mask) is created there.  On a machine without cards, a model is
+  creates besides its inputs (an LSTM's first state, a mask) is created there. On a machine without cards, a model is
   as Paddle made it.
 * In a model over several devices, each part on one device copies its inputs there, and tensors that meet in the code of
   a layer with such parts are copied to one device; see ``split_forward.py``.

@@ -3,8 +3,8 @@
 Requirements that this module meets:
 
 * Every object stays the same, as with PaddlePaddle's own ``Layer.to``: parameters, their gradients, buffers.
-* A leaf's name is its name in ``state_dict``.  Buffers that are not saved also have a name, including weights that
-  ``weight_norm`` computes.  A recurrent layer names its weights twice: these are ties.
+* A leaf's name is its name in ``state_dict``. Buffers that are not saved also have a name, including weights that
+  ``weight_norm`` computes. A recurrent layer names its weights twice: these are ties.
 * A tensor without memory (under ``LazyGuard``, or a dropout state before its first use) is not a leaf.
 """
 

@@ -3,8 +3,8 @@
 Requirements that this module meets:
 
 * On real cards Paddle computes on the process-wide card, and gives the result new memory there: an optimizer's step
-  pulls weights that were moved back to it (3.0 to 3.3).  Here a step runs in a scope of its parameters' device, and
-  the work for one parameter in a scope of that parameter's device.  This is also true of an optimizer that was made
+  pulls weights that were moved back to it (3.0 to 3.3). Here a step runs in a scope of its parameters' device, and
+  the work for one parameter in a scope of that parameter's device. This is also true of an optimizer that was made
   after its model had been split.
 * State that stayed behind when the model moved is an error, and not a computation across devices.
 * All parameters share one tensor of the learning rate, which moves from one device to the next.

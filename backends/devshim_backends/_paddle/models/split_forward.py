@@ -4,14 +4,14 @@ Requirements that this module meets:
 
 * A part on one device gets its inputs there, in any lists, tuples and dictionaries; gradients flow back.
 * The results of parts can meet in the code of the layer that contains them (a residual connection, a concatenation):
-  there the layer's inputs and its parts' results are copied to one device.  The links of a chain pass theirs on.
+  there the layer's inputs and its parts' results are copied to one device. The links of a chain pass theirs on.
 * The result is on the device of the part that ran last, or where a layer's results meet.
 * The device of a tensor is queried at each call, so ``copy.deepcopy``, pickle and Paddle's own ``to`` return a model
   that works.
 * An exception, Ctrl-C included, leaves no state behind.
 
 How it works: ``Layer.__call__`` passes calls of a layer that has a hook to its method ``_dygraph_call_func`` (3.0 to
-3.3), which is looked up in the layer's own attributes first.  So ``forward``, which ``to_static`` and ``jit.save``
+3.3), which is looked up in the layer's own attributes first. So ``forward``, which ``to_static`` and ``jit.save``
 read, stays unchanged.
 """
 

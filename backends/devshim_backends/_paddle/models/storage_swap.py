@@ -3,8 +3,8 @@
 Requirements that this module meets:
 
 * The object stays the same, with its name, its hooks, its gradient, and whether it needs one.
-* What is read is independent of that object.  In PaddlePaddle (3.0 to 3.3) ``detach()`` shares more than the data: it
-  also shares the record of where the data are.  A detached parameter moves when the parameter does, so it could not
+* What is read is independent of that object. In PaddlePaddle (3.0 to 3.3) ``detach()`` shares more than the data: it
+  also shares the record of where the data are. A detached parameter moves when the parameter does, so it could not
   restore anything.
 * Nothing is allocated, and the writes can come in any order: a parameter and its gradient may be on different devices
   for a while.

@@ -6,7 +6,7 @@ Requirements that this module meets:
 * Combinations that work on real cards also work here: a 0-d host tensor with anything, host tensors that index a GPU
   tensor, tensors that represent numbers (a shape, an axis), and copies.
 * Paddle's optimizers keep scalars of one element on the host, or on the default device, and pass them to operators with
-  parameters on any other device.  Paddle does that, not the program, so it is accepted.
+  parameters on any other device. Paddle does that, not the program, so it is accepted.
 * A check is cheap if there is nothing to refuse, which is nearly always: the place of each tensor is read once.
 """
 

@@ -5,12 +5,12 @@ does not check that the arguments of an operator are on one device (3.0 to 3.3; 
 Python layer calls C++ through functions in its modules and through methods of its tensors. `install` replaces each of
 these by a wrapper, which does three things:
 
-1. It refuses tensors on different devices (``device_rules.py``).  On real GPUs they are an illegal memory access or a
-   silent copy.  The error is a `DeviceMismatchError`, which is a ``ValueError`` like Paddle's own.
+1. It refuses tensors on different devices (``device_rules.py``). On real GPUs they are an illegal memory access or a
+   silent copy. The error is a `DeviceMismatchError`, which is a ``ValueError`` like Paddle's own.
 2. It calls the original, or a workaround for a fault on plug-in devices (``workarounds.py``).
 3. If a simulated GPU is full or has failed, it raises devshim's error, even in the middle of a backward pass.
 
-`uninstall` restores every function.  A function that a program imported from Paddle before (``from paddle import
+`uninstall` restores every function. A function that a program imported from Paddle before (``from paddle import
 matmul``) is not replaced; one that it imports under simulation stays a wrapper, which afterwards only tests whether
 GPUs are simulated.
 """

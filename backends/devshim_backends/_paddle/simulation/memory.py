@@ -1,6 +1,6 @@
 """The memory and the faults of simulated GPUs, counted in the plug-in, where Paddle allocates.
 
-`devshim.simulation.memory` defines what the counts mean.  Here every count is read from ``simulated_gpus.cc``, which
+`devshim.simulation.memory` defines what the counts mean. Here every count is read from ``simulated_gpus.cc``, which
 sees what Paddle's own operators allocate, in any thread.
 """
 

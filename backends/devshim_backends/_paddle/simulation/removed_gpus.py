@@ -1,6 +1,6 @@
 """Refusing tensors on simulated GPUs that were removed, as by ``ds.simulate(gpus=1)`` after ``gpus=2``.
 
-`PaddleRemovedGpus` refuses reads of such tensors.  The wrappers of ``hooks.py`` call `refuse_removed`.
+`PaddleRemovedGpus` refuses reads of such tensors. The wrappers of ``hooks.py`` call `refuse_removed`.
 """
 
 from __future__ import annotations

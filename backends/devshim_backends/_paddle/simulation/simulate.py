@@ -2,10 +2,10 @@
 
 Requirements that this module meets:
 
-* Paddle fixes its devices when it starts.  The plug-in provides as many as devshim can ever simulate, and shows the
+* Paddle fixes its devices when it starts. The plug-in provides as many as devshim can ever simulate, and shows the
   first of them: once the plug-in is loaded, `simulate` can be called again with any number.
 * A program that imported Paddle without the plug-in cannot have it (`plugin`); the error says which line to move.
-* Paddle's default device remains the host's CPU, as under simulation in every framework.  (With a plug-in, Paddle would
+* Paddle's default device remains the host's CPU, as under simulation in every framework. (With a plug-in, Paddle would
   choose the plug-in's first device, just as a CUDA build chooses ``gpu:0``.)
 """
 

@@ -1,10 +1,10 @@
 """Workarounds for Paddle's faults on plug-in devices, which ``hooks.py`` installs while GPUs are simulated.
 
 The plug-in has no kernels, so Paddle copies the arguments of an operator to the host, computes there, and copies the
-results back.  Each section below is about one fault of that:
+results back. Each section below is about one fault of that:
 
 * *New tensors.*  A layer, a loss or an optimizer creates tensors besides its arguments (an LSTM's first state, a mask,
-  Adam's moments) on the default device.  With a real GPU that is the GPU.  Here, if no default device was chosen, it
+  Adam's moments) on the default device. With a real GPU that is the GPU. Here, if no default device was chosen, it
   is the device of the arguments.
 * *Results that stay on the host.*  Paddle does not copy back the results of its legacy operators, the gradient of an
   embedding, what a gradient scaler has unscaled, and results without elements (3.3).
@@ -183,7 +183,7 @@ def run_embedding(operator: Function) -> Function:
 def run_in_place_on_host(operator: Function) -> Function:
     """Return an in-place operator that runs on host copies, which are then written to its arguments.
 
-    The host kernel of RMSProp checks that its output is its input (3.0, 3.3).  That of SGD rounds once in place, with
+    The host kernel of RMSProp checks that its output is its input (3.0, 3.3). That of SGD rounds once in place, with
     MKL's axpy, and twice otherwise, if the processor has fused multiply-add (3.3).
     """
 
@@ -202,7 +202,7 @@ def run_in_place_on_host(operator: Function) -> Function:
 class _HostProgram(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type checker
     """A whole compiled program that runs on host copies of its tensors, which are leaves of a separate graph.
 
-    On plug-in tensors the program ends the process, and in backward it needs leaves.  Tensors without a gradient are
+    On plug-in tensors the program ends the process, and in backward it needs leaves. Tensors without a gradient are
     written back, because a program changes its buffers in place (the running mean of a batch normalization).
     """
 

@@ -61,7 +61,7 @@ _was_refused = False
 
 
 def watch(on: bool) -> None:
-    """Begin or end to pass every new fast path to `may_take`; all are decided again."""
+    """Start or stop passing every new fast path to `may_take`; all are decided again."""
     global _is_watched
     _is_watched = on
     clear_fast_paths()
@@ -112,7 +112,7 @@ def may_take(natives: Iterable[Any], arguments: Iterable[Any], on_gpu: bool) -> 
 
 
 def note_refusal() -> None:
-    """Let JAX decide again after the observers: also a function that failed, as by a guard's error, takes none."""
+    """Record that a function was refused its fast path, so that JAX decides again when the observers are gone."""
     global _was_refused
     _was_refused = True
 
@@ -153,7 +153,7 @@ def counting(fastpath: Any, waits: bool) -> Any:
 
 
 class _Plan:
-    """How a function's results are counted and arranged.
+    """The data that count a function's results and arrange them as its tree.
 
     Attributes:
         tree: The tree that the function returns.
@@ -170,7 +170,7 @@ class _Plan:
 
 
 class _Results:
-    """A node that stands for a function's results; it only exists to be registered."""
+    """The tree node of a function's results; only its registration is used."""
 
     def __init__(self, leaves: Sequence[Any], plan: _Plan) -> None:
         self.leaves, self.plan = leaves, plan

@@ -1,12 +1,12 @@
 """Patches that compile a hybridized block again for another device, if its graph depends on the device.
 
-Gluon compiles a block once, and runs the graph for inputs on any device.  A block can ask devshim for a device while it
-is compiled (`device_of`, `place` of an array that is already there, `on`).  The answer becomes a constant of the graph,
-which is then correct for one device only.  Two methods of ``HybridBlock`` are patched to prevent wrong results:
+Gluon compiles a block once, and runs the graph for inputs on any device. A block can ask devshim for a device while it
+is compiled (`device_of`, `place` of an array that is already there, `on`). The answer becomes a constant of the graph,
+which is then correct for one device only. Two methods of ``HybridBlock`` are patched to prevent wrong results:
 
-1. ``_get_graph`` runs the block's Python code to compile it.  While it runs, the backend's `device_of` is replaced by
+1. ``_get_graph`` runs the block's Python code to compile it. While it runs, the backend's `device_of` is replaced by
    `_device_of_marking`, which marks the block with the device of its inputs.
-2. ``_call_cached_op`` runs the graph.  If the block is marked with another device than the new inputs', the
+2. ``_call_cached_op`` runs the graph. If the block is marked with another device than the new inputs', the
    graph is discarded first, and Gluon compiles the block again.
 """
 

@@ -1,13 +1,13 @@
 """The devices in files and pickles of MXNet, while native names of simulated GPUs are on.
 
-MXNet saves an array with its device, and loads it to that device again.  So does ``pickle``, and with it
-``copy.deepcopy``.  For a simulated GPU the library would write ``cpu(2)``, and a build without CUDA loads everything to
-``cpu(0)``.  Here the saved bytes have the name that the program uses, ``gpu(1)``, as on a machine with real GPUs: a
+MXNet saves an array with its device, and loads it to that device again. So does ``pickle``, and with it
+``copy.deepcopy``. For a simulated GPU the library would write ``cpu(2)``, and a build without CUDA loads everything to
+``cpu(0)``. Here the saved bytes have the name that the program uses, ``gpu(1)``, as on a machine with real GPUs: a
 file from that machine loads to the same simulated GPU, and a file from here loads there.
 
 An array is saved as a magic number, the number of its kind of storage, its shape, its device, its dtype and its values
-(``NDArray::Save`` in ndarray.cc); sparse arrays also have the shape of their values, and their indices.  A file is a
-header and a list of arrays.  Files in NumPy's formats, as ``npx.save`` of 2.0 writes them, have no devices.
+(``NDArray::Save`` in ndarray.cc); sparse arrays also have the shape of their values, and their indices. A file is a
+header and a list of arrays. Files in NumPy's formats, as ``npx.save`` of 2.0 writes them, have no devices.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Requirements that this module meets:
 
-* Anyone who can write to the folder, or put another in its place, decides what this process runs.  So the folder and
+* Anyone who can write to the folder, or put another in its place, decides what this process runs. So the folder and
   all folders above it belong to this user or to root, and none of them is world-writable, except for folders such as
-  ``/tmp``, whose sticky bit keeps other users from replacing files that are not theirs.  The last folders are closed
+  ``/tmp``, whose sticky bit keeps other users from replacing files that are not theirs. The last folders are closed
   to other users.
 * Several processes may look for, make and fill it at the same time.
 """

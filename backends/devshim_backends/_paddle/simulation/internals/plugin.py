@@ -1,17 +1,17 @@
 """The plug-in for simulated GPUs: compile ``simulated_gpus.cc``, and make Paddle load it.
 
 Paddle accepts a new kind of device from a shared library, its *plug-in*, which must be compiled against the headers in
-Paddle's own wheel.  devshim therefore contains the source, and compiles it on first use.  Paddle looks for plug-ins
+Paddle's own wheel.  devshim therefore contains the source, and compiles it on first use. Paddle looks for plug-ins
 only once, while it is imported, so the library must be ready before that.
 
 Requirements that this module meets:
 
 * The source is compiled once per Paddle version, in 0.3 s, into a folder that belongs to this user only
-  (``cache_dir.py``).  Several processes may compile at the same time: each writes its own file and renames it.
+  (``cache_dir.py``). Several processes may compile at the same time: each writes its own file and renames it.
 * `loaded_during_import` is the way that Paddle documents: the environment variable ``CUSTOM_DEVICE_ROOT`` is set during
   its import.
 * `load_after_import` is for a Paddle that devshim itself imported, for example to count devices, and that has computed
-  nothing: it is made to look for plug-ins again (3.0 to 3.3).  After the first tensor it accepts no new device.
+  nothing: it is made to look for plug-ins again (3.0 to 3.3). After the first tensor it accepts no new device.
 
 This module does not import Paddle: half of it runs before Paddle is imported.
 """

@@ -1,7 +1,7 @@
 """The place of static programs: the host, if an executor gets a simulated GPU.
 
-The plug-in has no kernels, so an operator in a program computes on copies in host memory.  One that writes to its
-argument, such as an optimizer's, writes to the copy, which is then dropped (3.3): a program would never train.  So an
+The plug-in has no kernels, so an operator in a program computes on copies in host memory. One that writes to its
+argument, such as an optimizer's, writes to the copy, which is then dropped (3.3): a program would never train. So an
 executor runs its programs on the host, with their parameters.
 """
 

@@ -1,8 +1,8 @@
 """The number of simulated GPUs that Paddle itself shows.
 
-Paddle counts a plug-in's devices only once, and the plug-in has as many as can ever be requested.  The functions of
+Paddle counts a plug-in's devices only once, and the plug-in has as many as can ever be requested. The functions of
 Paddle's Python layer that count or list devices, for its own modules and for programs, are replaced, and return only
-the visible ones.  If none is visible, the plug-in is not mentioned, and the machine looks as it does without it.
+the visible ones. If none is visible, the plug-in is not mentioned, and the machine looks as it does without it.
 """
 
 from __future__ import annotations
