@@ -18,8 +18,8 @@ from devshim.checkpoints.stored import CODE, StoredObject, StoredTensor
 from devshim.contract.blocks import join_path
 from devshim.errors import CheckpointError
 from devshim.registry import registry
+from devshim.registry.registry import model_backend
 from devshim.trees import key_paths, multi_map
-from devshim.trees.flatten import model_backend
 from devshim.trees.not_moved import is_code
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from devshim.errors.formatting import show, type_name, with_article
 from devshim.models import moving
 from devshim.placement.placement import Placement
 from devshim.registry import registry
+from devshim.registry.registry import model_backend
 from devshim.transfers import engine
 from devshim.trees import key_paths, multi_map
 from devshim.trees.containers import children
-from devshim.trees.flatten import model_backend
 from devshim.trees.key_paths import brackets
 from devshim.trees.not_moved import is_code
 

@@ -19,10 +19,11 @@ from devshim.errors import ArgumentError, DevshimError, NotATensorError, message
 from devshim.errors.formatting import show
 from devshim.models import moving
 from devshim.registry import registry, tracing
+from devshim.registry.registry import model_backend
 from devshim.tensors import value_hints
 from devshim.transfers import engine, observing
 from devshim.trees import multi_map
-from devshim.trees.flatten import flatten, model_backend
+from devshim.trees.flatten import flatten
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:

@@ -22,11 +22,12 @@ from devshim.devices.dtypes import is_number
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
 from devshim.registry import argument_hints, registry, tracing
+from devshim.registry.registry import model_backend
 from devshim.runtime import running, scopes
 from devshim.tensors import placing, value_hints
 from devshim.transfers import device_lists, engine
 from devshim.trees import multi_map, trees
-from devshim.trees.flatten import flatten, model_backend
+from devshim.trees.flatten import flatten
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:

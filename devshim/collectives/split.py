@@ -23,11 +23,12 @@ from devshim.devices import parsing
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
 from devshim.registry import argument_hints, registry, tracing
+from devshim.registry.registry import model_backend
 from devshim.tensors import value_hints
 from devshim.transfers import device_lists, engine, observing
 from devshim.trees import multi_map, not_moved
 from devshim.trees import trees as trees_module
-from devshim.trees.flatten import flatten, model_backend
+from devshim.trees.flatten import flatten
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:

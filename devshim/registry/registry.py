@@ -252,6 +252,28 @@ def _tensor_framework(cls: type) -> str | None:
     return backend.name if backend is not None and backend.is_tensor(cls) else None
 
 
+def model_backend(node: Any) -> Backend | None:
+    """Return the backend of a model or optimizer, or None for anything else."""
+    if isinstance(node, (dict, list, tuple)):
+        return None
+    name = _model_framework(type(node))
+    if name is None:
+        return None
+    owner = load(name)
+    if "models" in owner.gaps:
+        from devshim.contract import capabilities
+
+        owner.raise_error(capabilities.unsupported_error, (owner, "models"))
+    return owner
+
+
+@constant_under_compile
+def _model_framework(cls: type) -> str | None:
+    """Return the name of the backend whose models or optimizers are instances of a type; None for any other type."""
+    owner = backend_of_type(cls)
+    return owner.name if owner is not None and owner.is_model(cls) else None
+
+
 @constant_under_compile
 def load_maker(cls: type) -> str | None:
     """Load the backend whose framework defines a type, and return its name; None for other types."""

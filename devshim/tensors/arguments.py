@@ -268,9 +268,7 @@ def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:
     backend = registry.backend_for(x)
     if backend is not None:
         return backend, x
-    from devshim.trees.flatten import model_backend
-
-    owner = model_backend(x)
+    owner = registry.model_backend(x)
     leaves = [] if owner is None else [leaf for leaf in owner.leaves(x) if leaf.kind != "gradient"]
     if owner is None or len(leaves) != 1 or leaves[0].path:
         raise not_a_tensor(x, call, is_model=owner is not None)

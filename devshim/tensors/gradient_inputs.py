@@ -10,10 +10,11 @@ from devshim.contract import capabilities
 from devshim.errors import ArgumentError, messages
 from devshim.errors.formatting import describe, type_name, with_article
 from devshim.registry import default_devices, registry
+from devshim.registry.registry import model_backend
 from devshim.tensors import gradient_errors
 from devshim.transfers import engine
 from devshim.trees import multi_map, plain
-from devshim.trees.flatten import flatten, model_backend
+from devshim.trees.flatten import flatten
 from devshim.trees.not_moved import is_code
 
 if TYPE_CHECKING:

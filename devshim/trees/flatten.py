@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim._compiler_marks import constant_under_compile
-from devshim.contract import capabilities
 from devshim.errors import ArgumentError
 from devshim.registry import registry, tracing
 from devshim.trees.containers import children
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     Leaf = tuple[int, Cell, Any, Backend]
     """A leaf's number, its cell, the leaf itself, and its backend."""
 
-__all__ = ["Flattened", "flatten", "model_backend"]
+__all__ = ["Flattened", "flatten"]
 
 _FEW = 8
 """With at most this many children, it is not worth checking if all are tensors of one type."""
@@ -189,7 +187,7 @@ def _children_of(
     node: Any, number: int, cell: Cell, flat: Flattened, compiler: Backend | None, into_models: bool
 ) -> Flat | None:
     """Return a container's children; add any other node, and what `flatten` is to find in it, to a flattened tree."""
-    owner = model_backend(node)
+    owner = registry.model_backend(node)
     if owner is not None:
         if into_models:
             for leaf in owner.leaves(node):
@@ -202,23 +200,3 @@ def _children_of(
     if found is None:
         flat.others.append((cell, node))
     return found
-
-
-def model_backend(node: Any) -> Backend | None:
-    """Return the backend of a model or optimizer, or None for anything else."""
-    if isinstance(node, (dict, list, tuple)):
-        return None
-    name = _model_framework(type(node))
-    if name is None:
-        return None
-    owner = registry.load(name)
-    if "models" in owner.gaps:
-        owner.raise_error(capabilities.unsupported_error, (owner, "models"))
-    return owner
-
-
-@constant_under_compile
-def _model_framework(cls: type) -> str | None:
-    """Return the name of the backend whose models or optimizers are instances of a type; None for any other type."""
-    owner = registry.backend_of_type(cls)
-    return owner.name if owner is not None and owner.is_model(cls) else None

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from devshim.errors import ArgumentError, DevshimError
 from devshim.errors.formatting import describe, show, type_name, with_article
 from devshim.registry import registry
+from devshim.registry.registry import model_backend
 from devshim.trees.containers import children
-from devshim.trees.flatten import model_backend
 from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:

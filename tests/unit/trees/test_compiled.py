@@ -43,6 +43,7 @@ CONTAINERS = {
 def compiles(cards: object, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that runs another as if NumPy were compiling it."""
     numpy = registry.load("numpy")
+    monkeypatch.setattr(current, "traced_scopes", current.traced_scopes)  # `on` in such a function sets it for good
 
     def compiled(function: Any, *arguments: Any) -> Any:
         with monkeypatch.context() as during:
