@@ -210,3 +210,9 @@ def test_random() -> None:
 def test_random_arguments(call: Callable[[], Any]) -> None:
     with pytest.raises(ds.ArgumentError):
         call()
+
+
+def test_the_bounds_of_an_empty_arange_need_not_fit() -> None:
+    assert ds.arange(300, 300, dtype="int8").shape == (0,)
+    with pytest.raises(ds.ConversionError):
+        ds.arange(300, 301, dtype="int8")
