@@ -104,4 +104,5 @@ def _draw(
 
 
 def _round(x: Tensor, dtype: Any | None) -> Tensor:
+    x = np.asarray(x) if isinstance(x, np.generic) else x  # a NumPy operator returns a scalar for 0 dimensions
     return x if dtype is None else x.astype(dtype, copy=False)

@@ -133,6 +133,8 @@ class GeneratorTests(Kit):
         assert 2**62 <= wide.min() <= wide.max() < 2**62 + 2**50
         assert abs(float((wide - 2**62).mean()) / 2**49 - 1) < 0.2
         assert len(set(wide.tolist())) == 500
+        x = ds.random.randint(3, 5, (), dtype="int32", device=device)
+        assert (ds.dtype_of(x), self.adapter.shape(x), ds.device_of(x)) == ("int32", (), device)
 
     @feature("random")
     @pytest.mark.parametrize("portable", [False, True])
