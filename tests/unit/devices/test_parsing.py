@@ -361,3 +361,8 @@ def test_only_of_short_text_the_index_is_named(count: int, is_named: bool) -> No
     with pytest.raises(ds.DeviceSpecError) as caught:
         ds.device("cuda:" + "a" * count)
     assert ("is not an index" in str(caught.value)) == is_named
+
+
+def test_a_frameworks_own_device_is_read_by_its_backend(fake: Any) -> None:
+    assert ds.device(fake.to_native(ds.gpu(1))) is ds.gpu(1)
+    assert ds.device(fake.to_native(ds.cpu())) is ds.cpu()

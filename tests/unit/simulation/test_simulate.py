@@ -14,6 +14,7 @@ import pytest
 import devshim as ds
 from devshim.errors import messages
 from devshim.registry import registry, simulation_request
+from devshim.simulation import removed_gpus
 
 GIB = 2**30
 
@@ -291,6 +292,16 @@ def test_what_one_framework_refuses_leaves_all_as_they_were(fake: Any) -> None:
     assert ds.memory("gpu:1").total == 2**20
     with pytest.raises(ds.OutOfMemoryError):
         ds.zeros(2**20, device="gpu:1")
+
+
+def test_removed_gpus_are_forgotten_with_their_last_tensor() -> None:
+    backend = registry.load("numpy")
+    with ds.simulate(2):
+        x = ds.ones(3, device="gpu:1")
+    assert backend.simulated_or_removed == 2
+    del x
+    removed_gpus.forget_unused(backend)
+    assert backend.simulated_or_removed == 0
 
 
 # ---------------------------------------------------------------- GPUs of another platform
