@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from sys import modules
 
 TYPE_CHECKING: bool = False
@@ -43,7 +44,14 @@ __all__ = [
 ]
 
 
-class DevshimError(Exception):
+class _ErrorClass(type):
+    """The class of devshim's error classes, which pickles a `joined_error` class by its home, not by its public name.
+
+    A worker of PyTorch's `DataLoader` sends the class of its error to the main process, which otherwise waits forever.
+    """
+
+
+class DevshimError(Exception, metaclass=_ErrorClass):
     """The root of every error devshim raises.
 
     Attributes:
@@ -256,13 +264,26 @@ def joined_error(cls: Joined) -> Joined:
 
 def _unpickle(module: str, name: str, public: str, problem: str, hint: str | None) -> DevshimError:
     """Return a pickled error of a `joined_error` class, or devshim's own class if the framework is not loaded."""
+    return _find_class(module, name, public)(problem, hint)
+
+
+def _find_class(module: str, name: str, public: str) -> type[DevshimError]:
+    """Return a `joined_error` class by its home, or devshim's own class if the framework is not loaded."""
     from importlib import import_module
 
     root, *inside = module.split(".")  # devshim_backends._torch.simulation.device_rules, or a third party's module
     framework = inside[0].lstrip("_") if root == "devshim_backends" else root
     home = import_module(module) if framework in modules else None
-    found: DevshimError = getattr(home, name, globals()[public])(problem, hint)
+    found: type[DevshimError] = getattr(home, name, globals()[public])
     return found
+
+
+def _reduce_class(cls: type[DevshimError]) -> tuple[Any, ...] | str:
+    home = vars(cls).get("_home")
+    return cls.__qualname__ if home is None else (_find_class, (*home, cls.__name__))
+
+
+copyreg.pickle(_ErrorClass, _reduce_class)  # type: ignore[arg-type]  # its stub expects an instance's parts
 
 
 for _name in __all__:  # users know these as devshim.DeviceSpecError, so show that name

@@ -14,15 +14,11 @@ GPU:
   in the middle of an update, by a signal handler or a finalizer that runs in the same thread.
 
 Code that reads or changes the counts takes the lock and applies the queue first (`_apply_changes`): the sums and the
-peak are the same as if each change had been counted immediately. Ctrl-C may interrupt an update between two of its
-lines: `_inconsistent` is true during an update, and if it is still true when the queue is applied next, `_used` is
-added up again.
+peak are as if each change had been counted immediately. Ctrl-C may interrupt an update between two of its lines: then
+`_inconsistent` is still true when the queue is applied next, and `_used` is added up again.
 
-Bytes are rounded up to a multiple of `ROUND`, as in the CUDA allocators of PyTorch and TensorFlow. If a
-framework's own operator finds a GPU full, it raises the same error as devshim's own calls; an adapter can pass a class
-that is also an instance of the framework's own error.
-
-Only adapters that simulate import this module.
+Bytes are rounded up to a multiple of `ROUND`, as in the CUDA allocators of PyTorch and TensorFlow. An operator that
+finds a GPU full raises the class of errors that the adapter passes. Only adapters that simulate import this module.
 """
 
 from __future__ import annotations
@@ -175,6 +171,10 @@ class SimulatedDevice:
             if not nested:
                 self._apply_changes()
             self._peak = self._used
+
+    def was_used(self) -> bool:
+        """Return True if anything was allocated since the peak was reset; asked without the lock, after a fork."""
+        return bool(self._peak or self._changes)
 
     def info(self) -> MemoryInfo:
         """Return the GPU's memory: total, used, free and peak."""

@@ -15,6 +15,7 @@ Requirements of this module:
 from __future__ import annotations
 
 import os
+import sys
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
@@ -110,8 +111,16 @@ def accelerator_count(kind: str) -> int:
     return count if count and (TYPES.get(kind) != "mps" or mps_works()) else 0
 
 
+def has_native_names() -> bool:
+    """Return True while PyTorch's names for cards mean simulated GPUs."""
+    state = sys.modules.get("devshim_backends._torch.simulation.internals.state")
+    return state is not None and "cuda" in state.TYPES
+
+
 def cuda_device_count() -> int:
     """Return the number of CUDA or ROCm cards, or slices of them, without starting any."""
+    if has_native_names():
+        return int(torch.cuda.device_count())
     if torch.cuda.is_initialized():
         return int(torch._C._cuda_getDeviceCount())
     if startup.reason("torch", "gpu"):  # CUDA can no longer start in this process

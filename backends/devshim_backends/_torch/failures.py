@@ -12,7 +12,7 @@ from devshim.errors import OutOfMemoryError, SimulationError, joined_error
 if TYPE_CHECKING:
     from devshim.devices.device import Device
 
-__all__ = ["FullDeviceError", "MissingDeviceError", "RemovedDeviceError"]
+__all__ = ["ForkedProcessError", "FullDeviceError", "MissingDeviceError", "RemovedDeviceError"]
 
 _Accelerator: Any = getattr(torch, "AcceleratorError", RuntimeError)  # exists from 2.8 on
 
@@ -55,3 +55,8 @@ class RemovedDeviceError(SimulationError, _Accelerator):  # type: ignore[misc]
 @joined_error
 class MissingDeviceError(SimulationError, _Accelerator):  # type: ignore[misc]
     """Error for a simulated GPU that is named and does not exist."""
+
+
+@joined_error
+class ForkedProcessError(SimulationError, _Accelerator):  # type: ignore[misc]
+    """Error for a forked process that uses CUDA although its parent has used it; with native names only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -29,7 +30,34 @@ def test_the_name_of_a_scope_is_not_freed(device):
     assert names[0] is names[1]
 
 
+def label(x):
+    """Return one-hot labels on the GPU of a tensor."""
+    return tf.cast(x > 2, tf.float32)
+
+
+def class_of(x):
+    return tf.cast(tf.argmax(x, 1), tf.int32)
+
+
 STAYS = {
+    "huber": lambda x: keras.losses.huber(label(x), x),
+    "Huber": lambda x: keras.losses.Huber()(label(x), x),
+    "mean squared error": lambda x: keras.losses.MeanSquaredError()(label(x), x),
+    "binary cross entropy": lambda x: keras.losses.BinaryCrossentropy(from_logits=True)(label(x), x),
+    "sparse cross entropy": lambda x: keras.losses.SparseCategoricalCrossentropy(from_logits=True)(class_of(x), x),
+    "log cosh": lambda x: keras.losses.log_cosh(label(x), x),
+    "hinge": lambda x: keras.losses.hinge(label(x), x),
+    "layer normalization": lambda x: keras.layers.LayerNormalization(center=False, scale=False)(x),
+    "dropout": lambda x: tf.nn.experimental.stateless_dropout(x, 0.5, [1, 2]),
+    "clip_by_norm": lambda x: tf.clip_by_norm(x, 1.0),
+    "clip_by_global_norm": lambda x: tf.clip_by_global_norm([x], 1.0)[0][0],
+    "a number computed of a shape": lambda x: x / tf.sqrt(tf.cast(tf.shape(x)[-1], tf.float32)),
+    "a number computed of numbers": lambda x: x * (tf.constant(2.0) * tf.constant(3.0)),
+    "zeros": lambda x: x + tf.zeros([2, 2]),
+    "a draw": lambda x: x + tf.random.stateless_normal([2, 2], [1, 2]),
+    "a range": lambda x: x * tf.cast(tf.range(2), tf.float32),
+    "a constant": lambda x: x * tf.constant([1.0, 2.0]),
+    "a mask": lambda x: x + (1.0 - tf.linalg.band_part(tf.ones((2, 2)), -1, 0)) * -1e9,
     "identity": tf.identity,
     "custom gradient": tf.nn.silu,
     "constant in TensorFlow's code": lambda x: tf.nn.gelu(x, approximate=True),
@@ -96,6 +124,31 @@ def constant_in_scope():
 def test_a_number_on_a_chosen_gpu_does_not_follow(number):
     with pytest.raises(ds.DeviceMismatchError, match=r"input 0 is on gpu:0, input 1 is on gpu:1"):
         in_run(lambda x: number() * x)
+
+
+@pytest.mark.parametrize("name", STAYS.keys() - {"int32", "int32 indices", "one_hot"})
+def test_a_gradient_flows_to_the_gpu_where_the_function_placed_a_tensor(name):
+    loss = ds.value_and_grad(lambda w: tf.reduce_sum(STAYS[name](ds.place(w, "gpu:1"))))
+    (value, grad), (expected, slope) = loss(matrix("gpu:0")), loss(matrix("gpu:1"))
+    assert [ds.device_of(each) for each in (value, grad)] == [ds.gpu(1), ds.gpu(0)]
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    np.testing.assert_allclose(ds.to_numpy(grad), ds.to_numpy(slope), rtol=1e-6)
+
+
+@pytest.mark.parametrize("number", ["tf.constant(3.0)", "tf.zeros([2, 2])", "tf.random.normal([2, 2])"])
+def test_a_tensor_that_a_scope_inside_the_function_made_does_not_follow(number):
+    def compute(x):
+        with native_scope(0):
+            made = eval(number)
+        return made * x
+
+    with pytest.raises(ds.DeviceMismatchError):
+        in_run(compute)
+
+
+def test_what_is_computed_of_a_tensor_does_not_follow():
+    with pytest.raises(ds.DeviceMismatchError):
+        in_run(lambda x: x * tf.reduce_sum(matrix("gpu:0")))
 
 
 def test_a_number_of_another_run_is_on_its_gpu():

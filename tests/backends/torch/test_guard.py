@@ -42,6 +42,7 @@ WAITS = {
     "inv": (lambda x: torch.linalg.inv(x), "item()"),
     "repeat_interleave": (lambda x: x.repeat_interleave(x[0].long(), dim=0), "repeat_interleave()"),
     "index": (lambda x: torch.ops.aten.index(x, [x > 1]), "a selection by a mask"),
+    "writing a GPU's number by a mask": (lambda x: x.__setitem__(x > 1, x[0, 0]), "a selection by a mask"),
     "writing by a mask": (lambda x: x.index_put_((x > 1,), x[0] + 1), "a selection by a mask"),
 }
 PASSES = {
@@ -354,6 +355,16 @@ def test_wrapped_functions_are_compiled_in_one_graph(monkeypatch, instrumented):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # the compiler queries more than the stub has
         compiled = torch.compile(moved, fullgraph=True, backend="eager")
         assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]
+
+
+def test_the_default_device_applies_to_functions_that_a_guard_has_wrapped(monkeypatch, instrumented):
+    """PyTorch collects its functions that create tensors once, which may be while a guard is open."""
+    Cuda(monkeypatch)
+    torch.utils._device._device_constructors.cache_clear()
+    with instrumented(), torch.device("meta"):
+        assert torch.tensor([1.0]).device.type == torch.zeros(1).device.type == "meta"
+    with torch.device("meta"):
+        assert torch.tensor([1.0]).device.type == torch.asarray([1.0]).device.type == "meta"
 
 
 def test_a_mode_that_the_user_set_stays(monkeypatch, reports, instrumented):

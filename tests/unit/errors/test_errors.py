@@ -220,6 +220,7 @@ def test_an_adapters_error_survives_pickling(module: str, framework: str, monkey
     monkeypatch.setitem(
         sys.modules, framework, ModuleType(framework) if framework not in parts else sys.modules[parts[0]]
     )
+    assert pickle.loads(pickle.dumps(cls)) is cls, "a worker of a DataLoader sends the class"
     stored = pickle.dumps(cls("it is full", "make room"))
     back = pickle.loads(stored)
     assert type(back) is cls

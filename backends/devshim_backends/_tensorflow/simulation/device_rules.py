@@ -12,8 +12,9 @@ operator again, and runs it if a real GPU would:
 * In a GPU's scope an operator runs there on tensors that are all on the host, as documented for `ds.on`.
 * While a model or optimizer on several devices runs, its inputs are copied to one device (`models.align_devices`).
 * In the scope of `ds.run` or `ds.value_and_grad`, an operator runs on the device of its tensors if they are on one GPU,
-  because the function has placed them there. A real TensorFlow moves them to the scope's device silently. A scope that
-  the function opens has its own rule again.
+  because the function has placed them there. What the function creates without naming a device, and what it computes
+  of that alone, follows them: constants, zeros, draws. A real TensorFlow moves all of them to the scope's device
+  silently. A scope that the function opens has its own rule again.
 * Outside any scope an operator runs on the device of its tensors, if they are on one device. A real TensorFlow runs on
   gpu:0, which is the same for tensors on that GPU; others it moves there silently.
 
@@ -54,7 +55,6 @@ __all__ = [
     "DataScope",
     "in_data_scope",
     "is_operand",
-    "may_be_anywhere",
     "run_if_accepted",
     "run_refused_operator",
     "set_policy",
@@ -190,17 +190,6 @@ def is_operand(depth: int = 2) -> bool:
     return False
 
 
-def may_be_anywhere(x: Any) -> bool:
-    """Return True for a number, or an array in ``x + array``, whose device TensorFlow chose without regard to ``x``.
-
-    Functions such as ``tf.nn.gelu`` and ``tf.one_hot`` make their numbers first, in the scope of `ds.run`. A number for
-    which the function names a device is made in a scope of that device.
-    """
-    if context.context().device_name:
-        return in_data_scope() and (not x.shape.rank or is_operand(3))
-    return bool(x.shape.rank) and is_operand(3)
-
-
 def set_policy(policy: int) -> None:
     """Set this thread's device policy."""
     pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(context.context()._handle, policy)
@@ -238,7 +227,7 @@ def _common_device(backend: TensorflowLocations, op: str, inputs: Sequence[Any])
         for number, (x, device) in enumerate(placed)
         if not (number in on_host and (follows or device is CPU)) and not (device is CPU and _may_stay_on_host(x))
     }
-    if follows:  # numbers for which TensorFlow chose the scope's device decide only if nothing else does
+    if follows:  # tensors for which TensorFlow chose the scope's device decide only if nothing else does
         anywhere = {n for n, each in located.items() if each is scope and hasattr(placed[n][0], "_devshim_anywhere")}
         located = {n: each for n, each in located.items() if n not in anywhere} or located
     firm = {number: device for number, device in located.items() if not _is_hosted(placed[number][0])}

@@ -37,11 +37,11 @@ from devshim_backends._tensorflow.simulation import workarounds
 from devshim_backends._tensorflow.simulation.device_rules import (
     REFUSED,
     in_data_scope,
-    may_be_anywhere,
     run_if_accepted,
     run_refused_operator,
     set_policy,
 )
+from devshim_backends._tensorflow.simulation.internals.free_tensors import mark_free_results, may_be_anywhere
 from devshim_backends._tensorflow.simulation.memory import LOCAL, UNCOUNTED, VARIABLES, Variable, count_tensor
 from devshim_backends._tensorflow.simulation.native_names.refused import NAME_CHECKS
 from devshim_backends._tensorflow.simulation.storage import SIMULATED
@@ -142,6 +142,7 @@ def _run_fast(*args: Any) -> Any:
             result = _FAST(*args)
     except FAILURES as error:
         result = run_refused_operator(_backend, args[1], args[3:], _run_elsewhere(args), error)
+    mark_free_results(args[1], args[3:], result)
     if VARIABLES or args[1] == "VarHandleOp":
         _record_results(args[1], args[3:], args[3:], result)
     elif result is not None:
@@ -209,6 +210,7 @@ def _run_slow(execute: Callable[..., Any], args: tuple[Any, ...]) -> Any:
             result = execute(*args)
     except FAILURES as error:
         result = run_refused_operator(_backend, op, args[3], run, error)
+    mark_free_results(op, args[3], result)
     _record_results(op, args[3], args[4] or (), result)
     return result
 
@@ -251,17 +253,8 @@ def _create_ones(x: Any) -> Any:
 _HANDLE = property(attrgetter("_context_handle"))
 
 _WRAPPERS = (
-    *(
-        _run_fast,
-        _run_execute,
-        _run_cancelable,
-        _create_constant,
-        _copy_tensor,
-        _fill_ones,
-        _compute_gradient,
-        workarounds.option,
-        _HANDLE,
-    ),
+    *(_run_fast, _run_execute, _run_cancelable, _create_constant, _copy_tensor, _fill_ones, _compute_gradient),
+    *(workarounds.option, _HANDLE),
     *(wrapper for *_, wrapper in NAME_CHECKS),
 )
 

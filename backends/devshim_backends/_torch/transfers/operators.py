@@ -13,8 +13,8 @@ that thread or task. A thread without a guard sees no warning, unless the mode w
 * A gradient that flows back through an explicit copy is not an implicit transfer (`backward`).
 * PyTorch calls the mode a prototype: it does not cover the operators of ``torch.distributed`` and ``torch.sparse``.
 
-On simulated GPUs, every operator passes through `simulation.hooks`; those for which a real GPU waits are listed
-here.
+On simulated GPUs, every operator passes through `simulation.hooks`; those for which a real GPU waits are in
+`internals.waiting`. With native names, CUDA's mode is therefore left to the program.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._device import _device_constructors
 
 from devshim.devices.device import CPU, Device
 from devshim.monitoring.instrumentation import is_suppressed, patched, suppressed
-from devshim_backends._torch.devices import cuda_device_count, has_context
+from devshim_backends._torch.devices import cuda_device_count, has_context, has_native_names
 from devshim_backends._torch.tracing import compiles_here
 from devshim_backends._torch.transfers.internals.backward import allow_gradients_of_copies
+from devshim_backends._torch.transfers.internals.waiting import reason_to_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,24 +51,14 @@ _EXPLICIT = {
 _PROTOTYPE_WARNING = "Synchronization debug mode is a prototype"
 _SYNC_WARNING = "called a synchronizing CUDA operation"
 
-_INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_")
-_WAITING = {
-    **dict.fromkeys(("nonzero", "masked_select", "bincount"), "{}()"),
-    **dict.fromkeys(("_unique", "_unique2", "unique_dim"), "unique()"),
-    **dict.fromkeys(("unique_consecutive", "unique_dim_consecutive"), "unique_consecutive()"),
-    "equal": "equal()",
-    "_linalg_check_errors": "an error check of torch.linalg",
-}
-"""Operator -> the value for which the GPU waits: one that the result's shape depends on, or the result itself."""
-
 
 @contextmanager
 def instrument_waits(where: Callable[[Any], Device | None], report: Report) -> Iterator[None]:
     """Report operators that read a GPU's values internally, while the block is open."""
     with ExitStack() as stack:
-        if torch.cuda.is_available():
-            stack.enter_context(_instrument_cuda(report))
         simulated = "devshim_backends._torch.simulation"
+        if not has_native_names() and torch.cuda.is_available():
+            stack.enter_context(_instrument_cuda(report))
         if f"{simulated}.hooks" in sys.modules:
             hooks, kernels = sys.modules[f"{simulated}.hooks"], sys.modules[f"{simulated}.internals.kernels"]
             stack.enter_context(patched(hooks, {"_compute": _reporting_compute(hooks._compute, where, report)}))
@@ -166,6 +158,7 @@ def _start_with_cuda() -> None:
 @contextmanager
 def _suppress_explicit_copies() -> Iterator[None]:
     """Report no copies of functions that copy explicitly, and no gradients of these copies."""
+    _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognises calls
     with ExitStack() as stack:
         for owner, names in _EXPLICIT.items():
             stack.enter_context(patched(owner, {name: _suppress_reports(getattr(owner, name)) for name in names}))
@@ -197,7 +190,7 @@ def _reporting_compute(original: Any, where: Any, report: Report) -> Any:
     """Return a replacement for `hooks._compute` that reports operators for which a real GPU waits."""
 
     def compute(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        reason = None if is_suppressed() else _reason_to_wait(plan.name.partition("::")[2], args, kwargs)
+        reason = None if is_suppressed() else reason_to_wait(plan.name.partition("::")[2], args, kwargs)
         gpu = None if reason is None else where(next(x for x in args if isinstance(x, torch.Tensor)))
         if reason is None or gpu is None:
             return original(plan, args, kwargs)
@@ -218,14 +211,3 @@ def _reporting_read(original: Any, where: Any, report: Report) -> Any:
         return original(x)
 
     return read
-
-
-def _reason_to_wait(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Return a description of the value that a GPU waits for in an operator; None if it does not wait."""
-    if name in _INDEXED:
-        masked = any(x is not None and x.dtype in (torch.bool, torch.uint8) for x in args[1])
-        return "a selection by a mask" if masked and (name == "index" or args[2].numel() != 1) else None
-    if name == "repeat_interleave":
-        return None if kwargs.get("output_size") is not None else "repeat_interleave()"
-    reason = _WAITING.get(name)
-    return None if reason is None else reason.format(name)

@@ -11,11 +11,11 @@ from devshim_backends._torch.simulation.internals import module
 from devshim_backends._torch.simulation.internals.state import (
     CURRENT,
     NAME,
-    SIMULATION,
     TYPES,
     current,
     make_current,
     require_simulated,
+    shown_count,
 )
 from devshim_backends._torch.simulation.internals.streams import current_stream
 
@@ -78,7 +78,7 @@ def patch_permanently(real_accelerator: Any) -> None:
     """
 
     def name() -> Any:
-        return torch.device("cuda" if "cuda" in TYPES else NAME) if SIMULATION.count else None
+        return torch.device("cuda" if "cuda" in TYPES else NAME) if shown_count() else None
 
     torch._C._accelerator_getAccelerator = lambda: name() or real_accelerator
     torch._C._get_accelerator = lambda: name() or real_accelerator or torch.device("cpu")

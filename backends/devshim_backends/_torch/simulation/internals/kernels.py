@@ -69,8 +69,19 @@ zeros = _factory(torch.zeros)
 """Also the kernel of ``aten::_efficientzerotensor``: the CPU's result has no memory to relabel; this one has."""
 
 
+on_blocking_copy: Callable[[], None] | None = None
+"""Called before each copy between a GPU and the host that blocks, if it is set: `native_names.internals.sync_debug`."""
+
+
+def _note_copy(to: int, of: int, x: Any, non_blocking: bool) -> None:
+    if (to < 0) != (of < 0) and not non_blocking and x.numel() and on_blocking_copy is not None:
+        on_blocking_copy()
+
+
 def copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
     """Implement ``aten::copy_``: at least one side is a simulated GPU."""
+    if on_blocking_copy is not None:
+        _note_copy(target.get_device(), source.get_device(), target, non_blocking)
     if late_copies.are_late() and _copies_late(target, source, non_blocking):
         return target
     _copy(_as_host(target), _as_host(source))
@@ -112,6 +123,8 @@ def to_copy(
     memory_format: Any = None,
 ) -> Any:
     """Implement ``aten::_to_copy``: a copy from or to a simulated GPU, possibly in another dtype."""
+    if on_blocking_copy is not None:
+        _note_copy(_index_of_target(x, device), x.get_device(), x, non_blocking)
     if late_copies.are_late() and x.layout is torch.strided:
         late = _copy_late(x, dtype, device, memory_format, non_blocking)
         if late is not None:
@@ -126,10 +139,16 @@ def to_copy(
     return adopt(copied, index_of(device)) if device.type in TYPES else _to(copied, device)
 
 
+def _index_of_target(x: Any, device: Any) -> int:
+    """Return the index of the GPU to which a tensor is copied, or -1 for the host."""
+    if device is None:
+        return int(x.get_device())
+    return -1 if device == _CPU else index_of(device) if device.type in TYPES else int(x.get_device())
+
+
 def _copy_late(x: Any, dtype: Any, device: Any, memory_format: Any, non_blocking: bool) -> Any:
     """Return a tensor that gets its values later, or None if the copy is complete when it returns."""
-    of = x.get_device()
-    to = of if device is None else -1 if device == _CPU else index_of(device) if device.type in TYPES else of
+    of, to = x.get_device(), _index_of_target(x, device)
     if to == of:
         return None
     keep = torch.preserve_format if memory_format is None else memory_format

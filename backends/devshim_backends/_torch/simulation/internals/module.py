@@ -63,7 +63,7 @@ __all__ = [
 # ---------------------------------------------------------------------- devices
 def is_available() -> bool:
     """Return True if GPUs are simulated."""
-    return state.SIMULATION.count > 0
+    return state.shown_count() > 0
 
 
 def is_initialized() -> bool:
@@ -79,13 +79,13 @@ _lazy_init = init
 
 
 def _is_in_bad_fork() -> bool:
-    """Return False: the memory is the host's, so a forked process can use its copy."""
-    return False
+    """Return True only with native names (`native_names.internals.forking`): the memory is the host's."""
+    return state.SIMULATION.count_of_parent > 0
 
 
 def device_count() -> int:
     """Return the number of simulated GPUs."""
-    return state.SIMULATION.count
+    return state.shown_count()
 
 
 def current_device() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from devshim.errors import SimulationError
-from devshim_backends._torch.failures import MissingDeviceError
+from devshim_backends._torch.failures import ForkedProcessError, MissingDeviceError
 
 NAME = "sim"
 """The type of a simulated GPU's ``torch.device``."""
@@ -21,15 +21,16 @@ class _Simulation:
     """The current state of the simulation.
 
     Attributes:
-        count: The number of GPUs.
+        count: The number of GPUs; 0 in a forked process that cannot use those of its parent.
+        count_of_parent: The number of GPUs of the parent of such a process, and otherwise 0.
         limit: The bytes of each, or None.
-        on_leaving: Called the first time that a thread makes a GPU other than the first its current one.
+        on_leaving_first_gpu: Called the first time that a thread makes another GPU than the first its current one.
     """
 
-    __slots__ = ("count", "limit", "on_leaving_first_gpu")
+    __slots__ = ("count", "count_of_parent", "limit", "on_leaving_first_gpu")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.count_of_parent = 0
         self.limit: int | None = None
         self.on_leaving_first_gpu: Callable[[], None] | None = None
 
@@ -80,8 +81,15 @@ def gpu_name(index: int) -> str:
     return f"cuda:{index}" if "cuda" in TYPES else f"gpu:{index} (simulated)"
 
 
+def shown_count() -> int:
+    """Return the number of GPUs that a program sees, also in a forked process that cannot use them."""
+    return SIMULATION.count or SIMULATION.count_of_parent
+
+
 def removed_gpu_error(index: int) -> SimulationError:
     """Return the error for a tensor whose GPU was removed; raise it if the line that removed the GPU is known."""
+    if SIMULATION.count_of_parent:
+        return forked_error("CUDA error: initialization error")
     gpu = _removed_gpu(index)
     if gpu is not None:
         gpu.require_shown()
@@ -95,6 +103,8 @@ def missing_gpu_error(index: int, real_text: str = "CUDA error: invalid device o
         index: The index of the GPU.
         real_text: How the text of PyTorch's own error begins, which is the first line while native names are on.
     """
+    if SIMULATION.count_of_parent:
+        return forked_error()
     number = SIMULATION.count
     reason = f"devshim simulates {number} GPU{'s' * (number != 1)}" if number else "no GPUs are simulated now"
     gpu = _removed_gpu(index)
@@ -107,6 +117,20 @@ def missing_gpu_error(index: int, real_text: str = "CUDA error: invalid device o
     if "cuda" in TYPES:
         problem = f"{real_text}\n{problem}"
     return MissingDeviceError(problem, hint)
+
+
+def forked_error(real_text: str = "") -> SimulationError:
+    """Return the error for a forked process that uses CUDA although its parent has used it.
+
+    Args:
+        real_text: How PyTorch's own error begins, if it is not the one for CUDA's start.
+    """
+    text = "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
+    return ForkedProcessError(
+        (f"{real_text}\n" if real_text else "") + f"{text}start method",
+        'start processes with torch.multiprocessing.get_context("spawn"), and the workers of a DataLoader with '
+        'multiprocessing_context="spawn"; a forked process may use tensors on the host',
+    )
 
 
 def _removed_gpu(index: int) -> Any:

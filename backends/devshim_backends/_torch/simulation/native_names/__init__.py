@@ -24,6 +24,8 @@ The modules that only this adapter has are in ``internals``.
 | `messages` | the texts of errors that C++ raises |
 | `slots` | methods of classes written in C |
 | `tensor_types` | ``torch.cuda.FloatTensor`` and the other legacy types |
+| `forking` | forked processes, which cannot use CUDA |
+| `sync_debug` | ``torch.cuda.set_sync_debug_mode`` |
 | `bindings`, `runtime` | the C functions under ``torch.cuda``, and its other parts |
 | `libraries` | versions and choices of cuDNN, MAGMA, cuSOLVER, cuBLAS, cuFFT, NCCL and fused attention |
 | `streams` | ``torch.cuda.Stream`` and ``torch.cuda.Event`` |

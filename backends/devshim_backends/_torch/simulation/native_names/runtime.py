@@ -11,8 +11,8 @@ from devshim.errors import UnsupportedError
 from devshim.simulation.driver_numbers import driver_number
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals import generators, module
-from devshim_backends._torch.simulation.internals.state import SIMULATION, index_of
-from devshim_backends._torch.simulation.native_names.internals import bindings, streams
+from devshim_backends._torch.simulation.internals.state import SIMULATION, forked_error, index_of, shown_count
+from devshim_backends._torch.simulation.native_names.internals import bindings, forking, streams
 
 VERSION = "13.0"
 """The version of CUDA that a program reads: one for which PyTorch has a build."""
@@ -81,7 +81,7 @@ class _Ranges:
 
 def device_count() -> int:
     """Replace `torch.cuda.device_count`, which asks NVIDIA's library first and remembers its answer."""
-    return SIMULATION.count
+    return shown_count()
 
 
 def nvml_index(device: Any = None) -> int:
@@ -100,7 +100,10 @@ def _get_device_module(real: Any) -> Any:
 
 
 def start() -> None:
-    """Replace the functions that start CUDA: simulated GPUs need no start."""
+    """Replace the functions that start CUDA: simulated GPUs need no start, but a forked process cannot start it."""
+    if SIMULATION.count_of_parent:
+        raise forked_error()
+    forking.note_use()
 
 
 def install(patches: Patches) -> None:

@@ -19,14 +19,15 @@ from devshim_backends._torch.simulation.native_names import (
     tensors,
 )
 from devshim_backends._torch.simulation.native_names.internals import (
-    bindings,
     compiling,
     constructors,
+    forking,
     messages,
     numbered,
     profiling,
     scripting,
     streams,
+    sync_debug,
     tensor_types,
 )
 
@@ -46,6 +47,7 @@ _MODULES = (
     libraries,
     numbered,
     messages,
+    forking,
     scripting,  # the last one: it reads what the others have replaced
 )
 
@@ -107,8 +109,9 @@ def _install() -> None:
 def _uninstall() -> None:
     constructors.forget_default_device()
     autocast.switch_off()
-    bindings.forget_modes()
+    sync_debug.forget()
     libraries.forget_choices()
+    forking.forget()
     _PATCHES.undo()
     refused.uninstall()
     operators.uninstall()

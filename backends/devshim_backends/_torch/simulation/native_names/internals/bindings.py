@@ -18,8 +18,10 @@ from devshim_backends._torch.simulation.internals.state import (
     index_of,
     make_current,
     missing_gpu_error,
+    shown_count,
 )
 from devshim_backends._torch.simulation.memory import SIMULATED
+from devshim_backends._torch.simulation.native_names.internals import forking, sync_debug
 
 CAPABILITY = (8, 0)
 """The compute capability that programs ask for: the first one with bfloat16 and TF32."""
@@ -91,16 +93,6 @@ def _memory_stats(index: int) -> dict[str, Any]:
     return {**stats, **dict.fromkeys(_COUNTS, 0), "num_ooms": SIMULATED[index].refusals, "max_split_size": -1}
 
 
-class _SyncDebugMode:
-    """The mode that `torch.cuda.set_sync_debug_mode` sets: no simulated GPU ever waits, so nothing is reported."""
-
-    mode = 0
-
-
-def _set_sync_debug_mode(mode: int) -> None:
-    _SyncDebugMode.mode = mode
-
-
 def _set_memory_fraction(fraction: float, index: int) -> None:
     """Limit a GPU until the next `ds.simulate`; its total memory stays the same."""
     total = module.get_device_properties(index).total_memory
@@ -116,7 +108,19 @@ def _peer_access(index: int, other: int) -> bool:
     return index_of(index) != index_of(other)
 
 
+def _device_count() -> int:
+    """Return the number of GPUs; `torch.cuda.is_available` calls this, and so uses CUDA."""
+    forking.note_use()
+    return shown_count()
+
+
+def _set_device(index: int) -> None:
+    forking.note_use()
+    make_current(index)
+
+
 def _exchange_device(index: int) -> int:
+    forking.note_use()
     return -1 if index < 0 else make_current(index)
 
 
@@ -142,10 +146,10 @@ def _nothing(*args: Any) -> None:
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "_cuda_init": _nothing,
-    "_cuda_isInBadFork": lambda: False,
-    "_cuda_getDeviceCount": lambda: SIMULATION.count,
+    "_cuda_isInBadFork": module._is_in_bad_fork,
+    "_cuda_getDeviceCount": _device_count,
     "_cuda_getDevice": current,
-    "_cuda_setDevice": make_current,
+    "_cuda_setDevice": _set_device,
     "_cuda_exchangeDevice": _exchange_device,
     "_cuda_maybeExchangeDevice": _maybe_exchange_device,
     "_cuda_hasPrimaryContext": lambda index: True,
@@ -162,8 +166,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "_cuda_setMemoryFraction": _set_memory_fraction,
     "_cuda_getMemoryFraction": _memory_fraction,
     "_cuda_getAllocatorBackend": lambda: "native",
-    "_cuda_set_sync_debug_mode": _set_sync_debug_mode,
-    "_cuda_get_sync_debug_mode": lambda: _SyncDebugMode.mode,
+    "_cuda_set_sync_debug_mode": sync_debug.set_mode,
+    "_cuda_get_sync_debug_mode": sync_debug.get_mode,
     "_cuda_clearCublasWorkspaces": _nothing,
     "_cuda_CUDAAllocator_AllocatorState": _AllocatorState,
     "_set_cached_tensors_enabled": _nothing,
@@ -171,8 +175,3 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "_cuda_unlock_mutex": _nothing,
 }
 """Function of ``torch._C`` -> its counterpart for simulated GPUs."""
-
-
-def forget_modes() -> None:
-    """Discard a program's settings."""
-    _SyncDebugMode.mode = 0

@@ -17,6 +17,7 @@ from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals import streams as simulated
 from devshim_backends._torch.simulation.internals.state import index_of, make_current
 from devshim_backends._torch.simulation.internals.stream_order import current_stream, set_current_stream
+from devshim_backends._torch.simulation.native_names.internals import sync_debug
 
 _IDS = itertools.count(3, 4)
 """Numbers of new streams; 0 is a GPU's default stream."""
@@ -29,6 +30,12 @@ class _ExactInstances(type(simulated.Stream)):  # type: ignore[misc]  # PyTorch 
 
     def __instancecheck__(cls, instance: object) -> bool:
         return type.__instancecheck__(cls, instance)
+
+
+def _report_and_wait(self: Any) -> None:
+    """Deliver the copies that are under way; the mode of `sync_debug` reports that the host waits."""
+    sync_debug.report()
+    simulated.Stream.synchronize(self)
 
 
 class _CudaStreamBase(simulated.Stream, metaclass=_ExactInstances):  # PyTorch's name
@@ -65,6 +72,8 @@ class Stream(_CudaStreamBase):
     def cuda_stream(self) -> int:
         """The number of the stream, where CUDA has an address."""
         return int(self.stream_id)
+
+    synchronize = _report_and_wait
 
     def record_event(self, event: Any = None) -> Any:
         """Record an event, by default a new one, and return it."""

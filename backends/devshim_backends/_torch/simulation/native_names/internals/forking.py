@@ -1,0 +1,56 @@
+"""A forked process, which cannot use CUDA if its parent has used it: with native names, nor can it use simulated GPUs.
+
+PyTorch notes the fork in C++ if CUDA was used before, also if that was `torch.cuda.is_available`, unless
+``PYTORCH_NVML_BASED_CUDA_CHECK=1`` is set. In the forked process, CUDA's start then raises, and so does work on tensors
+of the parent. The count of devices stays, and so does all work on the host: a worker of a `DataLoader` may return host
+tensors.
+
+Without native names, a forked process may use its copy of the simulated GPUs' memory.
+"""
+
+from __future__ import annotations
+
+import os
+
+from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation.internals.state import SIMULATION
+from devshim_backends._torch.simulation.memory import SIMULATED
+
+__all__ = ["forget", "install", "note_use"]
+
+
+class _State:
+    """The state of this process.
+
+    Attributes:
+        on: True while native names are on.
+        watched: True once Python calls `_enter_child` in forked processes; it cannot stop that.
+        used: True if the program has called a function that starts CUDA.
+    """
+
+    on = watched = used = False
+
+
+def install(patches: Patches) -> None:
+    """Watch for forks."""
+    _State.on = True
+    if not _State.watched and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_enter_child)
+        _State.watched = True
+
+
+def forget() -> None:
+    """Let forked processes use simulated GPUs again."""
+    _State.on = _State.used = False
+    SIMULATION.count, SIMULATION.count_of_parent = SIMULATION.count or SIMULATION.count_of_parent, 0
+
+
+def note_use() -> None:
+    """Note that the program has used CUDA."""
+    _State.used = True
+
+
+def _enter_child() -> None:
+    """Take the GPUs away, in a forked process whose parent has used them."""
+    if _State.on and SIMULATION.count and (_State.used or any(gpu.was_used() for gpu in SIMULATED)):
+        SIMULATION.count, SIMULATION.count_of_parent = 0, SIMULATION.count
