@@ -95,11 +95,12 @@ class on:
 
 def enter(device: Device) -> Device:
     """Make a device the default until the matching `leave`; the block's state belongs only to this thread or task."""
-    is_traced = bool(tracing.COMPILERS) and tracing.compiler() is not None
-    backend = None if is_traced else current.usual_backend  # a compiled function would depend on it
+    compiler = tracing.compiler() if tracing.COMPILERS else None
+    backend = None if compiler is not None else current.usual_backend  # a compiled function would depend on it
     if backend is None or current.CHOSEN.get():
-        backend = current.current()  # loads the backend, and with it the compiler to ask
-        compiler = tracing.compiler()
+        backend = current.current()  # loads the backend, and with it its compiler
+        if compiler is None:
+            compiler = tracing.compiler()
         if compiler is not None:
             return _enter_traced(compiler, device)
     if device is not CPU or observing.ACTIVE is not None:

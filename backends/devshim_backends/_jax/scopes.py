@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax._src import xla_bridge
+from jax._src import config, xla_bridge
 from jax._src.core import trace_state_clean
 
 from devshim.contract.backend import Backend
@@ -35,7 +35,7 @@ _host: object = None
 def _default_is_host() -> bool:
     """Return True if JAX computes on the CPU by default."""
     global _host
-    if jax.config.jax_default_device is not None:
+    if config.default_device.value is not None:  # what `jax.config.jax_default_device` reads
         return False
     platform = xla_bridge.get_backend()  # the object that `jax.default_backend` names
     if platform is _host:

@@ -8,8 +8,8 @@ device is known while the block is compiled: it is that of the arrays that the b
 
 from __future__ import annotations
 
-import ctypes
 import sys
+from ctypes import byref, c_bool
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
@@ -28,14 +28,20 @@ OUTSIDE = "do it to the block's inputs before calling it: a hybridized block run
 _GLUON = "mxnet.gluon.block"
 _COMPILE_METHOD = "_get_graph"
 """The method of ``HybridBlock`` that runs while a block is compiled, in both releases."""
+_is_deferred: Any = FAST_LIB.MXNDArrayIsDeferredCompute if IS_2 else None
+_NAME_SCOPE: Any = None if IS_2 else mx.gluon.block._BlockScope._current
+"""In 1.9, the name scope of the block that this thread runs is an attribute of this thread-local object.
+
+It is read from the dictionary, because a missing attribute takes four times as long as a missing key.
+"""
 
 
 def is_deferred() -> bool:
     """Return True if 2.0 is recording a block in this thread; False in 1.9, which uses symbols."""
     if not IS_2:
         return False
-    deferred = ctypes.c_bool()
-    FAST_LIB.MXNDArrayIsDeferredCompute(ctypes.byref(deferred))
+    deferred = c_bool()
+    _is_deferred(byref(deferred))
     return deferred.value
 
 
@@ -43,7 +49,7 @@ def is_in_block() -> bool:
     """Return False if this thread is certainly not compiling a block, without walking up the stack."""
     if IS_2:
         return is_deferred()
-    return getattr(mx.gluon.block._BlockScope._current, "value", None) is not None  # a block's name scope
+    return _NAME_SCOPE.__dict__.get("value") is not None
 
 
 def is_symbolic() -> bool:

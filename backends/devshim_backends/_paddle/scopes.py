@@ -37,6 +37,7 @@ from paddle import _C_ops
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU, Device
 from devshim.errors import messages
+from devshim_backends._paddle import devices
 from devshim_backends._paddle.devices import is_custom, make_place
 from devshim_backends._paddle.internals import cuda_context
 
@@ -57,12 +58,15 @@ _OPEN_GPU_SCOPES: list[tuple[object, Any]] = []
 """The open scopes on real cards, of all threads, innermost last, with their places."""
 
 _installed = False
+_NO_SCOPE: AbstractContextManager[object] = nullcontext()
 
 
 class PaddleScopes(Backend):
     """The mixin for scopes."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
+        if device is CPU and devices.only_host:
+            return _NO_SCOPE  # Paddle has no other device
         if self.compiling() and any(self.count(kind) for kind in self.kinds()):
             raise messages.tracing(self, "on", "open it around the compiled call, or compile with full_graph=False")
         return open_scope(device)

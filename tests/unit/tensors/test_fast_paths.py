@@ -299,3 +299,15 @@ def test_on_a_device_that_is_missing(cards: object) -> None:
     with ds.explain(file=None) as lines, ds.on("cpu"):
         pass
     assert len(lines) == 1
+
+
+def test_on_asks_a_compiler_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    numpy, asked = registry.load("numpy"), []
+    ds.ones(3)
+    monkeypatch.setattr(current, "traced_scopes", current.traced_scopes)
+    with monkeypatch.context() as during:
+        during.setattr(type(numpy), "compiling", lambda self: not asked.append(self))
+        during.setattr(tracing, "COMPILERS", [numpy])
+        with ds.on("cpu"):
+            assert current.TRACED.devices == [ds.cpu()]
+    assert asked == [numpy]

@@ -67,7 +67,7 @@ def full_width(xs: Sequence[Any]) -> AbstractContextManager[object] | None:
     not turn the arrays that the function creates into float64.
     """
     for x in xs:
-        if is_wide(x.dtype):
+        if x.dtype not in NARROW and is_wide(x.dtype):  # the first question takes a quarter of the time
             break
     else:
         return None
