@@ -157,11 +157,43 @@ def code_of(name: str) -> str:
     Comments, docstrings and line breaks do not change it.
     """
     path = "devshim/world/portable.py" if name == "portable" else f"backends/devshim_backends/_{name}/ranks.py"
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
-            node.body[0] = ast.Pass()
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+    return checksum((ROOT / path).read_text(encoding="utf-8"))
+
+
+def checksum(source: str) -> str:
+    """Return a checksum of the syntax tree of a program, which is the same in every version of Python."""
+    return hashlib.sha256(_dumped(ast.parse(source)).encode()).hexdigest()[:16]
+
+
+def _dumped(node: Any) -> str:
+    """Return a node as text without empty fields, of which each version of Python has others.
+
+    ``ast.dump`` leaves them out only from 3.13 on, and 3.12 divides the text of an f-string in another way.
+    """
+    if isinstance(node, list):
+        return f"[{', '.join(_dumped(each) for each in node if not _is_docstring(each))}]"
+    if not isinstance(node, ast.AST):
+        return ascii(node)
+    fields = {name: value for name, value in ast.iter_fields(node) if value is not None and value != []}
+    if isinstance(node, ast.JoinedStr):
+        fields["values"] = _joined(node.values)
+    return f"{type(node).__name__}({', '.join(f'{name}={_dumped(fields[name])}' for name in sorted(fields))})"
+
+
+def _is_docstring(node: Any) -> bool:
+    """Return True for a statement that is only a text; it may describe an attribute, after its assignment."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _joined(values: list[ast.expr]) -> list[ast.expr]:
+    """Return the parts of an f-string with neighbouring texts in one, and without empty ones."""
+    found: list[ast.expr] = []
+    for each in values:
+        if isinstance(each, ast.Constant) and found and isinstance(found[-1], ast.Constant):
+            found[-1] = ast.Constant(str(found[-1].value) + str(each.value))
+        elif not isinstance(each, ast.Constant) or each.value:
+            found.append(each)
+    return found
 
 
 def measured(framework: str) -> dict[str, Any]:
