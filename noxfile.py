@@ -93,7 +93,7 @@ SOME = "kill-sum or exception-between or stop-sum or sleep-save or disagree-sum 
 host, and a killed caller."""
 STAGES = ("sum or save", "start or between")
 """Parts of the failure matrix, which run side by side: most of a cell is waiting."""
-LAUNCHED = ("test_cluster_command.py", "test_failures.py", "test_output.py")
+LAUNCHED = ("test_busy_hosts.py", "test_cluster_command.py", "test_failures.py", "test_output.py")
 """Files of tests of the launcher, in which no rank uses a framework."""
 TRAINED = ("test_cluster.py", "test_example.py", "test_programs.py")
 """Files of tests whose ranks train; with PyTorch, they are a separate run."""

@@ -26,6 +26,7 @@ from typing import IO, Any
 from devshim.world.causes import SILENT
 from devshim.world.cluster import tied
 from devshim.world.launchers import without_launchers
+from devshim.world.news import News
 from devshim.world.output import lines
 from devshim.world.step_store import StepStore
 
@@ -37,9 +38,6 @@ _GRACE = 0.5
 _HELD = 1.0
 """Seconds for which a process that a rank has started may write to the output of the rank after its end."""
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
-_WAITING, _OF_LINE = 2**20, 64
-"""The most characters of output that may wait for the launcher; each line adds this many. A rank that prints more waits
-in ``print``."""
 
 
 class _Rank:
@@ -79,9 +77,7 @@ class Agent:
     def __init__(self, address: str, timeout: float, progress: float | None = None) -> None:
         self._address, self._timeout, self._progress = address, timeout, progress
         self._ranks: dict[int, _Rank] = {}
-        self._news: list[tuple[Any, ...]] = []
-        self._waiting = 0
-        self._changed = threading.Condition()
+        self._news = News()
         ray = os.environ.get("RAY_TMPDIR", "")  # removed with Ray, even if this process is killed
         self._folder = Path(tempfile.mkdtemp(prefix="devshim-ranks-", dir=ray if os.path.isdir(ray) else None))
         self._store = StepStore()
@@ -163,14 +159,14 @@ class Agent:
             _signal(process, signal.SIGKILL)  # processes that it has started
         until = time.monotonic() + _HELD
         for reader in readers:
-            while reader.is_alive() and self._is_full:  # the launcher has not yet taken what was printed
+            while reader.is_alive() and self._news.is_full:  # the launcher has not yet taken what was printed
                 reader.join(0.1)
                 until = time.monotonic() + _HELD
             reader.join(max(until - time.monotonic(), 0))  # processes that the rank has started may hold the pipe open
         _signal(process, signal.SIGKILL)
         self._watch("-", process)
         at, step = str(each.heartbeat.get("at", "")), int(each.heartbeat.get("step", 0))
-        self._send("end", rank, status, each.tail, at, self._result(each, status), step)
+        self._news.add("end", rank, status, each.tail, at, self._result(each, status), step)
 
     def _watch(self, sign: str, process: subprocess.Popen[bytes]) -> None:
         """Name a process group that must end if this process is killed, or one that has ended."""
@@ -194,23 +190,7 @@ class Agent:
         for line in lines(stream):
             if name == "stderr":
                 each.tail = (each.tail + line + "\n")[-TAIL:]
-            with self._changed:
-                self._changed.wait_for(lambda: not self._is_full)
-                self._waiting += len(line) + _OF_LINE
-                last = self._news[-1] if self._news else ()
-                if last[:3] == ("output", rank, name):
-                    last[3].append(line)
-                    continue
-            self._send("output", rank, name, [line])
-
-    @property
-    def _is_full(self) -> bool:
-        return self._waiting > _WAITING
-
-    def _send(self, *news: Any) -> None:
-        with self._changed:
-            self._news.append(news)
-            self._changed.notify_all()
+            self._news.add_line(rank, name, line)
 
     def _look(self) -> None:
         """Report once each rank that has waited too long or is silent in a collective; report changes of state."""
@@ -224,24 +204,20 @@ class Agent:
                 waits = each.heartbeat.get("seconds", 0.0) + (time.monotonic() - each.last_heartbeat)
                 if each.process.poll() is not None or each.heartbeat.get("what") is None:
                     each.reported_late = False
-                elif waits > self._timeout and not each.reported_late and not self._is_full:
+                elif waits > self._timeout and not each.reported_late and not self._news.is_full:
                     each.reported_late = True
-                    self._send("late", rank)
+                    self._news.add("late", rank)
 
     def _send_state(self, rank: int, each: _Rank, is_due: bool) -> None:
         """Report a rank whose state has changed, or its step if a report is due."""
         now = each.state, each.heartbeat.get("step", 0), each.heartbeat.get("what"), each.heartbeat.get("at", "")
         if each.process.poll() is None and (now[:1] != each.reported[:1] or (is_due and now != each.reported)):
             each.reported = now
-            self._send("state", rank, *now)
+            self._news.add("state", rank, *now)
 
-    def news(self, patience: float) -> list[tuple[Any, ...]]:
-        """Return what happened since the last call; wait for an event, but at most that long."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._news, patience)
-            news, self._news, self._waiting = self._news, [], 0
-            self._changed.notify_all()
-            return news
+    def news(self, patience: float, received: int) -> list[tuple[Any, ...]]:
+        """Return what happened since the last answer, as `News.take` does."""
+        return self._news.take(patience, received)
 
     def where(self) -> dict[int, dict[str, Any]]:
         """Return the last report of each rank that runs."""

@@ -124,6 +124,7 @@ def settings(token: Path, folder: Path, local: bool) -> dict[str, str]:
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0" if local else "1",  # of macOS and Windows; works on Linux as well
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_memory_monitor_refresh_ms": "0",  # Ray would kill the agent, which is small, and with it all its ranks
         "RAY_worker_niceness": "0",  # Ray's own is 15, and the ranks would inherit it
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Callable
@@ -10,11 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from devshim.errors import HostLostError, WorldError
-from devshim.world import causes
+from devshim.world import causes, lost_agents, rank_environment
 from devshim.world.agent import grouped
 from devshim.world.cluster import Host, chosen, hosts_of, ranks_on
 from devshim.world.job import Job
-from devshim.world.launchers import listed
 
 __all__ = ["run"]
 
@@ -23,6 +21,8 @@ _GRACE = 1.5
 _PATIENCE = 30.0
 _ENDING = 4.0
 """Seconds for the end of a process whose program has ended, or of one that its peers have reported."""
+_MOMENT = 0.1
+"""Seconds before an agent that Ray could not reach is asked again."""
 REPORTS = 50.0
 """The maximum number of progress reports per second, from all agents together."""
 Listener = Callable[..., None]
@@ -74,6 +74,9 @@ class Attempt:
         self.results: dict[int, bytes | None] = {}
         self.failed: dict[int, causes.Ended] = {}
         self.late_since: float | None = None
+        self.received: list[int] = [0] * len(hosts)
+        """How many answers each agent has given to the question for news."""
+        self.unreachable = lost_agents.Unreachable()
 
     def run(self) -> list[bytes | None]:
         try:
@@ -108,7 +111,7 @@ class Attempt:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        groups = {"peers": 64, "watch": 4}
+        groups = {"peers": 64, "watch": 8}
         kind = ray.remote(num_cpus=0, max_restarts=0, concurrency_groups=groups)(grouped())
         for index, (host, count) in enumerate(zip(self.hosts, self.counts, strict=True)):
             cards = count * self.job.cards_per_rank if host.cards and self.job.simulate is None else 0
@@ -125,7 +128,7 @@ class Attempt:
         """Return the answers of all agents.
 
         Raises:
-            WorldError: An agent does not answer in time, or its host is lost.
+            WorldError: An agent does not answer in time, or has failed; or its host is lost.
         """
         import ray
         from ray.exceptions import RayError
@@ -144,8 +147,8 @@ class Attempt:
         for index, each in enumerate(asked):
             try:
                 found.append(ray.get(each))
-            except RayError:
-                self._lost(index)
+            except RayError as error:
+                self._lost(index, error)
         if self.failed:
             raise causes.failure(list(self.failed.values()), self.names)
         return found
@@ -154,47 +157,19 @@ class Attempt:
         import ray
 
         job, rank = self.job, 0
-        shared, code, whole = (ray.put(each) for each in (self._shared(), job.code, job.environment))  # sent once
+        addresses = [self.addresses[i] for i, count in enumerate(self.counts) for _ in range(count)]
+        variables = rank_environment.shared(job, self.name, self.attempt, self.names, addresses)
+        shared, code, whole = (ray.put(each) for each in (variables, job.code, job.environment))  # sent once
         started = []
         for index, (host, count) in enumerate(zip(self.hosts, self.counts, strict=True)):
-            own = {rank + local: self._own(rank + local, local, host) for local in range(count)}
-            rank += count
+            own = {}
+            for local in range(count):
+                own[rank], devices = rank_environment.own(job, host, rank, local)
+                self.devices.append(devices)
+                rank += 1
             base = whole if host.address.startswith("127.") else None
             started.append(self.agents[index].start.remote(own, shared, job.command, code, base, job.folder))
         self._answers(started)
-
-    def _shared(self) -> dict[str, str]:
-        import ray
-
-        address = [self.addresses[i][0] for i, count in enumerate(self.counts) for _ in range(count)]
-        variables = {
-            "WORLD_SIZE": str(len(self.names)),
-            "MASTER_ADDR": self.addresses[0][0],
-            "MASTER_PORT": str(self.addresses[0][1]),
-            "DEVSHIM_JOB": self.name,
-            "DEVSHIM_HOSTS": listed(self.names),
-            "DEVSHIM_ADDRESSES": listed(address),
-            "DEVSHIM_TIMEOUT": f"{self.job.timeout:g}",
-            "DEVSHIM_ATTEMPT": str(self.attempt),
-            "DEVSHIM_RAY": str(ray.get_runtime_context().gcs_address),
-        }
-        ours = {key: value for key, value in os.environ.items() if key.startswith(("RAY_AUTH", "RAY_ENABLE"))}
-        theirs = {key: value for key, value in self.job.environment.items() if key.startswith("DEVSHIM_")}
-        return {**theirs, **variables, **ours}
-
-    def _own(self, rank: int, local: int, host: Host) -> dict[str, str]:
-        own = {"RANK": str(rank), "LOCAL_RANK": str(local)}
-        simulated = self.job.simulate if self.job.simulate is not None else self.job.cards_per_rank
-        devices = "cpu"
-        if self.job.simulate is not None or host.simulated:
-            own.update(DEVSHIM_SIMULATE_GPUS=str(simulated), CUDA_VISIBLE_DEVICES="")
-            devices = f"{simulated} simulated GPU{'' if simulated == 1 else 's'}" if simulated else "cpu"
-        elif host.cards:
-            each = self.job.cards_per_rank
-            own["CUDA_VISIBLE_DEVICES"] = ",".join(str(local * each + i) for i in range(each))
-            devices = f"GPU {own['CUDA_VISIBLE_DEVICES']}" if each else "cpu"
-        self.devices.append(devices)
-        return own
 
     def follow(self) -> None:
         """Receive the reports of the agents until all ranks have returned.
@@ -205,21 +180,29 @@ class Attempt:
         import ray
         from ray.exceptions import RayError
 
-        waiting = {agent.news.remote(_PATIENCE): index for index, agent in enumerate(self.agents)}
+        waiting = {self._ask(index): index for index in range(len(self.agents))}
         began: float | None = None
         while len(self.results) < len(self.names):
             ready, left = ray.wait(list(waiting), timeout=0.5)
             if ready and left:  # other reports that are ready
                 ready += ray.wait(left, num_returns=len(left), timeout=0)[0]
+            unreachable = []
             for ref in ready:
                 index = waiting.pop(ref)
                 try:
                     news = ray.get(ref)
-                except RayError:
-                    self._lost(index)
+                except RayError as error:
+                    if not self.failed and self.unreachable.may_answer(index, error):
+                        unreachable.append(index)
+                    else:
+                        self._lost(index, error)
                     continue
+                self.unreachable.answered(index)
+                self.received[index] += 1
                 self._receive(news)
-                waiting[self.agents[index].news.remote(_PATIENCE)] = index
+                waiting[self._ask(index)] = index
+            time.sleep(_MOMENT if unreachable else 0)
+            waiting |= {self._ask(index): index for index in unreachable}
             if self.late_since is not None and not self.failed:
                 self._raise_if_late(time.monotonic() - self.late_since > _ENDING)
             if self.failed:
@@ -229,7 +212,9 @@ class Attempt:
                     raise self._failure()
 
     def _failure(self) -> WorldError:
-        """Return the error of the ranks that failed, also of those whose processes have not ended yet."""
+        """Return the error of the ranks that failed, also of those that still end or that Ray cannot reach."""
+        for index, error in self.unreachable.now():
+            self._lost(index, error)
         ended = list(self.failed.values())
         if len(ended) + len(self.results) < len(self.names):
             ended += [each for each in causes.ending(self._reports()) if each.rank not in self.failed | self.results]
@@ -239,8 +224,22 @@ class Attempt:
         first = sum(self.counts[:index])
         return range(first, first + self.counts[index])
 
-    def _lost(self, index: int) -> None:
-        for rank in self._ranks_of(index):
+    def _ask(self, index: int) -> Any:
+        """Ask an agent for news, and name its answers that have arrived: Ray may lose one."""
+        return self.agents[index].news.remote(_PATIENCE, self.received[index])
+
+    def _lost(self, index: int, error: Exception) -> None:
+        """Note that the ranks of a host are lost.
+
+        Raises:
+            WorldError: Only the agent has ended, and not the host.
+        """
+        host, ranks = self.hosts[index], self._ranks_of(index)
+        reason = lost_agents.reason(error, host.node)
+        if reason:
+            msg = f"the agent of {host.name}, which runs {causes.named(list(ranks), self.names)}, has failed: {reason}"
+            raise WorldError(msg, "start the job again, or let it restart: retries=1")
+        for rank in ranks:
             if rank not in self.results:
                 self.failed[rank] = causes.Ended(rank, None)
 

@@ -60,7 +60,7 @@ def watch(actor: Any, hosts: int, seconds: float, progress: float | None) -> dic
     events = []
     attempt = watching.Attempt(Job(), there, [RANKS] * hosts, 0, lambda *event: events.append(event))
     attempt.agents = [
-        SimpleNamespace(news=SimpleNamespace(remote=lambda patience, host=host: actor.news.remote(host, patience)))
+        SimpleNamespace(news=SimpleNamespace(remote=lambda patience, _, host=host: actor.news.remote(host, patience)))
         for host in range(hosts)
     ]
     ray.get(actor.begin.remote(seconds, progress))

@@ -61,8 +61,10 @@ def test_what_a_rank_has_started_ends_with_it(agent: Agent, how: str, tmp_path: 
     command = [sys.executable, "-c", RANK.format(end=ENDS[how]), str(tmp_path / "child")]
     agent.start({0: {"RANK": "0"}}, {}, command, b"", None, ".")
     news: list[tuple[object, ...]] = []
+    answers = 0
     while not any(each[0] == "end" for each in news):
-        news += agent.news(60)
+        news += agent.news(60, answers)
+        answers += 1
     (end,) = (each for each in news if each[0] == "end")
     assert end[2] == {"kill": -signal.SIGKILL, "exit": 3, "return": 0}[how]
     assert ended(int((tmp_path / "child").read_text()))

@@ -1,0 +1,65 @@
+"""What an error of Ray about an agent means: its host is lost, it may answer again, or it has ended alone.
+
+Ray has one tree of errors for all of these. Only a lost host is left out when a job starts again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+__all__ = ["Unreachable", "reason"]
+
+_AGAIN = 2.0
+"""Seconds for which an agent that Ray cannot reach is asked again: on a busy network or host, it may answer."""
+_NODE_DIED = "node has died"
+_LONGEST = 300
+
+
+class Unreachable:
+    """The agents that Ray could not reach: the first error of each, and when it came."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[float, Exception]] = {}
+
+    def may_answer(self, index: int, error: Exception) -> bool:
+        """Return True if an agent that gave this error must be asked again, after a moment."""
+        from ray.exceptions import ActorUnavailableError
+
+        if not isinstance(error, ActorUnavailableError):
+            return False
+        since, _ = self._first.setdefault(index, (time.monotonic(), error))
+        return time.monotonic() - since < _AGAIN
+
+    def answered(self, index: int) -> None:
+        """Forget that an agent could not be reached."""
+        self._first.pop(index, None)
+
+    def now(self) -> list[tuple[int, Exception]]:
+        """Return the agents that have not answered since."""
+        return [(index, error) for index, (_, error) in self._first.items()]
+
+
+def reason(error: Exception, node: str) -> str:
+    """Return why an agent has ended or failed although its host runs; empty if the host is lost.
+
+    Args:
+        error: Ray's error for a call of the agent.
+        node: Ray's name for the node of the host.
+    """
+    import ray
+    from ray.exceptions import ActorUnavailableError, NodeDiedError
+
+    if isinstance(error, (ActorUnavailableError, NodeDiedError)) or _NODE_DIED in str(error):
+        return ""
+    if not any(each["NodeID"] == node and each["Alive"] for each in ray.nodes()):
+        return ""
+    return _shown(error)
+
+
+def _shown(error: Any) -> str:
+    """Return the line of Ray's text that says what happened: the error of the agent, or the last one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = getattr(error, "cause", None)
+    last = f"{type(cause).__name__}: {cause}" if isinstance(cause, Exception) else lines[-1] if lines else ""
+    return (last or type(error).__name__)[:_LONGEST]

@@ -1,0 +1,136 @@
+"""Tests of what the launcher makes of Ray's errors about agents: made-up agents, and a module in place of Ray."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import devshim as ds
+from devshim.world import lost_agents
+from devshim.world.cluster import Host
+from devshim.world.job import Job
+from devshim.world.watching import Attempt
+
+
+class RayError(Exception):
+    """The root of Ray's errors."""
+
+
+class ActorUnavailableError(RayError):
+    """An agent cannot be reached now."""
+
+
+class ActorDiedError(RayError):
+    """An agent has ended."""
+
+
+class NodeDiedError(RayError):
+    """A host has ended."""
+
+
+class Answer:
+    """An answer of an agent: its events, an error, or None while it has none."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def end(rank: int, status: int = 0) -> tuple[Any, ...]:
+    """Return the event of a rank that has ended."""
+    return ("end", rank, status, "", "train.py:3 in job", None, 7)
+
+
+UNREACHABLE = ActorUnavailableError("The actor is unavailable: keepalive watchdog timeout")
+DIED = ActorDiedError("The actor died unexpectedly.\nThe actor is dead because its worker process was killed.")
+NODE = ActorDiedError("The actor died unexpectedly.\nThe actor died because its node has died. Node Id: b")
+
+
+@pytest.fixture
+def alive(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Put a small module in the place of Ray, and return the nodes that it reports."""
+    nodes, ray, exceptions = {"a", "b"}, ModuleType("ray"), ModuleType("ray.exceptions")
+    for each in (RayError, ActorUnavailableError, ActorDiedError, NodeDiedError):
+        setattr(exceptions, each.__name__, each)
+
+    def get(answer: Answer) -> Any:
+        if isinstance(answer.value, Exception):
+            raise answer.value
+        return answer.value
+
+    def wait(asked: list[Answer], **_: Any) -> tuple[list[Answer], list[Answer]]:
+        time.sleep(0.01)
+        return [each for each in asked if each.value is not None], [each for each in asked if each.value is None]
+
+    for name, value in {"get": get, "wait": wait, "exceptions": exceptions}.items():
+        setattr(ray, name, value)
+    ray.nodes = lambda: [{"NodeID": name, "Alive": True} for name in nodes]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.exceptions", exceptions)
+    return nodes
+
+
+def follow(answer: Callable[[int, int], Any]) -> Attempt:
+    """Let the launcher watch two hosts of one rank, whose agents answer by ``answer(index, received)``."""
+    hosts = [Host(name, name, "127.0.0.1", 0, False) for name in ("a", "b")]
+    attempt = Attempt(Job(), hosts, [1, 1], 0, lambda *_: None)
+    attempt.agents = [
+        SimpleNamespace(news=SimpleNamespace(remote=lambda _, received, i=i: Answer(answer(i, received))))
+        for i in (0, 1)
+    ]
+    attempt.follow()
+    return attempt
+
+
+def answers(*second: Any) -> Callable[[int, int], Any]:
+    """Return answers: of the first agent that its rank has ended, and of the second these."""
+    left = list(second)
+
+    def answer(index: int, received: int) -> Any:
+        if index == 0:
+            return [end(0)] if received == 0 else None
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return answer
+
+
+@pytest.mark.usefixtures("alive")
+def test_an_agent_that_answers_again_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_agents, "_AGAIN", 100.0)
+    assert set(follow(answers(UNREACHABLE, UNREACHABLE, [end(1)])).results) == {0, 1}
+
+
+@pytest.mark.usefixtures("alive")
+def test_an_agent_that_does_not_answer_again_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_agents, "_AGAIN", 0.3)
+    with pytest.raises(ds.HostLostError, match="rank 1 on b was lost with its host"):
+        follow(answers(UNREACHABLE))
+
+
+@pytest.mark.usefixtures("alive")
+def test_a_host_that_is_unreachable_while_a_peer_fails_is_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_agents, "_AGAIN", 100.0)
+    left = iter([UNREACHABLE])
+    with pytest.raises(ds.HostLostError, match="rank 1 on b was lost with its host"):
+        follow(lambda index, received: ([end(0, 1)] if received == 0 else None) if index == 0 else next(left, None))
+
+
+@pytest.mark.parametrize("error", [NODE, NodeDiedError("gone")])
+def test_a_node_that_has_died_is_a_lost_host(alive: set[str], error: Exception) -> None:
+    with pytest.raises(ds.HostLostError, match="rank 1 on b was lost with its host"):
+        follow(answers(error))
+
+
+def test_an_agent_that_ended_alone_is_no_lost_host(alive: set[str]) -> None:
+    with pytest.raises(
+        ds.WorldError, match="the agent of b, which runs rank 1 on b, has failed: The actor is"
+    ) as caught:
+        follow(answers(DIED))
+    assert type(caught.value) is ds.WorldError
+    alive.remove("b")
+    with pytest.raises(ds.HostLostError):
+        follow(answers(DIED))
