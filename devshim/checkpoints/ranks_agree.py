@@ -33,7 +33,7 @@ def gather_results(world: Ranks, call: str, work: Callable[[], Any]) -> list[Any
 
     Args:
         world: The ranks.
-        call: The public call, such as ``"ds.save"``, for messages.
+        call: The public call, such as ``"ds.save"``: all ranks must make the same.
         work: Returns anything that is JSON.
 
     Raises:
@@ -46,9 +46,9 @@ def gather_results(world: Ranks, call: str, work: Callable[[], Any]) -> list[Any
     except BaseException as own:  # an interrupt, too: the peers must not wait for this rank
         error = own
     if error is not None:
-        _report(world, error)
+        _report(world, call, error)
         raise error
-    every = _exchange(world, {"facts": facts})
+    every = _exchange(world, call, {"facts": facts})
     failed = [(rank, each) for rank, each in enumerate(every) if "error" in each]
     if failed:
         rank, each = failed[0]
@@ -77,19 +77,19 @@ class Readiness:
         """Report an error of this rank to its peers, which wait in `ready`."""
         if not self._reported:
             self._reported = True
-            _report(self._world, error)
+            _report(self._world, "ds.load", error)
 
 
-def _report(world: Ranks, error: BaseException) -> None:
+def _report(world: Ranks, call: str, error: BaseException) -> None:
     """Take part in an exchange with an error; a second error there would hide the first."""
     problem = error.problem if isinstance(error, DevshimError) else str(error)
     text = f"{type(error).__name__}: {problem}"[:_LONGEST]
     hint = error.hint if isinstance(error, DevshimError) else ""
     with suppress(Exception):
-        _exchange(world, {"error": text, "hint": hint or "", "host": str(world.host)})
+        _exchange(world, call, {"error": text, "hint": hint or "", "host": str(world.host)})
 
 
-def _exchange(world: Ranks, words: dict[str, Any]) -> list[dict[str, Any]]:
+def _exchange(world: Ranks, call: str, words: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the words of every rank."""
     mine = np.frombuffer(json.dumps(words).encode(), np.uint8).copy()
-    return [json.loads(np.asarray(each, np.uint8).tobytes()) for each in world.all_gather(mine)]
+    return [json.loads(np.asarray(each, np.uint8).tobytes()) for each in world.gather_for(call, mine)]

@@ -38,8 +38,8 @@ class Ranks(Protocol):
     def host(self) -> str:
         """The name of this rank's host."""
 
-    def all_gather(self, tree: Any, /) -> Any:
-        """Return the tree of every rank, in the order of the ranks."""
+    def gather_for(self, call: str, tree: Any, /) -> Any:
+        """Return the tree of every rank, in the order of the ranks, as a part of a call that all ranks make."""
         ...
 
 

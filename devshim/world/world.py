@@ -202,12 +202,27 @@ class World:
             RankLateError: A rank did not make the call in time.
             RankFailedError: A rank has ended.
         """
+        return self.gather_for("all_gather", tree)
+
+    def gather_for(self, call: str, tree: T) -> list[T]:
+        """Return the trees of all ranks, as `all_gather` does, as a part of another call, such as ``ds.save``.
+
+        Args:
+            call: The call; a rank that makes another one disagrees.
+            tree: As for `all_gather`.
+
+        Raises:
+            ArgumentError: As for `all_gather`.
+            RanksDisagreeError: A rank makes another call.
+            RankLateError: A rank did not make the call in time.
+            RankFailedError: A rank has ended.
+        """
         if self.size == 1:
             return [tree]
         _require_order("all_gather")
         start = time.perf_counter()
         mine = trees.packed(tree, models=False)
-        with self._exchange("all_gather") as (step, engine):
+        with self._exchange(call) as (step, engine):
             found = engine.swap(step, mine)
         record(trees.tensors_in(tree), self.size - 1, start, step.what, self.size)
         return [tree if rank == self.rank else trees.unpacked(each, tree) for rank, each in enumerate(found)]
@@ -228,7 +243,7 @@ class World:
     @contextmanager
     def _exchange(self, what: str) -> Iterator[tuple[Step, Portable]]:
         """Run a block as a step without a sum, although the other ranks may expect one."""
-        with self.steps.alone(f"world.{what}"):
+        with self.steps.alone(what if what.startswith("ds.") else f"world.{what}"):
             engine = self._engine()  # connecting does not count towards the time of a step
             with self.steps.step(what) as step:
                 self._sums.withdraw(step)

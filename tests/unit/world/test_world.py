@@ -175,7 +175,14 @@ def other_root(world: World) -> Any:
     return world.broadcast(1, root=world.rank)
 
 
-@pytest.mark.parametrize("job", [other_shape, other_dtype, other_op, other_call, other_root])
+def gather_for_a_save(world: World) -> Any:
+    return world.all_gather({"x": 1}) if world.rank else ds.save({"x": 1}, "nowhere", world=world)
+
+
+JOBS = [other_shape, other_dtype, other_op, other_call, other_root, gather_for_a_save]
+
+
+@pytest.mark.parametrize("job", JOBS)
 def test_ranks_that_disagree_are_named_and_nothing_changes(job: Callable[[World], Any]) -> None:
     errors = in_ranks(2, job, timeout=5)
     assert {type(each) for each in errors} == {ds.RanksDisagreeError}
