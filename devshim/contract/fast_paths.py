@@ -30,11 +30,12 @@ class FastPaths:
             tensors of this type are in host memory. None: the device of each new tensor is read.
         host_makers: Functions that make a tensor of the default dtype in host memory, regardless of the framework's own
             default device is, by the name of the adapter's method. They take its arguments before the dtype, and
-            may return None. They are for an adapter whose method takes longer. A subclass of an adapter that overrides
-            one of these methods, or makes tensors of another type, must set ``fast_paths``, too.
+            may return None. They are for an adapter whose method takes longer. ``"zeros_like"`` and the like take a
+            tensor of the adapter in host memory, and give the result its dtype and shape. A subclass of an adapter that
+            overrides one of these methods, or makes tensors of another type, must set ``fast_paths``, too.
         reading: A function that returns True while the compiler reads the calling code, faster than
             ``Backend.compiling``. It may return False in code that the compiler runs, if tensors there are not of
-            ``host_type``.
+            ``host_type``, and True elsewhere, where the slow path then serves the call.
         host_copy: Functions that copy a tensor to new host memory, as `Backend.copy_to` does. Each checks that its
             result is in host memory. While a ledger, guard or fault is active, the copy engine reports the copy around
             them.

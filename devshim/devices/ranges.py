@@ -16,6 +16,11 @@ from devshim.errors import ConversionError
 __all__ = ["keep_below", "largest_draw", "require_all_fit", "require_fit"]
 
 
+_BOUNDS = {f"int{bits}": (-(1 << bits - 1), 1 << bits - 1) for bits in (2, 4, 8, 16, 32, 64)}
+_BOUNDS |= {f"u{name}": (0, 2 * end) for name, (_, end) in _BOUNDS.items()}
+"""The name of an integer dtype -> its least number, and the number after its largest one."""
+
+
 def require_fit(value: Any, name: str) -> None:
     """Raise `ConversionError` for a number that a dtype would silently change into another one.
 
@@ -27,11 +32,10 @@ def require_fit(value: Any, name: str) -> None:
         if not name.startswith("complex"):
             msg = f"{name} cannot store the complex number {value}"
             raise ConversionError(msg, "pass value.real")
-    elif name.startswith(("int", "uint")):
-        bits = int(name.lstrip("uint"))
-        least = 0 if name[0] == "u" else -(1 << bits - 1)
-        if not least - 1 < value < least + (1 << bits):  # NaN fails both comparisons; floats are truncated
-            wider = "dtype='int64', or a floating dtype" if bits < 64 else "a floating dtype"
+    elif name in _BOUNDS:
+        least, end = _BOUNDS[name]
+        if not least - 1 < value < end:  # NaN fails both comparisons; floats are truncated
+            wider = "a floating dtype" if name.endswith("64") else "dtype='int64', or a floating dtype"
             msg = f"{value} does not fit into {name}"
             raise ConversionError(msg, f"pass {wider}")
 

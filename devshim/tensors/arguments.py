@@ -117,6 +117,10 @@ _FEW, _SHORT = 4, 2**14
 
 def shape(value: Any) -> tuple[int, ...]:
     """Return a shape given as an int or a sequence of ints as a tuple of non-negative ints."""
+    if type(value) is int:
+        value = (value,)
+    elif type(value) is list:
+        value = tuple(value)
     if type(value) is tuple and len(value) <= _FEW:
         for size in value:
             if type(size) is not int or not 0 <= size <= _SHORT:
@@ -221,6 +225,14 @@ def number(name: str, value: Any) -> Any:
     raise bad_argument(name, value, "a number", value_hints.number_hint(name, value))
 
 
+def fill_number(value: object) -> complex:
+    """Return a fill value as a Python number; integers must fit in 64 bits, the most any framework has."""
+    found: complex = number("fill_value", value)
+    if isinstance(found, int) and not -(2**63) <= found < 2**64:
+        raise value_hints.huge_fill(value)
+    return found
+
+
 def real(name: str, value: Any) -> Any:
     """Return a Python or NumPy number as a Python number that is not complex."""
     found = number(name, value)
@@ -249,6 +261,7 @@ __all__ = [
     "dtype",
     "dtype_and_device_like",
     "dtype_name",
+    "fill_number",
     "finite",
     "integer",
     "number",

@@ -3,8 +3,7 @@
 Without ``device=``, and outside `devshim.on`, a new tensor is on the CPU on every framework; the defaults of
 TensorFlow, JAX and Paddle would use GPU 0. A ``*_like`` tensor is on the device of its argument. A dtype is the
 framework's, NumPy's, or a name of the array API (``"float32"``); without one, the default of `set_default_dtype` or of
-the framework applies. With ``like=x``, framework, dtype and device are taken from a tensor ``x``; an explicit dtype or
-device takes precedence. `asarray` is in ``devshim.tensors.from_values``.
+the framework applies. An explicit dtype or device takes precedence over those of ``like=x``.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.tensors import arguments, on_host, value_hints
-from devshim.tensors.on_host import FILL, SHAPED
 from devshim.transfers import engine
 
 if TYPE_CHECKING:
@@ -50,11 +48,10 @@ def empty(
     """
     if _more:
         raise value_hints.too_many("empty", 1, (shape, *_more))
-    if like is None:
-        sizes = shape if type(shape) is tuple else arguments.shape(shape)
-        if (x := on_host.make(SHAPED, "empty", sizes, dtype, device)) is not None:
-            return x
-    return engine.make(*arguments.plan("empty", (arguments.shape(shape),), dtype, device, like))
+    sizes = shape if type(shape) is tuple else arguments.shape(shape)
+    if like is None and (x := on_host.make("empty", (sizes,), sizes, dtype, device)) is not None:
+        return x
+    return engine.make(*arguments.plan("empty", (arguments.shape(sizes),), dtype, device, like))
 
 
 def zeros(
@@ -71,11 +68,10 @@ def zeros(
     """
     if _more:
         raise value_hints.too_many("zeros", 1, (shape, *_more))
-    if like is None:
-        sizes = shape if type(shape) is tuple else arguments.shape(shape)
-        if (x := on_host.make(SHAPED, "zeros", sizes, dtype, device)) is not None:
-            return x
-    return engine.make(*arguments.plan("zeros", (arguments.shape(shape),), dtype, device, like))
+    sizes = shape if type(shape) is tuple else arguments.shape(shape)
+    if like is None and (x := on_host.make("zeros", (sizes,), sizes, dtype, device)) is not None:
+        return x
+    return engine.make(*arguments.plan("zeros", (arguments.shape(sizes),), dtype, device, like))
 
 
 def ones(
@@ -91,11 +87,10 @@ def ones(
     """
     if _more:
         raise value_hints.too_many("ones", 1, (shape, *_more))
-    if like is None:
-        sizes = shape if type(shape) is tuple else arguments.shape(shape)
-        if (x := on_host.make(SHAPED, "ones", sizes, dtype, device)) is not None:
-            return x
-    return engine.make(*arguments.plan("ones", (arguments.shape(shape),), dtype, device, like))
+    sizes = shape if type(shape) is tuple else arguments.shape(shape)
+    if like is None and (x := on_host.make("ones", (sizes,), sizes, dtype, device)) is not None:
+        return x
+    return engine.make(*arguments.plan("ones", (arguments.shape(sizes),), dtype, device, like))
 
 
 def full(
@@ -124,21 +119,14 @@ def full(
     """
     if like is None and not _more and on_host.is_small(fill_value):
         sizes = shape if type(shape) is tuple else arguments.shape(shape)
-        if (x := on_host.make(FILL, "full", sizes, dtype, device, fill_value)) is not None:
+        if (x := on_host.make("full", (sizes, fill_value), sizes, dtype, device)) is not None:
             return x
     if _more:
         raise value_hints.too_many("full", 2, (shape, fill_value, *_more))
     if isinstance(fill_value, tuple) and not value_hints.is_shape(shape):
         raise value_hints.swapped_fill(shape, fill_value)
-    return engine.make(*arguments.plan("full", (arguments.shape(shape), fill_number(fill_value)), dtype, device, like))
-
-
-def fill_number(value: object) -> complex:
-    """Return a fill value as a Python number; integers must fit in 64 bits, the most any framework has."""
-    number: complex = arguments.number("fill_value", value)
-    if isinstance(number, int) and not -(2**63) <= number < 2**64:
-        raise value_hints.huge_fill(value)
-    return number
+    args = (arguments.shape(shape), arguments.fill_number(fill_value))
+    return engine.make(*arguments.plan("full", args, dtype, device, like))
 
 
 def arange(
@@ -167,9 +155,12 @@ def arange(
         >>> ds.arange(1, 10, 3)
         array([1, 4, 7])
     """
+    low, high = (0, start) if stop is None else (start, stop)
+    is_plain = like is None and on_host.is_short_range(low, high, step)
+    if is_plain and (x := on_host.make("arange", (low, high, step), (), dtype, device)) is not None:
+        return x
     if value_hints.is_shape(start):
         raise value_hints.one_by_one("arange", "start", start)
-    low, high = (0, start) if stop is None else (start, stop)
     return engine.make(*arguments.plan("arange", arguments.steps(low, high, step), dtype, device, like))
 
 
@@ -233,10 +224,13 @@ def eye(
         array([[0., 1., 0.],
                [0., 0., 1.]])
     """
+    sizes = (n_rows, n_rows if n_cols is None else n_cols)
+    if like is None and type(k) is int and (x := on_host.make("eye", (*sizes, k), sizes, dtype, device)) is not None:
+        return x
     if value_hints.is_shape(n_rows):
         raise value_hints.one_by_one("eye", "n_rows", n_rows)
-    rows, columns = arguments.shape((n_rows, n_rows if n_cols is None else n_cols))
-    return engine.make(*arguments.plan("eye", (rows, columns, arguments.integer("k", k)), dtype, device, like))
+    args = (*arguments.shape(sizes), arguments.integer("k", k))
+    return engine.make(*arguments.plan("eye", args, dtype, device, like))
 
 
 def empty_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
@@ -248,7 +242,8 @@ def empty_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None 
         >>> ds.empty_like(ds.ones((2, 3))).shape
         (2, 3)
     """
-    return engine.make(*_like("empty", x, dtype, device))
+    made = on_host.make_like("empty", x) if dtype is device is None else None
+    return engine.make(*_like("empty", x, dtype, device)) if made is None else made
 
 
 def zeros_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
@@ -260,7 +255,8 @@ def zeros_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None 
         >>> ds.zeros_like(ds.ones((2, 3), dtype="float32")).dtype
         dtype('float32')
     """
-    return engine.make(*_like("zeros", x, dtype, device))
+    made = on_host.make_like("zeros", x) if dtype is device is None else None
+    return engine.make(*_like("zeros", x, dtype, device)) if made is None else made
 
 
 def ones_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
@@ -273,7 +269,8 @@ def ones_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None =
         array([[1., 1.],
                [1., 1.]])
     """
-    return engine.make(*_like("ones", x, dtype, device))
+    made = on_host.make_like("ones", x) if dtype is device is None else None
+    return engine.make(*_like("ones", x, dtype, device)) if made is None else made
 
 
 def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
@@ -286,7 +283,10 @@ def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device
         array([[7., 7.],
                [7., 7.]])
     """
-    return engine.make(*_like("full", x, dtype, device, fill_number(fill_value)))
+    is_plain = dtype is device is None and on_host.is_small(fill_value)
+    if is_plain and (made := on_host.make_like("full", x, fill_value)) is not None:
+        return made
+    return engine.make(*_like("full", x, dtype, device, arguments.fill_number(fill_value)))
 
 
 def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value: object) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from devshim.devices.dtypes import DTYPES
 from devshim.errors import ArgumentError, ConversionError, DevshimError, messages
 from devshim.registry import current, registry, tracing
 from devshim.tensors import arguments, on_host, stacking, value_hints
-from devshim.tensors.on_host import COPY, VALUES
+from devshim.tensors.on_host import COPY
 from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
@@ -61,19 +61,19 @@ def asarray(
         >>> ds.dtype_of(ds.asarray([1, 2], like=ds.ones(3, dtype="float32")))
         'float32'
     """
-    if like is None and copy is not False and on_host.are_numbers(obj):
-        new = on_host.make(VALUES, "asarray", (), dtype, device, obj)
-        if new is not None:
-            return new
-    owner = None
-    if like is not None:
-        owner, dtype, device = _as_like(like, dtype, device)
+    is_plain = like is None and copy is not False and on_host.are_numbers(obj)
+    if is_plain and (new := on_host.make("asarray", (obj,), (), dtype, device)) is not None:
+        return new
+    owner, dtype, device = (None, dtype, device) if like is None else _as_like(like, dtype, device)
     active = observing.ACTIVE
     backend = registry.backend_for(obj)
     if backend is not None and not _is_foreign(backend, obj, owner):
         if owner is not None and backend is not owner:
             raise _of_another(backend, owner)
         return engine.place(*_placement(active, backend, obj, dtype, device, copy))
+    is_plain = backend is not None and like is dtype is None and (copy is None or copy is True)
+    if is_plain and (new := on_host.make(COPY, (obj,), (), None, device)) is not None:
+        return new  # from an array of NumPy's, which is not the current framework
     found = _stackable(obj, owner) if type(obj) is list or type(obj) is tuple else None
     if found:
         return stacking.stack_lists(obj, found, dtype, device, copy)
@@ -114,7 +114,7 @@ def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, cop
         (False, True)
     """
     if copy is None or copy is True:
-        new = on_host.make(COPY, "from_numpy", (), None, device, a)
+        new = on_host.make(COPY, (a,), (), None, device)
         if new is not None:
             return new
     backend = current.current()

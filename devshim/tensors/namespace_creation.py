@@ -73,7 +73,7 @@ class _Creation:
         self, shape: Shape, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None
     ) -> Tensor:
         """Return a tensor filled with one value."""
-        return self._make("full", (arguments.shape(shape), creation.fill_number(fill_value)), dtype, device)
+        return self._make("full", (arguments.shape(shape), arguments.fill_number(fill_value)), dtype, device)
 
     def arange(
         self,

@@ -27,18 +27,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.devices.device import CPU
-from devshim.registry import current, default_devices, environment, tracing
+from devshim.registry import current, default_devices, environment, registry, tracing
 from devshim.tensors import arguments, default_dtypes, fitting
 from devshim.transfers import observing
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
 
-__all__ = ["COPY", "DRAW", "FILL", "SHAPED", "VALUES", "are_numbers", "is_small", "make"]
+__all__ = ["COPY", "are_numbers", "is_short_range", "is_small", "make", "make_like"]
 
 _FEW, _SHORT = 4, 2**14
 """The maximum rank and length of a shape whose elements every framework can count."""
-_NUMBERS = frozenset({bool, int, float, complex})
+_NUMBERS, _REALS = frozenset({bool, int, float, complex}), frozenset({int, float})
+_SMALL = 2**31
+"""Integers below this number fit the default integer dtype of every framework."""
 _PLAIN_DTYPES = {dtype: dtype for dtype in map(np.dtype, (*"?bhiBHIefdFD", "int64", "uint64"))}
 """NumPy's numbers in the machine's byte order; an equal dtype that is another object may have metadata.
 
@@ -47,28 +49,22 @@ NumPy has two equal dtypes for each integer of 64 bits. An array has the one tha
 _DTYPES: dict[tuple[str, object], Any] = {}
 """A backend's name and a dtype as the user writes it -> the framework's dtype; only dtypes that exist."""
 
-SHAPED, FILL, DRAW, VALUES, COPY = range(5)
-"""The arguments of the adapter's method, before dtype and device: a shape; a shape and a number; two numbers and a
-shape; values. The last is `Backend.from_numpy`, which takes an array, and no dtype."""
+COPY = "from_numpy"
+"""The only call that takes an array, and no dtype."""
 
 
-def make(
-    kind: int, call: str, shape: tuple[int, ...], dtype: object, device: object, first: Any = None, second: Any = None
-) -> Tensor | None:
+def make(call: str, args: tuple[Any, ...], shape: tuple[int, ...], dtype: object, device: object) -> Tensor | None:
     """Return a new tensor, or None if the slow path must make it or raise the error.
 
     Args:
-        kind: `SHAPED`, `FILL`, `DRAW`, `VALUES` or `COPY`.
         call: The adapter's method, such as ``"ones"``.
-        shape: The shape that the user gave, whose lengths are checked here; empty if the kind has none.
+        args: Its arguments before the dtype. The caller has checked them, except for the shape, the array of `COPY`,
+            and if the numbers fit the dtype.
+        shape: The shape that the user gave, whose lengths are checked here; empty if the call has none.
         dtype: The dtype that the user gave, or None.
         device: The device that the user gave, or None.
-        first: The number or the values, which the caller has checked; or the array, which is checked here.
-        second: The second number.
     """
-    if observing.ACTIVE is not None or (dtype is None and default_dtypes.CHOSEN and kind != COPY):
-        return None
-    if dtype is not None and call in fitting.CALLS:  # the slow path checks that the numbers fit the dtype
+    if observing.ACTIVE is not None or (dtype is None and default_dtypes.CHOSEN and call != COPY):
         return None
     reading = tracing.reading
     if reading is not None and reading():
@@ -82,31 +78,24 @@ def make(
         or environment.DEVICE in environment.VALUES
     ):
         backend = current.backend_on_host(device)
-    if backend is None or len(shape) > _FEW or (kind == COPY and not _is_plain(first)):
+    if backend is None or len(shape) > _FEW or (call == COPY and not _is_plain(args[0])):
         return None
     for size in shape:
         if type(size) is not int or not 0 <= size <= _SHORT:
             return None
     fast = backend.fast_paths
-    maker = fast.host_makers.get(call)
     try:
-        if maker is not None and dtype is None:
-            if kind == SHAPED:
-                x = maker(shape)
-            elif kind == VALUES:
-                x = maker(first)
-            else:
-                x = maker(shape, first) if kind == FILL else maker(first, second, shape)
-        elif kind == COPY:
-            x = None if backend.compiling() else backend.from_numpy(first, CPU, True)
+        if dtype is not None:
+            native = _DTYPES.get((backend.name, dtype)) or _read_dtype(backend, dtype)
+            if call in fitting.CALLS:
+                fitting.require_fit(call, args, dtype if type(dtype) is str else arguments.dtype_name(backend, dtype))
+            x = getattr(backend, call)(*args, native, CPU)
+        elif (maker := fast.host_makers.get(call)) is not None:
+            x = maker(*args)
+        elif call == COPY:
+            x = None if backend.compiling() else backend.from_numpy(args[0], CPU, True)
         else:
-            method, native = getattr(backend, call), _native(backend, dtype)
-            if kind == SHAPED:
-                x = method(shape, native, CPU)
-            elif kind == DRAW:
-                x = method(first, second, shape, native, CPU)
-            else:
-                x = method(first, native, CPU) if kind == VALUES else method(shape, first, native, CPU)
+            x = getattr(backend, call)(*args, None, CPU)
         if fast.host_type is None:
             return x if backend.device_of(x) is CPU else None
         return x if type(x) is fast.host_type and (not fast.host_flag or getattr(x, fast.host_flag) is True) else None
@@ -114,13 +103,42 @@ def make(
         return None
 
 
-def _native(backend: Backend, dtype: object) -> Any:
-    """Return the framework's dtype for one in any form, and remember it; None for None."""
-    if dtype is None:
+def make_like(call: str, x: Any, *value: Any) -> Tensor | None:
+    """Return a tensor with the shape, dtype and framework of a tensor in host memory, or None, as `make` does.
+
+    The settings that `make` reads do not matter here, except for observers and compilers.
+
+    Args:
+        call: The adapter's method, such as ``"ones"``.
+        x: The tensor.
+        *value: The method's argument between the shape and the dtype, if it has one.
+    """
+    backend, reading = registry.TENSORS.get(type(x)), tracing.reading
+    if backend is None or observing.ACTIVE is not None or (reading is not None and reading()):
         return None
-    found = _DTYPES.get((backend.name, dtype))
-    if found is None:
-        found = _DTYPES[backend.name, dtype] = arguments.dtype(backend, dtype)
+    fast = backend.fast_paths
+    flag, maker = fast.host_flag, fast.host_makers.get(f"{call}_like")
+    try:
+        if getattr(x, flag) is not True if flag else backend.device_of(x) is not CPU:
+            return None
+        if maker is None:
+            name = backend.dtype_name(x)
+            native = _DTYPES.get((backend.name, name)) or _read_dtype(backend, name)
+            if value:
+                fitting.require_fit(call, (x, *value), name)
+            made = getattr(backend, call)(backend.shape(x), *value, native, CPU)
+        else:
+            made = maker(x)
+        if fast.host_type is None:
+            return made if backend.device_of(made) is CPU else None
+        return made if type(made) is fast.host_type and (not flag or getattr(made, flag) is True) else None
+    except Exception:  # the slow path fails in the same way, with a reason
+        return None
+
+
+def _read_dtype(backend: Backend, dtype: object) -> Any:
+    """Return the framework's dtype for one in any form, and remember it."""
+    found = _DTYPES[backend.name, dtype] = arguments.dtype(backend, dtype)
     return found
 
 
@@ -138,9 +156,18 @@ def are_numbers(obj: Any) -> bool:
 
 
 def is_small(value: Any) -> bool:
-    """Return True for a number that every framework can store in its default dtype: a float, or an int of 32 bits."""
+    """Return True for a number that every framework can store in its default dtype: a float, bool or short int."""
     kind = type(value)
-    return kind is float or (kind is int and -(2**31) < value < 2**31)
+    return kind is float or kind is bool or (kind is int and -_SMALL < value < _SMALL)
+
+
+def is_short_range(start: Any, stop: Any, step: Any) -> bool:
+    """Return True for the arguments of `arange` that are small finite numbers, and give a countable length."""
+    if not (type(start) in _REALS and type(stop) in _REALS and type(step) in _REALS and step):
+        return False
+    if not (-_SMALL < start < _SMALL and -_SMALL < stop < _SMALL and -_SMALL < step < _SMALL):
+        return False
+    return bool((stop - start) / step < _SMALL)
 
 
 def _is_plain(array: np.ndarray) -> bool:

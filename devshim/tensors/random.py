@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from devshim.tensors import arguments, draws, generators, on_host, value_hints
 from devshim.tensors.draws import Result
-from devshim.tensors.on_host import DRAW
 from devshim.transfers import engine
 
 if TYPE_CHECKING:
@@ -61,7 +60,8 @@ def uniform(
     source = generators.SOURCE
     plain = like is source is None and (dtype is None or (type(dtype) is str and dtype in _FLOATS))
     if plain and type(low) in _REALS and type(high) in _REALS and -_LARGEST <= low <= high <= _LARGEST:
-        x = on_host.make(DRAW, "uniform", size if type(size) is tuple else _shape(size), dtype, device, low, high)
+        shape = size if type(size) is tuple else _shape(size)
+        x = on_host.make("uniform", (low, high, shape), shape, dtype, device)
         if x is not None:
             return x
     return engine.make(*draws.uniform(low, high, size, Result(dtype, device, like, source)))
@@ -101,7 +101,8 @@ def normal(
     source = generators.SOURCE
     plain = like is source is None and (dtype is None or (type(dtype) is str and dtype in _FLOATS))
     if plain and type(loc) in _REALS and type(scale) in _REALS and -_LARGEST <= loc <= _LARGEST >= scale >= 0:
-        x = on_host.make(DRAW, "normal", size if type(size) is tuple else _shape(size), dtype, device, loc, scale)
+        shape = size if type(size) is tuple else _shape(size)
+        x = on_host.make("normal", (loc, scale, shape), shape, dtype, device)
         if x is not None:
             return x
     return engine.make(*draws.normal(loc, scale, size, Result(dtype, device, like, source)))
@@ -141,8 +142,10 @@ def randint(
     if _more:
         raise value_hints.too_many("random.randint", 3, (low, high, size, *_more))
     source = generators.SOURCE
-    if type(low) is type(high) is int and -_SMALL <= low < high <= _SMALL and like is dtype is source is None:
-        x = on_host.make(DRAW, "randint", size if type(size) is tuple else _shape(size), None, device, low, high)
+    first, end = (0, low) if high is None else (low, high)
+    if type(first) is type(end) is int and -_SMALL <= first < end <= _SMALL and like is dtype is source is None:
+        shape = size if type(size) is tuple else _shape(size)
+        x = on_host.make("randint", (first, end, shape), shape, None, device)
         if x is not None:
             return x
     return engine.make(*draws.randint(low, high, size, Result(dtype, device, like, source)))
@@ -169,7 +172,10 @@ def permutation(
         >>> sorted(ds.random.permutation(4).tolist())
         [0, 1, 2, 3]
     """
-    return engine.make(*draws.permutation(n, Result(dtype, device, like, generators.SOURCE)))
+    source = generators.SOURCE
+    if like is dtype is source is None and (x := on_host.make("permutation", (n,), (n,), None, device)) is not None:
+        return x
+    return engine.make(*draws.permutation(n, Result(dtype, device, like, source)))
 
 
 def bernoulli(
@@ -201,7 +207,12 @@ def bernoulli(
     """
     if _more:
         raise value_hints.too_many("random.bernoulli", 2, (p, size, *_more))
-    return engine.make(*draws.bernoulli(p, size, Result(dtype, device, like, generators.SOURCE)))
+    source = generators.SOURCE
+    if like is dtype is source is None and type(p) is float and 0 <= p <= 1:
+        shape = size if type(size) is tuple else _shape(size)
+        if (x := on_host.make("bernoulli", (p, shape), shape, None, device)) is not None:
+            return x
+    return engine.make(*draws.bernoulli(p, size, Result(dtype, device, like, source)))
 
 
 def _shape(size: Shape | None) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 from jax._src.array import ArrayImpl
+from jax._src.core import trace_state_clean
 from jax._src.lib import _jax
 
 from devshim.contract.backend import Backend
@@ -68,8 +69,16 @@ def _fast_view(x: Tensor) -> np.ndarray | None:
 
 def _fast_copy(x: Tensor) -> np.ndarray | None:
     """Return a plain array's values in new memory (see `FastPaths.numpy_copy`)."""
-    array = _fast_view(x)
-    return None if array is None else array.copy()
+    dtype = x.dtype
+    if dtype not in _PLAIN or DEVICES.get(x.sharding._device) is not CPU:
+        return None
+    array = np.array(memoryview(x))  # waits until the values are computed
+    return array if array.dtype == dtype and array.shape == x.shape else None
+
+
+def _is_traced() -> bool:
+    """Return False if JAX is certainly not tracing (see `FastPaths.reading`)."""
+    return not trace_state_clean()
 
 
 def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
@@ -97,6 +106,7 @@ class JaxDlpack(JaxRuntime, Backend):
     """The mixin for DLPack."""
 
     fast_paths = FastPaths(
+        reading=_is_traced,
         numpy_view={ArrayImpl: _fast_view},
         numpy_copy={ArrayImpl: _fast_copy},
         dlpack_export={ArrayImpl: _fast_export},

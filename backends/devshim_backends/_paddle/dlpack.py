@@ -98,7 +98,7 @@ def _fast_view(x: Tensor) -> np.ndarray | None:
 def _fast_copy(x: Tensor) -> np.ndarray | None:
     """Return a plain tensor's values in new memory (see `FastPaths.numpy_copy`), in a process without GPUs."""
     kind = _COPIED.get(id(x.dtype))
-    if kind is None or not x.stop_gradient or not devices.only_host or not x.is_dense():
+    if kind is None or not devices.only_host or not x.is_dense():
         return None
     array = x.numpy()
     return array if type(array) is np.ndarray and array.dtype is kind else None

@@ -46,15 +46,16 @@ def _draw_on_host(draw: Callable[..., Tensor | None]) -> Callable[[float, float,
     return drawn
 
 
+def _uniform(shape: list[int], low: float, high: float) -> Tensor:
+    drawn = _C_ops.uniform(shape, _FLOAT32, low, high, _DEVICE_GENERATOR, HOST_PLACE)
+    return _C_ops.clip(drawn, low, largest_draw(low, high, "float32")) if low else drawn
+
+
 HOST_DRAWS: dict[str, Any] = {
     "normal": _draw_on_host(
         lambda shape, loc, scale: _C_ops.gaussian(shape, loc, scale, _DEVICE_GENERATOR, _FLOAT32, HOST_PLACE)
     ),
-    "uniform": _draw_on_host(
-        lambda shape, low, high: (
-            None if low else _C_ops.uniform(shape, _FLOAT32, low, high, _DEVICE_GENERATOR, HOST_PLACE)
-        )
-    ),
+    "uniform": _draw_on_host(_uniform),
 }
 """See `FastPaths.host_makers`."""
 

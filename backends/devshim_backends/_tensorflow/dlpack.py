@@ -50,6 +50,14 @@ def _fast_view(x: Tensor) -> np.ndarray | None:
     return array
 
 
+def _fast_copy(x: Tensor) -> np.ndarray | None:
+    """Return a plain tensor's values in new memory (`FastPaths.numpy_copy`)."""
+    if x._datatype_enum() not in _PLAIN_DTYPES or DEVICE_BY_NAME.get(x.backing_device) is not CPU:
+        return None
+    array = x._numpy_internal()
+    return array.copy() if type(array) is np.ndarray else np.array(array)  # the latter from a scalar, if it is 0-d
+
+
 def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     """Return a plain tensor's capsule, dtype name and shape, or None for other tensors (`FastPaths.dlpack_export`)."""
     kinds, where = _PLAIN_DTYPES.get(x._datatype_enum()), x.backing_device
@@ -90,6 +98,7 @@ class TensorflowDlpack(TensorflowTensors):
         host_makers=HOST_MAKERS,
         host_copy={EAGER: copy_on_host},
         numpy_view={EAGER: _fast_view},
+        numpy_copy={EAGER: _fast_copy},
         dlpack_export={EAGER: _fast_export},
         dlpack_import=_fast_import,
     )

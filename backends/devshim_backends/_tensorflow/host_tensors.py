@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,9 +79,20 @@ def _read_numbers(values: object) -> Tensor | None:
 def _fill(shape: tuple[int, ...], value: complex) -> Tensor | None:
     """Return a tensor that is full of a number, in aligned memory, which TensorFlow does not copy again."""
     dtype = _FILLED.get(type(value))
-    if dtype is None or abs(value) > _LARGEST or not computes_on_host():
+    return None if dtype is None or abs(value) > _LARGEST else _fill_with(value, shape, dtype)
+
+
+def _fill_like(value: float, x: Tensor) -> Tensor | None:
+    """Return a tensor that is full of a number, in the form of an eager tensor."""
+    if type(x) is not EAGER or x._datatype_enum() not in _NUMBERS:
         return None
-    nbytes = math.prod(shape) * 4
+    return _fill_with(value, x._shape_tuple(), np.dtype(x.dtype.as_numpy_dtype))
+
+
+def _fill_with(value: complex, shape: tuple[int, ...], dtype: np.dtype) -> Tensor | None:
+    if not computes_on_host():
+        return None
+    nbytes = math.prod(shape) * dtype.itemsize
     raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
     array = raw[start : start + nbytes].view(dtype).reshape(shape)
@@ -88,5 +100,48 @@ def _fill(shape: tuple[int, ...], value: complex) -> Tensor | None:
     return EAGER(array, _HOST, None)
 
 
-HOST_MAKERS: dict[str, Callable[..., Any]] = {"asarray": _read_numbers, "full": _fill}
+def _arange(start: float, stop: float, step: float) -> Tensor | None:
+    """Return the values of `TensorflowCreation.arange` for numbers of 32 bits."""
+    if not computes_on_host():
+        return None
+    array = np.arange(start, stop, step)
+    return EAGER(array.astype(_FILLED[int if array.dtype.kind == "i" else float]), _HOST, None)
+
+
+def _eye(n_rows: int, n_cols: int, k: int) -> Tensor | None:
+    return EAGER(np.eye(n_rows, n_cols, k, _FILLED[float]), _HOST, None) if computes_on_host() else None
+
+
+def _draw_fractions(shape: tuple[int, ...]) -> np.ndarray | None:
+    """Return NumPy's view of the floats from 0 to 1 that TensorFlow draws, or None if the slow path must draw them."""
+    return np.asarray(tf.random.uniform(shape, 0, 1, tf.float64)) if computes_on_host() else None
+
+
+def _randint(low: int, high: int, shape: tuple[int, ...]) -> Tensor | None:
+    """Return what `TensorflowRandom.randint` draws, for numbers of 32 bits."""
+    fractions = _draw_fractions(shape)
+    if fractions is None:
+        return None
+    array = np.floor(fractions * float(high - low)).astype(np.int64) + low
+    return EAGER(array.astype(_FILLED[int]), _HOST, None)
+
+
+def _permutation(n: int) -> Tensor | None:
+    """Return what `TensorflowRandom.permutation` draws."""
+    fractions = _draw_fractions((n,))
+    return None if fractions is None else EAGER(np.argsort(fractions).astype(_FILLED[int]), _HOST, None)
+
+
+HOST_MAKERS: dict[str, Callable[..., Any]] = {
+    "arange": _arange,
+    "asarray": _read_numbers,
+    "eye": _eye,
+    "full": _fill,
+    "ones": partial(_fill, value=1.0),
+    "ones_like": partial(_fill_like, 1.0),
+    "permutation": _permutation,
+    "randint": _randint,
+    "zeros": partial(_fill, value=0.0),
+    "zeros_like": partial(_fill_like, 0.0),
+}
 """See `FastPaths.host_makers`."""

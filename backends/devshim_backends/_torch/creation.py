@@ -43,10 +43,23 @@ SMALL_FLOATS: dict[str, Any] = {
 
 TORCH_DTYPES: dict[str, Any] = {name: getattr(torch, name) for name in (*NUMPY_DTYPES, *SMALL_FLOATS)}
 """Name of a dtype -> PyTorch's dtype."""
+_DTYPES = frozenset(TORCH_DTYPES.values())
+
+
+def _make_like(make: Any, x: Tensor) -> Tensor | None:
+    """Return the result of ``torch.zeros_like`` for a tensor that `TorchCreation.zeros` would make in the same form."""
+    plain = x.dtype in _DTYPES and x.layout is torch.strided and x.is_contiguous()
+    return make(x) if plain else None
+
+
+def _eye(n_rows: int, n_cols: int, k: int) -> Tensor | None:
+    return torch.eye(n_rows, n_cols, device=native(CPU)) if k == 0 else None
+
 
 HOST_MAKERS: dict[str, Any] = {
     name: partial(make, device=native(CPU))
     for name, make in {
+        "arange": torch.arange,
         "asarray": torch.tensor,
         "empty": torch.empty,
         "full": torch.full,
@@ -54,8 +67,13 @@ HOST_MAKERS: dict[str, Any] = {
         "zeros": torch.zeros,
     }.items()
 }
+HOST_MAKERS["eye"] = _eye
+HOST_MAKERS |= {
+    f"{name}_like": partial(_make_like, getattr(torch, f"{name}_like")) for name in ("empty", "ones", "zeros")
+}
 """The functions of PyTorch that the methods below call, for the host: see `FastPaths.host_makers`."""
 
+_LARGEST = {each: torch.finfo(each).max for each in TORCH_DTYPES.values() if each.is_floating_point}
 _WITHOUT_LINSPACE = frozenset({torch.bool, torch.uint16, torch.uint32, torch.uint64})
 _WITHOUT_ARANGE = _WITHOUT_LINSPACE | {torch.complex64, torch.complex128}
 
@@ -92,7 +110,8 @@ class TorchCreation(Backend):
         return torch.empty(shape, dtype=dtype, device=native(device))
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
-        if dtype is not None and dtype.is_floating_point and abs(value) > torch.finfo(dtype).max:
+        largest = _LARGEST.get(dtype)
+        if largest is not None and abs(value) > largest:
             value = torch.tensor(value, dtype=dtype).item()  # infinity, as on every framework: `full` refuses it
         return torch.full(shape, value, dtype=dtype, device=native(device))
 

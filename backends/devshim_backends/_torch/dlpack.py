@@ -34,7 +34,6 @@ _PLAIN_DTYPES = {
     TORCH_DTYPES[name]: (name, kind) for name, kind in NUMPY_DTYPES.items() if not name.startswith("complex")
 }
 """The dtypes of plain tensors -> name and NumPy dtype. Complex ones are left out: a conjugation may be pending."""
-_DTYPES_OF_NUMPY = frozenset(TORCH_DTYPES[name] for name in NUMPY_DTYPES)
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -50,9 +49,9 @@ def _fast_view(x: Tensor) -> np.ndarray | None:
 def _fast_copy(x: Tensor) -> np.ndarray | None:
     """Return a plain tensor's values in new memory (see `FastPaths.numpy_copy`).
 
-    PyTorch refuses a pending negation or conjugation.
+    PyTorch refuses a pending negation or conjugation, and dtypes that NumPy lacks.
     """
-    if x.dtype not in _DTYPES_OF_NUMPY or x.is_cpu is not True or not x.data_ptr():
+    if x.is_cpu is not True or not x.data_ptr():
         return None
     array: np.ndarray = x.detach().numpy() if x.requires_grad else x.numpy()
     return array.copy("K")

@@ -8,7 +8,7 @@ ranges, so devshim sets that value to ``low``. PyTorch's CUDA kernel makes the s
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,18 +27,26 @@ _EXACT = frozenset({torch.float32, torch.float64})
 
 
 def _uniform(low: float, high: float, shape: tuple[int, ...]) -> Tensor | None:
-    """Return what `TorchRandom.uniform` draws in host memory, in one call; None for other numbers than from 0 to 1."""
-    if low != 0 or high != 1 or torch.get_default_dtype() not in _EXACT:
-        return None
-    return torch.rand(shape, device=_HOST)
+    """Return what `TorchRandom.uniform` draws in host memory; None if rounding can reach ``high``."""
+    dtype = torch.get_default_dtype()
+    if low == 0 and high == 1 and dtype in _EXACT:
+        return torch.rand(shape, device=_HOST)
+    return torch.empty(shape, device=_HOST).uniform_(low, high) if _stays_below_on_host(low, high, dtype) else None
 
 
-def _normal(loc: float, scale: float, shape: tuple[int, ...]) -> Tensor | None:
-    """Return what `TorchRandom.normal` draws in host memory; None for other than standard normal numbers."""
-    return torch.randn(shape, device=_HOST) if loc == 0 and scale == 1 else None
+def _normal(loc: float, scale: float, shape: tuple[int, ...]) -> Tensor:
+    """Return what `TorchRandom.normal` draws in host memory."""
+    if loc == 0 and scale == 1:
+        return torch.randn(shape, device=_HOST)
+    return torch.empty(shape, device=_HOST).normal_(loc, scale)
 
 
-HOST_MAKERS: dict[str, Any] = {"normal": _normal, "uniform": _uniform}
+HOST_MAKERS: dict[str, Any] = {
+    "normal": _normal,
+    "permutation": partial(torch.randperm, device=_HOST),
+    "randint": partial(torch.randint, device=_HOST),
+    "uniform": _uniform,
+}
 """See `FastPaths.host_makers`."""
 
 
@@ -57,8 +65,12 @@ class TorchRandom(Backend):
         x = torch.empty(shape, dtype=dtype, device=native(device)).uniform_(low, high, **_source(seed, device))
         if low == 0 and high == 1 and x.is_cpu and x.dtype in _EXACT:
             return x  # a multiple of 2**-24 or 2**-53 below 1, which no operation rounds
-        if low >= high or (x.is_cuda and not compiles_here() and _stays_below(low, high, x.dtype)):
+        if low >= high:
             return x
+        if not compiles_here() and (x.is_cpu or x.is_cuda):
+            bounded = _stays_below_on_host if x.is_cpu else _stays_below
+            if bounded(low, high, x.dtype):
+                return x
         return x.masked_fill_(x >= high, low)
 
     def normal(
@@ -101,6 +113,28 @@ def _source(seed: int | None, device: Device) -> dict[str, Any]:
     generator = torch.Generator(device=native(device))
     generator.manual_seed(seed)
     return {"generator": generator}
+
+
+_LARGEST_DRAWS = {torch.float32: 1 - 2.0**-24, torch.float64: 1 - 2.0**-53}
+"""The largest draw from 0 to 1 in host memory (2.10 to 2.13), by dtype."""
+
+
+@lru_cache(maxsize=256)
+def _stays_below_on_host(low: float, high: float, dtype: Any) -> bool:
+    """Return True if the host's formula, ``draw * (high - low) + low``, is less than ``high`` for every draw.
+
+    It is largest for the largest draw. PyTorch computes the difference in the dtype, and the rest in float64 (2.13);
+    the result must also be less if all of it is computed in the dtype.
+    """
+    draw = _LARGEST_DRAWS.get(dtype)
+    if draw is None:
+        return False
+    first, last = torch.tensor([low, high], dtype=dtype, device=_HOST)
+    for wide in (torch.float64, dtype):
+        largest = (draw * (last - first).to(wide) + first.to(wide)).to(dtype)
+        if not (bool(largest < last) and largest.item() < high):
+            return False
+    return True
 
 
 @lru_cache(maxsize=256)

@@ -21,11 +21,25 @@ NEW: dict[str, Callable[[], Any]] = {
     "ones": lambda: ds.ones((2, 3)),
     "zeros, with a dtype": lambda: ds.zeros(3, dtype="float32"),
     "full": lambda: ds.full(3, 7.0),
+    "full, with a dtype": lambda: ds.full((2, 2), 7, dtype="float32"),
+    "full, a bool": lambda: ds.full(3, True),
     "arange": lambda: ds.arange(3),
+    "arange, with a dtype": lambda: ds.arange(0.0, 1.0, 0.25, dtype="float32"),
+    "eye": lambda: ds.eye(2, 3, k=1),
     "asarray": lambda: ds.asarray([1.0, 2.0]),
+    "asarray, with a dtype": lambda: ds.asarray([1, 2], dtype="float64"),
     "from_numpy": lambda: ds.from_numpy(np.ones(3)),
     "normal": lambda: ds.random.normal(size=3),
+    "uniform": lambda: ds.random.uniform(-1, 1, size=3),
     "randint": lambda: ds.random.randint(10, size=3),
+    "permutation": lambda: ds.random.permutation(3),
+    "bernoulli": lambda: ds.random.bernoulli(0.5, size=3),
+}
+LIKE: dict[str, Callable[[Any], Any]] = {
+    "empty": ds.empty_like,
+    "ones": ds.ones_like,
+    "zeros": ds.zeros_like,
+    "full": lambda x: ds.full_like(x, 7),
 }
 G1 = ds.gpu(1)
 
@@ -41,24 +55,75 @@ def new(request: pytest.FixtureRequest, cards: object) -> Callable[[], Any]:
 def test_they_are_taken() -> None:
     """Otherwise the tests below would test nothing."""
     assert current.usual_backend is current.backend_on_host() is registry.load("numpy")
-    assert on_host.make(on_host.SHAPED, "ones", (2,), None, None) is not None
-    assert on_host.make(on_host.FILL, "full", (2,), None, "cpu", 7.0) is not None
-    assert on_host.make(on_host.VALUES, "asarray", (), None, ds.cpu(), [1.0]) is not None
-    assert on_host.make(on_host.SHAPED, "zeros", (2,), "float32", None) is not None
-    assert on_host.make(on_host.FILL, "full", (2,), "int8", None, 1000) is None  # the numbers may not fit
-    assert on_host.make(on_host.DRAW, "normal", (2,), "float32", None, 0, 2.0) is not None
-    assert on_host.make(on_host.COPY, "from_numpy", (), None, None, np.ones(3)) is not None
+    assert on_host.make("ones", ((2,),), (2,), None, None) is not None
+    assert on_host.make("full", ((2,), 7.0), (2,), None, "cpu") is not None
+    assert on_host.make("asarray", ([1.0],), (), None, ds.cpu()) is not None
+    assert on_host.make("zeros", ((2,),), (2,), "float32", None) is not None
+    assert on_host.make("full", ((2,), 1000), (2,), "int8", None) is None  # the numbers may not fit
+    assert on_host.make("normal", (0, 2.0, (2,)), (2,), "float32", None) is not None
+    assert on_host.make(on_host.COPY, (np.ones(3),), (), None, None) is not None
+    assert on_host.make("full", ((2,), 100), (2,), "int8", None) is not None
+    assert on_host.make("arange", (0, 5, 2), (), "float32", None) is not None
+    assert on_host.make("eye", (2, 3, 0), (2, 3), None, None) is not None
+    assert on_host.make_like("zeros", np.ones(3)) is not None
+
+
+@pytest.mark.parametrize("call", LIKE)
+def test_like_a_tensor(call: str, cards: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dtype and the device are those of the tensor, regardless of defaults; observers and compilers are asked."""
+    x = ds.ones((2, 3), dtype="int8")
+    made = LIKE[call](x)
+    assert (made.shape, made.dtype, ds.device_of(made)) == (x.shape, x.dtype, ds.cpu())
+    with ds.on(G1):
+        assert ds.device_of(LIKE[call](x)) is ds.cpu()
+        there = ds.ones(2, dtype="float16")
+    assert ds.device_of(LIKE[call](there)) is G1
+    with ds.explain(file=None) as lines:
+        LIKE[call](x)
+    assert len(lines) == 1
+    monkeypatch.setattr(tracing, "reading", lambda: True)
+    assert on_host.make_like(call, x) is None
+
+
+def test_numbers_that_do_not_fit() -> None:
+    ds.full(3, 7), ds.arange(3), ds.full_like(np.ones(3, "int8"), 7)
+    for made in (
+        lambda: ds.full(3, 300, dtype="int8"),
+        lambda: ds.full(3, float("nan"), dtype="int32"),
+        lambda: ds.full(3, -1, dtype="uint8"),
+        lambda: ds.full_like(np.ones(3, "uint8"), 300),
+        lambda: ds.asarray([300, 1], dtype="int8"),
+        lambda: ds.asarray(300, dtype="int8"),
+        lambda: ds.arange(0, 300, 100, dtype="int8"),
+    ):
+        with pytest.raises(ds.ConversionError):
+            made()
+    for refused in (
+        lambda: ds.arange(0, 3, 0),
+        lambda: ds.arange(float("nan")),
+        lambda: ds.arange(0, float("inf")),
+        lambda: ds.arange(0, 1, 1e-300),
+        lambda: ds.arange(0, 1, 0.5, dtype="int32"),
+        lambda: ds.arange(3, dtype="bool"),
+        lambda: ds.eye(-1),
+        lambda: ds.eye(2.0),
+        lambda: ds.random.permutation(-1),
+        lambda: ds.random.bernoulli(1.5),
+    ):
+        with pytest.raises(ds.ArgumentError):
+            refused()
+    assert ds.arange(3, 0).tolist() == ds.arange(0, 1, float("1e9")).tolist()[1:] == []
 
 
 @pytest.mark.parametrize("code", "?bhilqBHILQefdFD")
 def test_which_arrays_are_taken(code: str) -> None:
     """NumPy has two equal 64-bit integer dtypes; the fast path takes the default one of its arrays."""
     array = np.ones(3, code)
-    taken = on_host.make(on_host.COPY, "from_numpy", (), None, None, array) is not None
+    taken = on_host.make(on_host.COPY, (array,), (), None, None) is not None
     assert taken is (array.dtype is np.dtype(array.dtype.name))
     with_metadata = array.view(np.dtype(code, metadata={"unit": "m"}))
-    assert on_host.make(on_host.COPY, "from_numpy", (), None, None, with_metadata) is None
-    assert on_host.make(on_host.COPY, "from_numpy", (), None, None, np.ones(3, ">f4")) is None
+    assert on_host.make(on_host.COPY, (with_metadata,), (), None, None) is None
+    assert on_host.make(on_host.COPY, (np.ones(3, ">f4"),), (), None, None) is None
 
 
 def test_the_default_device(new: Callable[[], Any]) -> None:
@@ -258,9 +323,9 @@ def test_nothing_while_code_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         during.setattr(type(numpy), "compiling", lambda self: True)
         during.setattr(tracing, "COMPILERS", [numpy])
         assert current.backend_on_host() is None
-        assert on_host.make(on_host.SHAPED, "ones", (2,), None, None) is not None
+        assert on_host.make("ones", ((2,),), (2,), None, None) is not None
         during.setattr(tracing, "reading", numpy.compiling)
-        assert on_host.make(on_host.SHAPED, "ones", (2,), None, None) is None
+        assert on_host.make("ones", ((2,),), (2,), None, None) is None
         during.setattr(tracing, "reading", None)
         during.setattr(tracing, "COMPILERS", [])  # a compiler that runs the code
         with pytest.raises(ds.TracingError):
