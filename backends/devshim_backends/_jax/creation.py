@@ -192,7 +192,7 @@ class JaxCreation(JaxTensors):
         JAX compiles and dispatches several operators for each of these calls, which takes 80 to 200 us (0.10).
         """
         if device is CPU and is_narrow(dtype) and trace_state_clean():
-            with suppress(Exception):  # the slow path works, or says what is wrong
+            with suppress(Exception), np.errstate(over="ignore"):  # the slow path works, or says what is wrong
                 return self._commit_on_host(private_copy(values(), dtype), self.to_native(device), device)
         return None
 

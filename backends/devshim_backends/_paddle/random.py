@@ -22,6 +22,7 @@ from paddle import _C_ops
 from devshim.contract.backend import Backend
 from devshim.devices.ranges import largest_draw
 from devshim.errors import ConversionError
+from devshim_backends._paddle import devices
 from devshim_backends._paddle.creation import DTYPE_NAMES, PADDLE_DTYPES, require_dynamic
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.tensors import HOST_PLACE
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
-_FLOAT32 = PADDLE_DTYPES["float32"]
+_FLOAT32, _FLOAT64, _INT64 = (PADDLE_DTYPES[name] for name in ("float32", "float64", "int64"))
 _DEVICE_GENERATOR = 0
 """The seed that means "use the device's own generator"."""
 
@@ -46,15 +47,27 @@ def _draw_on_host(draw: Callable[..., Tensor | None]) -> Callable[[float, float,
     return drawn
 
 
-def _uniform(shape: list[int], low: float, high: float) -> Tensor:
+def _uniform(shape: list[int], low: float, high: float) -> Tensor | None:
+    if low and not devices.only_host:
+        return None  # with other devices, an operator without a place may compute there
     drawn = _C_ops.uniform(shape, _FLOAT32, low, high, _DEVICE_GENERATOR, HOST_PLACE)
     return _C_ops.clip(drawn, low, largest_draw(low, high, "float32")) if low else drawn
+
+
+def _randint(low: int, high: int, shape: tuple[int, ...]) -> Tensor | None:
+    """Return what `PaddleRandom.randint` draws on the host; None if the slow path must draw, or refuse."""
+    if not paddle.in_dynamic_mode() or not devices.only_host or 0 in shape:
+        return None
+    fractions = _C_ops.uniform(list(shape), _FLOAT64, 0.0, 1.0, _DEVICE_GENERATOR, HOST_PLACE)
+    steps = _C_ops.cast(_C_ops.floor(fractions * float(high - low)), _INT64)
+    return steps + low if low else steps
 
 
 HOST_DRAWS: dict[str, Any] = {
     "normal": _draw_on_host(
         lambda shape, loc, scale: _C_ops.gaussian(shape, loc, scale, _DEVICE_GENERATOR, _FLOAT32, HOST_PLACE)
     ),
+    "randint": _randint,
     "uniform": _draw_on_host(_uniform),
 }
 """See `FastPaths.host_makers`."""
