@@ -74,6 +74,34 @@ for draw in (ds.random.uniform, ds.random.normal):
         ds.random.seed(3)
         other = ds.to_numpy(draw(size=5))
     np.testing.assert_array_equal(one, other)
+for call, args in (
+    (ds.random.uniform, (-1, 1, 5)),
+    (ds.random.normal, (3, 0.5, 5)),
+    (ds.random.randint, (10, None, 5)),
+    (ds.random.randint, (-(2**31), 2**31, (2, 3))),
+    (ds.random.permutation, (5,)),
+    (ds.random.bernoulli, (0.5, 5)),
+):
+    ds.random.seed(3)
+    one = ds.to_numpy(call(*args))
+    with ds.transfers():
+        ds.random.seed(3)
+        other = ds.to_numpy(call(*args))
+    assert one.dtype == other.dtype, call
+    np.testing.assert_array_equal(one, other)
+for args in ((5,), (2, 9, 3), (9, 2, -2), (3, 0), (0.0, 1.0, 0.125), (1, 2, 0.25), (2**31 - 3, 2**31 - 1)):
+    np.testing.assert_array_equal(*same(ds.arange, *args))
+    np.testing.assert_array_equal(*same(ds.arange, *args, dtype="float32"))
+for args, k in (((3,), 0), ((2, 4), 1), ((4, 2), -1), ((0, 3), 0), ((2, 2), 5)):
+    np.testing.assert_array_equal(*same(ds.eye, *args, k=k))
+for dtype in ("bool", "int8", "int64", "float16", "float32", "float64"):
+    for x in (ds.ones((2, 3), dtype=dtype), ds.ones((), dtype=dtype), ds.ones((0, 2), dtype=dtype)):
+        for call in (ds.zeros_like, ds.ones_like, lambda x: ds.full_like(x, 1)):
+            found = same(call, x)
+            np.testing.assert_array_equal(*found)
+            assert found[0].dtype == found[1].dtype == dtype
+    np.testing.assert_array_equal(*same(ds.full, (2, 3), 1, dtype=dtype))
+    np.testing.assert_array_equal(*same(ds.asarray, [[1, 0], [1, 1]], dtype=dtype))
 low = ds.to_numpy(ds.random.uniform(2, 3, size=1000))
 assert ((low >= 2) & (low < 3)).all() and low.std() > 0.1
 """
