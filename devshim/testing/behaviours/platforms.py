@@ -117,6 +117,12 @@ class PlatformTests(SubprocessKit):
         assert ds.memory("gpu").used == before
 
     @feature("simulate")
+    @pytest.mark.parametrize("dtype", ["float32", "int32"])
+    def test_a_tensor_is_printed(self, like: str, dtype: str) -> None:
+        """The text of a tensor has its numbers, though some frameworks format floats as float64."""
+        assert "7" in repr(ds.full(3, 7, dtype=dtype, device=like))
+
+    @feature("simulate")
     def test_a_tree_with_float64_is_not_moved(self, like: str) -> None:
         """The error names the leaf, and no leaf has moved."""
         tree = {"a": self.tensor(), "b": [self.tensor(), ds.zeros(2, dtype="float64")]}

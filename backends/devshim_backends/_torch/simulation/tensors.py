@@ -11,6 +11,7 @@ from torch.utils.dlpack import DLDeviceType
 from devshim_backends._torch.simulation.internals.generators import Generator
 from devshim_backends._torch.simulation.internals.patches import install
 from devshim_backends._torch.simulation.internals.state import CURRENT, NAME, TYPES, index_of
+from devshim_backends._torch.simulation.memory import SIMULATED
 
 Tensor, Storage = torch.Tensor, torch.UntypedStorage
 _real_new_tensor = torch._C.TensorBase.new_tensor
@@ -20,6 +21,7 @@ _real_data = torch._C.TensorBase.data
 _real_dlpack_device = Tensor.__dlpack_device__
 _real_clone, _real_new = Storage.clone, Storage.__new__
 _real_apply = torch.nn.Module._apply
+_real_printed = torch._tensor_str.tensor_totype
 _get_device = torch._C.TensorBase.get_device
 _CPU = torch.device("cpu")
 
@@ -178,6 +180,12 @@ def is_pinned(self: Any, device: Any = None) -> bool:
     return bool(self.device.type == "cpu" and self.untyped_storage().data_ptr() in _PINNED)
 
 
+def printed(self: Any) -> Any:
+    """Replace ``torch._tensor_str.tensor_totype``, which prints in float64 except on the GPUs of Apple and Intel."""
+    lacks_double = self.device.type in TYPES and "float64" in SIMULATED.dtypes_lacking
+    return self.float() if lacks_double else _real_printed(self)
+
+
 def patch_permanently() -> None:
     """Install a permanent patch: without it, a request for a storage on a removed GPU ends the process."""
     Storage.__new__ = staticmethod(new)
@@ -195,3 +203,4 @@ def patch() -> None:
     install(Tensor, "pin_memory", pin_memory)
     install(Tensor, "is_pinned", is_pinned)
     install(Storage, "clone", clone)
+    install(torch._tensor_str, "tensor_totype", printed)
