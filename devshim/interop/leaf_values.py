@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from devshim.contract.blocks import join_path
 from devshim.errors import ArgumentError, DevshimError
 from devshim.errors.formatting import list_some, show, type_name
@@ -68,8 +70,8 @@ def assign(obj: T, values: Mapping[str, Tensor]) -> T:
 
     Args:
         obj: As for `leaves`. Paths that ``values`` does not name keep their values.
-        values: Path -> a tensor of any framework on any device, or a NumPy array, of the same dtype and shape as the
-            tensor at that path. It is copied to the device of that tensor.
+        values: Path -> a tensor of any framework on any device, a NumPy array, or one of NumPy's numbers, of the same
+            dtype and shape as the tensor at that path. It is copied to the device of that tensor.
 
     Returns:
         A model or optimizer: the same object, changed in place. A tree: the same object if each named tensor could be
@@ -128,6 +130,8 @@ class _Slot:
     def copied(self, value: object) -> Tensor:
         """Return a value as a new tensor of this one's framework, on its device; check its dtype and shape."""
         x, backend = self.read(), self._backend
+        if isinstance(value, np.generic):
+            value = np.asarray(value)  # NumPy's operators return such numbers for arrays without axes
         try:
             source, given = arguments.tensor_of(value, "assign")
         except DevshimError as error:

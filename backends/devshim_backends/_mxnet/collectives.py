@@ -113,6 +113,10 @@ class MxnetCollectives(MxnetCreation):
             return numbers if common == name or name not in CODES else self.cast(numbers, name)
 
     def assign(self, x: Tensor, value: Tensor) -> None:
+        if isinstance(x, mx.nd.sparse.BaseSparseNDArray):
+            msg = "MXNet cannot write dense values into a sparse array"
+            raise UnsupportedError(msg, "replace the array itself")
+        value = value.as_np_ndarray() if isinstance(x, mx.np.ndarray) else value.as_nd_ndarray()
         with numpy_shapes(), mx.autograd.pause():
             value.copyto(x)
         self._wait_on_host(x)

@@ -20,6 +20,7 @@ from tensorflow.python.eager import record
 from tensorflow.python.ops import gen_array_ops
 
 from devshim.devices.dtypes import widest
+from devshim.errors import UnsupportedError
 from devshim_backends._tensorflow.internals.locations import EAGER, ON_HOST
 from devshim_backends._tensorflow.scopes import computes_on_host
 from devshim_backends._tensorflow.tensors import TensorflowTensors, mark_placed
@@ -44,6 +45,9 @@ class TensorflowCollectives(TensorflowTensors):
     """The mixin for collectives."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        if isinstance(x, (tf.SparseTensor, tf.RaggedTensor)):
+            msg = f"TensorFlow cannot split a {type(x).__name__}"
+            raise UnsupportedError(msg, "make it dense first: tf.sparse.to_dense(x), or x.to_tensor() if it is ragged")
         # NumPy arrays: TensorFlow takes 12 us to make a tensor of a list, and 1 us of an array (2.21).
         begin, size = np.zeros(len(x.shape), np.int64), np.full(len(x.shape), -1, np.int64)
         begin[axis], size[axis] = start, stop - start

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from devshim.devices.dtypes import widest
+from devshim.errors import UnsupportedError
 from devshim_backends._torch.gradients import RECORDING
 from devshim_backends._torch.tensors import TorchTensors
 from devshim_backends._torch.transfers.internals import coalesce
@@ -47,6 +48,9 @@ class TorchCollectives(TorchTensors):
     """Mixin for collective operations."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        if x.layout is not torch.strided:
+            msg = f"PyTorch cannot split a tensor of layout {str(x.layout).removeprefix('torch.')}"
+            raise UnsupportedError(msg, "call x.to_dense() first")
         return x.narrow(axis, start, stop - start)
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:

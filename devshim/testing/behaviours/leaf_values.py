@@ -61,6 +61,14 @@ class LeafValueTests(Kit):
         value[...] = 77
         assert self.same_numbers(tree[0], numbers())
 
+    @feature("several")
+    def test_a_number_of_numpys_is_written(self, device: Device) -> None:
+        """NumPy's operators return numbers for arrays without axes, such as a counter plus one."""
+        tree = {"count": ds.from_numpy(np.asarray(6, "int32"), device)}
+        tree = ds.assign(tree, {"count": ds.to_numpy(ds.leaves(tree)["count"]) + np.int32(1)})
+        assert ds.to_numpy(tree["count"]).tolist() == 7
+        assert (ds.dtype_of(tree["count"]), ds.device_of(tree["count"])) == ("int32", device)
+
     @feature("models")
     @hook("model")
     def test_a_model_is_read_and_written(self, device: Device) -> None:

@@ -69,3 +69,19 @@ def test_parallel_captures_the_state_of_the_thread() -> None:
         with mx.util.np_array(False), mx.util.np_shape(array), mx.util.np_array(array), mx.autograd.record(False):
             assert ds.parallel([modes, modes], [x, x]) == [(True, False, array, array)] * 2
     assert modes(x) == before
+
+
+@pytest.mark.parametrize(
+    "value", [np.full((2, 2), 7, "float32"), mx.np.full((2, 2), 7.0), mx.nd.full((2, 2), 7)], ids=type
+)
+@pytest.mark.parametrize("make", [mx.np.ones, mx.nd.ones], ids=["np", "nd"])
+def test_assign_keeps_the_interface_of_an_array(make: Any, value: Any) -> None:
+    """``copyto`` of an ``mx.np`` array refuses an ``mx.nd`` one."""
+    x = make((2, 2))
+    assert ds.assign([x], {"0": value})[0] is x
+    assert x.asnumpy().tolist() == [[7, 7], [7, 7]]
+
+
+def test_assign_refuses_sparse_arrays() -> None:
+    with pytest.raises(ds.UnsupportedError, match="into a sparse array"):
+        ds.assign([mx.nd.ones((2, 2)).tostype("csr")], {"0": np.zeros((2, 2), "float32")})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -59,3 +59,13 @@ def test_tf_distribute_only_sums_on_real_gpus(monkeypatch: pytest.MonkeyPatch) -
     assert backend.all_reduce(xs, "max") is None
     variables = [tf.Variable([True])] * 3
     assert backend.all_reduce(variables, "sum") is None, "no sum of what the engine does not take"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: tf.sparse.from_dense([[1.0, 0.0]]), lambda: tf.ragged.constant([[1.0], [2.0, 3.0]])],
+    ids=["sparse", "ragged"],
+)
+def test_composite_tensors_are_not_split(make: Callable[[], Any]) -> None:
+    with pytest.raises(ds.UnsupportedError, match=r"TensorFlow cannot split a (Sparse|Ragged)Tensor"):
+        ds.split([make()], ["cpu", "gpu:1"])

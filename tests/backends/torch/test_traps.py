@@ -827,3 +827,11 @@ def test_a_number_above_the_largest_float_is_infinity(dtype: str) -> None:
     """Trap: torch.full raises a RuntimeError where torch.tensor and other frameworks give infinity."""
     for value in (1e39, -1e39):
         assert ds.to_numpy(ds.full(2, value, dtype=dtype).float()).tolist() == [np.copysign(np.inf, value)] * 2
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_sparse_tensors_are_not_split(layout):
+    x = torch.eye(2).to_sparse(layout=layout)
+    with pytest.raises(ds.UnsupportedError, match="cannot split a tensor of layout sparse"):
+        ds.split([x], ["cpu", "cpu"])
