@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from devshim.contract.backend import Backend, Tensor
+    from devshim.contract.gradients import Call
     from devshim.contract.models import Leaf
     from devshim.devices.device import Device
     from devshim.trees.key_paths import Cell
@@ -133,10 +134,12 @@ class Inputs:
             results: Returns the value and the other results; None if the function returns only the value.
         """
         backend = self.backend
+        traced = backend.tracing()
         devices = engine.devices_of(backend, self.xs)
-        planned = backend.tracers_have_no_device and backend.tracing()  # `differentiate` puts each gradient in place
-        devices += [None if planned else backend.device_of(leaf.read()) for leaf in self.parameters]
-        if "trace_gradient" in backend.gaps and (None in devices or backend.tracing()):
+        if self.parameters:
+            planned = traced and backend.tracers_have_no_device  # `differentiate` puts each gradient in place
+            devices += [None if planned else backend.device_of(leaf.read()) for leaf in self.parameters]
+        if (traced or None in devices) and "trace_gradient" in backend.gaps:
             raise messages.tracing(backend, "value_and_grad", OUTSIDE)
         kept: list[Any] = []
 
@@ -152,8 +155,8 @@ class Inputs:
             kept.extend((flat, found))
             return value, [x for _, _, x, _ in found]
 
-        with _computing_on(backend, devices):
-            value, tensors, grads = backend.differentiate(call, self.xs, self.parameters, self.models)
+        shared = devices[0] if not traced and len(set(devices)) == 1 else None
+        value, tensors, grads = _compute_on(shared, backend, call, self)
         aux = None
         if kept:
             flat, old = kept
@@ -200,33 +203,21 @@ def _position(given: int, count: int) -> int:
     return given % count
 
 
-class _computing_on:
-    """A context in which the function computes, and creates, on the device that all tensors share."""
-
-    def __init__(self, backend: Backend, devices: list[Device | None]) -> None:
-        self._device = devices[0] if len(set(devices)) == 1 and not backend.tracing() else None
-        self._backend = backend
-
-    def __enter__(self) -> None:
-        if self._device is None:
-            return
-        self._before = default_devices.DEFAULT.set((self._device, default_devices.NOT_A_BLOCK, None))
-        try:
-            self._scope = self._backend.data_scope(self._device)
-            if type(self._scope) is not nullcontext:
-                self._scope.__enter__()
-        except BaseException:
-            default_devices.DEFAULT.reset(self._before)
-            raise
-
-    def __exit__(self, *failure: Any) -> None:
-        if self._device is None:
-            return
-        try:
-            if type(self._scope) is not nullcontext:
-                self._scope.__exit__(*failure)
-        finally:
-            default_devices.DEFAULT.reset(self._before)
+def _compute_on(
+    device: Device | None, backend: Backend, call: Call, inputs: Inputs
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """Differentiate with a device, on which the function also creates tensors, as `devshim.run` does."""
+    if device is None:
+        return backend.differentiate(call, inputs.xs, inputs.parameters, inputs.models)
+    before = default_devices.DEFAULT.set((device, default_devices.NOT_A_BLOCK, None))
+    try:
+        scope = backend.data_scope(device)
+        if type(scope) is nullcontext:
+            return backend.differentiate(call, inputs.xs, inputs.parameters, inputs.models)
+        with scope:
+            return backend.differentiate(call, inputs.xs, inputs.parameters, inputs.models)
+    finally:
+        default_devices.DEFAULT.reset(before)
 
 
 def _at_home(backend: Backend, grad: Tensor, device: Device | None) -> Tensor:
