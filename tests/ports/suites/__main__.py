@@ -30,6 +30,7 @@ FILES = {"pot": "test/test_*.py", "tensorly": "tensorly/**/tests/test_*.py"}
 SECONDS = {"without": 60}
 """The time limit of a test, by mode: tests that take long without devshim do not count."""
 MORE_SECONDS = 240
+DEVSHIM_RUN = ("-m", "devshim", "run", "--gpus", "2")
 
 
 def main() -> int:
@@ -49,9 +50,8 @@ def main() -> int:
             run_record = summary(project, asked.framework, versions(project, asked.framework), outcomes)
             run_record |= {"each": asked.each, "only": asked.only}
             broken += len(run_record["broken"])
-            print(
-                json.dumps({**run_record, **{mode: {**run_record[mode], "causes": "..."} for mode in ON_GPU}}, indent=1)
-            )
+            short = {mode: {**run_record[mode], "causes": "..."} for mode in ON_GPU if mode in run_record}
+            print(json.dumps({**run_record, **short}, indent=1))
             if asked.write:
                 merge(asked.write, run_record)
     return int(broken > 0)
@@ -121,7 +121,8 @@ def run_once(project: str, tree: Path, framework: str, mode: str, target: Path, 
         options["right"] = str(target.with_suffix(".right.json"))
         right = sorted(tests_that_pass(read(target.parent / f"{project}-{framework}-without.jsonl")))
         Path(options["right"]).write_text(json.dumps(right), encoding="utf-8")
-    command = [sys.executable, "-P", "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=short"]
+    command = [sys.executable, "-P", *(DEVSHIM_RUN if mode == "native" else ()), "-m", "pytest"]
+    command += ["-q", "--no-header", "-p", "no:cacheprovider", "--tb=short"]
     command += ["-p", "no:devshim", "-p", "suite_plugin", "-c", os.devnull, f"--rootdir={tree}"]
     target.parent.mkdir(parents=True, exist_ok=True)
     command += [

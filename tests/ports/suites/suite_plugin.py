@@ -21,6 +21,8 @@ MODES = {
     "simulated": "two simulated GPUs exist, and everything is on the CPU",
     "gpu": "what the tests create is on gpu:1, and the project has its own device code",
     "ported": "the same, with the device code of examples/ports",
+    "default": "gpu:1 is the default device, and nothing is placed",
+    "native": "`devshim run` starts the tests, so that the framework's own names mean simulated GPUs",
 }
 OWN_NAMES = {
     "pot": {"numpy": "numpy", "torch": "torch", "jax": "jax", "tensorflow": "tf"},
@@ -54,11 +56,13 @@ def pytest_configure(config: pytest.Config) -> None:
     pytest.skip_arg, pytest.skip_backend = skip_arg, skip_backend  # type: ignore[attr-defined]
     project, framework, mode = (config.getoption(f"--suite-{name}") for name in ("project", "framework", "mode"))
     CONFIG[:] = [config]
-    if mode != "without":
+    if mode not in ("without", "native"):
         import devshim as ds
 
         ds.use(framework)
         ds.simulate(gpus=2)
+        if mode == "default":
+            ds.set_device("gpu:1")
     if framework == "tensorflow":
         from tensorflow.python.ops.numpy_ops import np_config
 

@@ -18,7 +18,7 @@ import suite_files
 
 TITLES = {"numpy": "NumPy", "torch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow", "paddle": "PaddlePaddle"}
 PROJECTS = {"pot": "POT", "tensorly": "TensorLy"}
-ON_GPU = ("gpu", "ported")
+ON_GPU = ("gpu", "ported", "default", "native")
 MOST = 6
 """The most functions that the page names for one run; the record has all."""
 
@@ -53,6 +53,7 @@ def summary(
                 "causes": causes(results[mode][test] for test in failed[mode]),
             }
             for mode in ON_GPU
+            if results.get(mode)
         },
     }
 
@@ -126,24 +127,25 @@ def merge(path: Path, run: dict[str, Any]) -> None:
 def tables(record: list[dict[str, Any]]) -> str:
     """Return the tables of the page."""
     rows = [
-        "| suite | framework | without devshim | with simulated GPUs, on the CPU | on `gpu:1` "
-        "| on `gpu:1`, with devshim's device code |",
-        "|---|---|---|---|---|---|",
+        "| suite | framework | without devshim | with simulated GPUs, on the CPU | with `gpu:1` as the default device "
+        "| by `devshim run` | on `gpu:1` | on `gpu:1`, with devshim's device code |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for run in record:
         title = f"{PROJECTS[run['project']]} {run['versions'][run['project']]}"
         other = f"{TITLES[run['framework']]} {run['versions'][run['framework']]}"
         own = f"{run['passed']} pass, {len(run['failed'])} fail" + (f", {len(run['slow'])} slow" if run["slow"] else "")
         simulated = f"{run['simulated'] - len(run['broken'])} of {run['simulated']}"
-        rows.append(f"| {title} | {other} | {own} | {simulated} | {share(run['gpu'])} | {share(run['ported'])} |")
+        shares = [share(run.get(mode)) for mode in ("default", "native", "gpu", "ported")]
+        rows.append(f"| {' | '.join([title, other, own, simulated, *shares])} |")
     return "\n".join(
         [*rows, "", "Where tests fail on `gpu:1`, with the projects' own device code:", "", *sites(record)]
     )
 
 
-def share(mode: dict[str, Any]) -> str:
-    """Return how many tests pass, and of how many."""
-    return f"{mode['passed']} of {mode['tests']}"
+def share(mode: dict[str, Any] | None) -> str:
+    """Return how many tests pass, and of how many; a dash if they have not run in a mode."""
+    return "-" if mode is None else f"{mode['passed']} of {mode['tests']}"
 
 
 def sites(record: list[dict[str, Any]]) -> list[str]:
