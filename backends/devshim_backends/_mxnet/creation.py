@@ -55,6 +55,9 @@ class MxnetCreation(MxnetTensors):
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         array = np.asarray(values)
         kind = array.dtype
+        if kind.kind in "OUS":  # NumPy before 1.24 also makes objects of rows that are not equally long
+            msg = f"NumPy makes an array of dtype {kind.name} from them"
+            raise ValueError(msg)
         if kind.kind not in "biuf":
             raise messages.no_dtype(self, kind.name)
         if dtype is not None and not is_bfloat16(dtype):
