@@ -134,6 +134,31 @@ def test_a_guard_leaves_the_mode_to_the_program(t: Tensors) -> None:
             t.y.item()
 
 
+@pytest.mark.parametrize("starts_first", ["guard", "mode"])
+def test_a_guard_and_the_mode_may_end_in_any_order(t: Tensors, starts_first: str) -> None:
+    from devshim_backends._torch.simulation import hooks
+    from devshim_backends._torch.simulation.internals import kernels
+
+    found = [(hooks._compute, kernels.read, kernels.on_blocking_copy)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if starts_first == "guard":
+            with ds.guard("error"):
+                torch.cuda.set_sync_debug_mode("error")
+            with pytest.raises(RuntimeError, match=TEXT):
+                t.y.item()
+            torch.cuda.set_sync_debug_mode("default")
+        else:
+            torch.cuda.set_sync_debug_mode("error")
+            with ds.guard("error"):
+                torch.cuda.set_sync_debug_mode("default")
+                with pytest.raises(ds.TransferError):
+                    t.y.item()
+    found.append((hooks._compute, kernels.read, kernels.on_blocking_copy))
+    assert found[0] == found[1]
+    assert t.y.item() == 1
+
+
 def test_the_end_of_native_names_ends_the_mode() -> None:
     with ds.using("torch"):
         with ds.simulate(1, native_names=True), warnings.catch_warnings():

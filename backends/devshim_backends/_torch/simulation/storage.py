@@ -33,7 +33,7 @@ def set_storage(tensor: Any, storage: Any, offset: int, size: Any, stride: Any =
     if tensor.device != storage.device:
         msg = (
             f'Attempted to set the storage of a tensor on device "{tensor.device}" to a storage on different device '
-            f'"{storage.device}". This is no longer allowed; the devices must match.'
+            f'"{storage.device}".  This is no longer allowed; the devices must match.'
         )
         raise RuntimeError(msg)
     require_simulated(tensor.get_device())

@@ -74,8 +74,9 @@ on_blocking_copy: Callable[[], None] | None = None
 
 
 def _note_copy(to: int, of: int, x: Any, non_blocking: bool) -> None:
-    if (to < 0) != (of < 0) and not non_blocking and x.numel() and on_blocking_copy is not None:
-        on_blocking_copy()
+    notify = on_blocking_copy  # another thread may reset it
+    if notify is not None and (to < 0) != (of < 0) and not non_blocking and x.numel():
+        notify()
 
 
 def copy(target: Any, source: Any, non_blocking: bool = False) -> Any:

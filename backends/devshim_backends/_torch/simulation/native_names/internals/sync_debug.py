@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import sys
 import warnings
+from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
 import torch
 
-from devshim.simulation.patching import Patches
+from devshim.monitoring.instrumentation import patched
 from devshim_backends._torch.simulation import hooks
 from devshim_backends._torch.simulation.internals import kernels
 from devshim_backends._torch.transfers.internals.waiting import INDEXING, reason_to_wait
@@ -31,7 +32,8 @@ _PROTOTYPE = "Synchronization debug mode is a prototype feature and does not yet
 _OWN = ("devshim", "devshim_backends")
 _UNREPORTED = frozenset({"unique_dim", "unique_dim_consecutive"})
 """Operators that wait in Thrust, which PyTorch does not see."""
-_PATCHES = Patches()
+_PATCHES = ExitStack()
+"""The replaced functions while the mode is on; a guard that replaces them, too, may end earlier or later."""
 
 
 class _Mode:
@@ -54,19 +56,19 @@ def set_mode(mode: int) -> None:
     if not 0 <= mode <= 2:
         msg = "invalid value of debug_mode, expected one of 0,1,2"
         raise RuntimeError(msg)
-    _Mode.value = mode
-    if mode and not _PATCHES:
-        _PATCHES.replace(hooks, "_compute", _reporting_compute(hooks._compute))
-        _PATCHES.replace(kernels, "read", _reporting_read(kernels.read))
-        _PATCHES.replace(kernels, "on_blocking_copy", report)
+    before, _Mode.value = _Mode.value, mode
+    if mode and not before:
+        reads = {"read": _reporting_read(kernels.read), "on_blocking_copy": report}
+        _PATCHES.enter_context(patched(hooks, {"_compute": _reporting_compute(hooks._compute)}))
+        _PATCHES.enter_context(patched(kernels, reads))
     elif not mode:
-        _PATCHES.undo()
+        _PATCHES.close()
 
 
 def forget() -> None:
     """Switch the mode off."""
     _Mode.value, _Mode.announced = 0, False
-    _PATCHES.undo()
+    _PATCHES.close()
 
 
 def report() -> None:
