@@ -120,7 +120,7 @@ def test_one_layer_has_no_order() -> None:
 
 
 class Names(frozenset[str]):
-    """Return what flax before 0.12 lists: today's flax also asks whether a name is one of data."""
+    """The names that flax before 0.12 lists: today's flax also asks whether a name is one of data."""
 
     def __getitem__(self, name: str) -> bool:
         return name in self

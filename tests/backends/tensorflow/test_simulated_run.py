@@ -146,9 +146,20 @@ def test_a_tensor_that_a_scope_inside_the_function_made_does_not_follow(number):
         in_run(compute)
 
 
-def test_what_is_computed_of_a_tensor_does_not_follow():
+@pytest.mark.parametrize(
+    "function",
+    [
+        tf.reduce_sum,
+        tf.random.shuffle,
+        lambda y: tf.cast(tf.random.categorical(y, 2), tf.float32),
+        lambda y: tf.random.poisson([], y),
+        lambda y: tf.random.stateless_gamma([2, 2], [1, 2], alpha=y),
+    ],
+    ids=["sum", "shuffle", "categorical", "poisson", "stateless_gamma"],
+)
+def test_what_is_computed_of_a_tensor_does_not_follow(function):
     with pytest.raises(ds.DeviceMismatchError):
-        in_run(lambda x: x * tf.reduce_sum(matrix("gpu:0")))
+        in_run(lambda x: x * function(matrix("gpu:0")))
 
 
 def test_a_number_of_another_run_is_on_its_gpu():

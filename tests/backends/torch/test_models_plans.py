@@ -118,7 +118,7 @@ class Measured:
     elsewhere: int
     """Bytes that are on no GPU."""
     crossings: int
-    """Return how often a layer runs on another device than the one before it."""
+    """The number of times that a layer runs on another device than the one before it."""
     cut: int
     """Blocks that are on several devices."""
     apart: int

@@ -1,1 +1,1 @@
-"""Code only for JAX: no other adapter has a module with the same name and purpose."""
+"""Code only for TensorFlow: no other adapter has a module with the same name and purpose."""

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["mark_free_results", "may_be_anywhere"]
 
-_DRAWS = ("Random", "Stateless", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal")
-"""How the names of operators that draw begin; the state of a generator is on a device that no line chose."""
+_DRAWS = tuple(
+    f"{prefix}{name}"
+    for prefix in ("", "Stateless")
+    for name in ("Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal")
+)
+"""How the names of operators that draw begin."""
 
 
 def may_be_anywhere(x: Any) -> bool:
@@ -36,13 +40,15 @@ def may_be_anywhere(x: Any) -> bool:
 def mark_free_results(op: str, inputs: Sequence[Any], result: Any) -> None:
     """Mark results in the scope of `ds.run` for which only TensorFlow chose the device: they may be anywhere, too.
 
-    These are draws, and results of operators on marked tensors and on int32 tensors of the host, such as shapes.
+    These are results of operators on marked tensors and on int32 tensors of the host, such as shapes. Of an operator
+    that draws, only the distribution's parameters count: a generator's state is on a device that no line chose.
     """
     if not in_data_scope():
         return
-    if op.startswith(_DRAWS) or all(
-        hasattr(x, "_devshim_anywhere") or device_rules._is_hosted(x) for x in device_rules._tensors(inputs)
-    ):
+    tensors = device_rules._tensors(inputs)
+    if op.startswith(_DRAWS) and op != "RandomShuffle":  # shapes, seeds and states are integers
+        tensors = (x for x in tensors if x.dtype.is_floating)
+    if all(hasattr(x, "_devshim_anywhere") or device_rules._is_hosted(x) for x in tensors):
         for each in result if type(result) is list else [result]:
             if type(each) is EAGER and each.dtype not in device_rules._HANDLES:
                 each._devshim_anywhere = True
