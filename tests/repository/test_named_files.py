@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 from collections import defaultdict
@@ -136,6 +137,18 @@ def test_a_member_that_a_docstring_names_exists(sources: dict[str, str]) -> None
     members = members_of(sources.values())
     found = {name: missing_members("\n".join(docstrings(source)), members) for name, source in sources.items()}
     assert {name: references for name, references in found.items() if references} == {}
+
+
+def test_the_record_of_mutants_names_files_that_exist() -> None:
+    """A file that was renamed: change its path in docs/mutants.json and tests/mutants/known.py, or judge again."""
+    results = json.loads((ROOT / "docs/mutants.json").read_text(encoding="utf-8"))["results"]
+    known = ast.parse((ROOT / "tests/mutants/known.py").read_text(encoding="utf-8"))
+    strings = [node.value for node in ast.walk(known) if isinstance(node, ast.Constant)]
+    keys = [each for each in strings if re.fullmatch(r"devshim/[\w/]+\.py", str(each))]
+    named = {each["path"] for each in results} | {each["by"].partition("::")[0] for each in results} | set(keys)
+    assert len(results) > 50
+    assert len(keys) > 2
+    assert sorted(named - {""} - set(tracked())) == []
 
 
 def test_what_does_not_exist_is_noticed() -> None:

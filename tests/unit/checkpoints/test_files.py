@@ -614,3 +614,12 @@ def test_another_program_can_read_what_is_there(path: Path) -> None:
         reported = json.loads(file.metadata()["devshim"])
     assert reported["frameworks"] == {"numpy": np.__version__}
     assert [entry["device"] for entry in reported["tensors"]] == ["cpu"] * 3
+
+
+@pytest.mark.parametrize(("dtype", "code"), [("bool", "BOOL"), ("float32", "F32"), ("int64", "I64"), ("uint64", "U64")])
+def test_dtypes_have_the_codes_of_the_format(dtype: str, code: str, path: Path) -> None:
+    """Other programs read these tensors: they are not stored as bytes."""
+    ds.save(np.ones(2, dtype), path)
+    data = path.read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    assert [each["dtype"] for name, each in header.items() if name != "__metadata__"] == [code]
