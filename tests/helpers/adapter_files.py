@@ -265,7 +265,7 @@ NAMES = {
         "NVIDIA's libraries",
         "native_names",
         because(
-            jax_paddle="programs do not choose between them",
+            jax="programs do not choose between them",
             mxnet="the features of its build are in simulation/native_names/switch.py: `_show_feature`",
         ),
     ),

@@ -54,6 +54,7 @@ paddle.set_rng_state(states)
 print(len(states), len(paddle.get_cuda_rng_state()), bool((paddle.rand([3]) == first).all()))
 with paddle.device.device_guard("gpu:1") if hasattr(paddle.device, "device_guard") else paddle.no_grad():
     print(paddle.rand([2]).shape)
+print(paddle.version.cuda(), paddle.version.cuda == "13.0", paddle.version.cudnn(), paddle.get_cudnn_version())
 x.stop_gradient = False
 (x * x).sum().backward()
 print(x.grad)

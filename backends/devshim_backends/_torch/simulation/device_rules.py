@@ -78,6 +78,12 @@ def _in_its_terms(plan: Any, gpu: str, other: Any, position: int, host: Any) -> 
         kind = str(host.type())
         there = kind.replace("torch.", "torch.cuda.")
         return f"Input type ({there}) and {_BY_TYPE[position]} type ({kind}) should be the same"
+    if plan.name == "aten::convolution" and position == 0 and host is not None and "cuda" in TYPES:
+        kind = str(host.type())
+        text = f"Input type ({kind}) and weight type ({kind.replace('torch.', 'torch.cuda.')}) should be the same"
+        # PyTorch has chosen oneDNN by then: for several images in float32 (`use_mkldnn` in Convolution.cpp).
+        onednn = kind == "torch.FloatTensor" and len(host) > 1
+        return text + " or input should be a MKLDNN tensor and weight is a dense tensor" * onednn
     return ""
 
 

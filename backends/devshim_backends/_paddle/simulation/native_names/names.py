@@ -15,6 +15,7 @@ from devshim.transfers.observers import site
 from devshim_backends._paddle.capabilities import NOT_SIMULATED
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation.internals.visibility import NAME
+from devshim_backends._paddle.simulation.native_names import libraries
 from devshim_backends._paddle.simulation.native_names.internals.callers import for_programs, is_program
 
 if TYPE_CHECKING:
@@ -188,6 +189,7 @@ def functions() -> dict[Any, Any]:
         framework._get_paddle_place: _accept_names(framework._get_paddle_place),
         framework.is_compiled_with_cuda: for_programs(framework.is_compiled_with_cuda, lambda: True),
         framework.cuda_places: _cuda_places,
+        device.get_cudnn_version: for_programs(device.get_cudnn_version, lambda: libraries.CUDNN_VERSION),
         device.get_device: for_programs(device.get_device, _get_device_for_programs(device.get_device)),
         device.get_all_device_type: for_programs(device.get_all_device_type, lambda: ["cpu", "gpu"]),
         device.get_all_custom_device_type: for_programs(device.get_all_custom_device_type, list),
@@ -252,6 +254,7 @@ def attributes() -> Iterator[tuple[Any, str, Any]]:
     if device is not None:
         yield device, "__new__", _make_device(device.__new__)
         yield device, "_to_place", _device_place(device._to_place)
+    yield from libraries.versions()
     yield core, "is_compiled_with_cuda", for_programs(core.is_compiled_with_cuda, lambda: True)
     if hasattr(core, "AnalysisConfig"):  # `paddle.inference.Config`
         yield core.AnalysisConfig, "enable_use_gpu", _refuse_inference
