@@ -117,16 +117,13 @@ _FEW, _SHORT = 4, 2**14
 
 def shape(value: Any) -> tuple[int, ...]:
     """Return a shape given as an int or a sequence of ints as a tuple of non-negative ints."""
-    if type(value) is int:
-        value = (value,)
-    elif type(value) is list:
-        value = tuple(value)
-    if type(value) is tuple and len(value) <= _FEW:
-        for size in value:
+    given = (value,) if type(value) is int else tuple(value) if type(value) is list else value
+    if type(given) is tuple and len(given) <= _FEW:
+        for size in given:
             if type(size) is not int or not 0 <= size <= _SHORT:
                 break
         else:
-            return value
+            return given
     try:
         sizes = (value,) if hasattr(value, "__index__") else tuple(value)
         found = tuple([as_int(size) for size in sizes])  # not a generator: torch.compile passes a generator on to sympy

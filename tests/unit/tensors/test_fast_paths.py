@@ -5,6 +5,7 @@ Each test changes one thing that a fast path must notice, after the call was alr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,7 @@ def test_they_are_taken() -> None:
     assert on_host.make("full", ((2,), 100), (2,), "int8", None) is not None
     assert on_host.make("arange", (0, 5, 2), (), "float32", None) is not None
     assert on_host.make("eye", (2, 3, 0), (2, 3), None, None) is not None
+    assert ds.device_of(np.ones(3)) is ds.cpu()  # from here on, arrays are known
     assert on_host.make_like("zeros", np.ones(3)) is not None
 
 
@@ -307,6 +309,12 @@ def test_a_result_on_another_device(call: str, fake: Any, monkeypatch: pytest.Mo
 def test_bad_shapes(shape: Any) -> None:
     ds.ones((2, 3))
     with pytest.raises(ds.ArgumentError):
+        ds.ones(shape)
+
+
+@pytest.mark.parametrize("shape", [-1, [-1], (-1,), [2.5]])
+def test_a_bad_shape_is_shown_as_it_was_given(shape: Any) -> None:
+    with pytest.raises(ds.ArgumentError, match=re.escape(f"is {shape}")):
         ds.ones(shape)
 
 
