@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
+from devshim.devices.device import CPU
 from devshim.devices.ranges import largest_draw
 from devshim_backends._mxnet.creation import MxnetCreation, is_bfloat16
 from devshim_backends._mxnet.internals.native import numpy_shapes
@@ -68,23 +69,26 @@ class MxnetRandom(MxnetCreation):
     ) -> Tensor:
         with numpy_shapes():
             steps = mx.np.floor(self._fractions(shape, device) * float(high - low)).astype("int64")
-            return self._finish(steps + low, dtype)
+            return self._finish(steps + low, dtype, device)
 
     def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
         with numpy_shapes():
-            return self._finish(mx.np.argsort(self._fractions((n,), device), **_UNSTABLE), dtype)
+            return self._finish(mx.np.argsort(self._fractions((n,), device), **_UNSTABLE), dtype, device)
 
     def bernoulli(
         self, p: float, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
     ) -> Tensor:
         with numpy_shapes():
-            return self._finish(self._fractions(shape, device) < p, dtype)
+            return self._finish(self._fractions(shape, device) < p, dtype, device)
 
     def _fractions(self, shape: tuple[int, ...], device: Device) -> Tensor:
-        return mx.np.random.uniform(0, 1, shape, **self.options(np.dtype(np.float64), device))
+        """Return uniform float64 numbers; they are on the host for a simulated GPU without float64, such as Apple's."""
+        there = CPU if "float64" in self.dtypes_lacking else device
+        return mx.np.random.uniform(0, 1, shape, **self.options(np.dtype(np.float64), there))
 
-    def _finish(self, x: Tensor, dtype: Any | None) -> Tensor:
-        return x if dtype is None else self.cast(x, dtype)
+    def _finish(self, x: Tensor, dtype: Any | None, device: Device) -> Tensor:
+        made = x if dtype is None else self.cast(x, dtype)
+        return made if self.device_of(made) is device else self.copy_to(made, device)
 
     def seed(self, value: int) -> None:
         mx.random.seed(value)

@@ -20,6 +20,7 @@ import paddle
 from paddle import _C_ops
 
 from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
 from devshim.devices.ranges import largest_draw
 from devshim.errors import ConversionError
 from devshim_backends._paddle import devices
@@ -115,15 +116,17 @@ class PaddleRandom(Backend):
         self, low: int, high: int, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
     ) -> Tensor:
         require_dynamic(self, "random.randint")
-        fractions = self._fractions(shape, device, seed)
-        with self.scope(device):
+        there = self._device_with_doubles(device)
+        fractions = self._fractions(shape, there, seed)
+        with self.scope(there):
             steps = paddle.floor(fractions * float(high - low)).astype("int64")
             return self._finish(steps + low, dtype, device)
 
     def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
         require_dynamic(self, "random.permutation")
-        fractions = self._fractions((n,), device, seed)
-        with self.scope(device):
+        there = self._device_with_doubles(device)
+        fractions = self._fractions((n,), there, seed)
+        with self.scope(there):
             order = paddle.argsort(fractions) if n else fractions.astype("int64")
             return self._finish(order, dtype, device)
 
@@ -131,8 +134,9 @@ class PaddleRandom(Backend):
         self, p: float, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
     ) -> Tensor:
         require_dynamic(self, "random.bernoulli")
-        fractions = self._fractions(shape, device, seed)
-        with self.scope(device):
+        there = self._device_with_doubles(device)
+        fractions = self._fractions(shape, there, seed)
+        with self.scope(there):
             return self._finish(fractions < float(p), dtype, device)
 
     def _fractions(
@@ -150,8 +154,13 @@ class PaddleRandom(Backend):
         return _copy_to_place(_C_ops.uniform(list(shape), dtype, float(low), float(high), seed, place), place)
 
     def _finish(self, x: Tensor, dtype: Any | None, device: Device) -> Tensor:
-        """Return numbers in the requested dtype, on the device that they were drawn on."""
-        return _copy_to_place(x if dtype is None else x.astype(dtype), self.to_native(device))
+        """Return numbers in the requested dtype, on the requested device."""
+        made, place = x if dtype is None else x.astype(dtype), self.to_native(device)
+        return made if made.place._equals(place) else made._copy_to(place, True)
+
+    def _device_with_doubles(self, device: Device) -> Device:
+        """Return the device that draws float64 fractions: the host for a GPU without float64, such as Apple's."""
+        return CPU if device.kind == "gpu" and "float64" in self.dtypes_lacking else device
 
     def seed(self, value: int) -> None:
         paddle.seed(value)

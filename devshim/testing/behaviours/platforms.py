@@ -50,6 +50,12 @@ WIDE: Mapping[str, Callable[[Kit], object]] = {
     "cast": lambda kit: kit.adapter.cast(kit.tensor("gpu"), kit.adapter.dtype("float64")),
 }
 """A way to make a float64 tensor on the GPU -> the call."""
+DISCRETE: Mapping[str, Callable[[], Any]] = {
+    "randint": lambda: ds.random.randint(0, 4, size=5, device="gpu"),
+    "permutation": lambda: ds.random.permutation(4, device="gpu"),
+    "bernoulli": lambda: ds.random.bernoulli(0.5, size=5, device="gpu"),
+}
+"""A random function whose results are not floats -> a draw of the numbers 0 to 3 on the GPU."""
 COLLECTIVE = {"broadcast", "split", "gather"}
 NATIVE = {"cast"}
 """The calls of the framework itself, which are intercepted where memory is counted."""
@@ -115,6 +121,14 @@ class PlatformTests(SubprocessKit):
             WIDE[call](self)
         gc.collect()
         assert ds.memory("gpu").used == before
+
+    @feature("simulate", "random")
+    @pytest.mark.parametrize("call", DISCRETE)
+    def test_draws_that_are_not_floats(self, like: str, call: str) -> None:
+        """A framework that draws such numbers from float64 fractions draws them elsewhere."""
+        drawn = DISCRETE[call]()
+        assert ds.device_of(drawn) is ds.gpu()
+        assert set(ds.to_numpy(drawn).tolist()) <= set(range(4))
 
     @feature("simulate")
     @pytest.mark.parametrize("dtype", ["float32", "int32"])
