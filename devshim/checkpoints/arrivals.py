@@ -35,7 +35,7 @@ MOST = 1 << 24
 
 
 class PendingTensor:
-    """A tensor that is on its device after `Arriving.flush`."""
+    """A tensor that is on its device after `Arrivals.flush`."""
 
     __slots__ = ("backend", "place", "target", "tensor")
 

@@ -100,7 +100,7 @@ def rows_in(tree: Any) -> list[Rows]:
 
 def require_ranks(call: str, world: Any) -> None:
     """Raise ArgumentError if an object cannot be the ``world`` of `save` or `load`."""
-    if not all(hasattr(world, name) for name in ("rank", "size", "host", "all_gather")):
+    if not all(hasattr(world, name) for name in ("rank", "size", "host", "gather_for")):
         msg = f"{call} takes the ranks of the job as world, and was given {describe(world)}"
         raise ArgumentError(msg, "pass world=ds.world()")
 

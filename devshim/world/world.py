@@ -219,7 +219,7 @@ class World:
         """
         if self.size == 1:
             return [tree]
-        _require_order("all_gather")
+        _require_order(call)
         start = time.perf_counter()
         mine = trees.packed(tree, models=False)
         with self._exchange(call) as (step, engine):
@@ -243,7 +243,7 @@ class World:
     @contextmanager
     def _exchange(self, what: str) -> Iterator[tuple[Step, Portable]]:
         """Run a block as a step without a sum, although the other ranks may expect one."""
-        with self.steps.alone(what if what.startswith("ds.") else f"world.{what}"):
+        with self.steps.alone(_public_name(what)):
             engine = self._engine()  # connecting does not count towards the time of a step
             with self.steps.step(what) as step:
                 self._sums.withdraw(step)
@@ -255,6 +255,11 @@ class World:
         return self._portable
 
 
+def _public_name(call: str) -> str:
+    """Return a call as the program writes it; ``ds.save`` and ``ds.load`` are given in full."""
+    return call if call.startswith("ds.") else f"world.{call}"
+
+
 def _require_order(call: str) -> None:
     """Refuse a call where the order of calls may differ between ranks, or where a compiler records it.
 
@@ -262,7 +267,8 @@ def _require_order(call: str) -> None:
         TracingError: The call is inside a compiled function.
         UnsupportedError: It is in a thread that devshim has started.
     """
-    tracing.refuse(f"world.{call}", "call it outside, with the results of the compiled function")
+    name = _public_name(call)
+    tracing.refuse(name, "call it outside, with the results of the compiled function")
     if threading.current_thread().name.startswith(_OWN_THREADS):
-        msg = f"world.{call} was called in a thread of ds.parallel or ds.prefetch, whose order can differ between ranks"
+        msg = f"{name} was called in a thread of ds.parallel or ds.prefetch, whose order can differ between ranks"
         raise UnsupportedError(msg, "return the values, and call it after ds.parallel, with one tree for each device")

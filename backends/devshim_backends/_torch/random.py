@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from devshim.contract.backend import Backend
@@ -115,8 +116,11 @@ def _source(seed: int | None, device: Device) -> dict[str, Any]:
     return {"generator": generator}
 
 
-_LARGEST_DRAWS = {torch.float32: 1 - 2.0**-24, torch.float64: 1 - 2.0**-53}
-"""The largest draw from 0 to 1 in host memory (2.10 to 2.13), by dtype."""
+_LARGEST_DRAWS: dict[Any, tuple[Any, float]] = {
+    torch.float32: (np.float32, 1 - 2.0**-24),
+    torch.float64: (np.float64, 1 - 2.0**-53),
+}
+"""Dtype -> NumPy's numbers of it, and the largest draw from 0 to 1 in host memory (2.10 to 2.13)."""
 
 
 @lru_cache(maxsize=256)
@@ -124,16 +128,18 @@ def _stays_below_on_host(low: float, high: float, dtype: Any) -> bool:
     """Return True if the host's formula, ``draw * (high - low) + low``, is less than ``high`` for every draw.
 
     It is largest for the largest draw. PyTorch computes the difference in the dtype, and the rest in float64 (2.13);
-    the result must also be less if all of it is computed in the dtype.
+    the result must also be less if all of it is computed in the dtype. NumPy computes it: a mode of PyTorch that makes
+    fake tensors, or records operators, has no numbers to compare.
     """
-    draw = _LARGEST_DRAWS.get(dtype)
-    if draw is None:
+    if dtype not in _LARGEST_DRAWS:
         return False
-    first, last = torch.tensor([low, high], dtype=dtype, device=_HOST)
-    for wide in (torch.float64, dtype):
-        largest = (draw * (last - first).to(wide) + first.to(wide)).to(dtype)
-        if not (bool(largest < last) and largest.item() < high):
-            return False
+    number, draw = _LARGEST_DRAWS[dtype]
+    with np.errstate(all="ignore"):  # an overflow gives infinity, which is not less
+        first, last = number(low), number(high)
+        for wide in (np.float64, number):
+            largest = number(wide(draw) * wide(last - first) + wide(first))
+            if not (largest < last and float(largest) < high):
+                return False
     return True
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import devshim as ds
 from devshim.registry import current
@@ -63,6 +65,14 @@ def test_draws_of_a_small_default_dtype() -> None:
     torch.empty(4096).uniform_(0, 1)
     assert torch.equal(first[1], torch.randn(3))
     assert bool((first[0] < 1).all())
+
+
+def test_draws_in_a_mode_without_numbers() -> None:
+    """Whether rounding can reach the bound is not asked of PyTorch, whose fake tensors have no answer."""
+    with FakeTensorMode():
+        assert ds.random.uniform(-3, 1.5, (3,)).shape == (3,)
+    recorded = make_fx(lambda x: x + ds.random.uniform(-3, 2.5, (3,)))(torch.ones(3))
+    assert recorded(torch.ones(3)).shape == (3,)
 
 
 @pytest.mark.parametrize("call", ["uniform", "normal"])

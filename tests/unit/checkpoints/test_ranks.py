@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -195,8 +196,9 @@ def test_other_files_are_never_replaced(path: Path) -> None:
     ds.save(TABLE, path.with_suffix(".file"))
     found = on_ranks(2, lambda world: ds.save(tree_of(world), path.with_suffix(".file"), world=world))
     assert "is a file" in str(found[1])
-    with pytest.raises(ds.ArgumentError, match="takes the ranks of the job"):
-        ds.save(TABLE, path, world=3)  # type: ignore[arg-type]
+    for other in (3, SimpleNamespace(rank=0, size=2, host="a", all_gather=list)):
+        with pytest.raises(ds.ArgumentError, match="takes the ranks of the job"):
+            ds.save(TABLE, path, world=other)  # type: ignore[arg-type]
 
 
 def test_a_second_job_does_not_disturb_a_save(path: Path) -> None:

@@ -282,6 +282,16 @@ TEXTS: dict[str, tuple[type[ds.DevshimError], str, str]] = {
         "shape is (2, -1), and it must be made of lengths of 0 or more",
         "write each length as a number, such as (2, 3): only a reshape can infer one",
     ),
+    "ds.zeros(-1)": (
+        ds.ArgumentError,
+        "shape is -1, and it must be made of lengths of 0 or more",
+        "write each length as a number, such as (2, 3): only a reshape can infer one",
+    ),
+    "ds.zeros([2, 2.5])": (
+        ds.ArgumentError,
+        "shape is [2, 2.5], and it must be an int or a tuple of ints",
+        "write the lengths: 3, or (2, 3) for two axes",
+    ),
     "ds.zeros(x)": (
         ds.ArgumentError,
         "shape is an ndarray, and it must be an int or a tuple of ints",

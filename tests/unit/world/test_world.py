@@ -190,6 +190,14 @@ def test_ranks_that_disagree_are_named_and_nothing_changes(job: Callable[[World]
     assert "rank 1 on host0" in str(errors[0])
 
 
+def test_a_save_in_a_thread_of_parallel_is_refused_by_its_name() -> None:
+    def save(world: World) -> Any:
+        return ds.parallel([lambda _: ds.save({"x": 1}, "nowhere", world=world)] * 2, [ds.ones(1), ds.ones(1)])
+
+    for error in in_ranks(2, save, timeout=5):
+        assert "ds.save was called in a thread of ds.parallel" in str(error)
+
+
 def test_many_tensors_are_compared_too() -> None:
     def job(world: World) -> Any:
         return world.all_reduce_([{f"x{i}": ds.ones(2 + (i == 7 and world.rank)) for i in range(9)}])
