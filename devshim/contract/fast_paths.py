@@ -29,10 +29,11 @@ class FastPaths:
         host_type: The exact type of the tensors that the adapter's methods make. If ``host_flag`` is empty, all
             tensors of this type are in host memory. None: the device of each new tensor is read.
         host_makers: Functions that make a tensor of the default dtype in host memory, regardless of the framework's own
-            default device is, by the name of the adapter's method. They take its arguments before the dtype, and
-            may return None. They are for an adapter whose method takes longer. ``"zeros_like"`` and the like take a
-            tensor of the adapter in host memory, and give the result its dtype and shape. A subclass of an adapter that
-            overrides one of these methods, or makes tensors of another type, must set ``fast_paths``, too.
+            default device, by the name of the adapter's method. They take its arguments before the dtype, and may
+            return None. They are for an adapter whose method takes longer. ``"empty_like"``, ``"ones_like"`` and
+            ``"zeros_like"`` take a tensor of the adapter in host memory, and give the result its dtype and shape;
+            ``full_like`` has none. A subclass of an adapter that overrides one of these methods, or makes tensors of
+            another type, must set ``fast_paths``, too.
         reading: A function that returns True while the compiler reads the calling code, faster than
             ``Backend.compiling``. It may return False in code that the compiler runs, if tensors there are not of
             ``host_type``, and True elsewhere, where the slow path then serves the call.
