@@ -875,3 +875,20 @@ def test_an_array_with_a_named_sharding_over_one_device_is_read():
     for value in (x[0], x[1]):
         log.append(value)
     assert log.flush().tolist() == [0, 1]
+
+
+def test_new_ranges_have_the_values_of_jax() -> None:
+    """They are equal to the bit also without simulated GPUs, where NumPy makes some of them."""
+    run_program(
+        """
+import jax.numpy as jnp
+import numpy as np
+import devshim as ds
+ds.use("jax")
+for dtype in ("float16", "float32"):
+    for count in range(2, 60):
+        for call, numbers in (("linspace", (0.1, 1.7, count)), ("arange", (0.1, 1.7, 1 / count))):
+            ours, native = getattr(ds, call)(*numbers, dtype=dtype), getattr(jnp, call)(*numbers, dtype=dtype)
+            assert np.array_equal(ours, native), (call, numbers, dtype)
+"""
+    )
