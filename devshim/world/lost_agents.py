@@ -12,6 +12,8 @@ __all__ = ["Unreachable", "reason"]
 
 _AGAIN = 2.0
 """Seconds for which an agent that Ray cannot reach is asked again: on a busy network or host, it may answer."""
+_UNTIL_DEAD = 1.0
+"""Seconds in which Ray may note that the host of an agent that has ended is lost, too."""
 _NODE_DIED = "node has died"
 _LONGEST = 300
 
@@ -47,14 +49,22 @@ def reason(error: Exception, node: str) -> str:
         error: Ray's error for a call of the agent.
         node: Ray's name for the node of the host.
     """
-    import ray
-    from ray.exceptions import ActorUnavailableError, NodeDiedError
+    from ray.exceptions import ActorDiedError, ActorUnavailableError, NodeDiedError
 
     if isinstance(error, (ActorUnavailableError, NodeDiedError)) or _NODE_DIED in str(error):
         return ""
-    if not any(each["NodeID"] == node and each["Alive"] for each in ray.nodes()):
-        return ""
-    return _shown(error)
+    until = time.monotonic() + (_UNTIL_DEAD if isinstance(error, ActorDiedError) else 0)
+    while _is_alive(node):
+        if time.monotonic() >= until:
+            return _shown(error)
+        time.sleep(0.05)
+    return ""
+
+
+def _is_alive(node: str) -> bool:
+    import ray
+
+    return any(each["NodeID"] == node and each["Alive"] for each in ray.nodes())
 
 
 def _shown(error: Any) -> str:

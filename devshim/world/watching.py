@@ -76,7 +76,7 @@ class Attempt:
         self.late_since: float | None = None
         self.received: list[int] = [0] * len(hosts)
         """How many answers each agent has given to the question for news."""
-        self.unreachable = lost_agents.Unreachable()
+        self.unreachable: lost_agents.Unreachable = lost_agents.Unreachable()
 
     def run(self) -> list[bytes | None]:
         try:
@@ -229,14 +229,16 @@ class Attempt:
         return self.agents[index].news.remote(_PATIENCE, self.received[index])
 
     def _lost(self, index: int, error: Exception) -> None:
-        """Note that the ranks of a host are lost.
+        """Note that the ranks of a host are lost, or nothing if only its agent has ended after a rank failed.
 
         Raises:
-            WorldError: Only the agent has ended, and not the host.
+            WorldError: Only the agent has ended, and that is the first cause.
         """
         host, ranks = self.hosts[index], self._ranks_of(index)
         reason = lost_agents.reason(error, host.node)
         if reason:
+            if self.failed and not causes.is_of_peers(list(self.failed.values())):
+                return
             msg = f"the agent of {host.name}, which runs {causes.named(list(ranks), self.names)}, has failed: {reason}"
             raise WorldError(msg, "start the job again, or let it restart: retries=1")
         for rank in ranks:

@@ -79,7 +79,10 @@ def follow(answer: Callable[[int, int], Any]) -> Attempt:
     hosts = [Host(name, name, "127.0.0.1", 0, False) for name in ("a", "b")]
     attempt = Attempt(Job(), hosts, [1, 1], 0, lambda *_: None)
     attempt.agents = [
-        SimpleNamespace(news=SimpleNamespace(remote=lambda _, received, i=i: Answer(answer(i, received))))
+        SimpleNamespace(
+            news=SimpleNamespace(remote=lambda _, received, i=i: Answer(answer(i, received))),
+            where=SimpleNamespace(remote=lambda: Answer({})),
+        )
         for i in (0, 1)
     ]
     attempt.follow()
@@ -134,3 +137,30 @@ def test_an_agent_that_ended_alone_is_no_lost_host(alive: set[str]) -> None:
     alive.remove("b")
     with pytest.raises(ds.HostLostError):
         follow(answers(DIED))
+
+
+def test_a_host_that_dies_after_its_agent_is_lost(alive: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_agents, "_UNTIL_DEAD", 100.0)
+    asked = []
+
+    def nodes() -> list[dict[str, Any]]:
+        asked.append(alive)
+        return [{"NodeID": "b", "Alive": len(asked) < 3}]
+
+    monkeypatch.setattr(sys.modules["ray"], "nodes", nodes)
+    with pytest.raises(ds.HostLostError, match="rank 1 on b was lost with its host"):
+        follow(answers(DIED))
+
+
+@pytest.mark.usefixtures("alive")
+@pytest.mark.parametrize(
+    ("tail", "said"),
+    [
+        ("", "rank 0 on a ended with exit status 3, at train.py:3 in job"),
+        ("RuntimeError: Connection closed by peer\n", "the agent of b, which runs rank 1 on b, has failed"),
+    ],
+)
+def test_an_agent_that_ends_after_a_rank_failed_is_not_the_cause(tail: str, said: str) -> None:
+    failed = ("end", 0, 3, f"Traceback (most recent call last):\n{tail}" if tail else "", "train.py:3 in job", None, 7)
+    with pytest.raises(ds.WorldError, match=said):
+        follow(lambda index, received: ([failed] if received == 0 else None) if index == 0 else DIED)
