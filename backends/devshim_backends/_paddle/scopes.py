@@ -65,8 +65,8 @@ class PaddleScopes(Backend):
     """The mixin for scopes."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
-        if device is CPU and devices.only_host:
-            return _NO_SCOPE  # Paddle has no other device
+        if device is CPU and devices.only_host and paddle.in_dynamic_mode():
+            return _NO_SCOPE  # Paddle has no other device; a program may run elsewhere
         if self.compiling() and any(self.count(kind) for kind in self.kinds()):
             raise messages.tracing(self, "on", "open it around the compiled call, or compile with full_graph=False")
         return open_scope(device)

@@ -197,8 +197,12 @@ def test_uniform_never_reaches_its_upper_bound(paddle: Any, dtype: str) -> None:
 
 
 # ---------------------------------------------------------------- scopes
-def test_scope_leaves_the_process_wide_device_alone(paddle: Any, backend: Any) -> None:
-    """``paddle.set_device`` affects every thread; a scope, and a device set inside it, must not, even briefly."""
+def test_scope_leaves_the_process_wide_device_alone(paddle: Any, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``paddle.set_device`` affects every thread; a scope, and a device set inside it, must not, even briefly.
+
+    A scope of the host does nothing where Paddle has no other device, so that this test acts as if it had one.
+    """
+    monkeypatch.setattr("devshim_backends._paddle.devices.only_host", False)
     framework = paddle.base.framework
     original = framework._current_expected_place_()
     with backend.scope(ds.cpu()):
@@ -212,6 +216,17 @@ def test_scope_leaves_the_process_wide_device_alone(paddle: Any, backend: Any) -
         in_thread(lambda: framework._set_expected_place(inside))  # as a DataLoader's thread does
         assert framework._global_expected_place_ is original
     assert framework._current_expected_place_() is original
+
+
+def test_a_program_that_is_built_in_a_scope_has_its_device(paddle: Any, backend: Any) -> None:
+    """Another machine may run it, on which the host is not the default."""
+    framework = paddle.base.framework
+    paddle.enable_static()
+    try:
+        with paddle.static.program_guard(paddle.static.Program()), backend.scope(ds.cpu()):
+            assert framework._current_expected_place_() is not framework._global_expected_place_
+    finally:
+        paddle.disable_static()
 
 
 def test_set_device_works_outside_scopes(paddle: Any, backend: Any) -> None:
