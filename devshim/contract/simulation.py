@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from devshim.contract import capabilities
+from devshim.devices.device import CPU
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -56,6 +57,10 @@ class SimulationBackend:
             SimulationError: It is too late, or real GPUs are visible (`devshim.errors.messages`).
         """
         raise capabilities.unsupported_error(self, "simulate")  # type: ignore[arg-type]
+
+    def device_for_dtype(self, dtype: str, device: Device) -> Device:
+        """Return a device, or the host if the device is a GPU that cannot hold a dtype, such as Apple's float64."""
+        return CPU if device.kind == "gpu" and dtype in self.dtypes_lacking else device
 
     def set_native_names(self, named: bool) -> None:
         """Let the framework's own names for GPUs mean the simulated GPUs from now on, or stop that.

@@ -47,7 +47,8 @@ __all__ = [
 class _ErrorClass(type):
     """The class of devshim's error classes, which pickles a `joined_error` class by its home, not by its public name.
 
-    A worker of PyTorch's `DataLoader` sends the class of its error to the main process, which otherwise waits forever.
+    A worker of PyTorch's `DataLoader` sends the class of its error to the main process. If the class cannot be pickled,
+    the main process waits forever.
     """
 
 

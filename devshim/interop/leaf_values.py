@@ -70,7 +70,7 @@ def assign(obj: T, values: Mapping[str, Tensor]) -> T:
 
     Args:
         obj: As for `leaves`. Paths that ``values`` does not name keep their values.
-        values: Path -> a tensor of any framework on any device, a NumPy array, or one of NumPy's numbers, of the same
+        values: Path -> a tensor of any framework on any device, a NumPy array, or a NumPy scalar, of the same
             dtype and shape as the tensor at that path. It is copied to the device of that tensor.
 
     Returns:

@@ -73,7 +73,7 @@ def asarray(
         return engine.place(*_placement(active, backend, obj, dtype, device, copy))
     is_plain = backend is not None and like is dtype is None and (copy is None or copy is True)
     if is_plain and (new := on_host.make(COPY, (obj,), (), None, device)) is not None:
-        return new  # from an array of NumPy's, which is not the current framework
+        return new  # from a NumPy array, while another framework is current
     found = _stackable(obj, owner) if type(obj) is list or type(obj) is tuple else None
     if found:
         return stacking.stack_lists(obj, found, dtype, device, copy)

@@ -207,15 +207,16 @@ def _compute_on(
     device: Device | None, backend: Backend, call: Call, inputs: Inputs
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Differentiate with a device, on which the function also creates tensors, as `devshim.run` does."""
+    compute = partial(backend.differentiate, call, inputs.xs, inputs.parameters, inputs.models)
     if device is None:
-        return backend.differentiate(call, inputs.xs, inputs.parameters, inputs.models)
+        return compute()
     before = default_devices.DEFAULT.set((device, default_devices.NOT_A_BLOCK, None))
     try:
         scope = backend.data_scope(device)
         if type(scope) is nullcontext:
-            return backend.differentiate(call, inputs.xs, inputs.parameters, inputs.models)
+            return compute()
         with scope:
-            return backend.differentiate(call, inputs.xs, inputs.parameters, inputs.models)
+            return compute()
     finally:
         default_devices.DEFAULT.reset(before)
 

@@ -1,4 +1,4 @@
-"""What an error of Ray about an agent means: its host is lost, it may answer again, or it has ended alone.
+"""The meaning of a Ray error about an agent: its host is lost, the agent may answer again, or only it has ended.
 
 Ray has one tree of errors for all of these. Only a lost host is left out when a job starts again.
 """

@@ -1,4 +1,4 @@
-"""What an agent tells the launcher: the events of its ranks, in order, until the launcher has received them."""
+"""The events of an agent's ranks, kept in order until the launcher has received them."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class News:
             self._changed.notify_all()
 
     def add_line(self, rank: int, name: str, line: str) -> None:
-        """Add a line of a rank's output, once there is room for it."""
+        """Add a line of a rank's output; wait first while too much output waits for the launcher."""
         with self._changed:
             self._changed.wait_for(lambda: not self.is_full)
             self._waiting += len(line) + _OF_LINE
             last = self._events[-1] if self._events else ()
             if last[:3] == ("output", rank, name):
                 last[3].append(line)
-                return
-        self.add("output", rank, name, [line])
+            else:
+                self.add("output", rank, name, [line])
 
     def take(self, patience: float, received: int) -> list[tuple[Any, ...]]:
         """Return what happened since the last answer; wait for an event, but at most ``patience`` seconds.

@@ -72,7 +72,7 @@ SURVIVORS: dict[tuple[str, str, str], str] = {
         "devshim/transfers/progress.py",
         "_answer: tuple[object, bool] = (object(), False)",
         "False -> True",
-    ): "the answer counts only for the object before it, which is no stream",
+    ): "the answer is used only for the object stored with it, which is never a stream",
     (
         "devshim/simulation/usage.py",
         "@dataclass(frozen=True)",

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
-from devshim.devices.device import CPU
 from devshim.devices.ranges import largest_draw
 from devshim_backends._mxnet.creation import MxnetCreation, is_bfloat16
 from devshim_backends._mxnet.internals.native import numpy_shapes
@@ -82,8 +81,8 @@ class MxnetRandom(MxnetCreation):
             return self._finish(self._fractions(shape, device) < p, dtype, device)
 
     def _fractions(self, shape: tuple[int, ...], device: Device) -> Tensor:
-        """Return uniform float64 numbers; they are on the host for a simulated GPU without float64, such as Apple's."""
-        there = CPU if "float64" in self.dtypes_lacking else device
+        """Return uniform float64 numbers on the device, or on the host if the device cannot hold them."""
+        there = self.device_for_dtype("float64", device)
         return mx.np.random.uniform(0, 1, shape, **self.options(np.dtype(np.float64), there))
 
     def _finish(self, x: Tensor, dtype: Any | None, device: Device) -> Tensor:

@@ -1,7 +1,7 @@
 """Rules for devshim calls while Gluon compiles a hybridized block.
 
 1.9 runs ``hybrid_forward`` once with symbols; 2.0 runs ``forward`` once with real arrays and records the operations
-("deferred compute"). In both, the whole graph then runs on the device of the block's inputs.  2.0 records a copy to
+("deferred compute"). In both, the whole graph then runs on the device of the block's inputs. 2.0 records a copy to
 another device but silently ignores it in the graph (seen in 2.0.0b1), so it has to be refused at the call. The
 device is known while the block is compiled: it is that of the arrays that the block was called with.
 """

@@ -20,7 +20,6 @@ import paddle
 from paddle import _C_ops
 
 from devshim.contract.backend import Backend
-from devshim.devices.device import CPU
 from devshim.devices.ranges import largest_draw
 from devshim.errors import ConversionError
 from devshim_backends._paddle import devices
@@ -116,7 +115,7 @@ class PaddleRandom(Backend):
         self, low: int, high: int, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
     ) -> Tensor:
         require_dynamic(self, "random.randint")
-        there = self._device_with_doubles(device)
+        there = self.device_for_dtype("float64", device)
         fractions = self._fractions(shape, there, seed)
         with self.scope(there):
             steps = paddle.floor(fractions * float(high - low)).astype("int64")
@@ -124,7 +123,7 @@ class PaddleRandom(Backend):
 
     def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
         require_dynamic(self, "random.permutation")
-        there = self._device_with_doubles(device)
+        there = self.device_for_dtype("float64", device)
         fractions = self._fractions((n,), there, seed)
         with self.scope(there):
             order = paddle.argsort(fractions) if n else fractions.astype("int64")
@@ -134,7 +133,7 @@ class PaddleRandom(Backend):
         self, p: float, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
     ) -> Tensor:
         require_dynamic(self, "random.bernoulli")
-        there = self._device_with_doubles(device)
+        there = self.device_for_dtype("float64", device)
         fractions = self._fractions(shape, there, seed)
         with self.scope(there):
             return self._finish(fractions < float(p), dtype, device)
@@ -157,10 +156,6 @@ class PaddleRandom(Backend):
         """Return numbers in the requested dtype, on the requested device."""
         made, place = x if dtype is None else x.astype(dtype), self.to_native(device)
         return made if made.place._equals(place) else made._copy_to(place, True)
-
-    def _device_with_doubles(self, device: Device) -> Device:
-        """Return the device that draws float64 fractions: the host for a GPU without float64, such as Apple's."""
-        return CPU if device.kind == "gpu" and "float64" in self.dtypes_lacking else device
 
     def seed(self, value: int) -> None:
         paddle.seed(value)

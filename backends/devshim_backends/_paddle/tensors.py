@@ -199,9 +199,8 @@ class PaddleTensors(Backend):
     def _from_float8(self, array: np.ndarray, name: str, device: Device) -> Tensor:
         """Return a tensor of an array's bytes, for a dtype that Paddle reads from DLPack but not from NumPy."""
         capsule = dlpack.set_dtype(np.array(array, order="C").__dlpack__(), name)
-        dlpack.managed_tensor(
-            capsule
-        ).tensor.strides = None  # C order; for empty arrays Paddle misreads NumPy's strides
+        managed = dlpack.managed_tensor(capsule)
+        managed.tensor.strides = None  # C order; for empty arrays Paddle misreads NumPy's strides
         made = from_dlpack(capsule)
         return made if device is CPU else made._copy_to(self.to_native(device), True)
 

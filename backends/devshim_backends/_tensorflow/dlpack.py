@@ -64,11 +64,9 @@ def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] 
     if kinds is None or DEVICE_BY_NAME.get(where) is not CPU or not where.endswith("CPU:0"):
         return None
     capsule = to_dlpack(x)
-    return (
-        None
-        if dlpack.data_address(capsule) % (alignment or kinds[1].itemsize)
-        else (capsule, kinds[0], x._shape_tuple())
-    )
+    if dlpack.data_address(capsule) % (alignment or kinds[1].itemsize):
+        return None
+    return capsule, kinds[0], x._shape_tuple()
 
 
 def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:

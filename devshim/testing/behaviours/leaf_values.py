@@ -62,8 +62,8 @@ class LeafValueTests(Kit):
         assert self.same_numbers(tree[0], numbers())
 
     @feature("several")
-    def test_a_number_of_numpys_is_written(self, device: Device) -> None:
-        """NumPy's operators return numbers for arrays without axes, such as a counter plus one."""
+    def test_a_numpy_scalar_is_written(self, device: Device) -> None:
+        """NumPy's operators return scalars for arrays without axes, such as a counter plus one."""
         tree = {"count": ds.from_numpy(np.asarray(6, "int32"), device)}
         tree = ds.assign(tree, {"count": ds.to_numpy(ds.leaves(tree)["count"]) + np.int32(1)})
         assert ds.to_numpy(tree["count"]).tolist() == 7

@@ -68,7 +68,7 @@ def test_draws_of_a_small_default_dtype() -> None:
 
 
 def test_draws_in_a_mode_without_numbers() -> None:
-    """Whether rounding can reach the bound is not asked of PyTorch, whose fake tensors have no answer."""
+    """A fake tensor has no values, so PyTorch cannot say whether rounding reaches the bound."""
     with FakeTensorMode():
         assert ds.random.uniform(-3, 1.5, (3,)).shape == (3,)
     recorded = make_fx(lambda x: x + ds.random.uniform(-3, 2.5, (3,)))(torch.ones(3))

@@ -59,7 +59,7 @@ USES = {
     "is_available": "torch.cuda.is_available()",
     "set_device": "torch.cuda.set_device(1)",
     "a property": "torch.cuda.get_device_name()",
-    "memory that was counted anew": "torch.ones(2, device='cuda'); torch.cuda.reset_peak_memory_stats()",
+    "a reset of the peak memory": "torch.ones(2, device='cuda'); torch.cuda.reset_peak_memory_stats()",
 }
 
 

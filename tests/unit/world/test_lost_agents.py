@@ -52,7 +52,7 @@ NODE = ActorDiedError("The actor died unexpectedly.\nThe actor died because its 
 
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Put a small module in the place of Ray, and return the nodes that it reports."""
+    """Replace Ray with a small module, and return the nodes that it reports."""
     nodes, ray, exceptions = {"a", "b"}, ModuleType("ray"), ModuleType("ray.exceptions")
     for each in (RayError, ActorUnavailableError, ActorDiedError, NodeDiedError):
         setattr(exceptions, each.__name__, each)

@@ -44,11 +44,9 @@ FORWARD = ForwardPass()
 
 def to_device(x: Tensor, device: Any) -> Tensor:
     """Return a tensor on a device; devshim's copy engine makes and records the copy."""
-    return (
-        x
-        if x.device == device or x.device.type == "meta"
-        else activations.move_activation(x, DEVICES.get(device, device))
-    )
+    if x.device == device or x.device.type == "meta":
+        return x
+    return activations.move_activation(x, DEVICES.get(device, device))
 
 
 _UNALIGNED = frozenset({"to", "type_as", "cpu", "cuda", "copy_", "set_", "backward", "__get__", "__set__"})

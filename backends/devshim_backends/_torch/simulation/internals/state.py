@@ -86,6 +86,11 @@ def shown_count() -> int:
     return SIMULATION.count or SIMULATION.count_of_parent
 
 
+def return_gpus() -> None:
+    """Let a forked process use the GPUs of its parent again; nothing changes in another process."""
+    SIMULATION.count, SIMULATION.count_of_parent = shown_count(), 0
+
+
 def removed_gpu_error(index: int) -> SimulationError:
     """Return the error for a tensor whose GPU was removed; raise it if the line that removed the GPU is known."""
     if SIMULATION.count_of_parent:

@@ -26,7 +26,7 @@ from devshim_backends._torch.simulation.internals import (
 )
 from devshim_backends._torch.simulation.internals.engine import NOTHING, PENDING
 from devshim_backends._torch.simulation.internals.kernels import KERNELS
-from devshim_backends._torch.simulation.internals.state import CURRENT, NAME, SIMULATION, shown_count
+from devshim_backends._torch.simulation.internals.state import CURRENT, NAME, SIMULATION, return_gpus
 from devshim_backends._torch.simulation.internals.untraced import keep_compiler_out
 
 _PRIVATE_USE = torch._C._autograd.DeviceType.PrivateUse1
@@ -42,7 +42,7 @@ def set_gpus(count: int, limit: int | None) -> None:
     """
     if count:
         _register()
-    SIMULATION.count, SIMULATION.count_of_parent = shown_count(), 0
+    return_gpus()
     if count and SIMULATION.count:  # PyTorch is patched already, and other threads may be running patched functions
         SIMULATION.count, SIMULATION.limit = count, limit
         generators.create_all(count)

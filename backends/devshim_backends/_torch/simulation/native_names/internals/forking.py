@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.internals.state import SIMULATION
+from devshim_backends._torch.simulation.internals.state import SIMULATION, TYPES, return_gpus
 from devshim_backends._torch.simulation.memory import SIMULATED
 
 __all__ = ["forget", "install", "note_use"]
@@ -23,17 +23,15 @@ class _State:
     """The state of this process.
 
     Attributes:
-        on: True while native names are on.
         watched: True once Python calls `_enter_child` in forked processes; it cannot stop that.
         used: True if the program has called a function that starts CUDA.
     """
 
-    on = watched = used = False
+    watched = used = False
 
 
 def install(patches: Patches) -> None:
     """Watch for forks."""
-    _State.on = True
     if not _State.watched and hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_enter_child)
         _State.watched = True
@@ -41,8 +39,8 @@ def install(patches: Patches) -> None:
 
 def forget() -> None:
     """Let forked processes use simulated GPUs again."""
-    _State.on = _State.used = False
-    SIMULATION.count, SIMULATION.count_of_parent = SIMULATION.count or SIMULATION.count_of_parent, 0
+    _State.used = False
+    return_gpus()
 
 
 def note_use() -> None:
@@ -52,5 +50,5 @@ def note_use() -> None:
 
 def _enter_child() -> None:
     """Take the GPUs away, in a forked process whose parent has used them."""
-    if _State.on and SIMULATION.count and (_State.used or any(gpu.was_used() for gpu in SIMULATED)):
+    if "cuda" in TYPES and SIMULATION.count and (_State.used or any(gpu.was_used() for gpu in SIMULATED)):
         SIMULATION.count, SIMULATION.count_of_parent = 0, SIMULATION.count
