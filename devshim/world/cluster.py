@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import signal
 import sys
 import threading
@@ -42,7 +43,13 @@ LOOPBACK = "127.0.0.1"
 STORE = 512 * 2**20
 _EXTRA = ("start_api_server", "start_monitor", "start_log_monitor")
 """The methods of Ray's node that start processes which a job does not need."""
+_IDLE = {
+    "--dashboard_agent_command=": ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port"),
+    "--runtime_env_agent_command=": ("runtime_env_agent_port",),
+}
+"""The options of Ray's node for two more such processes, for whose ports it waits."""
 _STARTING = Path(__file__).with_name("starting.py")
+_HELPER = Path(__file__).with_name("idle_helper.py")
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,7 @@ def settings(token: Path, folder: Path, local: bool) -> dict[str, str]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_memory_monitor_refresh_ms": "0",  # Ray would kill the agent, which is small, and with it all its ranks
         "RAY_worker_niceness": "0",  # Ray's own is 15, and the ranks would inherit it
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # under `uv run`, Ray would copy the working directory to each agent
     }
 
 
@@ -155,24 +163,42 @@ def connect(address: str) -> None:
 
 @contextmanager
 def no_extra_processes() -> Iterator[None]:
-    """Let Ray start without its dashboard, autoscaler and reader of logs, for which `ray.init` has no option.
+    """Let Ray start nodes without the processes that no job needs, for which `ray.init` has no option.
 
-    A job needs none of them. Each is a Python process that imports Ray, and Ray waits for the dashboard. This replaces
-    methods of Ray 2.60; another version that has others starts what it always starts.
+    These are the dashboard, the autoscaler, the reader of logs, and in each node one for metrics and one for
+    environments. Each is a Python process that imports Ray, and the start waits for three of them. This replaces
+    functions of Ray 2.60; another version that has others starts what it always starts.
     """
-    from ray._private.node import Node
+    from ray._private import node, services
+
+    start = services.start_ray_process
 
     def nothing(self: Any, *_: Any, **__: Any) -> None:
         self._webui_url = ""
 
-    replaced = {name: getattr(Node, name) for name in _EXTRA if hasattr(Node, name)}
+    def start_lighter(command: list[str], *args: Any, **options: Any) -> Any:
+        return start([_with_idle_helper(each) for each in command], *args, **options)
+
+    replaced = {name: getattr(node.Node, name) for name in _EXTRA if hasattr(node.Node, name)}
     for name in replaced:
-        setattr(Node, name, nothing)
+        setattr(node.Node, name, nothing)
+    services.start_ray_process = start_lighter
     try:
         yield
     finally:
+        services.start_ray_process = start
         for name, method in replaced.items():
-            setattr(Node, name, method)
+            setattr(node.Node, name, method)
+
+
+def _with_idle_helper(option: str) -> str:
+    """Return an option of Ray's node, with `idle_helper` in place of the command of a process that no job needs."""
+    name = next((each for each in _IDLE if option.startswith(each)), None)
+    words = shlex.split(option) if name else []
+    known = [word for word in words if word.startswith(("--session-dir=", "--node-id="))]
+    if name is None or len(known) != len(("session-dir", "node-id")):  # a Ray that does not wait for a file
+        return option
+    return name + shlex.join([sys.executable, "-I", "-S", str(_HELPER), *known, *_IDLE[name]])
 
 
 @contextmanager

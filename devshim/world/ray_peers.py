@@ -185,6 +185,7 @@ def _import_ray(place: Place) -> Any:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # listen on 127.0.0.1, and not on all addresses
     os.environ.setdefault("RAY_worker_niceness", "0")  # otherwise the processes with tensors have the lowest priority
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # do not change the variables of GPUs
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")  # under `uv run`: no copies of the working directory
     import ray
 
     return ray

@@ -99,22 +99,22 @@ def _start(hosts: int, cards: int) -> tuple[Any, list[Any]]:
 
     Path(os.environ["RAY_TMPDIR"], "ray").mkdir(exist_ok=True)
     started = Cluster()
-    with cluster.no_extra_processes():
-        return started, [_add(started, index, cards) for index in range(hosts)]
+    return started, [_add(started, index, cards) for index in range(hosts)]
 
 
 def _add(started: Any, index: int, cards: int) -> Any:
     """Start one node of a cluster."""
-    return started.add_node(
-        node_ip_address=cluster.LOOPBACK,
-        num_cpus=1,
-        resources={"sim_gpu": cards} if cards else {},
-        labels={"devshim.host": f"host{index}"},
-        include_dashboard=False,
-        include_log_monitor=False,
-        no_monitor=True,
-        object_store_memory=cluster.STORE,
-    )
+    with cluster.no_extra_processes():
+        return started.add_node(
+            node_ip_address=cluster.LOOPBACK,
+            num_cpus=1,
+            resources={"sim_gpu": cards} if cards else {},
+            labels={"devshim.host": f"host{index}"},
+            include_dashboard=False,
+            include_log_monitor=False,
+            no_monitor=True,
+            object_store_memory=cluster.STORE,
+        )
 
 
 def main(hosts: int, cards: int) -> None:

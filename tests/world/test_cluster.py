@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from leftovers import MARK, marked
+from listening import descendants
 
 import devshim as ds
 from devshim.world.simulated_hosts import SimulatedHosts
@@ -22,6 +24,13 @@ from devshim.world.simulated_hosts import SimulatedHosts
 def place() -> tuple[str, str, str]:
     """Return this rank's number, the hosts of all ranks, and how many GPUs are simulated in it."""
     return os.environ["RANK"], os.environ["DEVSHIM_HOSTS"], os.environ["DEVSHIM_SIMULATE_GPUS"]
+
+
+def _command(process: int) -> str:
+    """Return the command of a process, or an empty text if it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
 
 
 def wait(folder: str) -> str:
@@ -35,6 +44,10 @@ def wait(folder: str) -> str:
 def test_two_hosts(devshim_cluster: Callable[..., Any], tmp_path: Path) -> None:
     cluster = devshim_cluster(hosts=2, cards=2)
     assert cluster.names == ["host0", "host1"]
+    commands = {_command(process) for process in descendants(os.getpid())}
+    helpers = [each for each in commands if each.startswith(sys.executable) and "/idle_helper.py --" in each]
+    assert len(helpers) == 4  # two in each node, in place of Ray's own
+    assert [each for each in commands if "agent.py" in each or "RuntimeEnvAgent" in each or "Dashboard" in each] == []
     every = "host0,host0,host1,host1"
     assert ds.launch(place) == [(str(rank), every, "1") for rank in range(4)]
     assert ds.launch(place, cards_per_rank=2, hosts=["host1"]) == [("0", "host1", "2")]

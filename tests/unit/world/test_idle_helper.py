@@ -1,0 +1,48 @@
+"""Tests of the process that takes the place of two of a Ray node's own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from devshim.world import cluster, idle_helper
+
+HELPER = idle_helper.__file__
+PARENT = (
+    "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL).pid, flush=True); input()"
+)
+
+
+def test_it_reports_unused_ports_and_ends_with_its_node(tmp_path: Path) -> None:
+    words = [sys.executable, "-I", "-S", HELPER, f"--session-dir={tmp_path}", "--node-id=ab", "one_port", "two_port"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", PARENT, *words], text=True, **pipes) as parent:
+        assert parent.stdout is not None
+        started = Path("/proc", parent.stdout.readline().strip())
+        until = time.monotonic() + 30
+        while len(list(tmp_path.glob("*_ab"))) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+            "one_port_ab": "-1",
+            "two_port_ab": "-1",
+        }
+        assert started.exists() or sys.platform != "linux"
+        parent.kill()
+    while started.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not started.exists()
+
+
+@pytest.mark.parametrize("name", ["--dashboard_agent_command=", "--runtime_env_agent_command="])
+def test_only_a_node_that_waits_for_files_gets_it(name: str) -> None:
+    known = '"--session-dir=/a folder/s" --node-id=ab'
+    lighter = cluster._with_idle_helper(f"{name}python -u agent.py --log-dir=/l {known}")
+    assert lighter.startswith(f"{name}{sys.executable} -I -S {HELPER} '--session-dir=/a folder/s' --node-id=ab ")
+    assert lighter.endswith("_port")
+    older = f"{name}python -u agent.py --session-dir=/s"
+    assert cluster._with_idle_helper(older) == older
+    assert cluster._with_idle_helper("--head") == "--head"
