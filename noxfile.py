@@ -475,6 +475,8 @@ def world(session: nox.Session) -> None:
         [numpy, *rest],
         [numpy, *(f"{RANKS}/{each}" for each in LAUNCHED), "tests/unit/world/test_pickles.py"],  # they need Ray
     ]
+    # Here and not in each of the processes that start at the same time, Python compiles what they import.
+    session.run("python", "-c", "import pytest, ray, torch, torch.distributed, devshim", silent=True)
     pytests(session, runs, at_once=5)  # a test waits for a seventh of its time even if four run at once
 
 

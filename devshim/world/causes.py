@@ -243,7 +243,7 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
     elif gone:
         guilty, reason = list(gone), f"{named(list(gone), hosts)} has returned"
     elif outliving := [rank for rank in behind if reports[rank].ends]:
-        guilty, reason = outliving, f"the program of {named(outliving, hosts)} has ended, but its process has not"
+        guilty, reason = outliving, f"{named(outliving, hosts)} has returned, but its process has not ended"
     elif behind:
         guilty, where = behind, reports[behind[0]].at
         reason = f"{named(behind, hosts)} has not made this call" + (f", and is at {where}" if where else "")

@@ -199,7 +199,7 @@ def test_what_peers_say_of_a_save_is_not_the_cause() -> None:
 
 def test_a_rank_whose_process_outlives_its_program_is_named() -> None:
     error = late({**WAITING, 2: Report(0, 2, None, 0, "", True)})
-    assert error.problem.endswith(": the program of rank 2 on b has ended, but its process has not")
+    assert error.problem.endswith(": rank 2 on b has returned, but its process has not ended")
     assert error.late == (2,)
 
 
