@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.checkpoints import foreign, paths
+from devshim.checkpoints.crc import Sum
 from devshim.checkpoints.values import Values
 from devshim.devices.dtypes import DTYPES, numpy_dtype
 from devshim.errors import CheckpointError
@@ -38,7 +39,6 @@ __all__ = [
     "LABEL",
     "LONGEST",
     "OpenFile",
-    "checksum",
     "damaged_error",
     "is_known",
     "open_file",
@@ -90,11 +90,6 @@ def to_stored_form(array: np.ndarray) -> np.ndarray:
     return flat.view(numpy_dtype(dtype)).reshape(shape)
 
 
-def checksum(array: np.ndarray) -> int:
-    """Return the CRC-32 of an array's bytes."""
-    return zlib.crc32(array.reshape(-1).view(np.uint8).data) if array.size else 0
-
-
 # ---------------------------------------------------------------------- reading
 class OpenFile:
     """An open file whose header has been checked.
@@ -141,11 +136,12 @@ class OpenFile:
             raise damaged_error(
                 self.path, f"the tensor {show(name)} is not the {dtype} of shape {shape} that was saved"
             )
+        found = Sum()
         try:
-            array = self._values.read(name, numpy_dtype(form), full)
+            array = self._values.read(name, numpy_dtype(form), full, check=None if crc32 is None else found.add)
         except Exception as error:
             raise damaged_error(self.path, f"the tensor {show(name)} cannot be read: {error}") from error
-        if crc32 is not None and checksum(array) != crc32:
+        if crc32 is not None and found.value != crc32:
             raise damaged_error(self.path, f"the values of the tensor {show(name)} are damaged: the checksum differs")
         progress.advance("load", array.nbytes)
         array = array.reshape(-1).view(kind).reshape(shape)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from devshim.checkpoints.crc import crc32
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ def block_checksums(array: np.ndarray) -> list[int]:
         return []
     rows = array if array.ndim else array.reshape(1)
     step = rows_per_block(rows.shape, rows.itemsize)
-    return [zlib.crc32(rows[i : i + step].reshape(-1).view(np.uint8).data) for i in range(0, len(rows), step)]
+    return [crc32(rows[i : i + step].reshape(-1).view(np.uint8).data) for i in range(0, len(rows), step)]
 
 
 def checksums(arrays: Mapping[str, np.ndarray]) -> dict[str, list[int]]:

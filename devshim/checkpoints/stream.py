@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from devshim.checkpoints.crc import CHUNK, Sum
 from devshim.checkpoints.file import CHECKSUM, CODES, LABEL, LONGEST
 from devshim.errors import CheckpointError
 from devshim.transfers import progress
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["write"]
 
-_CHUNK = 1 << 18
-"""Bytes: few enough to stay in the processor's cache between the copy, the sum and the writing."""
 _LARGEST = 2**32 - 1
 """The checksum with the most digits."""
 
@@ -76,15 +75,15 @@ def _header(header: dict[str, Any], metadata: dict[str, Any], sums: Mapping[str,
 
 def _write_values(handle: int, array: np.ndarray) -> int:
     """Write an array's bytes, and return their CRC-32."""
-    values, found = array.reshape(-1).view(np.uint8), 0
-    copied = np.empty(min(_CHUNK, values.size), np.uint8)
-    for start in range(0, values.size, _CHUNK):
+    values, found = array.reshape(-1).view(np.uint8), Sum()
+    copied = np.empty(min(CHUNK, values.size), np.uint8)
+    for start in range(0, values.size, CHUNK):
         part = copied[: values.size - start]
-        part[...] = values[start : start + _CHUNK]
-        found = zlib.crc32(part.data, found)
+        part[...] = values[start : start + CHUNK]
+        found.add(part.data)
         _write_all(handle, part.data)
         progress.advance("save", part.size)
-    return found
+    return found.value
 
 
 def _write_all(handle: int, data: memoryview) -> None:

@@ -21,8 +21,8 @@ import pytest
 from safetensors import safe_open
 
 import devshim as ds
+from devshim.checkpoints import crc, stream
 from devshim.checkpoints import replace as replace_module
-from devshim.checkpoints import stream
 
 TREE = {"w": np.arange(6, dtype="f4").reshape(2, 3), "half": np.ones(3, "f2"), "list": [1, "text", np.array(True)]}
 
@@ -423,7 +423,7 @@ def test_killed_before_every_step_the_file_is_whole(path: Path) -> None:
 
 PAUSED = """
 import sys, devshim as ds
-from devshim.checkpoints import stream
+from devshim.checkpoints import crc, stream
 ds.use("numpy")
 write = stream.write
 
@@ -568,7 +568,7 @@ def test_file_and_folder_are_flushed_in_the_right_order(path: Path, monkeypatch:
 def test_a_tensor_that_changes_while_it_is_written_gives_a_whole_file(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x = np.zeros(3 * stream._CHUNK // 4, "float32")
+    x = np.zeros(3 * crc.CHUNK // 4, "float32")
     write_all = stream._write_all
 
     def written(handle: int, data: memoryview) -> None:
