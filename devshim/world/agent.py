@@ -35,6 +35,8 @@ __all__ = ["Agent", "grouped"]
 TAIL = 6000
 """The number of characters of a rank's output that are kept for its error."""
 _GRACE = 0.5
+_ENDING = 4.0
+"""Seconds that the process of a rank may take to end after an exception; then it is reported."""
 _HELD = 1.0
 """Seconds for which a process that a rank has started may write to the output of the rank after its end."""
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
@@ -47,7 +49,8 @@ class _Rank:
         self.process, self.folder = process, folder
         self.tail, self.heartbeat = "", {}  # type: str, dict[str, Any]
         self.last_heartbeat = time.monotonic()
-        self.reported_late = False
+        self.raised_since: float | None = None
+        self.reported_late, self.reported_raised = False, False
         self.reported: tuple[Any, ...] = ()
 
     @property
@@ -193,7 +196,11 @@ class Agent:
             self._news.add_line(rank, name, line)
 
     def _look(self) -> None:
-        """Report once each rank that has waited too long or is silent in a collective; report changes of state."""
+        """Report once each rank that has waited too long or is silent in a collective; report changes of state.
+
+        Also report once a rank whose process goes on after an exception: as rank 0 of JAX, it may wait for its peers,
+        which wait for it.
+        """
         shown = time.monotonic()
         while True:
             time.sleep(_GRACE)
@@ -201,6 +208,7 @@ class Agent:
             shown = time.monotonic() if is_due else shown
             for rank, each in list(self._ranks.items()):
                 self._send_state(rank, each, is_due)
+                self._send_raised(rank, each)
                 waits = each.heartbeat.get("seconds", 0.0) + (time.monotonic() - each.last_heartbeat)
                 if each.process.poll() is not None or each.heartbeat.get("what") is None:
                     each.reported_late = False
@@ -214,6 +222,15 @@ class Agent:
         if each.process.poll() is None and (now[:1] != each.reported[:1] or (is_due and now != each.reported)):
             each.reported = now
             self._news.add("state", rank, *now)
+
+    def _send_raised(self, rank: int, each: _Rank) -> None:
+        """Report a rank whose program has ended with an exception some seconds ago, and whose process has not."""
+        if not each.heartbeat.get("raised") or each.reported_raised or each.process.poll() is not None:
+            return
+        each.raised_since = each.raised_since or time.monotonic()
+        if time.monotonic() - each.raised_since >= _ENDING:
+            each.reported_raised = True
+            self._news.add("raised", rank, each.tail, str(each.heartbeat.get("at", "")))
 
     def news(self, patience: float, received: int) -> list[tuple[Any, ...]]:
         """Return what happened since the last answer, as `News.take` does."""

@@ -26,8 +26,9 @@ __all__ = ["ONE_ORDER", "Ended", "Report", "ending", "failure", "is_of_peers", "
 ONE_ORDER = "every rank must make the same calls of ds.world(), in one order"
 """The hint for ranks that do not do the same."""
 
-_OF_PEERS = 4
-"""The position of reports about other ranks in the order of causes."""
+_ABORTED, _OF_PEERS = 3, 4
+"""The positions in the order of causes of ranks that were aborted, as JAX does if rank 0 is lost, and of reports about
+other ranks."""
 SILENT = 2.0
 """Seconds without a heartbeat, after which a rank does not answer."""
 _BY_EXIT = (1, 2)
@@ -71,6 +72,7 @@ class Report:
         seconds: How long it has been in it.
         at: The line of the program.
         ends: True if the program has ended, but the process has not.
+        raised: True if an exception has ended it.
         tail: The end of its output, if it has ended.
     """
 
@@ -80,6 +82,7 @@ class Report:
     seconds: float = 0.0
     at: str = ""
     ends: bool = False
+    raised: bool = False
     tail: str = ""
 
 
@@ -139,8 +142,8 @@ def ending(reports: Mapping[int, Report]) -> list[Ended]:
 
 
 def is_of_peers(ended: Sequence[Ended]) -> bool:
-    """Return True if all of these ranks only report the failure of another rank that has not ended yet."""
-    return all(_order(each) == _OF_PEERS for each in ended)
+    """Return True if all of these ranks may have ended because another one failed, which is not known yet."""
+    return all(_order(each) >= _ABORTED for each in ended)
 
 
 def _order(ended: Ended) -> int:
@@ -150,7 +153,7 @@ def _order(ended: Ended) -> int:
         return 1
     if ended.status > 0 and all(_PEER.search(error or ended.tail[-600:]) for error in _last_errors(ended.tail)):
         return _OF_PEERS
-    return 2 if ended.status != -6 else 3  # SIGABRT: engines abort a survivor
+    return 2 if ended.status != -signal.SIGABRT else _ABORTED
 
 
 def _last_error(tail: str) -> str:

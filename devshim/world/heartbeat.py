@@ -75,7 +75,8 @@ def _end_well(descriptor: int, process: int) -> None:
     """Write the last step of a program that ends; its last line stays."""
     if process == os.getpid():
         with suppress(OSError):
-            os.write(descriptor, (json.dumps({**_report(), "ends": True}) + "\n").encode())
+            raised = getattr(sys, "last_value", None) is not None
+            os.write(descriptor, (json.dumps({**_report(), "ends": True, "raised": raised}) + "\n").encode())
 
 
 def _report() -> dict[str, Any]:
@@ -84,7 +85,9 @@ def _report() -> dict[str, Any]:
     what = None if doing is None else doing.what
     step = getattr(_steps, "number", 0) if doing is None else doing.number
     ends = not threading.main_thread().is_alive()  # other threads and registered exit functions may still run
-    return {"step": step, "what": what, "seconds": seconds, "ends": ends}
+    # Python stores an exception here that ends a program, but not a SystemExit.
+    raised = ends and getattr(sys, "last_value", None) is not None
+    return {"step": step, "what": what, "seconds": seconds, "ends": ends, "raised": raised}
 
 
 def position(frame: FrameType | None) -> str:

@@ -253,8 +253,11 @@ class Attempt:
                 self.notify("state", rank, *rest)
             elif kind == "late":
                 self.late_since = self.late_since or time.monotonic()
+            elif kind == "raised":
+                self.failed[rank] = causes.Ended(rank, 1, *rest)
             else:
                 status, tail, at, result, step = rest
+                self.failed.pop(rank, None)
                 if status == 0:
                     self.results[rank] = result
                 else:

@@ -79,3 +79,28 @@ def test_what_a_rank_has_started_ends_if_the_agent_is_killed(tmp_path: Path) -> 
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGKILL)
     assert ended(int((tmp_path / "child").read_text()))
+
+
+RAISES = """
+import atexit, time
+from devshim.world import heartbeat
+heartbeat.begin()
+atexit.register(time.sleep, 1000)
+int("x")
+"""
+
+
+def test_a_rank_whose_process_goes_on_after_an_exception_is_reported(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[Agent.__module__], "_ENDING", 1.0)
+    agent.start({0: {"RANK": "0"}}, {}, [sys.executable, "-c", RAISES], b"", None, ".")
+    news: list[tuple[object, ...]] = []
+    answers, until = 0, time.monotonic() + 60
+    while not any(each[0] == "raised" for each in news) and time.monotonic() < until:
+        news += agent.news(5, answers)
+        answers += 1
+    (raised,) = (each for each in news if each[0] == "raised")
+    assert raised[1] == 0
+    assert str(raised[2]).rstrip().endswith("ValueError: invalid literal for int() with base 10: 'x'")
+    assert raised[3] == "<string>:6 in <module>"

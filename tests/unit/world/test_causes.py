@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import Any
 
 import pytest
@@ -145,6 +146,14 @@ def test_the_first_cause_comes_before_what_peers_say() -> None:
     assert causes.failure([*peers, Ended(2, 1, TRACEBACK)], HOSTS).rank == 2  # type: ignore[attr-defined]
     assert causes.failure([*peers, Ended(2, -9)], HOSTS).rank == 2  # type: ignore[attr-defined]
     assert causes.failure([*peers, Ended(2, 3)], HOSTS).rank == 2  # type: ignore[attr-defined]
+
+
+def test_an_aborted_rank_may_have_ended_because_of_another() -> None:
+    aborted = [Ended(1, -signal.SIGABRT, ""), Ended(2, 1, PEER)]
+    assert causes.is_of_peers(aborted)
+    assert not causes.is_of_peers([*aborted, Ended(0, -signal.SIGSEGV)])
+    assert causes.failure(aborted, HOSTS).problem == "rank 1 on a was killed by SIGABRT"
+    assert isinstance(causes.failure([*aborted, Ended(0, None)], HOSTS), ds.HostLostError)
 
 
 def test_a_rank_that_has_returned_is_the_cause_of_what_peers_say() -> None:

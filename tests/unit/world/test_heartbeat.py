@@ -104,7 +104,7 @@ def test_a_change_is_written_at_once_and_the_last_step_at_the_end() -> None:
     assert {each["step"] for each in reports if each["what"] == "start"} == {2}  # that of the call it is a part of
     assert inside[0]["at"].endswith(" in work")
     assert max(each["seconds"] for each in inside) > 0.4
-    assert reports[-1] == {"step": 8, "what": None, "seconds": 0.0, "ends": True}
+    assert reports[-1] == {"step": 8, "what": None, "seconds": 0.0, "ends": True, "raised": False}
 
 
 ENDING = (
@@ -118,13 +118,15 @@ sys.exit(0)
 )
 
 
-def test_a_program_that_has_ended_says_so_while_its_process_goes_on() -> None:
+@pytest.mark.parametrize(("end", "raised"), [("sys.exit(0)", False), ("sys.exit('no')", False), ("int('x')", True)])
+def test_a_program_that_has_ended_says_so_while_its_process_goes_on(end: str, raised: bool) -> None:
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
-    subprocess.run([sys.executable, "-c", ENDING, str(writing)], pass_fds=[writing], check=True)
+    program = ENDING.replace("sys.exit(0)", f"try: int('y')\nexcept ValueError: pass\n{end}")
+    subprocess.run([sys.executable, "-c", program, str(writing)], pass_fds=[writing], check=False)
     os.close(writing)
     with os.fdopen(reading) as lines:
         found = [json.loads(line) for line in lines]
     assert found[0]["ends"] is False
-    assert [each["ends"] for each in found[-2:]] == [True, True]
+    assert [(each["ends"], each["raised"]) for each in found[-2:]] == [(True, raised)] * 2
     assert found[-2]["at"].endswith(" in <module>")  # the last line of the program, which has ended
