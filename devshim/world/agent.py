@@ -102,7 +102,7 @@ class Agent:
         environment: dict[str, str] | None,
         folder: str,
     ) -> None:
-        """Start ranks.
+        """Start ranks, except those that an earlier call has started, whose answer Ray has lost.
 
         Args:
             ranks: Each rank's own environment variables.
@@ -114,6 +114,8 @@ class Agent:
         """
         base = {**without_launchers(os.environ if environment is None else environment), **shared}
         for rank, own in ranks.items():
+            if rank in self._ranks:
+                continue
             started = threading.Event()
             arguments = (rank, {**base, **own}, command, code, folder, started)
             threading.Thread(target=self._keep, args=arguments, daemon=True).start()

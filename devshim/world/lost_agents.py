@@ -8,7 +8,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-__all__ = ["Unreachable", "reason"]
+from devshim.errors import WorldError
+
+__all__ = ["Unreachable", "reason", "silent"]
 
 _AGAIN = 2.0
 """Seconds for which an agent that Ray cannot reach is asked again: on a busy network or host, it may answer."""
@@ -59,6 +61,16 @@ def reason(error: Exception, node: str) -> str:
             return _shown(error)
         time.sleep(0.05)
     return ""
+
+
+def silent(hosts: list[str], seconds: float) -> WorldError:
+    """Return the error for hosts whose agents have not started in so many seconds."""
+    import ray
+
+    resources = sorted(ray.available_resources().items())
+    free = ", ".join(f"{value:g} {key}" for key, value in resources if "_" not in key or key == "sim_gpu")
+    msg = f"{', '.join(hosts)} did not start in {seconds:g} s; free in the cluster: {free}"
+    return WorldError(msg, "wait until another job ends, or ask for fewer GPUs")
 
 
 def _is_alive(node: str) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from devshim.errors import HostLostError, WorldError
@@ -122,10 +123,10 @@ class Attempt:
             )
             progress = None if self.job.progress is None else max(self.job.progress, len(self.hosts) / REPORTS)
             self.agents.append(options.remote(host.address, self.job.timeout, progress))
-        self.addresses: list[Any] = self._answers([agent.prepare.remote() for agent in self.agents])
+        self.addresses: list[Any] = self._answers([agent.prepare.remote for agent in self.agents])
 
-    def _answers(self, asked: list[Any]) -> list[Any]:
-        """Return the answers of all agents.
+    def _answers(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Call all agents, and return their answers; one that Ray cannot reach is called again, for two seconds.
 
         Raises:
             WorldError: An agent does not answer in time, or has failed; or its host is lost.
@@ -133,25 +134,25 @@ class Attempt:
         import ray
         from ray.exceptions import RayError
 
-        late = ray.wait(asked, num_returns=len(asked), timeout=self.job.start_timeout)[1]
-        if late:
-            silent = ", ".join(host.name for host, ref in zip(self.hosts, asked, strict=True) if ref in late)
-            free = ", ".join(
-                f"{value:g} {key}"
-                for key, value in sorted(ray.available_resources().items())
-                if "_" not in key or key == "sim_gpu"
-            )
-            msg = f"{silent} did not start in {self.job.start_timeout:g} s; free in the cluster: {free}"
-            raise WorldError(msg, "wait until another job ends, or ask for fewer GPUs")
-        found = []
-        for index, each in enumerate(asked):
-            try:
-                found.append(ray.get(each))
-            except RayError as error:
-                self._lost(index, error)
+        left, found = dict(enumerate(calls)), {}
+        while left:
+            asked = {call(): index for index, call in left.items()}
+            late = ray.wait(list(asked), num_returns=len(asked), timeout=self.job.start_timeout)[1]
+            if late:
+                raise lost_agents.silent([self.hosts[asked[ref]].name for ref in late], self.job.start_timeout)
+            for ref, index in asked.items():
+                try:
+                    found[index] = ray.get(ref)
+                except RayError as error:
+                    if self.unreachable.may_answer(index, error):
+                        continue
+                    self._lost(index, error)
+                del left[index]
+                self.unreachable.answered(index)
+            time.sleep(_MOMENT if left else 0)
         if self.failed:
             raise causes.failure(list(self.failed.values()), self.names)
-        return found
+        return [found[index] for index in range(len(calls))]
 
     def _start(self) -> None:
         import ray
@@ -160,7 +161,7 @@ class Attempt:
         addresses = [self.addresses[i] for i, count in enumerate(self.counts) for _ in range(count)]
         variables = rank_environment.shared(job, self.name, self.attempt, self.names, addresses)
         shared, code, whole = (ray.put(each) for each in (variables, job.code, job.environment))  # sent once
-        started = []
+        calls = []
         for index, (host, count) in enumerate(zip(self.hosts, self.counts, strict=True)):
             own = {}
             for local in range(count):
@@ -168,8 +169,9 @@ class Attempt:
                 self.devices.append(devices)
                 rank += 1
             base = whole if host.address.startswith("127.") else None
-            started.append(self.agents[index].start.remote(own, shared, job.command, code, base, job.folder))
-        self._answers(started)
+            start = self.agents[index].start.remote
+            calls.append(partial(start, own, shared, job.command, code, base, job.folder))
+        self._answers(calls)
 
     def follow(self) -> None:
         """Receive the reports of the agents until all ranks have returned.

@@ -81,6 +81,19 @@ def test_what_a_rank_has_started_ends_if_the_agent_is_killed(tmp_path: Path) -> 
     assert ended(int((tmp_path / "child").read_text()))
 
 
+def test_a_second_call_starts_no_rank_twice(agent: Agent, tmp_path: Path) -> None:
+    program = "import os, sys, time; open(f'{sys.argv[1]}/{os.getpid()}', 'w').close(); time.sleep(1000)"
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    for _ in range(2):
+        agent.start({0: {"RANK": "0"}}, {}, command, b"", None, ".")
+    until = time.monotonic() + 60
+    while not list(tmp_path.iterdir()) and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.5)  # in which a second one would start
+    assert len(list(tmp_path.iterdir())) == 1
+    assert list(agent.where()) == [0]
+
+
 RAISES = """
 import atexit, time
 from devshim.world import heartbeat

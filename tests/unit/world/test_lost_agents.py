@@ -164,3 +164,17 @@ def test_an_agent_that_ends_after_a_rank_failed_is_not_the_cause(tail: str, said
     failed = ("end", 0, 3, f"Traceback (most recent call last):\n{tail}" if tail else "", "train.py:3 in job", None, 7)
     with pytest.raises(ds.WorldError, match=said):
         follow(lambda index, received: ([failed] if received == 0 else None) if index == 0 else DIED)
+
+
+@pytest.mark.usefixtures("alive")
+def test_an_agent_that_is_unreachable_at_the_start_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = [Host(name, name, "127.0.0.1", 0, False) for name in ("a", "b")]
+    attempt = Attempt(Job(), hosts, [1, 1], 0, lambda *_: None)
+    calls = {"a": [["here"]], "b": [UNREACHABLE, UNREACHABLE, ["there"]]}
+    answers = [lambda name=name: Answer(calls[name].pop(0)) for name in calls]
+    monkeypatch.setattr(lost_agents, "_AGAIN", 100.0)
+    assert attempt._answers(answers) == [["here"], ["there"]]
+    assert calls == {"a": [], "b": []}  # the one that has answered is not called twice
+    monkeypatch.setattr(lost_agents, "_AGAIN", 0.2)
+    with pytest.raises(ds.HostLostError, match="rank 1 on b was lost with its host"):
+        attempt._answers([lambda: Answer(["here"]), lambda: Answer(UNREACHABLE)])
