@@ -14,14 +14,12 @@ from functools import wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from devshim.collectives import arguments, parallel, split
 from devshim.contract import capabilities
 from devshim.devices.dtypes import is_number
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
-from devshim.registry import argument_hints, registry, tracing
+from devshim.registry import argument_hints, numpy_scalars, registry, tracing
 from devshim.registry.registry import model_backend
 from devshim.runtime import running, scopes
 from devshim.tensors import placing, value_hints
@@ -157,7 +155,7 @@ def _reduce_results(results: list[Any], weights: list[float], home: Device, op: 
     """Return the results of all parts as one, on a device."""
 
     def visit(cell: Cell, nodes: list[Any]) -> Any:
-        nodes = [_array(node) for node in nodes]
+        nodes = [numpy_scalars.as_array(node) for node in nodes]
         backend = registry.backend_for(nodes[0])
         if backend is not None:
             multi_map.require_same_form("data_parallel", "part", cell, nodes, backend)
@@ -182,12 +180,7 @@ def _sum(backend: Backend, cell: Cell, xs: list[Tensor], weights: list[float], h
         msg = f"ds.data_parallel cannot give the {op} of {name} results{f' at {where}' if where else ''}"
         raise ArgumentError(msg, "return it as 'float32', or use op='sum' for counts")
     there = [x if backend.device_of(x) is home else engine.move(backend, x, home) for x in xs]
-    return there[0] if len(there) == 1 else _array(running.run(backend.weighted_sum, there, weights))
-
-
-def _array(x: Any) -> Any:
-    """Return a NumPy scalar, such as NumPy's functions return for 0-d results, as an array; anything else unchanged."""
-    return np.asarray(x) if isinstance(x, np.generic) else x
+    return there[0] if len(there) == 1 else numpy_scalars.as_array(running.run(backend.weighted_sum, there, weights))
 
 
 # ---------------------------------------------------------------------- models

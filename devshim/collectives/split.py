@@ -22,7 +22,7 @@ from devshim.collectives import parts as parts_module
 from devshim.devices import parsing
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
-from devshim.registry import argument_hints, registry, tracing
+from devshim.registry import argument_hints, numpy_scalars, registry, tracing
 from devshim.registry.registry import model_backend
 from devshim.tensors import value_hints
 from devshim.transfers import device_lists, engine, observing
@@ -142,8 +142,8 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
 
     Args:
         parts: Tensors, or trees of one structure, in order; their tensors agree in framework, dtype, and shape except
-            along the axis. 0-d tensors (a loss of each part) become one tensor of shape (parts,). A leaf that is not
-            a tensor must be equal in all parts.
+            along the axis. 0-d tensors, and NumPy scalars, become one tensor of shape (parts,), such as the loss of
+            each part. A leaf that is not a tensor must be equal in all parts.
         device: The target. It needs memory for the parts and for the result.
         axis: The axis to join along; negative ones count from the end of each tensor's shape.
 
@@ -166,7 +166,7 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
     wrong = argument_hints.no_parts(parts)
     if wrong is not None:
         raise wrong
-    trees = list(parts)
+    trees: list[T] = [numpy_scalars.as_array(part) for part in parts]
     if not trees:
         raise ArgumentError("ds.gather was given no parts", "pass what ds.split returned")
     owner = registry.TENSORS.get(type(trees[0]))
@@ -181,6 +181,7 @@ def _gather_trees(trees: list[T], target: Device, axis: int) -> T:
     found: list[tuple[Cell, list[Tensor], Backend, int]] = []
 
     def visit(cell: Cell, nodes: list[Any]) -> Any:
+        nodes = list(map(numpy_scalars.as_array, nodes))
         backend = registry.backend_for(nodes[0])
         if backend is None:
             _refuse_variable(nodes[0])
@@ -206,10 +207,14 @@ def _gather_trees(trees: list[T], target: Device, axis: int) -> T:
         raise
     gathered: T = multi_map.map_leaves(
         trees[:1],
-        lambda cell, nodes: nodes[0] if registry.backend_for(nodes[0]) is None else next(results),
+        lambda cell, nodes: next(results) if _is_joined(nodes[0]) else nodes[0],
         multi_map.structure_error("gather", "part"),
     )
     return gathered
+
+
+def _is_joined(node: Any) -> bool:
+    return registry.backend_for(node) is not None or numpy_scalars.is_scalar(node)
 
 
 def _refuse_variable(node: Any) -> None:

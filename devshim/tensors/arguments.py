@@ -14,7 +14,7 @@ from devshim.devices.device import CPU, as_int
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import ArgumentError, ConversionError, DeviceNotFoundError, TracingError
 from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor, tracing
-from devshim.registry import current, registry
+from devshim.registry import current, numpy_scalars, registry
 from devshim.tensors import default_dtypes, fitting, value_hints
 from devshim.transfers import engine, observing
 
@@ -273,11 +273,14 @@ __all__ += ["real", "shape", "steps", "target", "tensor_of"]
 def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:
     """Return a tensor and its backend; for a Keras variable that is not a tensor, return the tensor that it stores.
 
-    For anything else, raise a `NotATensorError` that names the public call.
+    A NumPy scalar is returned as a 0-d array. For anything else, raise a `NotATensorError` that names the public call.
     """
     backend = registry.backend_for(x)
     if backend is not None:
         return backend, x
+    scalar = numpy_scalars.with_backend(x)
+    if scalar is not None:
+        return scalar
     owner = registry.model_backend(x)
     leaves = [] if owner is None else [leaf for leaf in owner.leaves(x) if leaf.kind != "gradient"]
     if owner is None or len(leaves) != 1 or leaves[0].path:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from devshim.errors import ArgumentError, NotATensorError, messages
 from devshim.errors.formatting import describe, type_name, with_article
-from devshim.registry import argument_hints, registry, tracing
+from devshim.registry import argument_hints, numpy_scalars, registry, tracing
 from devshim.tensors import arguments, gradient_errors, traced_gradients
 from devshim.tensors.gradient_inputs import OUTSIDE, Inputs
 from devshim.trees.flatten import flatten
@@ -152,6 +152,8 @@ def stop_gradient(x: T) -> T:
     if flat.models:
         msg = f"ds.stop_gradient takes tensors, and found {with_article(type_name(flat.models[0][2]))}"
         raise ArgumentError(msg, "stop the gradient of its results")
+    if numpy_scalars.is_scalar(x):
+        return x
     if not flat.containers:
         msg = f"ds.stop_gradient takes a tensor or a tree of tensors, and was given {describe(x)}"
         raise NotATensorError(msg, "ds.asarray(...) makes a tensor")

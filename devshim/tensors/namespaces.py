@@ -19,7 +19,7 @@ from devshim.contract.namespaces import CREATION, FFT, FUNCTIONS, LINALG, VERSIO
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import ArgumentError, ConversionError, UnsupportedError, messages
 from devshim.errors.types import joined_error
-from devshim.registry import current, registry
+from devshim.registry import current, numpy_scalars, registry
 from devshim.tensors import namespace_creation, namespace_info
 from devshim.trees.flatten import flatten
 
@@ -122,6 +122,9 @@ def _backend_of_tree(x: object) -> Backend:
     """Return the one backend of the tensors in a tree."""
     flat = flatten(x)
     found = dict.fromkeys([*flat.backends, *(backend for *_, backend in flat.models)])
+    if not found:
+        scalar = next((leaf for _, leaf in flat.others if numpy_scalars.is_scalar(leaf)), None)
+        found = dict.fromkeys([owner for owner, _ in filter(None, [numpy_scalars.with_backend(scalar)])])
     if not found:
         raise messages.not_a_tensor(x, "namespace")
     if len(found) > 1:

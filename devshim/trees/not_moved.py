@@ -33,6 +33,7 @@ __all__ = ["NotMovedWarning", "check", "is_code", "refuse", "warn"]
 
 _CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 """Objects that are not inspected: their contents are not data of the tree."""
+_VIEWS: tuple[Any, ...] = (type({}.values()), type({}.items()))
 _MOST = 256
 """The largest number of attributes or members of an object that are inspected."""
 _WARNED: set[type] = set()
@@ -113,17 +114,21 @@ def _refuse_class(call: str, name: str) -> NotATensorError:
 
 def _instead(call: str, x: Any, names: list[str], device: str) -> str:
     """Return what to write instead of an object, for each kind that a program may pass; ``names`` are its tensors."""
-    if isinstance(x, (bool, int, float, complex, range)) or hasattr(type(x), "__array__"):
-        return f"make a tensor of it: ds.asarray(x, device={device})"
     if isinstance(x, (str, bytes)):
         return "turn text into numbers first, such as token ids; a device is the second argument"
+    if isinstance(x, (bool, int, float, complex, range)) or hasattr(type(x), "__array__"):
+        return f"make a tensor of it: ds.asarray(x, device={device})"
     if isinstance(x, (set, frozenset)):
         return f"a set has no order: pass a list, ds.{call}(list(x), {device})"
     if isinstance(x, _CODE):
         return "pass tensors, and not code; ds.run(fn, x) calls a function where its arguments are"
     if isinstance(x, functools.partial):
         return f"partial(x.func, *ds.{call}(x.args, {device}), **ds.{call}(x.keywords, {device}))"
+    if isinstance(x, _VIEWS):
+        return f"a view of a dict is not a tree: pass the dict, or ds.{call}(list(x), {device})"
     name = next((name for name in names if not name.startswith("._")), None)
+    if name is not None and call not in ("place", "copy"):
+        return f"pass its tensors, as in ds.{call}({{{name[1:]!r}: x{name}}}), or register its class as a pytree"
     if name is not None:
         return f"place its tensors, as in x{name} = ds.{call}(x{name}, {device}), or register its class as a pytree"
     if hasattr(type(x), "__next__"):
@@ -134,12 +139,12 @@ def _instead(call: str, x: Any, names: list[str], device: str) -> str:
 
 
 def _tensors_in(x: Any) -> list[str]:
-    """Return the attributes, or the members of a set, that are tensors or models, as Python writes them."""
+    """Return the attributes that are tensors or models, as Python writes them; words for those of a set or view."""
     if isinstance(x, _CODE):
         return []
-    if isinstance(x, (set, frozenset)):
-        found = next((each for i, each in enumerate(x) if i < _MOST and _moves(each)), None)
-        return [] if found is None else [" of the set"]
+    if isinstance(x, (set, frozenset)) or type(x) in _VIEWS:
+        members = islice((each[1] if type(each) is tuple else each for each in x), _MOST)
+        return [f" of the {'dict' if isinstance(x, _VIEWS) else 'set'}"] if any(map(_moves, members)) else []
     return [f".{name}" for name, value in _attributes(x) if _moves(value) or any(map(_moves, _members(value)))]
 
 

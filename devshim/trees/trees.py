@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim.devices.device import CPU, Device
 from devshim.errors import DevshimError
-from devshim.registry import registry, tracing
+from devshim.registry import numpy_scalars, registry, tracing
 from devshim.transfers import batch, observing
 from devshim.trees import not_moved
 from devshim.trees.flatten import flatten
@@ -51,6 +51,10 @@ def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, ca
         return tree
     where = _everywhere(to) if isinstance(to, Device) else to
     flat = flatten(tree)
+    if not flat.containers and flat.compiler is None and numpy_scalars.is_scalar(tree):
+        array = numpy_scalars.as_array(tree)
+        moved: T = place(array, to, copy, non_blocking, call)
+        return tree if moved is array else moved
     not_moved.check(call, flat, one)
     if show is not None and flat.compiler is None:
         show.placement("copy" if copy else "place", flat, where)

@@ -1,4 +1,4 @@
-"""Containers that TensorFlow knows: extension types and other composites, and classes with ``__tf_flatten__``.
+"""Containers of TensorFlow: extension types and other composites, tensor arrays, classes with ``__tf_flatten__``.
 
 A composite of handles (a dataset, an iterator, a table) does not count as a container, because tensors do not have its
 data.
@@ -6,6 +6,7 @@ data.
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -27,12 +28,39 @@ class TensorflowContainers(Backend):
     def tree_flatten_one_level(self, node: object) -> Flat | None:
         if isinstance(node, _COMPOSITE):
             return _flatten_composite(node)
+        if isinstance(node, tf.TensorArray):
+            return _flatten_array(node)
         cls: Any = type(node)
         if hasattr(cls, "__tf_flatten__") and hasattr(cls, "__tf_unflatten__"):
             metadata, components = node.__tf_flatten__()  # type: ignore[attr-defined]
             keys = list(range(len(components)))
             return keys, list(components), lambda new: cls.__tf_unflatten__(metadata, tuple(new))
         return None
+
+
+def _flatten_array(node: Any) -> Flat | None:
+    """Return the tensors that were written to a `tf.TensorArray`; None for one that a compiled function is tracing.
+
+    Reading them with its own methods would clear it.
+    """
+    made_eagerly = node._implementation
+    written = getattr(made_eagerly, "_tensor_array", None)
+    if written is None:
+        return None
+    keys = [i for i, x in enumerate(written) if x is not None]
+
+    def rebuild(new: list[Any]) -> Any:
+        made = copy.copy(made_eagerly)
+        made._previously_read_indices = list(made_eagerly._previously_read_indices)
+        made._tensor_array = list(written)
+        for i, x in zip(keys, new, strict=True):
+            made._tensor_array[i] = x
+        array = tf.TensorArray(node.dtype, size=0)
+        made.parent = array._implementation.parent  # `write` returns it
+        array._implementation = made
+        return array
+
+    return keys, [written[i] for i in keys], rebuild
 
 
 def _flatten_composite(node: Any) -> Flat | None:

@@ -38,6 +38,7 @@ _NCCL_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _NCCL_DTYPES |= {torch.int8, torch.uint8, torch.int32, torch.int64}
 _SAME_BITS_IN_NUMPY = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
 """Dtypes that PyTorch and NumPy store as the same bits; complex ones may have a pending conjugation."""
+_PAD = "pad them first: x.to_padded_tensor(0.0)"
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _SUM = (torch.add, torch.Tensor.add_)
 _OPS = {"sum": _SUM, "mean": _SUM, "max": (torch.maximum,) * 2, "min": (torch.minimum,) * 2}
@@ -50,10 +51,13 @@ class TorchCollectives(TorchTensors):
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         if x.layout is not torch.strided:
             msg = f"PyTorch cannot split a tensor of layout {str(x.layout).removeprefix('torch.')}"
-            raise UnsupportedError(msg, "call x.to_dense() first")
+            raise UnsupportedError(msg, _PAD if x.is_nested else "call x.to_dense() first")
         return x.narrow(axis, start, stop - start)
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        if any(x.is_nested for x in xs):
+            msg = "PyTorch cannot join nested tensors"
+            raise UnsupportedError(msg, _PAD)
         return torch.cat(list(xs), dim=axis)
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:

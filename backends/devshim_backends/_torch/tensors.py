@@ -43,6 +43,8 @@ _READABLE = frozenset(TORCH_DTYPES[name] for name in NUMPY_DTYPES)
 """The dtypes that PyTorch and NumPy have in common."""
 _COPYABLE = {kind: kind for kind in NUMPY_DTYPES.values() if kind.alignment == kind.itemsize}
 """The dtypes in which memory that NumPy calls aligned is aligned for PyTorch: all but the complex ones."""
+_PAD = "pad it first: x.to_padded_tensor(0.0)"
+_JAGGED = f"{_PAD}, or make it with layout=torch.jagged"
 _QUANTIZED = {
     getattr(torch, name) for name in ("quint8", "qint8", "qint32", "quint4x2", "quint2x4") if hasattr(torch, name)
 }
@@ -113,6 +115,9 @@ class TorchTensors(Backend):
             x = _copy_aligned(x)
             if device is CPU:
                 return x
+        if self.simulated and device is not CPU and x.is_nested and x.layout is torch.strided:
+            msg = "simulated GPUs have no nested tensors of layout strided"
+            raise UnsupportedError(msg, _JAGGED)
         target = NATIVE.get(device) or native(device)
         non_blocking = non_blocking and device is not CPU
         if not is_grad_enabled() and not compiles_here() and torch.is_inference_mode_enabled():
@@ -197,7 +202,13 @@ class TorchTensors(Backend):
         return _NAMES.get(x.dtype) or str(x.dtype).removeprefix("torch.")
 
     def shape(self, x: Tensor) -> tuple[int, ...]:
-        return tuple(x.shape)
+        try:
+            return tuple(x.shape)
+        except RuntimeError as error:  # a nested tensor of layout strided
+            if not x.is_nested:
+                raise
+            msg = "PyTorch's nested tensors of layout strided have no shape"
+            raise UnsupportedError(msg, _JAGGED) from error
 
     def is_writable(self, x: Tensor) -> bool:
         return True
@@ -223,7 +234,7 @@ class TorchTensors(Backend):
         if torch.nn.parameter.is_lazy(x):
             problem, hint = "a parameter without a shape yet", "call its module once first, which gives it values"
         elif x.is_nested:
-            problem, hint = "a nested tensor", "pad it first: x.to_padded_tensor(0.0)"
+            problem, hint = "a nested tensor", _PAD
         elif x.layout is not torch.strided:
             problem, hint = f"a tensor of layout {str(x.layout).removeprefix('torch.')}", "call x.to_dense() first"
         elif _is_emptied(x):

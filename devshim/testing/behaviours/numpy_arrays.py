@@ -125,6 +125,19 @@ class NumpyArrayTests(Kit):
         assert self.same_numbers(x, np.float32(2.5))
 
     @feature("numpy")
+    def test_a_numpy_scalar_counts_as_a_zero_dimensional_array(self, device: Device) -> None:
+        """NumPy's operators return scalars where other frameworks return 0-d tensors: ``x.sum()``, ``loss / 2``."""
+        value = np.ones(3, "float32").sum()
+        assert (ds.device_of(value), ds.dtype_of(value)) == (ds.cpu(), "float32")
+        assert ds.to_numpy(value).shape == ds.zeros_like(value).shape == ()
+        assert ds.namespace(value) is ds.namespace({"loss": value}) is ds.namespace(np.ones(1))
+        assert ds.place(value, "cpu") is value
+        x = ds.convert(value, self.backend, device)
+        assert (ds.device_of(x), ds.dtype_of(x), self.adapter.shape(x)) == (device, "float32", ())
+        assert ds.to_numpy(ds.gather([value, value], "cpu")).tolist() == [3, 3]
+        assert ds.gather([{"loss": value, "n": 1}, {"loss": value + 1, "n": 1}], "cpu")["loss"].tolist() == [3, 4]
+
+    @feature("numpy")
     @pytest.mark.parametrize("kind", UNREADABLE)
     def test_unreadable_arrays_are_refused(self, kind: str) -> None:
         """An array of anything but numbers raises `ConversionError`."""

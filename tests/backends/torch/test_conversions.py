@@ -95,6 +95,29 @@ def test_values_are_kept_whatever_is_odd(odd, copy):
     assert x.requires_grad is asks
 
 
+@pytest.mark.filterwarnings("ignore:.*nested")
+def test_nested_tensors_are_refused_with_what_to_write():
+    """PyTorch raises an internal error for the shape of an older one, and refuses to join jagged ones."""
+    parts = [torch.ones(2), torch.ones(3)]
+    older, jagged = REFUSED["nested"](), torch.nested.nested_tensor(parts, layout=torch.jagged)
+    calls = [
+        lambda x: ds.gather([x, x], "cpu"),
+        lambda x: ds.gather([[x], [x]], "cpu"),
+        lambda x: ds.split(x, ["cpu", "cpu"]),
+        lambda x: ds.split([x], ["cpu", "cpu"]),
+    ]
+    only_older = [lambda x: ds.all_reduce_([x, x]), lambda x: ds.assign([x], {"0": torch.ones(2)})]
+    with ds.simulate(2):
+        only_older += [lambda x: ds.place(x, "gpu:1"), lambda x: ds.place([x, torch.ones(2)], "gpu:1")]
+        for x, tried in ((older, [*calls, *only_older]), (jagged, calls)):
+            for call in tried:
+                with pytest.raises(ds.UnsupportedError) as caught:
+                    call(x)
+                assert "x.to_padded_tensor(0.0)" in caught.value.hint
+        assert ds.place(older, "cpu") is older
+        assert ds.device_of(ds.place(jagged, "gpu:1")) is ds.gpu(1)
+
+
 @pytest.mark.filterwarnings("ignore:.*(Sparse|nested|quantize)")
 @pytest.mark.parametrize("odd", REFUSED)
 def test_tensors_without_values_are_refused(odd):

@@ -358,11 +358,12 @@ class Loader:
     [
         (3, "ds.asarray(x, device='gpu:1')"),
         (2.5, "ds.asarray(x, device='gpu:1')"),
-        (np.float32(3), "ds.asarray(x, device='gpu:1')"),
+        (np.str_("text"), "turn text into numbers first"),
         (range(3), "ds.asarray(x, device='gpu:1')"),
         ("text", "turn text into numbers first"),
         (b"bytes", "turn text into numbers first"),
         ({1, 2}, "pass a list, ds.place(list(x), 'gpu:1')"),
+        ({"a": np.zeros(2)}.values(), "pass the dict, or ds.place(list(x), 'gpu:1')"),
         (batches(), "[ds.place(item, 'gpu:1') for item in x]"),
         (Loader(), "for batch in x: batch = ds.place(batch, 'gpu:1')"),
         (len, "ds.run(fn, x)"),
@@ -396,6 +397,19 @@ def test_a_generator_that_is_refused_is_not_begun() -> None:
     with pytest.raises(ds.NotATensorError):
         ds.place(items, GPU)
     assert len(list(items)) == 1
+
+
+def test_a_call_that_only_reads_says_how_to_pass_the_tensors_of_an_object() -> None:
+    with pytest.raises(ds.NotATensorError) as caught:
+        ds.leaves(Holder(w=np.zeros(2)))
+    assert "ds.leaves({'w': x.w})" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("view", [lambda x: {"a": x}.values(), lambda x: {"a": x}.items()], ids=["values", "items"])
+def test_tensors_in_a_view_of_a_dict_warn(view: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(not_moved, "_WARNED", set())
+    with pytest.warns(ds.NotMovedWarning, match=r"dict_.* at 'v' \(of the dict\)"):
+        ds.place({"v": view(x), "x": x}, GPU)
 
 
 @pytest.mark.parametrize("make", [lambda x: Holder(w=x, b=[x]), SlottedHolder])
