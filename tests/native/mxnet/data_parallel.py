@@ -5,6 +5,7 @@ from mxnet import autograd, gluon, np, npx
 from mxnet.gluon import nn
 
 npx.set_np()
+metrics = gluon.metric if hasattr(gluon, "metric") else mx.metric
 devices = [mx.gpu(i) for i in range(mx.context.num_gpus())]
 
 
@@ -31,6 +32,9 @@ def train(kvstore, update_on_kvstore):
         total = float(sum(float(each.sum()) for each in losses))
         first = total if first is None else first
     mx.nd.waitall()
+    for metric in (metrics.MAE(), metrics.RMSE()):
+        metric.update(answers, [net(part).reshape(-1) for part in parts])
+        print(*metric.get()[:1], float(metric.get()[1]) < 0.5)
     weight = net[0].weight
     same = (weight.data(devices[0]).asnumpy() == weight.data(devices[1]).asnumpy()).all()
     print(kvstore, update_on_kvstore, [part.ctx for part in parts], weight.list_ctx(), bool(same), total < first / 2)
