@@ -39,9 +39,9 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "native_names": (
-            "refused: paddle.amp.auto_cast inside a function that is compiled as one program, pinned memory, DLPack, "
-            "and collectives of several processes (NCCL); paddle.version.cuda() returns the build's version; "
-            "paddle.base.core.CUDAPlace is Paddle's own, and refused"
+            "refused: paddle.amp.auto_cast inside a function that is compiled as one program, pinned memory, sparse "
+            "tensors, DLPack, and collectives of several processes (NCCL); paddle.version.cuda() returns the build's "
+            "version; paddle.base.core.CUDAPlace is Paddle's own, and refused"
         ),
         "simulate": (
             "a function that a program imported from Paddle before GPUs were simulated does not refuse tensors on two "
@@ -68,12 +68,14 @@ LIMITS: Mapping[str, str] = MappingProxyType(
 )
 
 _PROCESSES = "several processes exchange the tensors of GPUs by NCCL: use ds.launch"
+_SPARSE = "sparse tensors are computed on the host only: make them there, with place=paddle.CPUPlace()"
 NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
     {
         "paddle.device.cuda.graphs": "it records the work of a real GPU: call the function itself",
         **dict.fromkeys(("paddle.distributed.spawn", "paddle.distributed.launch"), _PROCESSES),
         "paddle.CUDAPinnedPlace": "it is memory that is pinned for CUDA: use paddle.CPUPlace()",
         "paddle.inference": "it runs saved programs on real GPUs: run them with paddle.jit.load",
+        **dict.fromkeys(("paddle.sparse.sparse_coo_tensor", "paddle.sparse.sparse_csr_tensor"), _SPARSE),
         "paddle.utils.cpp_extension.CUDAExtension": "it compiles for real GPUs only: use CppExtension for the CPU",
     }
 )

@@ -14,17 +14,22 @@ for call in (
     lambda: x + paddle.ones([3]),
     lambda: paddle.CUDAPinnedPlace(),
     lambda: x.pin_memory(),
+    lambda: paddle.sparse.sparse_coo_tensor([[0], [1]], [1.0], [2, 2]),
+    lambda: paddle.sparse.sparse_csr_tensor([0, 1, 1], [1], [1.0], [2, 2], place="gpu:1"),
+    lambda: x.to_sparse_coo(1),
     lambda: paddle.inference.Config().enable_use_gpu(100, 0),
 ):
     try:
         call()
     except (ValueError, NotImplementedError) as error:
-        print(str(error).split(", which")[0].splitlines()[0])
+        print(str(error).split(", which")[0].split(", and /")[0].splitlines()[0])
 try:
     paddle.ones([10_000_000])
 except MemoryError as error:
     print(str(error).splitlines()[0])
 print(paddle.get_device(), x.sum().item())
+host = paddle.sparse.sparse_coo_tensor([[0], [1]], [1.0], [2, 2], place=paddle.CPUPlace())
+print(host.place, host.to_dense().place, x.cpu().to_sparse_coo(1).values().place)
 os.environ.update(PADDLE_TRAINERS_NUM="2", PADDLE_TRAINER_ID="0", PADDLE_TRAINER_ENDPOINTS="127.0.0.1:1,127.0.0.1:2")
 try:
     paddle.distributed.init_parallel_env()

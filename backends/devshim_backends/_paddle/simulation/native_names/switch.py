@@ -12,7 +12,7 @@ from devshim.simulation.patching import Patches
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.scopes import process_wide_place, set_process_wide_place
 from devshim_backends._paddle.simulation.native_names import distributed, names, runtime, tensors
-from devshim_backends._paddle.simulation.native_names.internals import generators
+from devshim_backends._paddle.simulation.native_names.internals import generators, sparse
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
@@ -26,15 +26,17 @@ def install(backend: Backend) -> None:
     """Let Paddle's names for GPUs mean the simulated GPUs."""
     names.set_backend(backend)
     _default[:] = [process_wide_place()]
+    found: dict[Any, Any] = {}
     try:
-        _replace_in_modules(
-            {**names.functions(), **runtime.functions(), **generators.functions(), **distributed.functions()}
-        )
+        for module in (names, runtime, generators, distributed, sparse):
+            found.update(module.functions())
+        _replace_in_modules(found)
         for owner, name, new in (
             *names.attributes(),
             *tensors.attributes(),
             *runtime.attributes(),
             *generators.attributes(),
+            *sparse.attributes(),
         ):
             _patches.replace(owner, name, new)
         set_process_wide_place(names.gpu_place(0))
