@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ForkedProcessError", "FullDeviceError", "MissingDeviceError", "RemovedDeviceError"]
 
+_ADVICE = (
+    "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+    "fragmentation.  See documentation for Memory Management  "
+    "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+)
+"""The end of the text for a full device, which PyTorch prints in all cases."""
 _Accelerator: Any = getattr(torch, "AcceleratorError", RuntimeError)  # exists from 2.8 on
 
 
@@ -31,16 +36,16 @@ class FullDeviceError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore
         used, free = module.memory_allocated(device.index), free_now if free is None else free
         return (
             f"CUDA out of memory. Tried to allocate {_amount(nbytes)}. GPU {device.index} has a total capacity of "
-            f"{_amount(total)} of which {_amount(free)} is free. Process {os.getpid()} has {_amount(used)} memory in "
-            f"use. Of the allocated memory {_amount(used)} is allocated by PyTorch, and 0 bytes is reserved by PyTorch "
-            "but unallocated."
+            f"{_amount(total)} of which {_amount(free)} is free. Including non-PyTorch memory, this process has "
+            f"{_amount(used)} memory in use. Of the allocated memory {_amount(used)} is allocated by PyTorch, and 0 "
+            f"bytes is reserved by PyTorch but unallocated. {_ADVICE}"
         )
 
 
 def _amount(nbytes: int) -> str:
     """Return bytes as PyTorch's allocator prints them."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if nbytes >= 1 << power:
+        if nbytes > 1 << power:
             return f"{nbytes / (1 << power):.2f} {unit}"
     return f"{nbytes} bytes"
 

@@ -234,6 +234,7 @@ def test_priorities_of_streams_are_those_of_a_card() -> None:
 @pytest.mark.parametrize("call", ["memory_allocated", "memory_stats", "reset_peak_memory_stats", "memory_reserved"])
 @pytest.mark.usefixtures("cards")
 def test_the_allocator_refuses_a_card_that_does_not_exist(call: str) -> None:
+    torch.cuda.init()  # before, PyTorch answers without asking the allocator
     with pytest.raises(ds.SimulationError, match="Invalid device argument 7: did you call init"):
         getattr(torch.cuda, call)(7)
 
@@ -491,6 +492,25 @@ def test_torchscript_knows_the_functions_that_create_tensors() -> None:
     assert function(torch.ones(3, device="cuda:1")).tolist() == [3, 3, 3]
 
 
+@pytest.mark.parametrize(
+    "use", ["x = torch.ones(1, device='cuda')", "torch.cuda.current_device()", "torch.cuda.set_device(1)"]
+)
+def test_cuda_is_initialized_from_its_first_use_on(use: str) -> None:
+    with ds.simulate(2, native_names=True):
+        assert torch.cuda.is_available()
+        assert torch.cuda.device_count() == 2
+        torch.cuda.manual_seed_all(1)
+        torch.ones(2).pin_memory()
+        torch.cuda.empty_cache()
+        assert not torch.cuda.is_initialized()
+        assert torch.cuda.memory_stats() == {}
+        exec(use, {"torch": torch})
+        torch.cuda.reset_peak_memory_stats()
+        assert torch.cuda.is_initialized()
+        assert "num_ooms" in torch.cuda.memory_stats()
+        assert torch.cuda.initial_seed() == 1
+
+
 @pytest.mark.usefixtures("cards")
 def test_mixed_devices_name_the_line_of_a_cuda_program() -> None:
     with pytest.raises(RuntimeError, match="found at least two devices, cuda:1 and cpu!") as caught:
@@ -508,9 +528,11 @@ def test_a_full_card_has_the_text_of_a_real_one() -> None:
         assert "CUDA OOMs: 1 " in torch.cuda.memory_summary(1)
     assert isinstance(caught.value, ds.OutOfMemoryError)
     assert str(caught.value).startswith(
-        "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 1 has a total capacity of 1.00 GiB of which 768.00 MiB is "
+        "CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 1 has a total capacity of 1024.00 MiB of which 768.00 "
     )
+    assert "Including non-PyTorch memory, this process has 256.00 MiB memory in use. Of the " in str(caught.value)
     assert "256.00 MiB is allocated by PyTorch" in str(caught.value)
+    assert "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF" in str(caught.value)
     assert "gpu:1 is out of memory: 1,073,741,824 bytes were requested" in str(caught.value)
     with ds.simulate(2, "1MiB"), pytest.raises(ds.OutOfMemoryError, match=r"^gpu:0 is out of memory"):
         torch.ones(1 << 28, device="sim:0")
@@ -667,8 +689,15 @@ def test_the_ledger_and_memory_of_devshim_see_native_calls() -> None:
 def test_the_default_type_of_the_host_takes_back_that_of_a_card(cards) -> None:
     torch.set_default_tensor_type("torch.cuda.FloatTensor")
     assert torch.ones(1).is_cuda
+    made = torch.Tensor([1, 2]), torch.Tensor(2, 3), torch.Tensor(), torch.nn.Parameter(torch.Tensor(2))
+    assert [x.type() for x in made] == ["torch.cuda.FloatTensor"] * 4
+    host = torch.FloatTensor([1]), torch.Tensor([1.0], device="cpu"), torch.Tensor(np.ones(2, np.float32)).cpu()
+    assert [x.type() for x in host] == ["torch.FloatTensor"] * 3
+    torch.set_default_tensor_type(torch.cuda.DoubleTensor)
+    assert torch.Tensor([1.0]).dtype == torch.float64
     torch.set_default_tensor_type("torch.FloatTensor")
     assert not torch.ones(1).is_cuda
+    assert not torch.Tensor([1, 2]).is_cuda
     torch.set_default_device("cuda:1")
     torch.set_default_tensor_type(torch.FloatTensor)  # a default device that the program has set stays
     assert torch.ones(1).device == torch.device("cuda:1")

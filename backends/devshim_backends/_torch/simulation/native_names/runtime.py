@@ -103,7 +103,17 @@ def start() -> None:
     """Replace the functions that start CUDA: simulated GPUs need no start, but a forked process cannot start it."""
     if SIMULATION.count_of_parent:
         raise forked_error()
-    forking.note_use()
+    forking.note_start()
+
+
+def is_initialized() -> bool:
+    """Replace `torch.cuda.is_initialized`: False until the program's first use of a GPU."""
+    return forking.is_started() and not SIMULATION.count_of_parent
+
+
+def call_now(function: Any, **options: Any) -> None:
+    """Replace `torch.cuda._lazy_call`, which would keep a function until CUDA starts."""
+    function()
 
 
 def install(patches: Patches) -> None:
@@ -118,6 +128,8 @@ def install(patches: Patches) -> None:
         "_initialized": True,
         "_lazy_init": start,
         "init": start,
+        "is_initialized": is_initialized,
+        "_lazy_call": call_now,
         "_is_in_bad_fork": bindings.FUNCTIONS["_cuda_isInBadFork"],
         "device_count": device_count,
         "_device_count_nvml": device_count,
@@ -132,7 +144,7 @@ def install(patches: Patches) -> None:
     for name, new in replaced.items():
         patches.replace(cuda, name, new)
     for module_of_start in (cuda.memory, cuda.random):
-        for name in ("_lazy_init", "device_count", "_get_nvml_device_index"):
+        for name in ("_lazy_init", "_lazy_call", "is_initialized", "device_count", "_get_nvml_device_index"):
             if name in vars(module_of_start):
                 patches.replace(module_of_start, name, replaced[name])
     patches.replace(cuda.graphs, "_cuda_isCurrentStreamCapturing", bindings.FUNCTIONS["_cuda_isCurrentStreamCapturing"])

@@ -107,6 +107,7 @@ def _install() -> None:
 
 
 def _uninstall() -> None:
+    tensor_types.forget_default()
     constructors.forget_default_device()
     autocast.switch_off()
     sync_debug.forget()

@@ -41,7 +41,7 @@ def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_forma
     if compiles_here():
         return self.to(torch.device("cuda", named) if isinstance(named, int) else named or "cuda", None, non_blocking)
     if isinstance(named, torch.device) and named.type != "cuda":
-        msg = f"Invalid device, must be cuda device, but got {named}"
+        msg = "Invalid device, must be cuda device"
         raise RuntimeError(msg)
     return self.to(SIMULATED[index_of(named)], non_blocking=non_blocking, memory_format=memory_format)
 

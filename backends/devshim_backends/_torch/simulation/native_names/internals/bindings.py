@@ -75,6 +75,7 @@ def _require_known(index: int) -> int:
 
 
 def _reset_peak(index: int) -> None:
+    forking.is_started()  # it looks at the peak
     module.reset_peak_memory_stats(_require_known(index))
 
 
@@ -115,17 +116,22 @@ def _device_count() -> int:
 
 
 def _set_device(index: int) -> None:
-    forking.note_use()
+    forking.note_start()
     make_current(index)
 
 
 def _exchange_device(index: int) -> int:
-    forking.note_use()
-    return -1 if index < 0 else make_current(index)
+    if index < 0:
+        return -1
+    forking.note_start()
+    return make_current(index)
 
 
 def _maybe_exchange_device(index: int) -> int:
-    return -1 if index < 0 else accelerator._maybe_exchange(index)
+    if index < 0:
+        return -1
+    forking.note_start()
+    return accelerator._maybe_exchange(index)
 
 
 def get_device_properties(index: int) -> Properties:

@@ -16,7 +16,7 @@ from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.state import SIMULATION, TYPES, return_gpus
 from devshim_backends._torch.simulation.memory import SIMULATED
 
-__all__ = ["forget", "install", "note_use"]
+__all__ = ["forget", "install", "is_started", "note_start", "note_use"]
 
 
 class _State:
@@ -24,10 +24,11 @@ class _State:
 
     Attributes:
         watched: True once Python calls `_enter_child` in forked processes; it cannot stop that.
-        used: True if the program has called a function that starts CUDA.
+        used: True if the program has called a function that asks CUDA for anything.
+        started: True if the program has called a function that starts PyTorch's own state of CUDA.
     """
 
-    watched = used = False
+    watched = used = started = False
 
 
 def install(patches: Patches) -> None:
@@ -39,13 +40,25 @@ def install(patches: Patches) -> None:
 
 def forget() -> None:
     """Let forked processes use simulated GPUs again."""
-    _State.used = False
+    _State.used = _State.started = False
     return_gpus()
 
 
 def note_use() -> None:
     """Note that the program has used CUDA."""
     _State.used = True
+
+
+def note_start() -> None:
+    """Note that the program has called a function that starts CUDA."""
+    _State.used = _State.started = True
+
+
+def is_started() -> bool:
+    """Return True if the program has called such a function, or has put anything on a simulated GPU."""
+    if not _State.started:
+        _State.started = any(gpu.was_used() for gpu in SIMULATED)
+    return _State.started
 
 
 def _enter_child() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation.native_names.internals import slots
 
 _DTYPES = {
     "FloatTensor": torch.float32,
@@ -58,24 +59,60 @@ def _default_context() -> Any:
     return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
 
 
+class _Default:
+    """The default type of tensors: the context of the default device that it has set, and how `torch.Tensor` is made.
+
+    PyTorch's context of a default device does not change ``torch.Tensor(2, 3)``, but a default type does.
+    """
+
+    context: Any = None
+    patches = Patches()
+
+    @classmethod
+    def begin(cls, dtype: Any) -> None:
+        """Create tensors of a dtype on the current card."""
+        cls.end()
+        torch.set_default_dtype(dtype)
+        torch.set_default_device("cuda")
+        cls.context = _default_context()
+        slots.replace(cls.patches, torch.Tensor, slots.NEW, _create)
+
+    @classmethod
+    def end(cls) -> None:
+        """Create tensors on the host again, unless the program has set another default device."""
+        if cls.context is not None and cls.context is _default_context():
+            torch.set_default_device(None)
+        cls.context = None
+        cls.patches.undo()
+
+
+def _create(cls: type, *args: Any, **kwargs: Any) -> Any:
+    """Replace the constructor of `torch.Tensor` while a card's type is the default."""
+    made = torch._C.TensorBase.__new__(cls, *args, **kwargs)
+    named = "device" in kwargs or (args and isinstance(args[0], (torch.Tensor, torch.UntypedStorage)))
+    if named or cls is not torch.Tensor or _Default.context is not _default_context():
+        return made
+    return made.to("cuda")
+
+
 def _set_default(real: Any) -> Any:
     """Return a replacement for `torch.set_default_tensor_type`."""
-    context: Any = None  # of the default device that this function has set
 
     def set_default_tensor_type(t: Any, /) -> None:
-        nonlocal context
         dtype = named_type(t)
         if dtype is None:
             real(t)
-            if context is not None and context is _default_context():
-                torch.set_default_device(None)
-            context = None
+            _Default.end()
             return
-        torch.set_default_dtype(dtype)
-        torch.set_default_device("cuda")
-        context = _default_context()
+        real("torch.FloatTensor")  # PyTorch's warning
+        _Default.begin(dtype)
 
     return set_default_tensor_type
+
+
+def forget_default() -> None:
+    """Take back a default type that PyTorch does not have without native names."""
+    _Default.end()
 
 
 def install(patches: Patches) -> None:
