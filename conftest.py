@@ -7,6 +7,7 @@ names (see tests/pages/page.py). The blocks of README.md run separately, each in
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
@@ -20,6 +21,11 @@ ROOT = Path(__file__).parent
 RUNNER = ROOT / "tests" / "pages" / "page.py"
 PAGES = ("README.md", "docs/*.md", "docs/*/*.md")
 FRAMEWORKS = ("torch", "tensorflow", "mxnet", "paddle", "jax")
+
+
+def has_nvidia_gpus() -> bool:
+    """Return True if this machine has the NVIDIA driver."""
+    return Path("/dev/nvidiactl").exists()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -51,7 +57,8 @@ class Pasted(pytest.Item):
         self._command = [sys.executable, "-W", "error:::__main__", str(RUNNER), str(self.path), *arguments]
 
     def runtest(self) -> None:
-        done = subprocess.run(self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""} if has_nvidia_gpus() else None  # a page simulates its own
+        done = subprocess.run(self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=hidden)
         if done.returncode:
             msg = f"exit status {done.returncode}\n{done.stdout}"
             raise PageError(msg)

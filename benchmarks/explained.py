@@ -20,7 +20,7 @@ PARAGRAPHS = {
     "Making and reading tensors": ("ones", "full", "asarray", "from_numpy", "to_numpy", "random."),
     "`on`": ("on",),
     "`run`": ("run",),
-    "Real cards": ("1,000 tensors of 4 KiB", "pageable 1 GiB"),
+    "Real cards": ("1,000 tensors of 4 KiB", "pageable 1 GiB", "LeNet on the card"),
     "Import beside other libraries": ("import after",),
     "The first call": ("first call",),
     "Files": ("save", "load"),

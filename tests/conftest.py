@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
 
 # tests/package builds devshim before it is installed; tests/prose and tests/repository run without NumPy.
 pytest_plugins = ["devshim.testing.plugin"] if find_spec("devshim") and find_spec("numpy") else []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide the real GPUs of this machine, unless the tests that need one are selected: all others simulate GPUs."""
+    if Path("/dev/nvidiactl").exists() and "gpu" not in (config.getoption("markexpr") or ""):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def pytest_collection_finish() -> None:

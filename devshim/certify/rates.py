@@ -13,6 +13,7 @@ import numpy as np
 
 import devshim as ds
 from devshim.certify.claims import Claims, Rate, Setting, Skip
+from devshim.devices.device import CPU
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +70,11 @@ def _native_move(x: Any, device: ds.Device) -> Any:
     if name == "tensorflow":
         with ds.framework().device(native):
             return ds.framework().identity(x)
+    if name == "cupy":
+        if device is CPU:
+            return ds.framework().asnumpy(x)
+        with native:
+            return ds.framework().asarray(x)
     return x.copy()
 
 

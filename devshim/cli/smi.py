@@ -176,5 +176,5 @@ def _why_none() -> str:
     real = len(nvml.cards())
     text = "devshim smi shows simulated GPUs, and no program that uses them runs now"
     hint = "start one with `devshim run --gpus 2 script.py`, or set DEVSHIM_SIMULATE_GPUS=2"
-    cards = f"; this machine's {real} real GPU{'s' * (real != 1)} are listed by nvidia-smi" if real else ""
+    cards = f"; nvidia-smi lists this machine's {real} real GPU{'s' * (real != 1)}" if real else ""
     return f"{text}{cards}.\n\nHint: {hint}"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from devshim.devices.device import Device
+    from devshim.errors import DevshimError
     from devshim.simulation.faults import Fault
     from devshim.simulation.memory import SimulatedDevices
 
@@ -40,8 +41,8 @@ class SimulationBackend:
     """True if native names are about to be switched on; set by `ds.simulate` before it calls `simulate`."""
     operators_follow_tensors: bool = True
     """True if operators compute on the device of their tensors if no scope is open; False: on a default device."""
-    simulation_refused: str | None = None
-    """The reason why it shows no simulated GPUs although they were requested; otherwise None."""
+    simulation_refused: DevshimError | None = None
+    """The error of a request for simulated GPUs that the framework could not meet; otherwise None."""
     simulated_or_removed: int = 0
     """The number of simulated GPUs that tensors may be on; exceeds `simulated` while some are on removed GPUs."""
     simulated_devices: SimulatedDevices | None = (

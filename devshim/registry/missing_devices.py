@@ -22,15 +22,16 @@ def not_found_error(backend: Backend, device: Device) -> DeviceNotFoundError:
         return plain_array_error(backend, device)
     count = backend.count(device.kind)
     have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
+    refused = backend.simulation_refused
     if backend.simulated and device.kind == "gpu":
         why = f"devshim simulates {backend.simulated}"
+    elif refused is not None:
+        why = refused.problem
     else:
-        why = (
-            backend.simulation_refused
-            or startup.reason(backend.name, device.kind)
-            or backend.why_unavailable(device.kind)
-        )
-    if count:
+        why = startup.reason(backend.name, device.kind) or backend.why_unavailable(device.kind)
+    if refused is not None and refused.hint:
+        hint = refused.hint
+    elif count:
         last = f" to {device.kind}:{count - 1}" if count > 1 else ""
         hint = f"use {device.kind}:0{last}, or ds.try_gpu({device.index}) to fall back to the CPU"
     else:

@@ -146,7 +146,7 @@ def apply_request(backend: Backend) -> None:
         _apply(backend, request)
     except (SimulationError, UnsupportedError) as error:
         # Loading continues, for work on the CPU; a call that asks for a GPU raises an error with this reason.
-        backend.simulation_refused = error.problem
+        backend.simulation_refused = error
     _simulate_nvml(request[4])
 
 
@@ -165,7 +165,7 @@ def _switch_all(request: Request) -> None:
     concerned = registry.imported_backends()
     changed: list[tuple[Backend, Request]] = []
     before = simulation_request.visible_request()
-    refused = [(backend, backend.simulation_refused) for backend in concerned]
+    refusals = [(backend, backend.simulation_refused) for backend in concerned]
     try:
         for backend in concerned:
             was = (backend.simulated, *before[1:])
@@ -174,8 +174,8 @@ def _switch_all(request: Request) -> None:
     except BaseException:
         for backend, was in reversed(changed):
             _set(backend, was)
-        for backend, reason in refused:
-            backend.simulation_refused = reason
+        for backend, refusal in refusals:
+            backend.simulation_refused = refusal
         raise
     simulation_request.asked = request
     _simulate_nvml(bool(request[4] and request[0]))
@@ -208,7 +208,7 @@ def _offer(backend: Backend, request: Request, current: bool) -> bool:
     except (SimulationError, UnsupportedError) as error:
         if current or backend.simulated:
             raise
-        backend.simulation_refused = error.problem
+        backend.simulation_refused = error
         return False
     return True
 

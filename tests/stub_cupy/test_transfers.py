@@ -189,3 +189,15 @@ def test_an_export_has_its_own_gpu_current() -> None:
     assert producer.__dlpack_device__() == (2, 1)
     assert producer.__dlpack__(stream=1) is not None
     assert cupy.cuda.runtime.getDevice() == 0
+
+
+def test_certify_measures_native_copies_between_host_and_gpu() -> None:
+    from devshim.certify.rates import _native_move
+
+    x = np.arange(3.0)
+    there = _native_move(x, ds.gpu(1))
+    assert ds.device_of(there) is ds.gpu(1)
+    assert _native_move(there, ds.gpu(1)) is there
+    back = _native_move(there, ds.cpu())
+    assert type(back) is np.ndarray
+    assert back.tolist() == x.tolist()

@@ -27,8 +27,14 @@ ADAPTERS = Path(sys.modules["devshim_backends"].__path__[0])
 FRAMEWORKS = {"torch", "tensorflow", "mxnet", "paddle", "jax", "jaxlib", "keras", "cupy"}
 FOR_ADAPTERS = (
     *("adapters", "backend", "contract", "devices", "errors", "transfers.dlpack", "transfers.interrupts"),
-    *("monitoring.instrumentation", "monitoring.use_checks", "registry.import_hooks", "registry.mismatches"),
-    *("registry.missing_devices", "registry.versions", "simulation.memory", "simulation.patching"),
+    *("monitoring.instrumentation", "monitoring.use_checks", "registry.default_devices", "registry.import_hooks"),
+    *(
+        "registry.mismatches",
+        "registry.missing_devices",
+        "registry.versions",
+        "simulation.memory",
+        "simulation.patching",
+    ),
     *("simulation.driver_numbers", "tensors.activations", "transfers.observers"),
 )
 """The packages and modules of the neutral half that an adapter may import."""

@@ -56,6 +56,30 @@ def test_the_environment_chooses_as_with_real_gpus(environment: dict[str, str], 
     assert (done.stdout.strip(), done.returncode) == (printed, 0), done.stderr
 
 
+CUDA_PLUGIN = """
+from jax._src import config
+
+def initialize():
+    if not config.jax_platforms.value:
+        raise RuntimeError("operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE")
+"""
+"""What JAX's plug-in for CUDA (0.11.2) does on a machine whose GPUs are hidden."""
+
+
+@pytest.mark.parametrize("words", [("--no-native-names",), ()], ids=["devshim's names", "native names"])
+def test_the_cuda_plugin_reports_no_error_for_hidden_gpus(tmp_path: Path, words: tuple[str, ...]) -> None:
+    plugin = tmp_path / "jax_plugins" / "xla_cuda13" / "__init__.py"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_text(CUDA_PLUGIN)
+    program = (
+        "import devshim as ds; ds.use('jax'); print(ds.device_count()); import jax; print(jax.config.jax_platforms)"
+    )
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    done = run(*words, "-c", program, PYTHONPATH=path)
+    assert done.stdout.split() == ["2", "None"], done.stderr
+    assert "cuInit" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "printed"),
     [

@@ -126,3 +126,17 @@ def test_a_compiled_model_continues_to_train_after_moves(monkeypatch):
         each.fit(X, Y, shuffle=False, verbose=0)
     assert compiled
     assert all(np.allclose(a, b, atol=1e-6) for a, b in zip(model.get_weights(), stayed.get_weights(), strict=True))
+
+
+def test_a_scope_of_the_host_applies_where_keras_prefers_a_gpu(monkeypatch):
+    """Where CUDA is available, Keras makes everything on the first GPU, and PyTorch's own default is the CPU."""
+    from keras.src.backend.torch import core
+
+    monkeypatch.setattr(core, "DEFAULT_DEVICE", "sim:1")
+    assert ds.device_of(keras.ops.ones(3)) is ds.gpu(1)
+    with ds.on("cpu"):
+        assert ds.device_of(keras.ops.ones(3)) is ds.cpu()
+        assert ds.placement_of(net()).devices == {ds.cpu()}
+        with ds.on("gpu:0"):
+            assert ds.device_of(keras.ops.ones(3)) is ds.gpu(0)
+    assert ds.device_of(keras.ops.ones(3)) is ds.gpu(1)

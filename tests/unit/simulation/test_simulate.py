@@ -205,6 +205,11 @@ def test_not_beside_real_cards(fake: Any) -> None:
         ds.simulate(2)
     assert not fake.simulated
     assert simulation_request.simulated_gpus() == 0
+    fake.simulation_refused = messages.real_gpus_present(fake, 2)  # as for a framework that is imported later
+    with pytest.raises(
+        ds.DeviceNotFoundError, match=r"sees 2 real GPUs(.|\n)*Hint: .*hide them: set CUDA_VISIBLE_DEVICES"
+    ):
+        ds.require("gpu:2")
     fake.real = 0
     with ds.simulate(3):
         assert ds.device_count() == 3

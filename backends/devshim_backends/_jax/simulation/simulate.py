@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import re
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
@@ -18,7 +18,7 @@ from jax._src import distributed, xla_bridge
 
 from devshim.contract.backend import Backend
 from devshim.errors import OutOfMemoryError, SimulationError, joined_error, messages
-from devshim_backends._jax import devices
+from devshim_backends._jax import devices, real_gpus
 from devshim_backends._jax.buffers import JaxError
 from devshim_backends._jax.dlpack import JaxDlpack
 from devshim_backends._jax.internals import clients
@@ -107,14 +107,19 @@ class JaxSimulation(JaxDlpack, Backend):
     def _ensure_cpu_devices(self, wanted: int) -> None:
         """Ensure that JAX has at least this many CPU devices, including the host."""
         if not clients.started():
-            with _starting_the_cpu() if self.native_names_requested else nullcontext():
-                _start(wanted)
+            self._start_cpu_devices(wanted)
         elif len(clients.cpu_devices()) < wanted:
             self._restart(wanted)
         have = len(clients.cpu_devices())
         if have < wanted:
             msg = f"it has started with {have} CPU device{'' if have == 1 else 's'}"
             raise self._too_late(msg)
+
+    def _start_cpu_devices(self, wanted: int) -> None:
+        """Start JAX with at least this many CPU devices."""
+        with _starting_only_the_cpu(self.native_names_requested):
+            jax.config.update("jax_num_cpu_devices", max(wanted, _requested_cpu_devices()))
+            _client()
 
     def _restart(self, wanted: int) -> None:
         """Start JAX's devices again, which is only safe while no array is on the old ones."""
@@ -143,8 +148,7 @@ class JaxSimulation(JaxDlpack, Backend):
 
     def _start_devices(self, wanted: int) -> None:
         """Start JAX with new devices after `_stop_devices`."""
-        with _starting_the_cpu() if self.native_names_requested else nullcontext():
-            _start(wanted)
+        self._start_cpu_devices(wanted)
         if self.native_names:
             self._names().install(self)
 
@@ -160,10 +164,15 @@ def _client() -> Any:
 
 
 @contextmanager
-def _starting_the_cpu() -> Iterator[None]:
-    """Let JAX start its CPU although the program excludes it, as with ``JAX_PLATFORMS=cuda``."""
+def _starting_only_the_cpu(native_names: bool) -> Iterator[None]:
+    """Let JAX start only its CPU, if it would fail to start it, or would report an error for the GPUs.
+
+    With native names, a program may exclude the CPU, as with ``JAX_PLATFORMS=cuda``. The GPUs of the machine are
+    hidden, because they and simulated GPUs exclude each other, and JAX's CUDA plug-in logs that as an error.
+    """
     chosen = jax.config.jax_platforms
-    if not chosen or "cpu" in chosen.split(","):
+    excluded = native_names and chosen and "cpu" not in chosen.split(",")
+    if not excluded and (chosen or real_gpus.gpu_plugin() is None or real_gpus.platform() != "cuda"):
         yield
         return
     jax.config.update("jax_platforms", "cpu")
@@ -171,12 +180,6 @@ def _starting_the_cpu() -> Iterator[None]:
         yield
     finally:
         jax.config.update("jax_platforms", chosen)
-
-
-def _start(wanted: int) -> None:
-    """Start JAX with at least this many CPU devices."""
-    jax.config.update("jax_num_cpu_devices", max(wanted, _requested_cpu_devices()))
-    _client()
 
 
 def _requested_cpu_devices() -> int:
