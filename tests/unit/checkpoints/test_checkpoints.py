@@ -358,11 +358,12 @@ def test_places_that_are_no_files(tmp_path: Path) -> None:
         ds.save([1], tmp_path / "nowhere" / "file")
     with pytest.raises(ds.ArgumentError, match="is a folder, not a file"):
         ds.save([1], tmp_path)
+    os.mkfifo(tmp_path / "pipe")  # not /dev/null: without the check, root would replace that of the whole machine
     with pytest.raises(ds.ArgumentError, match="is not a regular file"):
-        ds.save([1], "/dev/null")
+        ds.save([1], tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
     with pytest.raises(FileNotFoundError):
         ds.load(tmp_path / "nothing")
-    os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(ds.CheckpointError, match=r"is a folder|is not a regular file"):
             ds.load(place)
