@@ -13,12 +13,14 @@ import numpy as np
 
 from devshim.errors import ConversionError
 
-__all__ = ["keep_below", "largest_draw", "require_all_fit", "require_fit"]
+__all__ = ["keep_below", "largest_draw", "require_all_fit", "require_fit", "surely_fit"]
 
 
 _BOUNDS = {f"int{bits}": (-(1 << bits - 1), 1 << bits - 1) for bits in (2, 4, 8, 16, 32, 64)}
 _BOUNDS |= {f"u{name}": (0, 2 * end) for name, (_, end) in _BOUNDS.items()}
 """The name of an integer dtype -> its least number, and the number after its largest one."""
+_ALL = (-np.inf, np.inf)
+"""The bounds of other dtypes: their numbers are rounded."""
 
 
 def require_fit(value: Any, name: str) -> None:
@@ -38,6 +40,28 @@ def require_fit(value: Any, name: str) -> None:
             wider = "a floating dtype" if name.endswith("64") else "dtype='int64', or a floating dtype"
             msg = f"{value} does not fit into {name}"
             raise ConversionError(msg, f"pass {wider}")
+
+
+def surely_fit(values: Any, name: str) -> bool:
+    """Return True if Python numbers, or lists of them, are known to fit a dtype; False if an array must be looked at.
+
+    Python compares the numbers of a list before NumPy has made an array of them.
+    """
+    if type(values) not in (list, tuple):
+        return type(values) in _PLAIN and _are_in_range([values], name)
+    kinds = set(map(type, values))
+    if kinds <= _PLAIN:
+        return not values or _are_in_range(values, name)
+    return kinds <= {list, tuple} and all(surely_fit(each, name) for each in values)
+
+
+_PLAIN = frozenset({bool, int})
+"""The types of numbers that are compared exactly, and never NaN."""
+
+
+def _are_in_range(numbers: Any, name: str) -> bool:
+    least, end = _BOUNDS.get(name, _ALL)
+    return bool(least <= min(numbers) and max(numbers) < end)
 
 
 def require_all_fit(array: np.ndarray, name: str) -> None:

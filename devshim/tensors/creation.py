@@ -113,9 +113,8 @@ def full(
     Examples:
         >>> import devshim as ds
         >>> ds.use("numpy")
-        >>> ds.full((2, 2), 7.0)
-        array([[7., 7.],
-               [7., 7.]])
+        >>> ds.full(2, 7.0)
+        array([7., 7.])
     """
     if like is None and not _more and on_host.is_small(fill_value):
         sizes = shape if type(shape) is tuple else arguments.shape(shape)
@@ -192,6 +191,9 @@ def linspace(
         >>> ds.linspace(0, 1, 5)
         array([0.  , 0.25, 0.5 , 0.75, 1.  ])
     """
+    is_plain = like is None and type(endpoint) is bool and on_host.is_small(start) and on_host.is_small(stop)
+    if is_plain and (x := on_host.make("linspace", (start, stop, num), (num,), dtype, device, endpoint)) is not None:
+        return x
     (count,) = arguments.shape(arguments.integer("num", num))
     args = (arguments.number("start", start), arguments.number("stop", stop), count)
     return engine.make(*arguments.plan("linspace", args, dtype, device, like), bool(endpoint))
@@ -265,9 +267,8 @@ def ones_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None =
     Examples:
         >>> import devshim as ds
         >>> ds.use("numpy")
-        >>> ds.ones_like(ds.zeros((2, 2)))
-        array([[1., 1.],
-               [1., 1.]])
+        >>> ds.ones_like(ds.zeros(2))
+        array([1., 1.])
     """
     made = on_host.make_like("ones", x) if dtype is device is None else None
     return engine.make(*_like("ones", x, dtype, device)) if made is None else made
@@ -279,9 +280,8 @@ def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device
     Examples:
         >>> import devshim as ds
         >>> ds.use("numpy")
-        >>> ds.full_like(ds.ones((2, 2)), 7)
-        array([[7., 7.],
-               [7., 7.]])
+        >>> ds.full_like(ds.ones(2), 7)
+        array([7., 7.])
     """
     is_plain = dtype is device is None and on_host.is_small(fill_value)
     if is_plain and (made := on_host.make_like("full", x, fill_value)) is not None:

@@ -53,7 +53,9 @@ COPY = "from_numpy"
 """The only call that takes an array, and no dtype."""
 
 
-def make(call: str, args: tuple[Any, ...], shape: tuple[int, ...], dtype: object, device: object) -> Tensor | None:
+def make(
+    call: str, args: tuple[Any, ...], shape: tuple[int, ...], dtype: object, device: object, *more: Any
+) -> Tensor | None:
     """Return a new tensor, or None if the slow path must make it or raise the error.
 
     Args:
@@ -63,6 +65,7 @@ def make(call: str, args: tuple[Any, ...], shape: tuple[int, ...], dtype: object
         shape: The shape that the user gave, whose lengths are checked here; empty if the call has none.
         dtype: The dtype that the user gave, or None.
         device: The device that the user gave, or None.
+        *more: The arguments after the device, of a call that no adapter lists in `FastPaths.host_makers`.
     """
     if observing.ACTIVE is not None or (dtype is None and default_dtypes.CHOSEN and call != COPY):
         return None
@@ -89,13 +92,13 @@ def make(call: str, args: tuple[Any, ...], shape: tuple[int, ...], dtype: object
             native = _DTYPES.get((backend.name, dtype)) or _read_dtype(backend, dtype)
             if call in fitting.CALLS:
                 fitting.require_fit(call, args, dtype if type(dtype) is str else arguments.dtype_name(backend, dtype))
-            x = getattr(backend, call)(*args, native, CPU)
+            x = getattr(backend, call)(*args, native, CPU, *more)
         elif (maker := fast.host_makers.get(call)) is not None:
             x = maker(*args)
         elif call == COPY:
             x = None if backend.compiling() else backend.from_numpy(args[0], CPU, True)
         else:
-            x = getattr(backend, call)(*args, None, CPU)
+            x = getattr(backend, call)(*args, None, CPU, *more)
         if fast.host_type is None:
             return x if backend.device_of(x) is CPU else None
         return x if type(x) is fast.host_type and (not fast.host_flag or getattr(x, fast.host_flag) is True) else None

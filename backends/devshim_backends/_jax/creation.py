@@ -27,7 +27,7 @@ from jax._src.core import trace_state_clean
 
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
-from devshim.devices.ranges import require_all_fit, require_fit
+from devshim.devices.ranges import require_all_fit, require_fit, surely_fit
 from devshim.errors import ConversionError, messages
 from devshim_backends._jax.devices import concrete
 from devshim_backends._jax.host_tensors import commit_on_host, is_narrow, private_copy, private_memory
@@ -105,7 +105,8 @@ class JaxCreation(JaxTensors):
             msg = "JAX has no dtype for these values"
             raise ConversionError(msg, "pass numbers, and integers between -2**63 and 2**64 - 1")
         wanted = default_dtype(_PYTHON[host.dtype.kind]) if dtype is None else np.dtype(dtype)
-        require_all_fit(host, wanted.name)
+        if not surely_fit(values, wanted.name):
+            require_all_fit(host, wanted.name)
         if not trace_state_clean() and self.compiling():
             raise self._creation_error("asarray")
         native = self.to_native(device)
@@ -157,6 +158,9 @@ class JaxCreation(JaxTensors):
     ) -> Tensor:
         kind = complex if isinstance(start, complex) or isinstance(stop, complex) else float
         wanted = default_dtype(kind) if dtype is None else np.dtype(dtype)
+        found = self._from_values(lambda: np.linspace(start, stop, num, endpoint=endpoint), wanted, device)
+        if found is not None:
+            return found
         make = partial(jnp.linspace, start, stop, num, endpoint=endpoint, dtype=wanted)
         return self._create("linspace", make, wanted, device)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from devshim.contract.backend import Tensor
 from devshim.devices.device import Device
-from devshim.devices.ranges import require_all_fit
+from devshim.devices.ranges import require_all_fit, surely_fit
 
 from .tensors import NumpyTensors
 
@@ -24,6 +24,9 @@ def _ones(shape: tuple[int, ...], dtype: Any = float) -> np.ndarray:
     array = np.empty(shape, dtype)
     array.fill(1)
     return array
+
+
+_INTEGERS = {np.dtype(kind): np.dtype(kind).name for kind in (*np.typecodes["AllInteger"], bool)}
 
 
 def _asarray(values: Any) -> np.ndarray | None:
@@ -46,8 +49,9 @@ class NumpyCreation(NumpyTensors):
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         try:
-            if dtype is not None and np.dtype(dtype).kind in "iub":  # NumPy 1 wraps integers
-                require_all_fit(np.asarray(values), np.dtype(dtype).name)
+            name = _INTEGERS.get(np.dtype(dtype))  # NumPy 1 wraps integers
+            if name is not None and not surely_fit(values, name):
+                require_all_fit(np.asarray(values), name)
             array = np.array(values, dtype=dtype)
         except Warning as warning:  # NumPy 1.23 warns about ragged values; -W error turns the warning into an error
             raise ValueError(str(warning)) from warning

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from devshim.devices.ranges import require_all_fit
+from devshim.devices.device import CPU
+from devshim.devices.ranges import require_all_fit, surely_fit
 from devshim.errors import ConversionError, DevshimError, messages
-from devshim_backends._tensorflow.scopes import TensorflowScopes
+from devshim_backends._tensorflow.host_tensors import on_host
+from devshim_backends._tensorflow.scopes import TensorflowScopes, computes_on_host
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
         return isinstance(value, tf.DType)
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
+        if device is CPU and dtype is not None and computes_on_host():
+            return _constant(values, dtype, on_host)
         return self.create(device, lambda: _constant(values, dtype))
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
@@ -106,10 +110,10 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
         return self.create(device, compare)
 
 
-def _constant(values: Any, dtype: Any | None) -> Tensor:
+def _constant(values: Any, dtype: Any | None, make: Callable[[Any, Any], Tensor] = tf.constant) -> Tensor:
     """Return a tensor of Python or NumPy numbers, in the scope of a device."""
     try:
-        return tf.constant(*_prepare_values(values, dtype))
+        return make(*_prepare_values(values, dtype))
     except DevshimError:
         raise
     except (OverflowError, TypeError, ValueError) as error:
@@ -130,7 +134,8 @@ def _prepare_values(values: Any, dtype: Any | None) -> tuple[Any, Any | None]:
     if dtype is None or dtype is tf.string:
         return values, dtype
     array = np.asarray(values)
-    require_all_fit(array, dtype.name)
+    if not surely_fit(values, dtype.name):
+        require_all_fit(array, dtype.name)
     return array.astype(_NUMPY_DTYPES.get(dtype.name) or dtype.as_numpy_dtype), dtype
 
 

@@ -25,7 +25,7 @@ from devshim_backends._tensorflow.scopes import computes_on_host
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
-__all__ = ["HOST_MAKERS", "copy_array", "copy_on_host"]
+__all__ = ["HOST_MAKERS", "copy_array", "copy_on_host", "on_host"]
 
 _DEEP_COPY: Callable[[Any], Any] = gen_array_ops.deep_copy
 _NUMBERS = frozenset(tf.as_dtype(name).as_datatype_enum for name in DTYPES if hasattr(tf, name))
@@ -63,6 +63,13 @@ def copy_array(array: np.ndarray) -> Tensor | None:
         return None
     made = EAGER(array.copy(), _HOST, None)  # the copy is the tensor's memory, or is copied into aligned memory
     return made if DEVICE_BY_NAME.get(made.backing_device) is CPU else None
+
+
+def on_host(values: Any, dtype: Any) -> Tensor:
+    """Return what `tf.constant` returns where `computes_on_host` is True; an array must not be used elsewhere."""
+    if type(values) is np.ndarray and values.dtype in _PLAIN_DTYPES:
+        return EAGER(values, _HOST, None)
+    return tf.constant(values, dtype)
 
 
 def _read_numbers(values: object) -> Tensor | None:

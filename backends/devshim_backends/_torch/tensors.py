@@ -177,8 +177,9 @@ class TorchTensors(Backend):
             raise messages.no_dtype(self, name)
         if not copy:
             return self._share_array(array, name, device)
-        if device is not CPU and _is_shareable(array):
-            return pinned.copy_to(_view(array, name), native(device))
+        if _is_shareable(array):  # a transposed array keeps its strides, and is copied as it is in memory
+            shared = _view(array, name)
+            return shared.clone() if device is CPU else pinned.copy_to(shared, native(device))
         result = torch.empty(array.shape, dtype=dtype, device="cpu")
         if name in SMALL_FLOATS:
             result.view(SMALL_FLOATS[name]).numpy()[...] = array.view(_integer_of_width(name))
@@ -273,7 +274,7 @@ def _is_shareable(array: np.ndarray) -> bool:
     size = array.itemsize
     return (
         array.flags.writeable
-        and array.ctypes.data % size == 0
+        and array.__array_interface__["data"][0] % size == 0
         and all(step >= 0 and step % size == 0 for step in array.strides)
     )
 
