@@ -124,7 +124,7 @@ def _choose(backend: str) -> str:
 
     if name in sys.modules:  # imported already: the first traced call may need its adapter
         registry.load(name)
-    import_hooks.install(name)
+    import_hooks.prepare_import(name)
     return name
 
 
@@ -209,7 +209,7 @@ def _only_one() -> str:
             raise BackendNotFoundError(msg, f"call ds.use({first!r}) once, or set DEVSHIM_BACKEND in the environment")
         from devshim.registry import import_hooks
 
-        import_hooks.install(frameworks[0])
+        import_hooks.prepare_import(frameworks[0])
         _only = only = frameworks[0]
     return only
 

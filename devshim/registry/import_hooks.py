@@ -3,8 +3,8 @@
 Three frameworks need care. MXNet uses NumPy names that NumPy has removed. Importing TensorFlow before Paddle (or, with
 older versions, Paddle before TensorFlow) ends the process with a segmentation fault, unless the second is loaded with
 its own symbols first. Paddle's simulated GPUs must be registered before Paddle is imported. An adapter's
-``import_hooks.py`` provides a context manager with its framework's needs. The finder below enters it around the
-execution of the framework's root module, whether devshim, the program or a library runs the ``import``.
+``import_hooks.py`` provides a context manager, ``import_context``, with its framework's needs. The finder below enters
+it for the execution of the framework's root module, whether devshim, the program or a library runs the ``import``.
 
 Simulated GPUs must exist before a framework starts its devices, which its first operator does. A program may request
 them, import the framework directly, and compute before it calls devshim again. So the adapter is loaded immediately
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-    Around = Callable[[], AbstractContextManager[None]]
+    ContextFactory = Callable[[], AbstractContextManager[None]]
 
-_WATCHED: dict[str, Around] = {}
-_BEHIND: dict[str, list[Callable[[], None]]] = {}
+_WATCHED: dict[str, ContextFactory] = {}
+_AFTER_IMPORT: dict[str, list[Callable[[], None]]] = {}
 """Functions of adapters that run after the import of a library that uses their framework."""
 
 
@@ -45,20 +45,20 @@ class _Finder:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        around = _WATCHED.get(name)
-        if around is None:
+        make_context = _WATCHED.get(name)
+        if make_context is None:
             return None
         for finder in sys.meta_path:  # not only Python's: an editable installation adds its own finder
             find = None if finder is _Finder else getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = find(name, path, target) if find is not None else None
             if spec is not None:
-                _wrap(spec, around)
+                _wrap(spec, make_context)
                 return spec
         return None
 
 
-def _wrap(spec: ModuleSpec, around: Around) -> None:
-    """Make the loader execute this spec's module, once, inside ``around()``."""
+def _wrap(spec: ModuleSpec, make_context: ContextFactory) -> None:
+    """Make the loader execute this spec's module, once, inside ``make_context()``."""
     loader, name = spec.loader, spec.name
     own = getattr(loader, "__dict__", None)
     # Skip a class, which is a built-in loader that many modules share, and a loader that is wrapped already.
@@ -71,25 +71,25 @@ def _wrap(spec: ModuleSpec, around: Around) -> None:
             execute(module)
             return
         own.pop("exec_module", None)
-        with around(), _simulating(name):
+        with make_context(), _simulated_import_context(name):
             execute(module)
-        _load_behind(name)
-        for call in _BEHIND.pop(name, ()):
+        _load_simulating_adapter(name)
+        for call in _AFTER_IMPORT.pop(name, ()):
             call()
 
     loader.exec_module = exec_module  # type: ignore[method-assign]
 
 
-def _simulating(name: str) -> AbstractContextManager[None]:
+def _simulated_import_context(name: str) -> AbstractContextManager[None]:
     """Return a context with the further needs of a framework's import for simulated GPUs; most have none."""
-    enter = getattr(load_hooks(name), "simulating", None)
+    make_context = getattr(load_hooks(name), "simulated_import_context", None)
     found: AbstractContextManager[None] = (
-        nullcontext() if enter is None or not simulation_request.simulated_gpus() else enter()
+        nullcontext() if make_context is None or not simulation_request.simulated_gpus() else make_context()
     )
     return found
 
 
-def _load_behind(name: str) -> None:
+def _load_simulating_adapter(name: str) -> None:
     """Load a framework's adapter if simulated GPUs are requested, unless the adapter itself is importing it."""
     target = BUILTIN.get(name)
     if (
@@ -101,17 +101,17 @@ def _load_behind(name: str) -> None:
         load_adapter(name)
 
 
-def install(name: str) -> None:
+def prepare_import(name: str) -> None:
     """Prepare every later import of a framework; import nothing now."""
     _WATCHED.setdefault("keras", nullcontext)  # from the start: Keras may import a framework, which loads its adapter
     if name in _WATCHED or name in sys.modules:
         return
     hooks = load_hooks(name)
-    _WATCHED[name] = nullcontext if hooks is None else hooks.around
-    _install()
+    _WATCHED[name] = nullcontext if hooks is None else hooks.import_context
+    _install_finder()
 
 
-def _install() -> None:
+def _install_finder() -> None:
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
 
@@ -122,9 +122,9 @@ def call_after_import(name: str, call: Callable[[], None]) -> None:
     if name in sys.modules and not getattr(spec, "_initializing", False):
         call()
         return
-    _BEHIND.setdefault(name, []).append(call)
+    _AFTER_IMPORT.setdefault(name, []).append(call)
     _WATCHED.setdefault(name, nullcontext)
-    _install()
+    _install_finder()
 
 
 def load_hooks(name: str) -> ModuleType | None:

@@ -144,7 +144,7 @@ def _make(name: str) -> Backend:
     target = _target(name)
     if not is_installed(name):
         raise not_installed_error(name)
-    import_hooks.install(name)
+    import_hooks.prepare_import(name)
     module_name, _, class_name = target.partition(":")
     try:
         from importlib import import_module

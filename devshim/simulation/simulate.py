@@ -182,7 +182,7 @@ def _switch_all(request: Request) -> None:
     _watch_copies(bool(request[2]))
     for each in discovery.BUILTIN:
         # A framework imported later, by any import statement, gets its GPUs before it starts.
-        import_hooks.install(each)
+        import_hooks.prepare_import(each)
 
 
 def _simulate_nvml(wanted: bool) -> None:

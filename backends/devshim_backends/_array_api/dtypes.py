@@ -79,9 +79,9 @@ class Dtypes:
         if value is None:
             return None
         name = self.name(value)
-        return self.own[name] if name in self.own else self.own[self._available(name)]
+        return self.own[name] if name in self.own else self.own[self._available_dtype(name)]
 
-    def _available(self, name: str) -> str:
+    def _available_dtype(self, name: str) -> str:
         """Return a dtype that can hold the values of one that the framework lacks."""
         for ladder in _LADDERS:
             if name in ladder:
@@ -106,7 +106,7 @@ class Dtypes:
         if rank > _RANKS[name]:
             wide = name in ("float64", "int64", "uint64") and rank == 3
             name = (name, self.default_int, "float32", "complex128" if wide else "complex64")[rank]
-        return name if name in self.own else self._available(name)
+        return name if name in self.own else self._available_dtype(name)
 
     def sum_dtype(self, x: Any, dtype: Any = None) -> Any:
         """Return the dtype in which a sum or product is computed: bools and small integers become the default ones."""

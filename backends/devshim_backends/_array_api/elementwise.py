@@ -15,7 +15,7 @@ NUMBERS = frozenset({bool, int, float, complex})
 """The Python types that a function of two arguments takes together with a tensor."""
 
 
-def promoting(
+def with_promotion(
     dtypes: Dtypes, scalar: Callable[[Any, Any, Any], Any], cast: Callable[[Any, Any], Any], fn: Callable[..., Any]
 ) -> Callable[..., Any]:
     """Return a function of two tensors, or a tensor and a number, that promotes their dtypes as the standard does."""
@@ -27,12 +27,12 @@ def promoting(
             return fn(x1, x2)
         name = dtypes.result_name(x1, x2)
         like = x2 if kinds[0] in NUMBERS else x1
-        return fn(*(_as(dtypes, scalar, cast, x, name, like) for x in (x1, x2)))
+        return fn(*(_as_dtype(dtypes, scalar, cast, x, name, like) for x in (x1, x2)))
 
     return promote
 
 
-def _as(dtypes: Dtypes, scalar: Any, cast: Any, x: Any, name: str, like: Any) -> Any:
+def _as_dtype(dtypes: Dtypes, scalar: Any, cast: Any, x: Any, name: str, like: Any) -> Any:
     """Return a tensor or number as a tensor of a dtype."""
     if type(x) in NUMBERS:
         return scalar(x, dtypes.own[name], like)

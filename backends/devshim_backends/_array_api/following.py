@@ -1,4 +1,4 @@
-"""`following`: a function that computes on the device of its arguments, with any default device."""
+"""`follow_tensors`: a function that computes on the device of its arguments, with any default device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _PLAIN = frozenset({bool, int, float, complex, str, type(None)})
 
 
-def following(
+def follow_tensors(
     backend: Backend, name: str, fn: Callable[..., Any], move: Callable[[Any, Any], Any] | None = None
 ) -> Callable[..., Any]:
     """Return a function that computes in the scope of the device of its tensors, or refuses those on several devices.

@@ -113,13 +113,13 @@ def _identity(xp: Any, x: Any) -> Any:
 def matrix_rank(xp: Any, x: Any, /, *, rtol: Any = None) -> Any:
     values = xp.functions["linalg.svdvals"](x)
     largest = xp.max(values, axis=-1, keepdims=True)
-    limit = xp.multiply(largest, _tolerance(xp, x) if rtol is None else _column(xp, rtol))
+    limit = xp.multiply(largest, _tolerance(xp, x) if rtol is None else _to_column(xp, rtol))
     return xp.count_nonzero(xp.greater(values, limit), axis=-1)
 
 
 def pinv(xp: Any, x: Any, /, *, rtol: Any = None) -> Any:
     u, s, vh = xp.functions["linalg.svd"](x, full_matrices=False)
-    limit = xp.multiply(xp.max(s, axis=-1, keepdims=True), _tolerance(xp, x) if rtol is None else _column(xp, rtol))
+    limit = xp.multiply(xp.max(s, axis=-1, keepdims=True), _tolerance(xp, x) if rtol is None else _to_column(xp, rtol))
     large = xp.greater(s, limit)
     inverse = xp.where(large, xp.divide(1, xp.where(large, s, xp.number(1, s))), xp.number(0, s))
     if xp.dtypes.is_kind(x, "complex floating"):
@@ -133,7 +133,7 @@ def _tolerance(xp: Any, x: Any) -> float:
     return float(max(xp.shape(x)[-2:]) * xp.dtypes.finfo(xp.dtypes.get(x)).eps)
 
 
-def _column(xp: Any, rtol: Any) -> Any:
+def _to_column(xp: Any, rtol: Any) -> Any:
     return xp.expand_dims(rtol, axis=-1) if hasattr(rtol, "dtype") else rtol
 
 

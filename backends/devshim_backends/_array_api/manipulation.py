@@ -142,14 +142,14 @@ def take_along_axis(xp: Any, x: Any, indices: Any, /, *, axis: int = -1) -> Any:
         x = xp.broadcast_to(x, tuple(shape[i] if i == where else outer[i] for i in range(len(shape))))
         indices = xp.broadcast_to(indices, tuple(chosen[i] if i == where else outer[i] for i in range(len(shape))))
     if where == len(shape) - 1:
-        return _along_last(xp, x, indices)
-    return xp.moveaxis(_along_last(xp, xp.moveaxis(x, where, -1), xp.moveaxis(indices, where, -1)), -1, where)
+        return _take_along_last(xp, x, indices)
+    return xp.moveaxis(_take_along_last(xp, xp.moveaxis(x, where, -1), xp.moveaxis(indices, where, -1)), -1, where)
 
 
-def _along_last(xp: Any, x: Any, indices: Any) -> Any:
+def _take_along_last(xp: Any, x: Any, indices: Any) -> Any:
     """Return the elements at indices into the last axis; the other axes of both are equal."""
     length, chosen = xp.shape(x)[-1], xp.shape(indices)
-    native = xp.functions.get("_along_last")
+    native = xp.functions.get("_take_along_last")
     found = None if native is None else native(x, indices)
     if found is not None:
         return found
@@ -169,14 +169,14 @@ def meshgrid(xp: Any, *arrays: Any, indexing: str = "xy") -> list[Any]:
 
 
 def tril(xp: Any, x: Any, /, *, k: int = 0) -> Any:
-    return xp.where(_band(xp, x, k), x, xp.number(False, x))
+    return xp.where(_band_mask(xp, x, k), x, xp.number(False, x))
 
 
 def triu(xp: Any, x: Any, /, *, k: int = 0) -> Any:
-    return xp.where(xp.logical_not(_band(xp, x, k - 1)), x, xp.number(False, x))
+    return xp.where(xp.logical_not(_band_mask(xp, x, k - 1)), x, xp.number(False, x))
 
 
-def _band(xp: Any, x: Any, k: int) -> Any:
+def _band_mask(xp: Any, x: Any, k: int) -> Any:
     """Return a mask of the elements on the k-th diagonal and below it."""
     rows, columns = xp.shape(x)[-2:]
     return xp.less_equal(

@@ -19,10 +19,10 @@ _EXACT = frozenset((*KINDS["bool"], *KINDS["integral"]))
 
 
 def mean(xp: Any, x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-    return xp._mean(_floating(xp, x), axis=axis, keepdims=keepdims)
+    return xp._mean(_to_floating(xp, x), axis=axis, keepdims=keepdims)
 
 
-def _floating(xp: Any, x: Any) -> Any:
+def _to_floating(xp: Any, x: Any) -> Any:
     """Return integers and bools in the default floating dtype, and other tensors unchanged."""
     dtypes = xp.dtypes
     exact = dtypes.name(x) in _EXACT
@@ -33,7 +33,7 @@ def var(xp: Any, x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdi
     shape = xp.shape(x)
     axes = axes_of(axis, len(shape), "var")
     count = product(shape[i] for i in axes)
-    x = _floating(xp, x)
+    x = _to_floating(xp, x)
     centred = xp.subtract(x, xp.mean(x, axis=axis, keepdims=True))
     total = xp.sum(xp.multiply(centred, centred), axis=axis, keepdims=keepdims)
     return xp.divide(total, float(max(count - correction, 0)))

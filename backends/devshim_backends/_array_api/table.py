@@ -46,7 +46,7 @@ def complete(dtypes: Dtypes, native: Functions, missing: frozenset[str] = frozen
         native: Name in the standard -> function with the standard's signature. Besides, ``cast(x, dtype)``,
             ``shape(x)``, ``scalar(value, dtype, x)``, which is on the device of ``x``, and ``iota(count, x)``, which
             counts in the default integer dtype. ``_mean`` gets only tensors of floating dtypes.
-            ``_along_last(x, indices)``, which is optional, takes elements along the last axis, or returns None for
+            ``_take_along_last(x, indices)``, which is optional, takes elements along the last axis, or returns None for
             tensors that it does not support.
         missing: Functions that cannot work here, because a function that they need is missing.
     """

@@ -25,10 +25,10 @@ class CupyNamespace(Backend):
     def array_api(self) -> Mapping[str, Any]:
         on_host = native_functions(compat_namespace(self.title, "numpy"))
         on_gpu = native_functions(compat_namespace(self.title, "cupy"))
-        return {name: _following(found, on_host.get(name, found)) for name, found in on_gpu.items()}
+        return {name: _dispatch_on_device(found, on_host.get(name, found)) for name, found in on_gpu.items()}
 
 
-def _following(on_gpu: Callable[..., Any], on_host: Callable[..., Any]) -> Callable[..., Any]:
+def _dispatch_on_device(on_gpu: Callable[..., Any], on_host: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that computes on the GPU of its first array, or on the host if that is a NumPy array."""
 
     @wraps(on_gpu)

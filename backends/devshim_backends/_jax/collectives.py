@@ -42,7 +42,7 @@ class JaxCollectives(JaxDevices, Backend):
     """The mixin for collectives. Every result is committed to the device of its arguments."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
-        with self._computing_on(x):
+        with self._compute_scope(x):
             return self._wait_for_host_memory(jax.lax.slice_in_dim(x, start, stop, axis=axis))
 
     def narrow_copies(self, x: Tensor) -> bool:
@@ -52,18 +52,18 @@ class JaxCollectives(JaxDevices, Backend):
         return len(natives) == 1 and self.to_native(self.device_of(x)) in natives
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
-        with self._computing_on(xs[0]):
+        with self._compute_scope(xs[0]):
             joined = jax.lax.concatenate(list(xs), axis)
             # XLA returns a single array unchanged.
             return self._wait_for_host_memory(jax.lax.copy_p.bind(joined) if len(xs) == 1 else joined)
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         widest = max(xs, key=lambda x: x.dtype.itemsize)  # JAX may have this dtype only with x64
-        with wide(widest.dtype), self._computing_on(xs[0]):
+        with wide(widest.dtype), self._compute_scope(xs[0]):
             return self._wait_for_host_memory(jnp.stack(xs))
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
-        with self._computing_on(xs[0]):
+        with self._compute_scope(xs[0]):
             total = reduce(_OPS[op], xs[1:], xs[0])
             return self._wait_for_host_memory(_divide(total, len(xs)) if op == "mean" else total)
 
@@ -100,7 +100,7 @@ class JaxCollectives(JaxDevices, Backend):
 
     def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         dtype = np.result_type(*{_numpy_dtype(x.dtype) for x in xs})
-        with self._computing_on(xs[0]), wide(dtype):
+        with self._compute_scope(xs[0]), wide(dtype):
             if all(x.dtype == dtype and x.shape == xs[0].shape for x in xs):
                 return jax.lax.concatenate(
                     [_stack_compiled(*xs[i : i + _STACK_SIZE]) for i in range(0, len(xs), _STACK_SIZE)], 0
@@ -126,7 +126,7 @@ class JaxCollectives(JaxDevices, Backend):
         return partial(_with_settings, bool(jax.config.jax_enable_x64), jax.config.jax_default_device)
 
     @contextmanager
-    def _computing_on(self, x: Tensor) -> Iterator[None]:
+    def _compute_scope(self, x: Tensor) -> Iterator[None]:
         """Return a context for computing on an array's device and in its width; in a trace, JAX chooses the device."""
         with wide(x.dtype), ExitStack() as stack:
             if not self.is_tracer(x):

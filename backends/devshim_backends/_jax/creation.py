@@ -7,7 +7,7 @@ Workarounds:
   raises. A transfer guard that the user set is lifted meanwhile, because the call asks for the transfer explicitly.
 * Without ``jax_enable_x64``, ``dtype=float64`` gives float32 with a warning: see `wide`.
 * ``jnp.full((2,), 2**40)`` gives zeros, so an integer that does not fit the dtype is refused.
-* ``jnp.full`` first makes an array of one element for the value, which takes memory on a GPU: see `_compiled_fill`.
+* ``jnp.full`` first makes an array of one element for the value, which takes memory on a GPU: see `_fill_compiled`.
 * If a device is full, JAX may still return an array and raise the error when the array is read (0.10.2): see
   `commit`.
 * ``jnp.full((2,), 3)`` is weakly typed: adding a float changes its dtype. So dtypes are explicit here.
@@ -53,7 +53,7 @@ def _is_known(name: str) -> bool:
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _compiled_fill(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+def _fill_compiled(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
     """Fill an array without an array for the value, which would take memory on the device (unlike ``jnp.full``)."""
     return jax.lax.full(shape, value, dtype)
 
@@ -183,7 +183,7 @@ class JaxCreation(JaxTensors):
             with suppress(Exception):  # such as in `jax.set_mesh`: the slow path works, or says what is wrong
                 x = _filler(self.to_native(device))(value, shape, dtype)
                 return x.block_until_ready() if x.is_ready() else x  # as in `commit`
-        return self._create(call, partial(_compiled_fill, dtype.type(value), shape, dtype), dtype, device)
+        return self._create(call, partial(_fill_compiled, dtype.type(value), shape, dtype), dtype, device)
 
     def _from_values(self, values: Callable[[], np.ndarray], dtype: np.dtype, device: Device) -> Tensor | None:
         """Return the values that NumPy computes as an array on the host, or None if the slow path must make it.

@@ -18,7 +18,7 @@ from jax._src.array import ArrayImpl
 
 from devshim.contract.backend import Backend
 from devshim.contract.namespaces import ABOUT_DTYPES, native_functions
-from devshim_backends._array_api.following import following
+from devshim_backends._array_api.following import follow_tensors
 from devshim_backends._jax.internals.widths import NARROW, enable_x64, is_wide
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ class JaxNamespace(Backend):
         full = hasattr(jnp, "__array_api_version__")
         found = native_functions(jnp if full else import_module("jax.experimental.array_api"))
         return {
-            name: fn if name in ABOUT_DTYPES - {"result_type"} else _at_full_width(self, fn, following(self, name, fn))
+            name: fn
+            if name in ABOUT_DTYPES - {"result_type"}
+            else _at_full_width(self, fn, follow_tensors(self, name, fn))
             for name, fn in found.items()
         }
 

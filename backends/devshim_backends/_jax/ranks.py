@@ -72,7 +72,7 @@ class JaxRankEngine(RankEngine):
         self._functions = {op: _reduction(mesh, op) for op in _ALL}
         self._rendezvous: Rendezvous | None = rendezvous
         atexit.register(self.close)
-        with _printing_to_stderr():
+        with _redirect_stdout_to_stderr():
             self.max_ints([0])
 
     def reduce_flat(self, x: Any, op: Literal["sum", "max", "min"]) -> Any:
@@ -102,7 +102,7 @@ class JaxRankEngine(RankEngine):
 
 
 @contextmanager
-def _printing_to_stderr() -> Iterator[None]:
+def _redirect_stdout_to_stderr() -> Iterator[None]:
     """Send what this process prints in the block to standard error, that of C++ code included."""
     if sys.stdout is not None:
         sys.stdout.flush()

@@ -22,7 +22,7 @@ def graph_of(layer: Any, tensor: Any | None = None) -> Any | None:
         layer: A layer or model with a ``call`` of the user's own.
         tensor: The tensor that the layer is called with, or None for one of the shape that it was built for.
     """
-    shape = _built_for(layer) if tensor is None else tuple(tensor.shape)
+    shape = _built_shape(layer) if tensor is None else tuple(tensor.shape)
     if shape is None or type(layer).call.__module__.startswith("keras."):
         return None
     before = [(each, len(each._inbound_nodes), len(each._outbound_nodes)) for each in all_layers(layer)]
@@ -38,7 +38,7 @@ def graph_of(layer: Any, tensor: Any | None = None) -> Any | None:
             del each._inbound_nodes[inbound:], each._outbound_nodes[outbound:]
 
 
-def _built_for(layer: Any) -> tuple[int | None, ...] | None:
+def _built_shape(layer: Any) -> tuple[int | None, ...] | None:
     """Return the shape of the only tensor that a layer was called with when it was built."""
     shapes = list((getattr(layer, "_build_shapes_dict", None) or {}).values())
     if len(shapes) != 1 or not isinstance(shapes[0], (tuple, list)):

@@ -95,7 +95,7 @@ def _gradients(value: Tensor, inputs: list[Tensor], retain: bool) -> list[Tensor
     while used:
         try:
             grads = mx.autograd.grad([value], [inputs[i] for i in used], retain_graph=retain)
-            found.update((i, _like(grad, inputs[i])) for i, grad in zip(used, grads, strict=True))
+            found.update((i, _with_interface_of(grad, inputs[i])) for i, grad in zip(used, grads, strict=True))
             break
         except MXNetError as error:
             unused = _UNREACHABLE.search(str(error))
@@ -108,7 +108,7 @@ def _gradients(value: Tensor, inputs: list[Tensor], retain: bool) -> list[Tensor
     return [found[i] if i in found else _zeros(x) for i, x in enumerate(inputs)]
 
 
-def _like(grad: Tensor, x: Tensor) -> Tensor:
+def _with_interface_of(grad: Tensor, x: Tensor) -> Tensor:
     """Return a gradient with the interface of its array; 1.9 gives all gradients the one that it currently expects."""
     return grad.as_np_ndarray() if isinstance(x, mx.np.ndarray) else grad.as_nd_ndarray()
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from importlib.machinery import ModuleSpec
 
-__all__ = ["around", "clashes"]
+__all__ = ["clashes", "import_context"]
 
 _ROOT = "mxnet"
 _REMOVED_IN_1_20 = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
@@ -37,7 +37,7 @@ _REMOVED_IN_1_20 = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
 
 
 @contextmanager
-def around() -> Iterator[None]:
+def import_context() -> Iterator[None]:
     """Run MXNet's own import inside this context: it then finds the NumPy and the ``distutils`` that it needs.
 
     Raises:

@@ -14,7 +14,7 @@ import numpy as np
 
 from devshim.contract.namespaces import ABOUT_DTYPES
 from devshim.errors import ArgumentError
-from devshim_backends._array_api.following import following
+from devshim_backends._array_api.following import follow_tensors
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 from devshim_backends._array_api.table import complete
 from devshim_backends._mxnet import extensions
@@ -24,11 +24,11 @@ from devshim_backends._mxnet.internals.elementwise import (
     RARE,
     cast,
     iota,
-    moving,
     name_of,
     np_function,
     scalar,
     wide,
+    with_kernel_dtype,
 )
 from devshim_backends._mxnet.internals.native import IS_2, set_numpy_shapes, unset_numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
@@ -126,16 +126,16 @@ def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
     xs = _same_dtype(list(arrays))
     if axis is None:
         xs, axis = [x.reshape((-1,)) for x in xs], 0
-    return moving(mx.np.concatenate)(xs, axis_of(axis, len(xs[0].shape), "concat"))
+    return with_kernel_dtype(mx.np.concatenate)(xs, axis_of(axis, len(xs[0].shape), "concat"))
 
 
 def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
-    return moving(mx.np.stack)(_same_dtype(list(arrays)), axis)
+    return with_kernel_dtype(mx.np.stack)(_same_dtype(list(arrays)), axis)
 
 
 def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
     order = axes_of(tuple(axes), len(x.shape), "permute_dims")
-    return moving(mx.np.transpose)(x, order) if order else x
+    return with_kernel_dtype(mx.np.transpose)(x, order) if order else x
 
 
 def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
@@ -145,10 +145,10 @@ def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
 
 def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
     where = axis_of(0 if axis is None else axis, len(x.shape), "take")
-    return moving(mx.np.take)(x, indices, axis=where, mode="wrap")
+    return with_kernel_dtype(mx.np.take)(x, indices, axis=where, mode="wrap")
 
 
-def _along_last(x: Any, indices: Any) -> Any:
+def _take_along_last(x: Any, indices: Any) -> Any:
     """Return one element of each row, which MXNet can take natively."""
     if indices.shape[-1] != 1 or name_of(x) in RARE or 0 in x.shape:
         return None
@@ -198,7 +198,9 @@ def _argsort(x: Any, axis: int) -> Any:
 
 def _flip(x: Any, /, *, axis: Any = None) -> Any:
     turned = axes_of(axis, len(x.shape), "flip")
-    return moving(lambda t: t[tuple(slice(None, None, -1 if i in turned else None) for i in range(len(t.shape)))])(x)
+    return with_kernel_dtype(
+        lambda t: t[tuple(slice(None, None, -1 if i in turned else None) for i in range(len(t.shape)))]
+    )(x)
 
 
 def _sort(x: Any, axis: int) -> Any:
@@ -228,7 +230,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "stack": _stack,
     "permute_dims": _permute_dims,
     "reshape": _reshape,
-    "broadcast_to": lambda x, /, shape: moving(mx.np.broadcast_to)(x, shape),
+    "broadcast_to": lambda x, /, shape: with_kernel_dtype(mx.np.broadcast_to)(x, shape),
     "flip": _flip,
     "take": _take,
     "matmul": _matmul,
@@ -238,11 +240,11 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "shape": lambda x: tuple(x.shape),
     "scalar": scalar,
     "iota": iota,
-    "_along_last": _along_last,
+    "_take_along_last": _take_along_last,
     "_argsort": _argsort,
     "_sort": _sort,
-    "_cumsum": moving(lambda x, axis: mx.np.cumsum(x, axis=axis)),
-    "_cumprod": moving(_cumprod),
+    "_cumsum": with_kernel_dtype(lambda x, axis: mx.np.cumsum(x, axis=axis)),
+    "_cumprod": with_kernel_dtype(_cumprod),
 }
 """The functions of the standard that MXNet has, with the signatures of the standard."""
 
@@ -255,7 +257,7 @@ class MxnetNamespace(MxnetTensors):
 
     def array_api(self) -> Mapping[str, Any]:
         return {
-            name: fn if name in ABOUT_DTYPES else following(self, name, _with_numpy_shapes(name, fn))
+            name: fn if name in ABOUT_DTYPES else follow_tensors(self, name, _with_numpy_shapes(name, fn))
             for name, fn in complete(DT, NATIVE, MISSING).items()
         }
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["around", "clashes", "exclude_from_compilers", "is_imported_by_adapter", "simulating"]
+__all__ = ["clashes", "exclude_from_compilers", "import_context", "is_imported_by_adapter", "simulated_import_context"]
 
 _by_adapter = False
 
@@ -40,7 +40,7 @@ _GRAPH_BREAKS = ("Placement", "all_reduce_", "backends", "gather", "save")
 
 
 @contextmanager
-def around() -> Iterator[None]:
+def import_context() -> Iterator[None]:
     """Run Paddle's own import inside this context; afterwards the flags for loading libraries are restored."""
     global _by_adapter
     _by_adapter = "devshim_backends._paddle.backend" in sys.modules
@@ -57,11 +57,11 @@ def around() -> Iterator[None]:
 
 
 @contextmanager
-def simulating() -> Iterator[None]:
+def simulated_import_context() -> Iterator[None]:
     """Run Paddle's own import inside this context as well if GPUs must be simulated."""
     from devshim_backends._paddle.simulation.internals import plugin
 
-    with plugin.loaded_during_import(Path(sys.modules["paddle"].__path__[0])):
+    with plugin.load_during_import(Path(sys.modules["paddle"].__path__[0])):
         yield
 
 

@@ -13,8 +13,8 @@ import paddle
 from devshim.contract.namespaces import ABOUT_DTYPES
 from devshim.errors import ArgumentError
 from devshim_backends._array_api.dtypes import Dtypes
-from devshim_backends._array_api.elementwise import promoting
-from devshim_backends._array_api.following import following
+from devshim_backends._array_api.elementwise import with_promotion
+from devshim_backends._array_api.following import follow_tensors
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 from devshim_backends._array_api.table import complete
 from devshim_backends._paddle import extensions
@@ -74,7 +74,7 @@ def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, /: paddle.assign(x) if DT.is_kind(x, "integral") else fn(x)
 
 
-def _asking(fn: Callable[..., Any], answer: bool) -> Callable[..., Any]:
+def _answer_for_integers(fn: Callable[..., Any], answer: bool) -> Callable[..., Any]:
     def ask(x: Any, /) -> Any:
         if DT.is_kind(x, "complex floating"):
             parts = fn(paddle.real(x)), fn(paddle.imag(x))
@@ -84,7 +84,7 @@ def _asking(fn: Callable[..., Any], answer: bool) -> Callable[..., Any]:
     return ask
 
 
-def _bits(ints: Callable[..., Any], bools: Callable[..., Any]) -> Callable[..., Any]:
+def _bitwise(ints: Callable[..., Any], bools: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *xs: (bools if _name_of(xs[0]) == "bool" else ints)(*xs)
 
 
@@ -136,7 +136,7 @@ def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
             return paddle.where(*(paddle.expand(x, shape) for x in (condition, a, b)))
         return paddle.where(condition, a, b)
 
-    return promoting(DT, _scalar, _cast, lambda a, b: _in_wider(choose)(a, b))(x1, x2)
+    return with_promotion(DT, _scalar, _cast, lambda a, b: _in_wider(choose)(a, b))(x1, x2)
 
 
 def _broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -181,7 +181,7 @@ def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
     return _in_wider(lambda t: paddle.index_select(t, indices, where))(x)
 
 
-def _along_last(x: Any, indices: Any) -> Any:
+def _take_along_last(x: Any, indices: Any) -> Any:
     if _name_of(x) not in ("float32", "float64", "int32", "int64") or _name_of(indices) not in ("int32", "int64"):
         return None  # other dtypes lack kernels
     indices = paddle.where(indices < 0, indices + x.shape[-1], indices)
@@ -217,7 +217,7 @@ SAME = {
     **{name: getattr(paddle, name) for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh")},
     **{name: getattr(paddle, name) for name in ("exp", "expm1", "log", "log10", "log1p", "log2", "sin", "sinh")},
     **{name: getattr(paddle, name) for name in ("sqrt", "tan", "tanh", "conj", "imag", "logical_not")},
-    "bitwise_invert": _bits(paddle.bitwise_not, paddle.logical_not),
+    "bitwise_invert": _bitwise(paddle.bitwise_not, paddle.logical_not),
     **{name: _in_wider(getattr(paddle, name)) for name in ("abs", "sign")},
     **{name: _on_floats(getattr(paddle, name)) for name in ("ceil", "floor", "round", "trunc")},
     "negative": _in_wider(paddle.neg),
@@ -235,9 +235,9 @@ PROMOTED = {
     "not_equal": _in_wider(paddle.not_equal, same=False),
     **{name: getattr(paddle, name) for name in ("atan2", "divide", "logical_and", "logical_or", "logical_xor")},
     **{name: getattr(paddle, name) for name in ("nextafter", "copysign") if hasattr(paddle, name)},
-    "bitwise_and": _bits(paddle.bitwise_and, paddle.logical_and),
-    "bitwise_or": _bits(paddle.bitwise_or, paddle.logical_or),
-    "bitwise_xor": _bits(paddle.bitwise_xor, paddle.logical_xor),
+    "bitwise_and": _bitwise(paddle.bitwise_and, paddle.logical_and),
+    "bitwise_or": _bitwise(paddle.bitwise_or, paddle.logical_or),
+    "bitwise_xor": _bitwise(paddle.bitwise_xor, paddle.logical_xor),
     "bitwise_left_shift": getattr(paddle, "bitwise_left_shift", None),
     "bitwise_right_shift": getattr(paddle, "bitwise_right_shift", None),
 }
@@ -247,15 +247,15 @@ PROMOTED.pop("less_than")
 NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
     **extensions.FUNCTIONS,
-    **{name: promoting(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items() if fn is not None},
-    **{name: _reduction(statistics.over_one_axis(getattr(paddle, name))) for name in ("max", "min")},
+    **{name: with_promotion(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items() if fn is not None},
+    **{name: _reduction(statistics.join_axes(getattr(paddle, name))) for name in ("max", "min")},
     "_mean": _reduction(paddle.mean),
     **{name: _accumulation(getattr(paddle, name)) for name in ("sum", "prod")},
     **{name: _question(getattr(paddle, name)) for name in ("all", "any")},
     **{name: _index_of(getattr(paddle, name)) for name in ("argmax", "argmin")},
-    "isfinite": _asking(paddle.isfinite, True),
-    "isinf": _asking(paddle.isinf, False),
-    "isnan": _asking(paddle.isnan, False),
+    "isfinite": _answer_for_integers(paddle.isfinite, True),
+    "isinf": _answer_for_integers(paddle.isinf, False),
+    "isnan": _answer_for_integers(paddle.isnan, False),
     "where": _where,
     "concat": _concat,
     "stack": _stack,
@@ -271,7 +271,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "shape": lambda x: tuple(x.shape),
     "scalar": _scalar,
     "iota": _iota,
-    "_along_last": _along_last,
+    "_take_along_last": _take_along_last,
     "_argsort": _argsort,
     "_sort": lambda x, axis: _in_wider(lambda t: paddle.sort(t, axis=axis))(x),
     "_cumsum": lambda x, axis: _in_wider(lambda t: paddle.cumsum(t, axis))(x),
@@ -286,7 +286,7 @@ class PaddleNamespace(PaddleTensors):
     def array_api(self) -> Mapping[str, Any]:
         found = complete(DT, NATIVE)
         return {
-            name: fn if name in ABOUT_DTYPES else following(self, name, fn, self._to_first)
+            name: fn if name in ABOUT_DTYPES else follow_tensors(self, name, fn, self._to_first)
             for name, fn in found.items()
         }
 

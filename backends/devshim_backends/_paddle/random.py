@@ -39,19 +39,19 @@ _DEVICE_GENERATOR = 0
 def _draw_on_host(draw: Callable[..., Tensor | None]) -> Callable[[float, float, tuple[int, ...]], Tensor | None]:
     """Return a function that draws float32 on the host; it returns None if the slow path must draw, or refuse."""
 
-    def drawn(first: float, second: float, shape: tuple[int, ...]) -> Tensor | None:
+    def draw_fast(first: float, second: float, shape: tuple[int, ...]) -> Tensor | None:
         if not paddle.in_dynamic_mode() or paddle.get_default_dtype() != "float32" or 0 in shape:
             return None
         return draw(list(shape), float(first), float(second))
 
-    return drawn
+    return draw_fast
 
 
 def _uniform(shape: list[int], low: float, high: float) -> Tensor | None:
     if low and not devices.only_host:
         return None  # with other devices, an operator without a place may compute there
-    drawn = _C_ops.uniform(shape, _FLOAT32, low, high, _DEVICE_GENERATOR, HOST_PLACE)
-    return _C_ops.clip(drawn, low, largest_draw(low, high, "float32")) if low else drawn
+    draw_fast = _C_ops.uniform(shape, _FLOAT32, low, high, _DEVICE_GENERATOR, HOST_PLACE)
+    return _C_ops.clip(draw_fast, low, largest_draw(low, high, "float32")) if low else draw_fast
 
 
 def _randint(low: int, high: int, shape: tuple[int, ...]) -> Tensor | None:

@@ -53,7 +53,7 @@ class PaddleRankEngine(RankEngine):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         self._server = Store(address, collective_timeout(place)) if place.rank == 0 else None
         rendezvous = Rendezvous(place, self._server and self._server.port)
-        with _quiet():
+        with _silence_connecting():
             self._store = core.TCPStore(address, rendezvous.said[0], False, place.size, int(collective_timeout(place)))
             self._group: Any = core.ProcessGroupGloo.create(self._store, place.rank, place.size, _GROUP)
         rendezvous.close()
@@ -104,7 +104,7 @@ class PaddleRanks(RanksBackend):
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_connecting() -> Iterator[None]:
     """Let Paddle's C++ code not print that it has connected; ``set_flags`` does not know this variable."""
     try:
         level = ctypes.c_int.in_dll(ctypes.CDLL(core.__file__), "_ZN3fLI17FLAGS_minloglevelE")

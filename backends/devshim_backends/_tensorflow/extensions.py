@@ -119,7 +119,7 @@ def _ihfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "back
     return tf.math.conj(_rfft(x, n=n, axis=axis, norm=swapped))
 
 
-def _over_axes(one: Callable[..., Any], last: Callable[..., Any] | None = None, last_first: bool = True) -> Any:
+def _repeat_over_axes(one: Callable[..., Any], last: Callable[..., Any] | None = None, last_first: bool = True) -> Any:
     """Return a transform over several axes; ``last`` is the transform over the last axis, if it is different."""
 
     def transform(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Any:
@@ -172,10 +172,10 @@ def fft_functions() -> dict[str, Callable[..., Any]]:
         "irfft": _irfft,
         "hfft": _hfft,
         "ihfft": _ihfft,
-        "fftn": _over_axes(_fft),
-        "ifftn": _over_axes(_ifft),
-        "rfftn": _over_axes(_fft, _rfft),
-        "irfftn": _over_axes(_ifft, _irfft, last_first=False),
+        "fftn": _repeat_over_axes(_fft),
+        "ifftn": _repeat_over_axes(_ifft),
+        "rfftn": _repeat_over_axes(_fft, _rfft),
+        "irfftn": _repeat_over_axes(_ifft, _irfft, last_first=False),
         "fftshift": _make_shift(1),
         "ifftshift": _make_shift(-1),
         "fftfreq": _fftfreq,

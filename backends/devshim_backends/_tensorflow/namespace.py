@@ -15,8 +15,8 @@ from devshim.contract.namespaces import ABOUT_DTYPES
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import ArgumentError
 from devshim_backends._array_api.dtypes import Dtypes
-from devshim_backends._array_api.elementwise import promoting
-from devshim_backends._array_api.following import following
+from devshim_backends._array_api.elementwise import with_promotion
+from devshim_backends._array_api.following import follow_tensors
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 from devshim_backends._array_api.table import complete
 from devshim_backends._tensorflow import extensions
@@ -43,7 +43,7 @@ SAME = {
 """Functions of one tensor that are the same in TensorFlow."""
 
 
-def _wide(*xs: Any) -> list[Any]:
+def _widen_unsigned(*xs: Any) -> list[Any]:
     """Return unsigned integers in a dtype that has all operators."""
     return [tf.cast(x, tf.int64) for x in xs]
 
@@ -59,7 +59,7 @@ PROMOTED = {
     "floor_divide": tf.math.floordiv,
     "logical_xor": tf.math.logical_xor,
     "nextafter": tf.math.nextafter,
-    "pow": lambda a, b, /: tf.cast(tf.pow(*_wide(a, b)), a.dtype) if a.dtype.is_unsigned else tf.pow(a, b),
+    "pow": lambda a, b, /: tf.cast(tf.pow(*_widen_unsigned(a, b)), a.dtype) if a.dtype.is_unsigned else tf.pow(a, b),
     "remainder": tf.math.floormod,
     "bitwise_and": lambda a, b, /: (tf.logical_and if a.dtype == tf.bool else tf.bitwise.bitwise_and)(a, b),
     "bitwise_or": lambda a, b, /: (tf.logical_or if a.dtype == tf.bool else tf.bitwise.bitwise_or)(a, b),
@@ -87,7 +87,7 @@ def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, /: tf.identity(x) if x.dtype.is_integer else fn(x)
 
 
-def _asking(fn: Callable[..., Any], answer: bool) -> Callable[..., Any]:
+def _answer_for_integers(fn: Callable[..., Any], answer: bool) -> Callable[..., Any]:
     """Return a question about floats that has one answer for integers, and for complex numbers asks both parts."""
 
     def ask(x: Any, /) -> Any:
@@ -151,7 +151,7 @@ def _index_of(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
-    return promoting(DT, _scalar, _cast, lambda a, b: tf.where(condition, a, b))(x1, x2)
+    return with_promotion(DT, _scalar, _cast, lambda a, b: tf.where(condition, a, b))(x1, x2)
 
 
 def _same_dtype(arrays: Any) -> list[Any]:
@@ -194,7 +194,7 @@ def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
     return tf.gather(x, tf.where(tf.less(indices, 0), indices + size, indices), axis=where)
 
 
-def _along_last(x: Any, indices: Any) -> Any:
+def _take_along_last(x: Any, indices: Any) -> Any:
     indices = tf.where(indices < 0, indices + x.shape[-1], indices)
     return tf.gather(x, indices, batch_dims=len(x.shape) - 1)
 
@@ -240,7 +240,7 @@ def _sort(x: Any, axis: int) -> Any:
 
 NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
-    **{name: promoting(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items()},
+    **{name: with_promotion(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items()},
     **{name: _reduction(fn) for name, fn in REDUCED.items()},
     **{name: _on_floats(fn) for name, fn in {"ceil": tf.math.ceil, "floor": tf.floor, "round": tf.round}.items()},
     "abs": _abs,
@@ -248,9 +248,9 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "sign": _sign,
     "imag": lambda x, /: tf.math.imag(x),
     "trunc": _trunc,
-    "isfinite": _asking(tf.math.is_finite, True),
-    "isinf": _asking(tf.math.is_inf, False),
-    "isnan": _asking(tf.math.is_nan, False),
+    "isfinite": _answer_for_integers(tf.math.is_finite, True),
+    "isinf": _answer_for_integers(tf.math.is_inf, False),
+    "isnan": _answer_for_integers(tf.math.is_nan, False),
     "sum": _accumulation(tf.reduce_sum),
     "prod": _accumulation(tf.reduce_prod),
     "all": _question(tf.reduce_all),
@@ -274,7 +274,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "shape": lambda x: tuple(x.shape),
     "scalar": _scalar,
     "iota": lambda count, x: tf.range(count, dtype=tf.int32),
-    "_along_last": _along_last,
+    "_take_along_last": _take_along_last,
     "_argsort": _argsort,
     "_sort": _sort,
     "_cumsum": lambda x, axis: tf.cumsum(x, axis),
@@ -289,6 +289,6 @@ class TensorflowNamespace(TensorflowCollectives):
     def array_api(self) -> Mapping[str, Any]:
         found = {**complete(DT, NATIVE), **extensions.fft_functions()}
         return {
-            name: fn if name in ABOUT_DTYPES else following(self, name, fn, self._move_result)
+            name: fn if name in ABOUT_DTYPES else follow_tensors(self, name, fn, self._move_result)
             for name, fn in found.items()
         }

@@ -65,7 +65,7 @@ class TorchCollectives(TorchTensors):
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         dtype = xs[0].dtype
-        with _recording_nothing(xs):
+        with _no_grad_scope(xs):
             if dtype is torch.uint64:
                 return _reduce_uint64(xs, op)
             wider = _WIDER_DTYPES.get(dtype)
@@ -118,7 +118,7 @@ class TorchCollectives(TorchTensors):
             return torch.cat([x.reshape(1).to(dtype) for x in xs])
 
     def assign(self, x: Tensor, value: Tensor) -> None:
-        with _recording_nothing((x, value)):
+        with _no_grad_scope((x, value)):
             x.copy_(value)
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
@@ -155,7 +155,7 @@ class TorchCollectives(TorchTensors):
         return lambda: _enter_thread_state(gradients, inference, casts, recording)
 
 
-def _recording_nothing(xs: Sequence[Tensor]) -> AbstractContextManager[object]:
+def _no_grad_scope(xs: Sequence[Tensor]) -> AbstractContextManager[object]:
     """Return a scope in which operators on these tensors record no graph; without gradients, none would."""
     for x in xs:
         if x.requires_grad:

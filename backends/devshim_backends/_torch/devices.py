@@ -197,11 +197,11 @@ class TorchDevices(Backend):
         return describe_properties(self.name, device, properties)
 
     def snippet(self, call: str) -> str | None:
-        return snippet_for(gpu_type_shown(self), call)
+        return snippet_for(shown_gpu_type(self), call)
 
     def native_text(self, device: Device) -> str:
         # Always the type of a real GPU: the type of a simulated one is an implementation detail.
-        kind = gpu_type_shown(self) if device.kind == "gpu" else device.kind
+        kind = shown_gpu_type(self) if device.kind == "gpu" else device.kind
         return '"cpu"' if device is CPU else '"mps"' if kind == "mps" else f'"{kind}:{device.index}"'
 
 
@@ -228,7 +228,7 @@ def _built_for_cuda() -> bool:
     return torch.version.cuda is not None or torch.version.hip is not None
 
 
-def gpu_type_shown(backend: Backend) -> str:
+def shown_gpu_type(backend: Backend) -> str:
     """Return the type of the GPUs, or of those that the simulated GPUs imitate, as a user writes it."""
     return backend.simulated_like if backend.simulated else real_gpu_type()
 

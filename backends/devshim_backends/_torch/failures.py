@@ -35,14 +35,14 @@ class FullDeviceError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore
         free_now, total = module.mem_get_info(device.index)
         used, free = module.memory_allocated(device.index), free_now if free is None else free
         return (
-            f"CUDA out of memory. Tried to allocate {_amount(nbytes)}. GPU {device.index} has a total capacity of "
-            f"{_amount(total)} of which {_amount(free)} is free. Including non-PyTorch memory, this process has "
-            f"{_amount(used)} memory in use. Of the allocated memory {_amount(used)} is allocated by PyTorch, and 0 "
+            f"CUDA out of memory. Tried to allocate {_format(nbytes)}. GPU {device.index} has a total capacity of "
+            f"{_format(total)} of which {_format(free)} is free. Including non-PyTorch memory, this process has "
+            f"{_format(used)} memory in use. Of the allocated memory {_format(used)} is allocated by PyTorch, and 0 "
             f"bytes is reserved by PyTorch but unallocated. {_ADVICE}"
         )
 
 
-def _amount(nbytes: int) -> str:
+def _format(nbytes: int) -> str:
     """Return bytes as PyTorch's allocator prints them."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if nbytes > 1 << power:

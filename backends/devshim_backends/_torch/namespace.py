@@ -28,12 +28,12 @@ class TorchNamespace(Backend):
 
     def array_api(self) -> Mapping[str, Any]:
         found = native_functions(compat_namespace(self.title, "torch"))
-        quick = {name: _without_promotion(getattr(torch, name), found[name]) for name in _OF_TWO}
+        quick = {name: _skip_promotion(getattr(torch, name), found[name]) for name in _OF_TWO}
         floating = {name: _in_floats(found[name]) for name in _OF_FLOATS}
         return {**found, **quick, **floating, "take_along_axis": _take_along_axis}
 
 
-def _without_promotion(native: Callable[..., Any], promoting: Callable[..., Any]) -> Callable[..., Any]:
+def _skip_promotion(native: Callable[..., Any], promoting: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls PyTorch's own for tensors of one dtype, and otherwise array-api-compat's."""
 
     @wraps(promoting)

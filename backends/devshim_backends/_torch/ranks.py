@@ -67,9 +67,9 @@ class TorchRankEngine(RankEngine):
             for part in parts:
                 begun.append((self._begin(part, op), part))
                 if len(begun) == _AT_ONCE:
-                    yield self._end(begun)
+                    yield self._finish(begun)
             while begun:
-                yield self._end(begun)
+                yield self._finish(begun)
         finally:
             for work, _ in begun:  # one has failed, and the others still use their memory
                 with suppress(RuntimeError):
@@ -92,7 +92,7 @@ class TorchRankEngine(RankEngine):
         options.timeout = self._timeout
         return self._gloo.allreduce([x], options)
 
-    def _end(self, begun: deque[tuple[Any, torch.Tensor]]) -> torch.Tensor:
+    def _finish(self, begun: deque[tuple[Any, torch.Tensor]]) -> torch.Tensor:
         work, part = begun.popleft()
         work.wait()
         return part

@@ -81,9 +81,9 @@ def test_the_error_names_the_line_in_a_layer(x):
 def test_operands_on_real_gpus_are_reported(backend, x, monkeypatch):
     """Real GPUs copy each other's operands, and the host's, or read them in place."""
     y = ds.place(x, "gpu:0")
-    assert backend._copied_from(y) is None
+    assert backend._device_copied_from(y) is None
     monkeypatch.setattr(backend, "simulated", 0)
     monkeypatch.setattr(type(backend), "_device_or_none", lambda self, x: ds.gpu(0))
-    assert backend._copied_from(y) is ds.gpu(0)
-    assert backend._copied_from(paddle.sum(y)) is None, "a number"
-    assert backend._copied_from(2.0) is None
+    assert backend._device_copied_from(y) is ds.gpu(0)
+    assert backend._device_copied_from(paddle.sum(y)) is None, "a number"
+    assert backend._device_copied_from(2.0) is None

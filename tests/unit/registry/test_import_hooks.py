@@ -1,4 +1,4 @@
-"""Tests of import hooks: a framework's `around()` wraps its import once, for any code that imports it."""
+"""Tests of import hooks: a framework's `import_context()` wraps its import once, for any code that imports it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Around]:
     """Yield a framework called `needyframe` whose import needs a context manager around it."""
     found = Around()
     folder = ModuleType("importing")
-    folder.around = found  # type: ignore[attr-defined]
+    folder.import_context = found  # type: ignore[attr-defined]
     monkeypatch.setattr(import_hooks, "load_hooks", lambda name: folder)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.syspath_prepend(str(tmp_path / "fakes"))
-    import_hooks.install("needyframe")
+    import_hooks.prepare_import("needyframe")
     yield found
     del import_hooks._WATCHED["needyframe"]
     for name in [name for name in sys.modules if name.partition(".")[0] == "needyframe"]:
@@ -69,7 +69,7 @@ def test_simulated_cards_are_announced_only_where_they_are_asked_for(
 ) -> None:
     announced = Around()
     folder = import_hooks.load_hooks("needyframe")
-    folder.simulating = announced  # type: ignore[union-attr]
+    folder.simulated_import_context = announced  # type: ignore[union-attr]
     monkeypatch.setenv("DEVSHIM_SIMULATE_GPUS", str(asked))
     package("needyframe", "value = 3")
     assert bring_in().value == 3
@@ -134,10 +134,10 @@ def test_other_imports_are_left_alone(around: Around) -> None:
 
 def test_what_is_imported_already_is_not_watched(around: Around, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "anotherframe", ModuleType("anotherframe"))
-    import_hooks.install("anotherframe")
+    import_hooks.prepare_import("anotherframe")
     assert "anotherframe" not in import_hooks._WATCHED
     before = list(sys.meta_path)
-    import_hooks.install("needyframe")
+    import_hooks.prepare_import("needyframe")
     assert sys.meta_path == before
 
 

@@ -135,7 +135,7 @@ def _recording_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
         return None
     found = _fastpath(executable, *args, **kwargs)
     waits = len(natives) > 1 or any(isinstance(x, np.ndarray) or _is_jax_array_on_host(x) for x in args[1])
-    return fast_path.counting(found, waits) if gpus and found is not None else found
+    return fast_path.count_results(found, waits) if gpus and found is not None else found
 
 
 def _recording_put_impl(*xs: Any, **params: Any) -> Any:

@@ -253,24 +253,24 @@ class _Sources:
 
     def shared_with(self, x: Any, natives: list[Any]) -> dict[Any, Buffer]:
         """Return the buffers that an array shares, by JAX device."""
-        by_device = {native: buffers for native in natives if (buffers := self._on(native))}
+        by_device = {native: buffers for native in natives if (buffers := self._buffers_on(native))}
         addresses = addresses_of(x) if by_device else {}
         return {
             native: buffers[addresses[native]] for native, buffers in by_device.items() if addresses[native] in buffers
         }
 
-    def _on(self, native: Any) -> dict[int, Buffer]:
+    def _buffers_on(self, native: Any) -> dict[int, Buffer]:
         """Return the buffers on one device, by address."""
         if native not in self._by_device:
             self._by_device[native] = {
                 addresses_of(source)[native]: buffer
-                for source, counted in self._alive()
+                for source, counted in self._live_arrays()
                 for buffer in counted.buffers
                 if buffer.native is native
             }
         return self._by_device[native]
 
-    def _alive(self) -> list[tuple[Any, CountedArray]]:
+    def _live_arrays(self) -> list[tuple[Any, CountedArray]]:
         if self._counted is None:
             arrays = [x for x in map(underlying_array, self._sources) if x is not None and not x.is_deleted()]
             pairs = [(x, find_counted(x)) for x in arrays]

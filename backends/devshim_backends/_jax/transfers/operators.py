@@ -91,7 +91,7 @@ def report_arguments(
             for target in sorted(each for each in targets if each is not None):
                 report(source, target, "an argument of a compiled function")
 
-    with _copying_off_fast_path(), patched(pxla.InputsHandler, {"__call__": call}):
+    with _keep_copies_off_fast_path(), patched(pxla.InputsHandler, {"__call__": call}):
         yield
 
 
@@ -178,7 +178,7 @@ def report_updates(
 
 
 @contextmanager
-def _copying_off_fast_path() -> Iterator[None]:
+def _keep_copies_off_fast_path() -> Iterator[None]:
     """Keep functions that copy an array to or from a GPU from the fast path; afterwards JAX decides again."""
     original = pjit._get_fastpath_data
 
@@ -191,7 +191,7 @@ def _copying_off_fast_path() -> Iterator[None]:
 
     pjit._get_fastpath_data = decide
     try:
-        with fast_path.copying_refused():
+        with fast_path.refuse_copies():
             yield
     finally:
         if pjit._get_fastpath_data is decide:  # otherwise simulation was switched on or off meanwhile

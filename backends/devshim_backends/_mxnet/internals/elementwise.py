@@ -49,11 +49,11 @@ def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, /: fn(x) if DT.is_kind(x, "real floating") else x.copy()
 
 
-def _asking(fn: Callable[..., Any], answer: bool) -> Callable[..., Any]:
+def _answer_for_integers(fn: Callable[..., Any], answer: bool) -> Callable[..., Any]:
     return lambda x, /: fn(x) if DT.is_kind(x, "real floating") else mx.np.full(x.shape, answer, dtype="bool")
 
 
-def _promoting(fn: Callable[..., Any], via: str = "", *, same: bool = True) -> Callable[..., Any]:
+def _with_promotion(fn: Callable[..., Any], via: str = "", *, same: bool = True) -> Callable[..., Any]:
     """Return a function of two tensors or numbers that promotes their dtypes as the standard does.
 
     Args:
@@ -72,17 +72,17 @@ def _promoting(fn: Callable[..., Any], via: str = "", *, same: bool = True) -> C
     return promote
 
 
-def _through_bits(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _compute_as_integers(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of bools that computes with integers."""
     return lambda x1, x2, /: mx.np.not_equal(
         fn(*(x.astype("int32") if hasattr(x, "astype") else int(x) for x in (x1, x2))), 0
     )
 
 
-def _bits(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _bitwise(fn: Callable[..., Any]) -> Callable[..., Any]:
     def compute(x1: Any, x2: Any, /) -> Any:
         bools = DT.result_name(x1, x2) == "bool"
-        return _through_bits(fn)(x1, x2) if bools else _promoting(fn)(x1, x2)
+        return _compute_as_integers(fn)(x1, x2) if bools else _with_promotion(fn)(x1, x2)
 
     return compute
 
@@ -109,7 +109,7 @@ RARE = {"bool": "int32", "int16": "int64", "uint16": "int64", "uint32": "int64",
 """Dtypes for which many functions have no kernel -> the dtype in which these compute instead."""
 
 
-def moving(fn: Callable[..., Any]) -> Callable[..., Any]:
+def with_kernel_dtype(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that moves elements in a dtype that has a kernel, and casts the result back."""
 
     @wraps(fn)
@@ -150,28 +150,28 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: np_function(name) for name in (*_FLOATS, "acos", "acosh", "asin", "asinh", "atan", "atanh")},
     **{name: partial(wide, fn=np_function(name)) for name in ("abs", "negative", "sign")},
     **{name: _on_floats(np_function(name)) for name in ("ceil", "floor", "trunc")},
-    **{name: _promoting(np_function(name)) for name in ("add", "subtract", "multiply", "divide")},
+    **{name: _with_promotion(np_function(name)) for name in ("add", "subtract", "multiply", "divide")},
     **{
-        name: _promoting(np_function(name), "float64")
+        name: _with_promotion(np_function(name), "float64")
         for name in ("maximum", "minimum", "pow", "remainder", "atan2", "hypot")
     },
     **{
-        name: _promoting(np_function(name), "float64", same=False)
+        name: _with_promotion(np_function(name), "float64", same=False)
         for name in ("equal", "not_equal", "less", "less_equal")
     },
-    **{name: _promoting(np_function(name), "float64", same=False) for name in ("greater", "greater_equal")},
-    **{name: _bits(np_function(name)) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
-    **{f"logical_{name}": _through_bits(np_function(f"bitwise_{name}")) for name in ("and", "or", "xor")},
+    **{name: _with_promotion(np_function(name), "float64", same=False) for name in ("greater", "greater_equal")},
+    **{name: _bitwise(np_function(name)) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
+    **{f"logical_{name}": _compute_as_integers(np_function(f"bitwise_{name}")) for name in ("and", "or", "xor")},
     "bitwise_invert": _invert,
-    "bitwise_left_shift": _promoting(_left_shift, "float64"),
-    "bitwise_right_shift": _promoting(_right_shift, "float64"),
-    "floor_divide": _promoting(_floor_divide, "float64"),
+    "bitwise_left_shift": _with_promotion(_left_shift, "float64"),
+    "bitwise_right_shift": _with_promotion(_right_shift, "float64"),
+    "floor_divide": _with_promotion(_floor_divide, "float64"),
     "logical_not": lambda x, /: mx.np.logical_not(x),
     "conj": lambda x, /: x.copy(),
     "real": lambda x, /: x.copy(),
     "round": _on_floats(_round),
-    "isfinite": _asking(mx.np.isfinite, True),
-    "isinf": _asking(mx.np.isinf, False),
-    "isnan": _asking(mx.np.isnan, False),
+    "isfinite": _answer_for_integers(mx.np.isfinite, True),
+    "isinf": _answer_for_integers(mx.np.isinf, False),
+    "isnan": _answer_for_integers(mx.np.isnan, False),
 }
 """The functions by their names in the standard."""

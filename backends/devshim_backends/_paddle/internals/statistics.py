@@ -13,10 +13,10 @@ import paddle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["over_one_axis"]
+__all__ = ["join_axes"]
 
 
-def over_one_axis(fn: Callable[..., Any]) -> Callable[..., Any]:
+def join_axes(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``max`` or ``min`` that joins several axes of a tensor like that into one."""
 
     def reduce(x: Any, axis: list[int], keepdim: bool) -> Any:

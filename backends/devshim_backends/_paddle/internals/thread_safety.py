@@ -50,7 +50,7 @@ _replaced: list[tuple[Any, str, Any]] = []
 """The functions that are replaced now: owner, name, and the replacement, which knows the original."""
 
 
-def _one_at_a_time(original: Any) -> Any:
+def _serialize(original: Any) -> Any:
     @wraps(original)
     def run_partial_grad(*args: Any, **kwargs: Any) -> Any:
         with GRAD_LOCK:
@@ -107,7 +107,7 @@ class ParallelThread:
         with _STATE_LOCK:
             _running += 1
             if _running == 1:
-                _replace(core.eager, "run_partial_grad", _one_at_a_time)
+                _replace(core.eager, "run_partial_grad", _serialize)
                 _replace(ProgramCache, "_build_once", _refuse_in_threads)
                 for cls in _PROGRAM_CLASSES:
                     _replace(cls, "__call__", _refuse_second_thread)

@@ -209,10 +209,10 @@ def _result_dtype(args: Any, kwargs: Any, dtype: Any) -> tuple[Any, Any]:
     if named not in _LOW:
         return None, (args, kwargs)
 
-    def replaced(x: Any) -> Any:
+    def replace(x: Any) -> Any:
         return _FLOAT32 if isinstance(x, core.DataType) and x == named else x
 
-    return named, (tuple(map(replaced, args)), {key: replaced(value) for key, value in kwargs.items()})
+    return named, (tuple(map(replace, args)), {key: replace(value) for key, value in kwargs.items()})
 
 
 def _cast_arguments(rules: _AutoCast, name: str, names: tuple[str, ...], args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -26,7 +26,7 @@ class PaddleTransferHooks(Backend):
     @contextmanager
     def report_implicit_transfers(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
         reads = instrument_reads(paddle.Tensor, self._device_or_none, report, _WAITING_METHODS)
-        with reads, instrument_operands(paddle.Tensor, self._device_or_none, report, self._copied_from):
+        with reads, instrument_operands(paddle.Tensor, self._device_or_none, report, self._device_copied_from):
             own = {name: getattr(paddle.Tensor, name) for name in ("__getitem__", "__setitem__")}
             with patched(paddle.Tensor, {name: self._report_indices(each, report) for name, each in own.items()}):
                 yield
@@ -45,7 +45,7 @@ class PaddleTransferHooks(Backend):
         method.__doc__ = indexed.__doc__
         return method
 
-    def _copied_from(self, x: Any) -> Device | None:
+    def _device_copied_from(self, x: Any) -> Device | None:
         """Return the device of an operand that real cards copy or read in place; simulated GPUs refuse it."""
         mixes = not self.simulated and isinstance(x, paddle.Tensor) and x.ndim
         return self._device_or_none(x) if mixes else None

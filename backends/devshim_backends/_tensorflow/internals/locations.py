@@ -42,7 +42,7 @@ RAW_DEVICE, RAW_BACKING_DEVICE = vars(EAGER)["device"].__get__, vars(EAGER)["bac
 _NAMES: dict[str, str] = {}
 
 
-def lasting(name: str) -> str:
+def keep_alive(name: str) -> str:
     """Return an equal name that is never freed, for TensorFlow's current device.
 
     TensorFlow (2.21) keeps Python's numbers as tensors, by value, dtype and device. Of the device's name it keeps only

@@ -122,7 +122,7 @@ class SplitHook(CallHook):
         if name in _STEPS and args and isinstance(args[0], tuple):
             inputs, *targets = args[0]
             args = ((inputs, *copy_tensors(targets, self._last)), *args[1:])
-        with allow_mixed_devices(), self.scope(self._last), _without_xla(obj):
+        with allow_mixed_devices(), self.scope(self._last), _disable_xla(obj):
             result = method(*args, **kwargs)
         if name == "compile":
             move_states_to_weights(self._backend, obj)
@@ -174,7 +174,7 @@ class OptimizerHook(CallHook):
 
 
 @contextmanager
-def _without_xla(model: Any) -> Iterator[None]:
+def _disable_xla(model: Any) -> Iterator[None]:
     """Make Keras compile without XLA in this context: XLA uses one device and silently ignores scopes."""
     before = getattr(model, "_jit_compile", False)
     if before is not False:

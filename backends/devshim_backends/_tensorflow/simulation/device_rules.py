@@ -67,7 +67,7 @@ class _DataScopeName(str):
     __slots__ = ()
 
 
-_data_scope_name = cache(_DataScopeName)  # a name must never be freed: see `lasting`
+_data_scope_name = cache(_DataScopeName)  # a name must never be freed: see `keep_alive`
 
 
 class DataScope:

@@ -254,7 +254,7 @@ _HANDLE = property(attrgetter("_context_handle"))
 
 _WRAPPERS = (
     *(_run_fast, _run_execute, _run_cancelable, _create_constant, _copy_tensor, _fill_ones, _compute_gradient),
-    *(workarounds.option, _HANDLE),
+    *(workarounds.set_eager_op_as_function, _HANDLE),
     *(wrapper for *_, wrapper in NAME_CHECKS),
 )
 

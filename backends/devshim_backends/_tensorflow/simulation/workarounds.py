@@ -22,7 +22,7 @@ from devshim_backends._tensorflow.internals.locations import EAGER
 if TYPE_CHECKING:
     from devshim_backends._tensorflow.internals.locations import TensorflowLocations
 
-__all__ = ["ON_VARIABLES", "on_variable", "option", "run_operators_directly"]
+__all__ = ["ON_VARIABLES", "on_variable", "run_operators_directly", "set_eager_op_as_function"]
 
 ON_VARIABLES = ("ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 
@@ -38,7 +38,7 @@ def run_operators_directly(backend: TensorflowLocations, on: bool) -> None:
         pywrap_tfe.TFE_ContextSetRunEagerOpAsFunction(context.context()._handle, not on)
 
 
-def option(options: Any, as_functions: bool) -> None:
+def set_eager_op_as_function(options: Any, as_functions: bool) -> None:
     """Start TensorFlow with the chosen way to run operators; replaces ``TFE_ContextOptionsSetRunEagerOpAsFunction``."""
     _OPTION(options, as_functions and not _on)
 

@@ -46,9 +46,9 @@ class TensorflowTransferHooks(TensorflowLocations):
             watched.enter_context(instrument_operands(EAGER, self._device_read, report))
             for cls in _variables():
                 watched.enter_context(
-                    instrument_operands(_defining("__add__", cls), self._device_read, report, indices=False)
+                    instrument_operands(_find_defining_class("__add__", cls), self._device_read, report, indices=False)
                 )
-                watched.enter_context(self._report_display(_defining("__repr__", cls), report))
+                watched.enter_context(self._report_display(_find_defining_class("__repr__", cls), report))
             if self.count("gpu") and (not self.simulated or self.native_names):  # otherwise operators never mix devices
                 watched.enter_context(report_operators(self, report))
             yield
@@ -93,6 +93,6 @@ def _variables() -> list[type]:
     return [resource_variable_ops.BaseResourceVariable, *original]
 
 
-def _defining(name: str, cls: type) -> type:
+def _find_defining_class(name: str, cls: type) -> type:
     """Return the class that defines a method of a class."""
     return next(base for base in cls.__mro__ if name in vars(base))

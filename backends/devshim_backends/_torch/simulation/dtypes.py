@@ -161,7 +161,7 @@ _SCALAR_TYPES = {
 }
 
 
-def lacking_error(name: str, dtype: torch.dtype) -> RuntimeError:
+def unsupported_dtype_error(name: str, dtype: torch.dtype) -> RuntimeError:
     """Return CUDA's error for an operator in a dtype that it lacks."""
     kernel, shown = LACKING[name][1], _SCALAR_TYPES[dtype]
     if kernel is _CUDNN:
@@ -176,7 +176,7 @@ _HALF_PRECISION = {torch.float16: torch.float32, torch.complex32: torch.complex6
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
-def transforms() -> dict[str, Callable[..., Any]]:
+def make_transform_kernels() -> dict[str, Callable[..., Any]]:
     """Return kernels of the Fourier transforms, which cuFFT also supports for float16 and complex32."""
     return {name: _transform(getattr(aten, name).default) for name in _TRANSFORMS}
 

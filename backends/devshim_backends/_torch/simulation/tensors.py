@@ -180,7 +180,7 @@ def is_pinned(self: Any, device: Any = None) -> bool:
     return bool(self.device.type == "cpu" and self.untyped_storage().data_ptr() in _PINNED)
 
 
-def printed(self: Any) -> Any:
+def convert_for_printing(self: Any) -> Any:
     """Replace ``torch._tensor_str.tensor_totype``, which prints in float64 except on the GPUs of Apple and Intel."""
     lacks_double = self.device.type in TYPES and "float64" in SIMULATED.dtypes_lacking
     return self.float() if lacks_double else _real_printed(self)
@@ -203,4 +203,4 @@ def patch() -> None:
     install(Tensor, "pin_memory", pin_memory)
     install(Tensor, "is_pinned", is_pinned)
     install(Storage, "clone", clone)
-    install(torch._tensor_str, "tensor_totype", printed)
+    install(torch._tensor_str, "tensor_totype", convert_for_printing)

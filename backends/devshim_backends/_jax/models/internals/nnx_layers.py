@@ -58,12 +58,14 @@ def layers_of(model: Any, path_of: Mapping[int, str]) -> list[Layer]:
         model: The module.
         path_of: Id of a variable -> its key path, for parameters and buffers.
     """
-    modules = [module for module in _modules(model, set()) if _own(module, path_of)]
+    modules = [module for module in _modules(model, set()) if _own_variables(module, path_of)]
     kinds = {id(module): _classify(module) for module in modules}
     orders = flattened_orders(model) if _may_flatten(modules, kinds) else None
-    layers = [_described(module, kinds[id(module)], _own(module, path_of), orders) for module in modules]
-    lost = _without_order(model, path_of)
-    return [_unclear(layer) if id(module) in lost else layer for module, layer in zip(modules, layers, strict=True)]
+    layers = [_make_layer(module, kinds[id(module)], _own_variables(module, path_of), orders) for module in modules]
+    lost = _find_unordered(model, path_of)
+    return [
+        _mark_unclear(layer) if id(module) in lost else layer for module, layer in zip(modules, layers, strict=True)
+    ]
 
 
 def _modules(node: Any, seen: set[int]) -> Iterator[Any]:
@@ -89,7 +91,7 @@ def _parts(node: Any) -> dict[Any, Any]:
     if not _is_object(node):
         return node if isinstance(node, dict) else dict(enumerate(node)) if isinstance(node, (list, tuple)) else {}
     own = dict(vars(node))
-    names = dict.fromkeys((*_listed(node), *own)) if _is_sorted(node) else own
+    names = dict.fromkeys((*_names_in_order(node), *own)) if _is_sorted(node) else own
     return {name: own[name] for name in names if name in own}
 
 
@@ -99,7 +101,7 @@ def _is_sorted(node: Any) -> bool:
     return len(marks) > 1 and marks == sorted(marks)
 
 
-def _listed(node: Any) -> list[str]:
+def _names_in_order(node: Any) -> list[str]:
     """Return the names of the attributes whose order of creation flax keeps.
 
     These are none with ``pytree=False``, and before flax 0.12, whose list is a set. Names that the class lists are in
@@ -110,7 +112,7 @@ def _listed(node: Any) -> list[str]:
     return [name for name in names if name not in of_class] if isinstance(names, Mapping) else []
 
 
-def _without_order(model: Any, path_of: Mapping[int, str]) -> set[int]:
+def _find_unordered(model: Any, path_of: Mapping[int, str]) -> set[int]:
     """Return the ids of the modules whose order of creation is lost: flax has sorted the attributes or dict with them.
 
     Args:
@@ -120,10 +122,12 @@ def _without_order(model: Any, path_of: Mapping[int, str]) -> set[int]:
     found: set[int] = set()
     for node in filter(_is_sorted, _modules(model, set())):
         parts = _parts(node)
-        unlisted = parts.keys() - set(_listed(node))
+        unlisted = parts.keys() - set(_names_in_order(node))
         for group, names in ((parts, unlisted), *((each, each.keys()) for each in _dicts(list(parts.values())))):
             if any(_is_nested(group[name]) for name in names):
-                below = [[id(x) for x in _modules(part, set()) if _own(x, path_of)] for part in group.values()]
+                below = [
+                    [id(x) for x in _modules(part, set()) if _own_variables(x, path_of)] for part in group.values()
+                ]
                 is_lost = any(ids for name, ids in zip(group, below, strict=True) if name in names)
                 found.update(*below if is_lost and sum(map(bool, below)) > 1 else ())
     return found
@@ -141,7 +145,7 @@ def _dicts(value: Any) -> Iterator[dict[Any, Any]]:
         yield from _dicts(each)
 
 
-def _own(module: Any, path_of: Mapping[int, str]) -> dict[str, str]:
+def _own_variables(module: Any, path_of: Mapping[int, str]) -> dict[str, str]:
     """Return the names and key paths of a module's own variables."""
     return {name: path_of[id(value)] for name, value in vars(module).items() if id(value) in path_of}
 
@@ -153,12 +157,12 @@ def _classify(module: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
         cls = getattr(nnx, name)
         if isinstance(module, cls) and type(module).__call__ is cls.__call__:
             reduces = {"reduction_axes": None} if kind == "group_norm" else {}
-            if all(_is(getattr(module, each, usual), usual) for each, usual in {**_USUAL, **reduces}.items()):
+            if all(_is_usual(getattr(module, each, usual), usual) for each, usual in {**_USUAL, **reduces}.items()):
                 return kind, roles, {word: getattr(module, each) for word, each in settings.items()}
     return "other", {}, {}
 
 
-def _is(value: Any, usual: Any) -> bool:
+def _is_usual(value: Any, usual: Any) -> bool:
     """Return True if a setting has its usual value; an array is not equal to None, but compares by element."""
     return value is None if usual is None else bool(value == usual)
 
@@ -170,7 +174,7 @@ def _may_flatten(modules: list[Any], kinds: Mapping[int, tuple[str, Any, Any]]) 
     return "linear" in found and ("conv" in found or other_maps)
 
 
-def _described(
+def _make_layer(
     module: Any, kind: tuple[str, Mapping[str, str], dict[str, Any]], own: dict[str, str], orders: Any
 ) -> Layer:
     name, roles, settings = kind
@@ -183,7 +187,7 @@ def _described(
     )
 
 
-def _unclear(layer: Layer) -> Layer:
+def _mark_unclear(layer: Layer) -> Layer:
     """Return a layer whose place among the others is not known."""
     weights = {role: replace(weight, unclear=weight.unclear or _SORTED) for role, weight in layer.weights.items()}
     return replace(layer, weights=weights)

@@ -95,7 +95,7 @@ def _orders_by_number(nnx: Any, model: Any) -> dict[int, tuple[int, int] | None]
             own: Any = type(copy)
             object.__setattr__(copy, "__class__", _probe_class(own, cls))
     seen: list[list[tuple[int, Any]]] = []
-    with _recorded(calls):
+    with _record_calls(calls):
         image = _fitting_image(clone, calls)
         if image is None:
             return {}
@@ -197,7 +197,7 @@ _RECORDING = _Recording()
 
 
 @contextmanager
-def _recorded(calls: _Calls) -> Iterator[None]:
+def _record_calls(calls: _Calls) -> Iterator[None]:
     """Record the calls of probes in this thread while the block is open."""
     before, _RECORDING.calls = _RECORDING.calls, calls
     try:

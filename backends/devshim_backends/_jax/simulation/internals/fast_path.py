@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "clear_fast_paths",
-    "copying_refused",
-    "counting",
+    "count_results",
     "is_allowed",
     "is_movable",
     "may_take",
     "note_refusal",
+    "refuse_copies",
     "watch",
 ]
 
@@ -77,7 +77,7 @@ def clear_fast_paths() -> None:
 
 
 @contextmanager
-def copying_refused() -> Iterator[None]:
+def refuse_copies() -> Iterator[None]:
     """Keep functions that copy an array to or from a GPU from the fast path inside the context."""
     observer = object()
     _observers.append(observer)
@@ -140,7 +140,7 @@ def _can_fail(gpu: SimulatedDevice) -> bool:
     return bool(gpu._faults or gpu.vanished or gpu.removed_at is not None)
 
 
-def counting(fastpath: Any, waits: bool) -> Any:
+def count_results(fastpath: Any, waits: bool) -> Any:
     """Return JAX's data of a fast path, changed so that its results are counted.
 
     Args:

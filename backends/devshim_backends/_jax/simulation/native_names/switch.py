@@ -121,10 +121,10 @@ def _gpu_client(client: Any) -> GpuClient:
 def _install_client(client: Any) -> None:
     """Let the CPU client of JAX list the host only."""
     cls = xla_client.Client
-    _listing(client, "devices")
-    _listing(client, "local_devices")
-    for count, listed in (("device_count", "devices"), ("local_device_count", "local_devices")):
-        _replace(cls, count, _counting(client, listed, getattr(cls, count)))
+    _install_listing(client, "devices")
+    _install_listing(client, "local_devices")
+    for count, list_devices in (("device_count", "devices"), ("local_device_count", "local_devices")):
+        _replace(cls, count, _wrap_count(client, list_devices, getattr(cls, count)))
     live = cls.live_arrays
 
     def live_arrays(self: Any) -> list[Any]:
@@ -134,17 +134,17 @@ def _install_client(client: Any) -> None:
     _replace(cls, "live_arrays", live_arrays)
 
 
-def _listing(client: Any, name: str) -> None:
+def _install_listing(client: Any, name: str) -> None:
     original = getattr(xla_client.Client, name)
 
-    def listed(self: Any) -> list[Any]:
+    def list_devices(self: Any) -> list[Any]:
         found = original(self)
         return [each for each in found if not devices.is_gpu(each)] if self is client else list(found)
 
-    _replace(xla_client.Client, name, listed)
+    _replace(xla_client.Client, name, list_devices)
 
 
-def _counting(client: Any, name: str, original: Callable[[Any], int]) -> Callable[[Any], int]:
+def _wrap_count(client: Any, name: str, original: Callable[[Any], int]) -> Callable[[Any], int]:
     def count(self: Any) -> int:
         return len(getattr(self, name)()) if self is client else original(self)
 

@@ -65,7 +65,7 @@ def _get_graph_marking(block: Any, *args: Any) -> Any:
     vars(block).pop(_MARK, None)
     _STACK.blocks.append((block, code))
     try:
-        with _marking():
+        with _mark_compiling():
             return _get_graph(block, *args)
     finally:
         _STACK.blocks.pop()
@@ -80,7 +80,7 @@ def _call_cached_op_checked(block: Any, *args: Any) -> Any:
 
 
 @contextmanager
-def _marking() -> Iterator[None]:
+def _mark_compiling() -> Iterator[None]:
     """Replace the backend's `device_of` while any thread compiles a block: at other times, calls have no extra cost."""
     global _compiling, _instance_device_of
     attributes = vars(_backend)

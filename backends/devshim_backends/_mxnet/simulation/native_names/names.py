@@ -60,7 +60,7 @@ def to_library(kind: int, index: int) -> tuple[int, int]:
     if kind == _GPU:
         backend = _backend
         if backend is None or not 0 <= index < backend.simulated:
-            raise _missing(index)
+            raise _missing_gpu_error(index)
         return _CPU, index + 1
     return (kind, index + _AFTER_GPUS) if kind == _CPU and index > 0 else (kind, index)
 
@@ -92,7 +92,7 @@ def to_program_text(text: bytes) -> str:
     return f"{'gpu' if kind == _GPU else 'cpu'}({index})"
 
 
-def _missing(index: int) -> MissingGpuError:
+def _missing_gpu_error(index: int) -> MissingGpuError:
     backend = _backend
     if backend is None or index < 0:
         return MissingGpuError(f"MXNet has no gpu({index})", "number GPUs from 0, as in mx.gpu(0)")

@@ -93,7 +93,7 @@ def _replace(name: str, make: Callable[[Any], Any]) -> None:
 
 
 def _place(call: Any, *, position: int, grouped: bool) -> Any:
-    def placed(*args: Any) -> Any:
+    def call_translated(*args: Any) -> Any:
         kind, index = to_library(number_of(args[position]), number_of(args[position + 1]))
         if grouped:
             count, _, kinds, indices = args[position + 2 : position + 6]
@@ -101,18 +101,18 @@ def _place(call: Any, *, position: int, grouped: bool) -> Any:
                 kinds[i], indices[i] = to_library(kinds[i], indices[i])
         return call(*args[:position], c_int(kind), c_int(index), *args[position + 2 :])
 
-    return placed
+    return call_translated
 
 
 def _place_kind(call: Any, *, position: int) -> Any:
-    def placed(*args: Any) -> Any:
+    def call_translated(*args: Any) -> Any:
         kind = args[position]
         number = kind._obj if hasattr(kind, "_obj") else kind  # a pointer, as `byref` makes it
         if number_of(number) == _GPU:
             number.value = _CPU
         return call(*args)
 
-    return placed
+    return call_translated
 
 
 def _get_context(call: Any) -> Any:

@@ -49,7 +49,7 @@ def require_private_file(path: Path) -> None:
     """Raise `SimulationError` if a file is not a regular file of this user that other users cannot write."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise _unsafe(path, "it is not a file that only this user can write to")
+        raise _unsafe_error(path, "it is not a file that only this user can write to")
 
 
 def _cache_home() -> Path:
@@ -65,25 +65,25 @@ def _cache_home() -> Path:
 def _require_safe(folder: Path) -> None:
     status = folder.lstat()
     if status.st_uid not in (0, os.getuid()):
-        raise _unsafe(folder, "it belongs to another user")
+        raise _unsafe_error(folder, "it belongs to another user")
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
-        raise _unsafe(folder, "every user can write to it")
+        raise _unsafe_error(folder, "every user can write to it")
 
 
 def _make_private(folder: Path) -> None:
     """Close a folder made here to other users; refuse one that they could already have written to."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise _unsafe(folder, "it is not a folder")
+        raise _unsafe_error(folder, "it is not a folder")
     if status.st_uid != os.getuid():
-        raise _unsafe(folder, "it belongs to another user")
+        raise _unsafe_error(folder, "it belongs to another user")
     if status.st_mode & 0o022:
-        raise _unsafe(folder, "other users can write to it")
+        raise _unsafe_error(folder, "other users can write to it")
     if status.st_mode & 0o077:
         folder.chmod(0o700)
 
 
-def _unsafe(path: Path, why: str) -> SimulationError:
+def _unsafe_error(path: Path, why: str) -> SimulationError:
     return SimulationError(
         f"devshim does not load code from {path}: {why}",
         "set XDG_CACHE_HOME to a folder of your own, or correct the owner and the permissions of this one",

@@ -8,7 +8,7 @@ Requirements that this module meets:
 
 * The source is compiled once per Paddle version, in 0.3 s, into a folder that belongs to this user only
   (``cache_dir.py``). Several processes may compile at the same time: each writes its own file and renames it.
-* `loaded_during_import` is the way that Paddle documents: the environment variable ``CUSTOM_DEVICE_ROOT`` is set during
+* `load_during_import` is the way that Paddle documents: the environment variable ``CUSTOM_DEVICE_ROOT`` is set during
   its import.
 * `load_after_import` is for a Paddle that devshim itself imported, for example to count devices, and that has computed
   nothing: it is made to look for plug-ins again (3.0 to 3.3). After the first tensor it accepts no new device.
@@ -38,7 +38,7 @@ from devshim_backends._paddle.simulation.internals.cache_dir import private_fold
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FLAGS", "library", "load_after_import", "load_error", "loaded_during_import"]
+__all__ = ["FLAGS", "library", "load_after_import", "load_during_import", "load_error"]
 
 SOURCE = Path(__file__).with_name("simulated_gpus.cc")
 LIBRARY = "libdevshim_simulated_gpus.so"
@@ -71,7 +71,7 @@ def load_error() -> SimulationError | None:
 
 
 @contextmanager
-def loaded_during_import(package: Path) -> Iterator[None]:
+def load_during_import(package: Path) -> Iterator[None]:
     """Make a Paddle that is imported inside this context load the plug-in; if that fails, `load_error` says why."""
     global _library, _load_error
     try:

@@ -64,11 +64,11 @@ def _or_simulated(original: Any) -> Any:
     """Return a function that answers True for a simulated GPU, and otherwise as before."""
 
     @wraps(original)
-    def supported(device: Any = None) -> bool:
+    def is_supported(device: Any = None) -> bool:
         place = paddle.base.framework._current_expected_place_() if device is None else _place_of(device)
         return names.is_simulated(place) or bool(original() if device is None else original(device))
 
-    return supported
+    return is_supported
 
 
 def _place_of(device: Any) -> Any:

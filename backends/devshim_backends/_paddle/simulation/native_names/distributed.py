@@ -16,7 +16,7 @@ from devshim.errors import UnsupportedError
 __all__ = ["functions"]
 
 
-def _refusing(original: Any) -> Any:
+def _refuse_several_processes(original: Any) -> Any:
     """Return a function that refuses more than one process, unless the program asks for gloo on the host."""
 
     @wraps(original)
@@ -32,4 +32,4 @@ def _refusing(original: Any) -> Any:
 
 def functions() -> dict[Any, Any]:
     """Return Paddle's functions that begin a program of several processes -> their replacements."""
-    return {distributed.init_parallel_env: _refusing(distributed.init_parallel_env)}
+    return {distributed.init_parallel_env: _refuse_several_processes(distributed.init_parallel_env)}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.eager import context
 
-from devshim_backends._tensorflow.internals.locations import EAGER, RAW_DEVICE, lasting
+from devshim_backends._tensorflow.internals.locations import EAGER, RAW_DEVICE, keep_alive
 from devshim_backends._tensorflow.simulation import device_rules, hooks
 from devshim_backends._tensorflow.simulation.memory import VARIABLES
 from devshim_backends._tensorflow.simulation.native_names.names import logical_name
@@ -68,7 +68,7 @@ def _default_device(op: Any, inputs: Sequence[Any]) -> str:
     if _is_function(op):
         variable = _first_variable(inputs)
         if variable is not None:
-            return lasting(RAW_DEVICE(variable))
+            return keep_alive(RAW_DEVICE(variable))
     if (b"Dataset" if isinstance(op, bytes) else "Dataset") in op:  # these have no kernels for GPUs
         return ""
     return FIRST if _backend.count("gpu") else ""

@@ -43,7 +43,7 @@ def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the name and kernel of each operator that runs as one call; a kernel reads the schema at its first call."""
     known = {name for name in COMPOSED if torch._C._dispatch_has_kernel(f"aten::{name}")}
     special = {"convolution": _convolution_kernel(), "_convolution": as_one_call("_convolution")}
-    special |= dict(cpu_only.refusals(cpu_only.DENSE))
+    special |= dict(cpu_only.iter_refusing_kernels(cpu_only.DENSE))
     names = _structured_operators() | known | _foreach_operators() | _in_cudas_dtypes()
     for name in sorted(names - set(KERNELS) - set(special)):
         yield name, _foreach_kernel(name) if name.startswith("_foreach_") else as_one_call(name)
@@ -60,7 +60,7 @@ def sparse_kernels(form: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     if form == "Sparse":
         operators["_sparse_coo_tensor_with_dims_and_tensors"] = without_modes(sparse.make_coo)
     if form == "SparseCsr":
-        operators.update(cpu_only.refusals(cpu_only.SPARSE_CSR, form))
+        operators.update(cpu_only.iter_refusing_kernels(cpu_only.SPARSE_CSR, form))
     operators["_to_copy"] = without_modes(to_copy)
     yield from operators.items()
 
@@ -109,7 +109,7 @@ def as_one_call(
     def kernel_in_cudas_dtypes(*args: Any, **kwargs: Any) -> Any:
         nonlocal plan
         if args[0].dtype in lacking and all(each.numel() for each in args if isinstance(each, torch.Tensor)):
-            raise dtypes.lacking_error(base, args[0].dtype)
+            raise dtypes.unsupported_dtype_error(base, args[0].dtype)
         if plan is None:
             plan = make_plan(operator(name))
         return compute(plan, args, kwargs)

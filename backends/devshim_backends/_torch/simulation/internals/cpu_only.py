@@ -26,7 +26,7 @@ SPARSE_CSR = ("_sparse_mm_reduce_impl", "_sparse_mm_reduce_impl_backward")
 """Operators on tensors with compressed rows, among them ``torch.sparse.mm`` with ``reduce=``."""
 
 
-def refusals(names: tuple[str, ...], form: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
+def iter_refusing_kernels(names: tuple[str, ...], form: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield a kernel that refuses, for each of the operators that this PyTorch has."""
     for name in names:
         if torch._C._dispatch_has_kernel(f"aten::{name}"):

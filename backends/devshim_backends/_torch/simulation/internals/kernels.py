@@ -83,13 +83,13 @@ def copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
     """Implement ``aten::copy_``: at least one side is a simulated GPU."""
     if on_blocking_copy is not None:
         _note_copy(target.get_device(), source.get_device(), target, non_blocking)
-    if late_copies.are_late() and _copies_late(target, source, non_blocking):
+    if late_copies.are_late() and _begin_late_copy(target, source, non_blocking):
         return target
     _copy(_as_host(target), _as_host(source))
     return target
 
 
-def _copies_late(target: Any, source: Any, non_blocking: bool) -> bool:
+def _begin_late_copy(target: Any, source: Any, non_blocking: bool) -> bool:
     """Begin a copy that arrives later, and return True; a copy that blocks waits for the earlier ones."""
     to, of = target.get_device(), source.get_device()
     if to == of or target.layout is not torch.strided or source.layout is not torch.strided:

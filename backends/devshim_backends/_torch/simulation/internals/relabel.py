@@ -28,14 +28,14 @@ _DEVICE = 1
 """Offset, in words, of the device in ``DLTensor { void* data; DLDevice { int32 type; int32 id; } device; ... }``."""
 
 
-def _code(kind: int, index: int) -> int:
+def _encode_device(kind: int, index: int) -> int:
     """Return a DLDevice as one number, in this machine's byte order."""
     return int(struct.unpack("=q", struct.pack("=ii", kind, index))[0])
 
 
-HOST = _code(1, 0)
+HOST = _encode_device(1, 0)
 """DLPack's code for the host."""
-CODES = [_code(12, index) for index in range(64)]
+CODES = [_encode_device(12, index) for index in range(64)]
 """DLPack's code (kDLExtDev) for each simulated GPU."""
 
 
@@ -71,7 +71,7 @@ def relabel(tensor: Any, code: int) -> Any:
         NotImplementedError: The tensor has no plain block of memory.
     """
     if UNDER_WAY and code == HOST:
-        _before_use(tensor)
+        _deliver_copies(tensor)
     try:
         capsule = _export(tensor)
     except (BufferError, RuntimeError) as error:
@@ -80,7 +80,7 @@ def relabel(tensor: Any, code: int) -> Any:
     return _read(capsule)
 
 
-def _before_use(tensor: Any) -> None:
+def _deliver_copies(tensor: Any) -> None:
     """Deliver the copies that the use of a GPU's tensor waits for (see `late_copies`)."""
     if tensor.layout is _STRIDED and tensor.get_device() >= 0:
         arrive = UNDER_WAY.get(tensor.untyped_storage().data_ptr())

@@ -67,7 +67,7 @@ class OperatorPlan:
         self.host_keywords = HOST_KEYWORDS.get(name, frozenset())
         self.takes_indices = name in INDEXED
         names = {self.name, f"{self.name}.{op._schema.overload_name}"}
-        self.accepts_lazy_bits = not names.isdisjoint(_accepting_lazy_bits())
+        self.accepts_lazy_bits = not names.isdisjoint(_list_lazy_bit_operators())
 
     def _read_schema(self, arguments: Any, returned: Any) -> None:
         kinds = [(n, _list_of_tensors(a), a) for n, a in enumerate(arguments)]
@@ -84,7 +84,7 @@ class OperatorPlan:
 
 
 @cache
-def _accepting_lazy_bits() -> frozenset[str]:
+def _list_lazy_bit_operators() -> frozenset[str]:
     """Return the operators before which PyTorch does not resolve a conjugation or negation, as their kernels do."""
     registered = torch._C._dispatch_get_registrations_for_dispatch_key
     return frozenset([*registered("Conjugate"), *registered("Negative")])

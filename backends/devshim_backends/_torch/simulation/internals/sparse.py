@@ -44,12 +44,12 @@ def assemble(parts: tuple[Any, ...], like: Any, device: Any) -> Any:
 def make_coo(sparse: int, dense: int, size: Any, indices: Any, values: Any, **options: Any) -> Any:
     """Implement ``aten::_sparse_coo_tensor_with_dims_and_tensors``: C++ creates the tensor on the current GPU."""
     options["layout"] = torch.sparse_coo
-    with _current(values.get_device()):
+    with _use_gpu(values.get_device()):
         return _make_coo(_COO, sparse, dense, size, indices, values, **options)
 
 
 @contextmanager
-def _current(gpu: int) -> Iterator[None]:
+def _use_gpu(gpu: int) -> Iterator[None]:
     before = CURRENT.index
     CURRENT.index = max(gpu, 0)
     try:
@@ -82,10 +82,10 @@ def reader_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the name and kernel of each operator of `READERS` that this PyTorch has."""
     for name in READERS:
         if torch._C._dispatch_has_kernel(f"aten::{name}"):
-            yield name, _reader(name)
+            yield name, _make_reader(name)
 
 
-def _reader(name: str) -> Callable[..., Any]:
+def _make_reader(name: str) -> Callable[..., Any]:
     def kernel(tensor: Any, *args: Any) -> Any:
         require_simulated(tensor.get_device())
         return _read_part(name, tensor, *args)
@@ -97,7 +97,7 @@ def replace_parts(target: Any, source: Any) -> Any:
     """Copy the parts of one sparse tensor into another on the same GPU."""
     if target.layout is not torch.sparse_coo:
         refuse_writing(target)
-    with _current(target.get_device()):
+    with _use_gpu(target.get_device()):
         return aten.copy_sparse_to_sparse_.default._op_dk(_COO, target, source)
 
 

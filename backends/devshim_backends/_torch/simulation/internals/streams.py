@@ -56,7 +56,7 @@ def _is_simulated(device: Any) -> bool:
     return device is None or isinstance(device, int) or torch.device(device).type in TYPES
 
 
-def _shown(text: str) -> str:
+def _show_device_type(text: str) -> str:
     """Return the text of a stream or an event with the name of the device that programs see."""
     return text.replace(f"device_type={NAME}", f"device_type={shown_device(0).type}")
 
@@ -103,7 +103,7 @@ class Stream(RealStream, metaclass=_ReplacementType):  # type: ignore[misc]
         make_current(self._before)
 
     def __repr__(self) -> str:
-        return _shown(super().__repr__())
+        return _show_device_type(super().__repr__())
 
 
 class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
@@ -158,7 +158,7 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
         return float(end_event._recorded_at - self._recorded_at) * 1e3
 
     def __repr__(self) -> str:
-        return _shown(super().__repr__())
+        return _show_device_type(super().__repr__())
 
 
 def current_stream(device: Any = None) -> Any:

@@ -146,7 +146,7 @@ def _kernels() -> list[Any]:
         aten.impl(name, kernel, "PrivateUse1")
     for key in ("PrivateUse1", "AutogradPrivateUse1"):  # the second replaces the decomposition that the CPU uses
         aten.impl("scaled_dot_product_attention", attention.attention, key)
-        for name, kernel in dtypes.transforms().items():
+        for name, kernel in dtypes.make_transform_kernels().items():
             aten.impl(name, kernel, key)
     for key in ("Conjugate", "Negative"):  # otherwise C++ resolves these bits by a copy, which resolves by a copy, ...
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)

@@ -12,7 +12,7 @@ from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.state import NAME
 
 
-def _both(real: Callable[..., Any]) -> Callable[..., Any]:
+def _set_for_both(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper that sets a state for simulated GPUs when it is set for CUDA, as with one argument."""
 
     @functools.wraps(real)
@@ -27,7 +27,7 @@ def _both(real: Callable[..., Any]) -> Callable[..., Any]:
 def install(patches: Patches) -> None:
     """Install the replacements."""
     for name in ("set_autocast_enabled", "set_autocast_dtype"):
-        patches.replace(torch, name, _both(getattr(torch, name)))
+        patches.replace(torch, name, _set_for_both(getattr(torch, name)))
     patches.replace(torch, "set_autocast_gpu_dtype", functools.partial(torch.set_autocast_dtype, "cuda"))
 
 

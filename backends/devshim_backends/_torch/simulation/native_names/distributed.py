@@ -88,7 +88,7 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
             if len(args) <= position:
                 kwargs["backend"] = served
             if position == 0:
-                _DEVICES[:] = [_numbered(kwargs.get("device_id"))]
+                _DEVICES[:] = [_require_index(kwargs.get("device_id"))]
             kwargs = {name: value for name, value in kwargs.items() if name not in ("device_id", "pg_options")}
         group = real(*args, **kwargs)
         name = getattr(group or distributed.group.WORLD, "group_name", None)  # None: this rank is not in the group
@@ -98,7 +98,7 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
     return wrapper
 
 
-def _numbered(device: Any) -> Any:
+def _require_index(device: Any) -> Any:
     """Return the argument ``device_id``; refuse a device without a number, in PyTorch's words."""
     if isinstance(device, torch.device) and device.index is None:
         msg = "Please use a device_id with index."

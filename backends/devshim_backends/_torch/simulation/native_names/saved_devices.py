@@ -60,7 +60,7 @@ def nbytes(self: Any) -> Any:
     return 0 if _FREED in self.__dict__ else _nbytes(self)
 
 
-def _length(self: Any) -> int:
+def _get_length(self: Any) -> int:
     """Replace ``len(storage)``, which Python requires to be an ``int``."""
     return int(nbytes(self))
 
@@ -99,5 +99,5 @@ def install(patches: Patches) -> None:
     patches.replace(Storage, "resize_", resize)
     patches.replace(Storage, "nbytes", nbytes)
     patches.replace(Storage, "size", nbytes)
-    patches.replace(Storage, "__len__", _length)
+    patches.replace(Storage, "__len__", _get_length)
     patches.replace(Storage, "_share_cuda_", _refuse_sharing)

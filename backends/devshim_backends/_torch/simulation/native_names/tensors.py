@@ -62,7 +62,7 @@ def cuda_device_of(tensor: Any) -> Any:
     return SIMULATED[index if index >= 0 else index_of(None)]
 
 
-def _to(real: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_to(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement for `torch.Tensor.to`, which in C++ would copy: ``cuda:1`` is not ``sim:1``."""
 
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -112,7 +112,7 @@ def _with_device(real: Callable[..., Any]) -> Callable[..., Any]:
 def install(patches: Patches) -> None:
     """Install the replacements."""
     real_to = getattr(Tensor, "_devshim_to", Base.to)
-    to = _to(Base.to)
+    to = _wrap_to(Base.to)
     patches.replace(Tensor, "_devshim_to", real_to)
     patches.replace(Tensor, "to", to)
     patches.replace(UninitializedTensorMixin, "_allowed_methods", [*UninitializedTensorMixin._allowed_methods, to])

@@ -14,7 +14,7 @@ from tensorflow.python.eager import context
 
 from devshim.devices.device import CPU
 from devshim_backends._tensorflow.failures import MixedDevicesError
-from devshim_backends._tensorflow.internals.locations import lasting
+from devshim_backends._tensorflow.internals.locations import keep_alive
 from devshim_backends._tensorflow.simulation import device_rules, hooks
 from devshim_backends._tensorflow.simulation.device_rules import set_policy
 from devshim_backends._tensorflow.simulation.memory import LOCAL
@@ -78,7 +78,7 @@ def _run_fast_on(device: Device, args: tuple[Any, ...]) -> Any:
     before = local.device_name
     try:
         name = "/job:localhost/replica:0/task:0" + hooks._logical_name(device).replace("/", "/device:")
-        local.device_name = lasting(name)
+        local.device_name = keep_alive(name)
         return hooks._FAST(*args)
     finally:
         local.device_name = before

@@ -96,7 +96,7 @@ def _open_scope(original: Callable[..., Any], owner: Any, name: Any) -> Any:
     text = native_text(name)
     if text is None:
         return original(owner, name) if isinstance(owner, ops.Graph) else _Scope(original(owner, name), strict=False)
-    if _through_tf_device():  # ops.init_scope opens the scopes around it again, with TensorFlow's own names
+    if _is_opened_by_tf_device():  # ops.init_scope opens the scopes around it again, with TensorFlow's own names
         refuse_second_cpu(text)
     opened = original(owner, logical_name(text))
     if isinstance(owner, ops.Graph):
@@ -104,7 +104,7 @@ def _open_scope(original: Callable[..., Any], owner: Any, name: Any) -> Any:
     return _Scope(opened, strict=isinstance(name, StrictDeviceSpec))
 
 
-def _through_tf_device() -> bool:
+def _is_opened_by_tf_device() -> bool:
     """Return True if a scope is opened by `tf.device`, which programs call."""
     frame: FrameType | None = sys._getframe(2)
     for _ in range(4):  # refused, context.device, and in graphs a context manager
@@ -120,7 +120,7 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
     _backend = backend
     patches.replace(refused, "open_scope", _open_scope)
     for name, read in (("device", RAW_DEVICE), ("backing_device", RAW_BACKING_DEVICE)):
-        patches.replace(EAGER, name, property(_shown_by(read)))
+        patches.replace(EAGER, name, property(_wrap_name_reader(read)))
     copy = EAGER._copy_to_device
     patches.replace(EAGER, "_copy_to_device", lambda x, device_name: copy(x, logical_name(device_name)))
     _install_in_graphs(patches)
@@ -130,7 +130,7 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
 
 def _install_in_graphs(patches: Patches) -> None:
     for cls in (ops.Operation, ops.SymbolicTensor):
-        patches.replace(cls, "device", property(_shown_by(cls.device.__get__)))
+        patches.replace(cls, "device", property(_wrap_name_reader(cls.device.__get__)))
     set_device = ops.Operation._set_device_from_string
 
     def set_device_from_string(operation: Any, name: str) -> None:
@@ -145,7 +145,7 @@ def _install_in_graphs(patches: Patches) -> None:
     patches.replace(importer, "_ProcessGraphDefParam", read_named_graph)
 
 
-def _shown_by(read: Callable[[Any], str]) -> Callable[[Any], str]:
+def _wrap_name_reader(read: Callable[[Any], str]) -> Callable[[Any], str]:
     """Return a function that reads a device's name, and shows the GPU."""
     return lambda x: shown_name(read(x))
 

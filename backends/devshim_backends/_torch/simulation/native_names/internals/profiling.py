@@ -19,7 +19,7 @@ from devshim.simulation.patching import Patches
 _TEXT = "simulated GPUs compute on the host, so the profiler records times of the CPU, and none of CUDA"
 
 
-def _without_cuda(real: Callable[..., None]) -> Callable[..., None]:
+def _wrap_profiler_init(real: Callable[..., None]) -> Callable[..., None]:
     """Return a replacement for the profiler's initializer."""
 
     @functools.wraps(real)
@@ -46,15 +46,15 @@ def _exit_nvtx(self: Any, *failure: object) -> None:
     """Replace ``emit_nvtx.__exit__``."""
 
 
-def _activities(real: Callable[[], set[Any]]) -> Callable[[], set[Any]]:
+def _wrap_activities(real: Callable[[], set[Any]]) -> Callable[[], set[Any]]:
     """Return a replacement for `torch.profiler.supported_activities`, which a build for CUDA answers with CUDA."""
     return lambda: {*real(), profiler.ProfilerActivity.CUDA}
 
 
 def install(patches: Patches) -> None:
     """Install the replacements."""
-    patches.replace(profiler.profile, "__init__", _without_cuda(profiler.profile.__init__))
+    patches.replace(profiler.profile, "__init__", _wrap_profiler_init(profiler.profile.__init__))
     patches.replace(profiler.emit_nvtx, "__enter__", _enter_nvtx)
     patches.replace(profiler.emit_nvtx, "__exit__", _exit_nvtx)
     # For programs alone: in its own module, the function decides what a profiler without arguments records.
-    patches.replace(torch.profiler, "supported_activities", _activities(torch.profiler.supported_activities))
+    patches.replace(torch.profiler, "supported_activities", _wrap_activities(torch.profiler.supported_activities))
