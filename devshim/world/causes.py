@@ -21,7 +21,7 @@ from devshim.world.heartbeat import is_program
 if TYPE_CHECKING:
     from devshim.errors import WorldError
 
-__all__ = ["ONE_ORDER", "Ended", "Report", "ending", "failure", "is_of_peers", "late", "named"]
+__all__ = ["ONE_ORDER", "TRACEBACK", "Ended", "Report", "ending", "failure", "is_of_peers", "late", "named"]
 
 ONE_ORDER = "every rank must make the same calls of ds.world(), in one order"
 """The hint for ranks that do not do the same."""
@@ -35,7 +35,7 @@ _BY_EXIT = (1, 2)
 """The exit statuses of ``sys.exit("...")`` and of wrong arguments, which print the reason."""
 _LONGEST_SHOWN = 300
 """The maximum number of characters of a printed reason that an error shows."""
-_TRACEBACK = "Traceback (most recent call last)"
+TRACEBACK = "Traceback (most recent call last)"
 _HEAD = re.compile(r"^(?P<group>  \+ Exception Group )?(?! *\|).*?Traceback \(most recent call last\)", re.MULTILINE)
 """The first line of a traceback that is not part of an exception group: of one error, or of a whole group."""
 _BORDER = re.compile(r"^ *\| ?(.*)$", re.MULTILINE)
@@ -137,7 +137,7 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
 def ending(reports: Mapping[int, Report]) -> list[Ended]:
     """Return the ranks whose programs have ended with an error, but whose processes have not."""
     return [
-        Ended(rank, 1, each.tail, each.at) for rank, each in reports.items() if each.ends and _TRACEBACK in each.tail
+        Ended(rank, 1, each.tail, each.at) for rank, each in reports.items() if each.ends and TRACEBACK in each.tail
     ]
 
 
@@ -164,7 +164,7 @@ def _last_error(tail: str) -> str:
 def _last_errors(tail: str) -> list[str]:
     """Return the errors that a program ended with: the exceptions of a group, or one error; empty if there is none."""
     parts = [_without_border(part) for part in _SEPARATOR.split(_group(tail))[1:]]
-    errors = [_error_of(part.split(_TRACEBACK)[-1]) for part in parts]
+    errors = [_error_of(part.split(TRACEBACK)[-1]) for part in parts]
     return [error for error in errors if error and not re.search(r"\(\d+ sub-exceptions?\)$", error)] or [
         _last_error(tail)
     ]
@@ -190,8 +190,8 @@ def _cause(tail: str) -> str:
     """Return the traceback that explains the end of a program: the last one, or the one that it only wraps."""
     group = _group(tail)
     if group:
-        tail = _TRACEBACK + _without_border(_SEPARATOR.split(group)[0])
-    tracebacks = tail.split(_TRACEBACK)[1:]
+        tail = TRACEBACK + _without_border(_SEPARATOR.split(group)[0])
+    tracebacks = tail.split(TRACEBACK)[1:]
     if len(tracebacks) > 1 and _WRAPPED.search(_error_of(tracebacks[-1])):
         frames = _FRAME.findall(tracebacks[-2])
         if frames and is_program(frames[-1][0]):
