@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 __all__ = ["FAIL", "PASS", "RATE", "SKIP", "Broken", "Claim", "Claims", "Rate", "Result", "Setting", "Skip", "check"]
-__all__ += ["differences", "expect", "refused"]
+__all__ += ["differences", "expect", "require_refusal"]
 
 PASS, FAIL, SKIP, RATE = "PASS", "FAIL", "SKIP", "RATE"
 
@@ -180,15 +180,15 @@ def check(claim: Claim, at: Setting) -> Result:
     except ds.UnsupportedError as error:  # a gap: docs/support.md lists it with this reason
         return result(SKIP, f"declared: {_shorten(error)}")
     except Exception as error:  # the report must show any exception of a framework
-        return result(FAIL, f"{_shorten(error)} [{_line(error)}]", _since(began))
+        return result(FAIL, f"{_shorten(error)} [{_line(error)}]", _elapsed_since(began))
     if not isinstance(found, Rate):
-        return result(PASS, "" if found is None else str(found), _since(began))
+        return result(PASS, "" if found is None else str(found), _elapsed_since(began))
     if at.simulated:
-        return result(SKIP, "runs; a simulated GPU has no real rate", _since(began))
-    return result(RATE, str(found), _since(began), asdict(found))
+        return result(SKIP, "runs; a simulated GPU has no real rate", _elapsed_since(began))
+    return result(RATE, str(found), _elapsed_since(began), asdict(found))
 
 
-def _since(began: float) -> float:
+def _elapsed_since(began: float) -> float:
     return round(time.perf_counter() - began, 3)
 
 
@@ -206,7 +206,7 @@ def _line(error: Exception) -> str:
     """Return the line of the claim that raised: the last one in this package."""
     here = Path(__file__).parent
     frames = [each for each in traceback.extract_tb(error.__traceback__) if Path(each.filename).parent == here]
-    at = next((each for each in reversed(frames) if each.name not in ("expect", "refused", "check")), None)
+    at = next((each for each in reversed(frames) if each.name not in ("expect", "require_refusal", "check")), None)
     return "" if at is None else f"{Path(at.filename).name}:{at.lineno}"
 
 
@@ -216,7 +216,7 @@ def expect(true: object, otherwise: str) -> None:
         raise Broken(otherwise)
 
 
-def refused(kind: type[BaseException], call: Callable[[], object]) -> str:
+def require_refusal(kind: type[BaseException], call: Callable[[], object]) -> str:
     """Return the text of the error that a call must raise."""
     try:
         call()

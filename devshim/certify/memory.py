@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import devshim as ds
-from devshim.certify.claims import Claims, Setting, Skip, expect, refused
+from devshim.certify.claims import Claims, Setting, Skip, expect, require_refusal
 
 __all__ = ["CLAIMS"]
 
@@ -53,7 +53,7 @@ def _as_the_driver_says(at: Setting, found: ds.MemoryInfo) -> None:
 def too_large(at: Setting) -> str:
     """Allocate twice the GPU's memory."""
     total = _total(at)
-    refused(ds.OutOfMemoryError, lambda: ds.zeros(total // 2, dtype="float32", device=at.first))
+    require_refusal(ds.OutOfMemoryError, lambda: ds.zeros(total // 2, dtype="float32", device=at.first))
     block = max(total // 64, 1)
     x, size = ds.shrink_batch(lambda n: ds.zeros((n, block), dtype="uint8", device=at.first), 256)
     expect(1 <= size <= 64, f"{size} of 64 parts of the card fitted")
@@ -68,9 +68,9 @@ def full(at: Setting) -> None:
     hog = _fill(at)
     array = np.ones(max(_total(at) // 256, 1 << 20), "float32")  # four times the smallest block of the filling
     tree = {"small": ds.ones(3), "large": ds.from_numpy(array)}
-    refused(ds.OutOfMemoryError, lambda: ds.place(tree["large"], at.first))
-    refused(ds.OutOfMemoryError, lambda: ds.from_numpy(array, at.first))
-    refused(ds.OutOfMemoryError, lambda: ds.place(tree, at.first))
+    require_refusal(ds.OutOfMemoryError, lambda: ds.place(tree["large"], at.first))
+    require_refusal(ds.OutOfMemoryError, lambda: ds.from_numpy(array, at.first))
+    require_refusal(ds.OutOfMemoryError, lambda: ds.place(tree, at.first))
     expect(ds.placement_of(tree).devices == {ds.cpu()}, "a part of the tree has moved")
     hog.clear()
     _release_memory(at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import devshim as ds
-from devshim.certify.claims import Claims, Setting, expect, refused
+from devshim.certify.claims import Claims, Setting, expect, require_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def guard(at: Setting) -> None:
     }
     with ds.guard("error"):
         for name, read in reads.items():
-            text = refused(ds.TransferError, read)
+            text = require_refusal(ds.TransferError, read)
             expect(str(at.last) in text, f"{name}: the error does not name {at.last}: {text}")
         ds.to_numpy(x)
         ds.place(x, "cpu")
@@ -81,4 +81,4 @@ def explain(at: Setting) -> str:
 @CLAIMS.add("Tensors on different devices do not mix silently.", only=("torch", "jax", "paddle", "mxnet"))
 def mixing(at: Setting) -> None:
     """Add a tensor on the CPU to one on a GPU through `run`."""
-    refused(ds.DeviceMismatchError, lambda: ds.run(lambda a, b: a + b, ds.ones(3), ds.ones(3, device=at.first)))
+    require_refusal(ds.DeviceMismatchError, lambda: ds.run(lambda a, b: a + b, ds.ones(3), ds.ones(3, device=at.first)))

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 import devshim as ds
-from devshim.certify.claims import Claims, Setting, Skip, expect, refused
+from devshim.certify.claims import Claims, Setting, Skip, expect, require_refusal
 
 __all__ = ["CLAIMS"]
 
@@ -140,7 +140,7 @@ def metric_streams(at: Setting) -> None:
 def own_error(at: Setting) -> None:
     """Allocate twice the GPU's memory."""
     total = ds.memory(at.first).total or 1 << 40
-    refused(ds.framework().OutOfMemoryError, lambda: ds.zeros(total // 2, dtype="float32", device=at.first))
+    require_refusal(ds.framework().OutOfMemoryError, lambda: ds.zeros(total // 2, dtype="float32", device=at.first))
 
 
 @CLAIMS.add("Pinned memory counts as host memory, and is placed with the same values.", real=True)
@@ -262,7 +262,7 @@ def guard_refuses(at: Setting) -> None:
         "tolist": lambda: x.tolist(),
     }.items():
         with ds.guard("error"):
-            text = refused(ds.TransferError, read)
+            text = require_refusal(ds.TransferError, read)
         # PyTorch's sync debug mode, which detects waiting operators, does not say for which GPU they wait.
         expect(f"from {at.last} to cpu" in text or "from a GPU to cpu" in text, f"{name}: {text}")
 

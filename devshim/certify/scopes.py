@@ -7,7 +7,7 @@ from typing import Any
 
 import devshim as ds
 from devshim.certify import driver
-from devshim.certify.claims import Claims, Setting, expect, refused
+from devshim.certify.claims import Claims, Setting, expect, require_refusal
 
 __all__ = ["CLAIMS"]
 
@@ -21,7 +21,7 @@ def default(at: Setting) -> None:
         expect(ds.device_of(ds.ones(2)) is at.last, "inside of on(last) a tensor is elsewhere")
         with ds.on("cpu"):
             expect(ds.device_of(ds.ones(2)) is ds.cpu(), "inside of on('cpu') a tensor is elsewhere")
-        refused(ZeroDivisionError, _fails)
+        require_refusal(ZeroDivisionError, _fails)
         expect(ds.device_of(ds.ones(2)) is at.last, "an inner scope was not restored")
     expect(ds.device_of(ds.ones(2)) is ds.cpu(), "the default was not restored")
 
@@ -39,9 +39,9 @@ def running(at: Setting) -> None:
     expect(ds.device_of(y) is at.last, f"the product is on {ds.device_of(y)}")
     found = ds.to_numpy(y).tolist()
     expect(found == [[4] * 4] * 4, f"the product of two 4 by 4 matrices of ones is {found}")
-    text = refused(ds.DeviceMismatchError, lambda: ds.run(lambda a, b: a @ b, x, host))
+    text = require_refusal(ds.DeviceMismatchError, lambda: ds.run(lambda a, b: a @ b, x, host))
     expect("cpu" in text and str(at.last) in text, f"the error names no devices: {text}")
-    text = refused(ds.DeviceMismatchError, lambda: ds.require_same_device(first=x, second=host))
+    text = require_refusal(ds.DeviceMismatchError, lambda: ds.require_same_device(first=x, second=host))
     expect("first" in text and "second" in text, f"the error names no arguments: {text}")
 
 
@@ -87,7 +87,7 @@ def current(at: Setting) -> str:
         "memory": lambda: ds.memory(at.last),
         "describe": lambda: ds.describe(at.last),
         "synchronize": ds.synchronize,
-        "a failing zeros": lambda: refused(ds.DeviceNotFoundError, lambda: ds.zeros(1, device="gpu:99")),
+        "a failing zeros": lambda: require_refusal(ds.DeviceNotFoundError, lambda: ds.zeros(1, device="gpu:99")),
     }
     for name, call in calls.items():
         call()

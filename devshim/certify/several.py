@@ -8,7 +8,7 @@ import numpy as np
 
 import devshim as ds
 from devshim.certify import driver
-from devshim.certify.claims import Claims, Setting, differences, expect, refused
+from devshim.certify.claims import Claims, Setting, differences, expect, require_refusal
 from devshim.cli.chapters.networks import network_api
 
 __all__ = ["CLAIMS"]
@@ -126,5 +126,5 @@ def between(at: Setting) -> None:
 def mixed(at: Setting) -> None:
     """Compare two GPUs."""
     x, y = ds.ones(2, device=at.first), ds.ones(2, device=at.last)
-    text = refused(ds.DeviceMismatchError, lambda: ds.require_same_device(x=x, y=y))
+    text = require_refusal(ds.DeviceMismatchError, lambda: ds.require_same_device(x=x, y=y))
     expect(str(at.first) in text and str(at.last) in text, f"the error says: {text}")

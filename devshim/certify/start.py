@@ -7,7 +7,7 @@ from typing import Any
 
 import devshim as ds
 from devshim.certify import driver
-from devshim.certify.claims import Claims, Setting, expect, refused
+from devshim.certify.claims import Claims, Setting, expect, require_refusal
 from devshim.certify.fresh import fresh
 
 __all__ = ["CLAIMS"]
@@ -89,7 +89,7 @@ def too_late(at: Setting) -> None:
 
 def _too_late(at: Setting) -> None:
     ds.to_numpy(ds.ones(3, device=at.first))
-    refused(ds.AlreadyStartedError, lambda: ds.set_visible_devices([0]))
+    require_refusal(ds.AlreadyStartedError, lambda: ds.set_visible_devices([0]))
 
 
 @CLAIMS.add("With `CUDA_VISIBLE_DEVICES` empty there are no GPUs, and the error names the variable.", real=True)
@@ -101,7 +101,7 @@ def hidden(at: Setting) -> None:
 
 
 def _hidden(at: Setting) -> Any:
-    return ds.device_count(), refused(ds.DeviceNotFoundError, lambda: ds.require("gpu:0"))
+    return ds.device_count(), require_refusal(ds.DeviceNotFoundError, lambda: ds.require("gpu:0"))
 
 
 @CLAIMS.add("With `CUDA_VISIBLE_DEVICES` set to the UUID of the last card, that card is `gpu:0`.", real=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import devshim as ds
-from devshim.certify.claims import Claims, Setting, differences, expect, refused
+from devshim.certify.claims import Claims, Setting, differences, expect, require_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,10 @@ def missing(at: Setting) -> None:
         lambda: ds.place(ds.ones(1), at.gpus),
         lambda: ds.place(ds.ones(1), "gpu:99"),
     ):
-        expect(str(at.gpus) in refused(ds.DeviceNotFoundError, call), "the error does not say how many GPUs there are")
+        expect(
+            str(at.gpus) in require_refusal(ds.DeviceNotFoundError, call),
+            "the error does not say how many GPUs there are",
+        )
 
 
 @CLAIMS.add("Every creation function makes its tensor on the device named, and on the CPU without one.")
@@ -114,7 +117,7 @@ def identity(at: Setting) -> str | None:
     x = ds.place(ds.ones(1 << 20, dtype="float32"), at.first)
     expect(ds.place(x, at.first) is x, "place returned another object")
     expect(ds.device_of(x) is at.first, f"device_of says {ds.device_of(x)}")
-    refused(ds.CopyNeededError, lambda: ds.place(x, "cpu", copy=False))
+    require_refusal(ds.CopyNeededError, lambda: ds.place(x, "cpu", copy=False))
     before = ds.memory(at.first).used
     y = ds.copy(x, at.first)
     ds.synchronize(at.first)

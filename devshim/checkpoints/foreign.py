@@ -22,7 +22,7 @@ def recognize(path: str) -> tuple[str, str] | None:
     torch = f"ds.save(torch.load({name}, map_location='cpu', weights_only=True), {saved}) converts it"
     paddle = f"ds.save(paddle.load({name}), {saved}) converts it"
     if start.startswith(b"PK\x03\x04"):
-        return _archive(path, name, saved, torch)
+        return _describe_archive(path, name, saved, torch)
     if start.startswith(_PICKLE):
         if suffix in (".pdparams", ".pdopt"):
             return "a file of paddle.save", paddle
@@ -46,7 +46,7 @@ def recognize(path: str) -> tuple[str, str] | None:
     return None
 
 
-def _archive(path: str, name: str, saved: str, torch: str) -> tuple[str, str]:
+def _describe_archive(path: str, name: str, saved: str, torch: str) -> tuple[str, str]:
     """Return the same for a zip archive; PyTorch, NumPy and Keras write such files."""
     try:
         with zipfile.ZipFile(path) as archive:

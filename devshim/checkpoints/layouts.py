@@ -48,10 +48,10 @@ def assemble(terms: Sequence[tuple[Term, Callable[[], np.ndarray]]], shape: tupl
     """Return the values of a leaf of a shape, assembled from the contribution of each tensor."""
     if len(terms) == 1 and terms[0][0].counts and terms[0][0].mine.part is None:
         term, read = terms[0]
-        return _laid_out(term.mine, _canonical(term.theirs, read())).reshape(shape)
+        return _from_canonical(term.mine, _to_canonical(term.theirs, read())).reshape(shape)
     values_of_leaf: np.ndarray | None = None
     for term, read in terms:
-        values = _laid_out(term.mine, _canonical(term.theirs, read()))
+        values = _from_canonical(term.mine, _to_canonical(term.theirs, read()))
         values_of_leaf = np.zeros(shape, values.dtype) if values_of_leaf is None else values_of_leaf
         if term.counts:
             values_of_leaf.reshape(-1)[slice(*(term.mine.part or (None, None)))] += values.reshape(-1)
@@ -64,7 +64,7 @@ def _unfold(weight: Weight, shape: Sequence[int]) -> list[int]:
     return list(shape) if weight.folded is None else [size for sizes in weight.folded for size in sizes]
 
 
-def _canonical(weight: Weight, stored: np.ndarray) -> np.ndarray:
+def _to_canonical(weight: Weight, stored: np.ndarray) -> np.ndarray:
     shape = canonical_shape(weight, stored.shape)
     sizes = _unfold(weight, shape)
     axes = range(len(sizes)) if weight.axes is None else weight.axes
@@ -75,7 +75,7 @@ def _canonical(weight: Weight, stored: np.ndarray) -> np.ndarray:
     return values.reshape(shape)
 
 
-def _laid_out(weight: Weight, canonical: np.ndarray) -> np.ndarray:
+def _from_canonical(weight: Weight, canonical: np.ndarray) -> np.ndarray:
     values = canonical.reshape(_unfold(weight, canonical.shape))
     if weight.order is not None:
         values = values[list(weight.order)]

@@ -64,7 +64,7 @@ class Readiness:
         self._world = world
         self._reported = False
 
-    def ready(self) -> None:
+    def wait_until_ready(self) -> None:
         """Wait until every rank has everything.
 
         Raises:
@@ -73,8 +73,8 @@ class Readiness:
         self._reported = True
         gather_results(self._world, "ds.load", lambda: None)
 
-    def failed(self, error: BaseException) -> None:
-        """Report an error of this rank to its peers, which wait in `ready`."""
+    def report_failure(self, error: BaseException) -> None:
+        """Report an error of this rank to its peers, which wait in `wait_until_ready`."""
         if not self._reported:
             self._reported = True
             _report(self._world, "ds.load", error)

@@ -72,9 +72,9 @@ def load(path: str, into: Any, world: Ranks, read: Callable[..., Any]) -> Any:
         _require_one_file(path, facts)
         readiness = Readiness(world)
         try:
-            return read(found[1], _cuts(world, found[0], facts), readiness.ready)
+            return read(found[1], _find_cuts(world, found[0], facts), readiness.wait_until_ready)
         except BaseException as error:
-            readiness.failed(error)
+            readiness.report_failure(error)
             raise
 
 
@@ -90,7 +90,7 @@ def _require_one_file(path: str, facts: list[dict[str, Any]]) -> None:
             raise CheckpointError(msg, "pass the same tree on all ranks")
 
 
-def _cuts(world: Ranks, found: list[Rows], facts: list[dict[str, Any]]) -> Cuts:
+def _find_cuts(world: Ranks, found: list[Rows], facts: list[dict[str, Any]]) -> Cuts:
     """Return the rows of each `Rows` of the target, and the number of rows of all ranks together."""
     cuts = {}
     for i, rows in enumerate(found):

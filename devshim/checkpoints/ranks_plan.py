@@ -58,7 +58,7 @@ class Plan(Writer):
         self.contents: dict[str, Any] = self.metadata_of(obj)
         self.counts: list[int] = list(self._cut.values())
 
-    def _bring(self, found: Iterable[tuple[Hashable, Backend, Tensor, str]]) -> None:
+    def _fetch(self, found: Iterable[tuple[Hashable, Backend, Tensor, str]]) -> None:
         """Copy nothing yet."""
 
     def _tensor(self, backend: Backend, x: Tensor, name: str, place: str, key: Hashable) -> int:

@@ -40,7 +40,7 @@ class Contents:
         self.found: list[tuple[Any, Cell]]
         self.tree: Any
         if file.metadata is None:
-            self.tree = {name: _foreign(file, name) for name in file.forms}
+            self.tree = {name: _read_foreign(file, name) for name in file.forms}
             self.found = [(tensor, ((None, None), name)) for name, tensor in self.tree.items()]
             return
         try:
@@ -58,7 +58,7 @@ class Contents:
         if kind == "code":
             return CODE
         if kind in ("tensor", "rows"):
-            return _one(self._tensors, what, kind == "rows")
+            return _tensor_at(self._tensors, what, kind == "rows")
         if kind != "whole":
             raise ValueError("its kind is unknown")
         if id(node) not in self._objects:
@@ -79,7 +79,7 @@ def extra_state_of(file: OpenFile | Folder, stored: StoredObject, read: Callable
         return None
     tensors = _tensors(file)
     try:
-        return decode_tree(stored.extra_state, lambda node: read(_one(tensors, node[1])))[0]
+        return decode_tree(stored.extra_state, lambda node: read(_tensor_at(tensors, node[1])))[0]
     except ValueError as error:
         if isinstance(error, CheckpointError):
             raise
@@ -113,7 +113,7 @@ def _tensors(file: OpenFile | Folder) -> list[StoredTensor]:
     return found
 
 
-def _one(tensors: list[StoredTensor], number: Any, is_cut: bool = False) -> StoredTensor:
+def _tensor_at(tensors: list[StoredTensor], number: Any, is_cut: bool = False) -> StoredTensor:
     if type(number) is not int or not 0 <= number < len(tensors):
         msg = "a description refers to a missing tensor"
         raise ValueError(msg)
@@ -128,7 +128,7 @@ def _object(metadata: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredO
     framework, title, cls = metadata["framework"], metadata["title"], metadata["class"]
     library = metadata.get("library", framework)  # files from before Keras was portable between frameworks lack it
     texts = framework, title, cls, library
-    leaves = {path: (kind, _one(tensors, number)) for path, kind, number in metadata["leaves"]}
+    leaves = {path: (kind, _tensor_at(tensors, number)) for path, kind, number in metadata["leaves"]}
     if not all(isinstance(text, str) for text in [*texts, *leaves, *(kind for kind, _ in leaves.values())]):
         msg = "the description of a model is malformed"
         raise ValueError(msg)
@@ -170,7 +170,7 @@ def _numbers(description: Any) -> tuple[int, ...] | None:
     return tuple(description)
 
 
-def _foreign(file: OpenFile | Folder, name: str) -> StoredTensor:
+def _read_foreign(file: OpenFile | Folder, name: str) -> StoredTensor:
     """Return a tensor of a file that devshim did not write."""
     code, shape = file.forms[name]
     if code not in _DTYPES:

@@ -76,7 +76,7 @@ class Writer:
         """Return the table of a tree whose tensors' names start with a prefix."""
         flat = flatten(tree)  # raises for a cycle
         done = [(node, found) for *_, node, found in flat.containers if not isinstance(node, Rows)]
-        self._bring(((id(x), "tree"), backend, x, brackets(cell)) for _, cell, x, backend in flat.leaves)
+        self._fetch(((id(x), "tree"), backend, x, brackets(cell)) for _, cell, x, backend in flat.leaves)
         cells: dict[int, Cell] = {id(tree): (None, None)}
         for node, (keys, children, _) in reversed(done):  # containers come after their children
             for key, child in zip(keys, children, strict=True):
@@ -109,7 +109,7 @@ class Writer:
         leaves = [leaf for leaf in backend.leaves(obj) if leaf.kind in KEPT]
         name_some = []
         names = [join_path(prefix, leaf.path) for leaf in leaves]
-        self._bring(
+        self._fetch(
             ((id(leaf.owner), leaf.kind), backend, leaf.read(), name) for leaf, name in zip(leaves, names, strict=True)
         )
         for leaf, name in zip(leaves, names, strict=True):
@@ -127,7 +127,7 @@ class Writer:
             "facts": None if extra_state is None else self._nodes(extra_state, join_path(prefix, "facts")),
         }
 
-    def _bring(self, found: Iterable[tuple[Hashable, Backend, Tensor, str]]) -> None:
+    def _fetch(self, found: Iterable[tuple[Hashable, Backend, Tensor, str]]) -> None:
         """Copy tensors on devices to the host, those of one framework in one call.
 
         Args:

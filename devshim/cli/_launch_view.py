@@ -68,7 +68,7 @@ class JobView:
             hosts, self._attempt, devices = rest
             self.rows = [Row(host, device) for host, device in zip(hosts, devices, strict=True)]
             each = ", ".join(f"{count} on {host}" for host, count in Counter(hosts).items())
-            self._say(f"devshim: {self.described()} started: {each}")
+            self._say(f"devshim: {self.count_ranks()} started: {each}")
         elif kind == "output":
             self._output(*rest)
         elif kind == "again":
@@ -117,7 +117,7 @@ class JobView:
     def grid(self, height: int | None = None) -> Grid:
         """Return the table; of more ranks than have a place, those that need attention or are behind."""
         columns = [Column(name) for name in ("rank", "host", "device", "step", "state", "where")]
-        title = f"{self.described() if self.rows else 'starting'}, {time.monotonic() - self._began:.0f} s"
+        title = f"{self.count_ranks() if self.rows else 'starting'}, {time.monotonic() - self._began:.0f} s"
         ranks = list(range(len(self.rows)))
         if height is not None and len(ranks) > height:
             by_need = sorted(ranks, key=lambda rank: (_ORDER.get(self.rows[rank].state, 3), self.rows[rank].step))
@@ -148,7 +148,7 @@ class JobView:
             finally:
                 self._live = None
 
-    def described(self) -> str:
+    def count_ranks(self) -> str:
         """Return how many ranks there are."""
         return f"{len(self.rows)} rank{'' if len(self.rows) == 1 else 's'}"
 
@@ -159,7 +159,7 @@ class JobView:
 
     def finish(self) -> None:
         """Print the paragraph of a job that ended well."""
-        done = f"{self.described()} ended with exit status 0 {self.after()}"
+        done = f"{self.count_ranks()} ended with exit status 0 {self.after()}"
         say(f"devshim: the job is done: {done} and {_steps(*(row.step for row in self.rows))}.", "bold green")
 
     def fail(self, problem: str, hint: str | None) -> None:

@@ -58,7 +58,7 @@ _OPTIONS = (
 )
 
 
-def _running(function: Callable[..., Any]) -> Callable[..., Any]:
+def _add_run_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every command that runs pages."""
     for each in reversed(_OPTIONS):
         function = each(function)
@@ -84,7 +84,7 @@ def new(page: Path, frameworks: str) -> int:
 
 
 @tutorial.command()
-@_running
+@_add_run_options
 def run(
     pages: tuple[Path, ...],
     frameworks: str | None,
@@ -109,7 +109,7 @@ def run(
 
 
 @tutorial.command()
-@_running
+@_add_run_options
 @click.option("--recorded", is_flag=True, help="Run nothing: compare the existing records.")
 @click.option("--json", type=PATH, metavar="FILE", help="Also write the result as JSON; '-' prints only the JSON.")
 def check(

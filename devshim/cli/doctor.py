@@ -31,9 +31,9 @@ def main() -> int:
     """Print the diagnosis; return the exit code, 1 if something is broken."""
     machine = _machine.look()
     answers = ask(find_installed(), simulate=False)
-    show(_about_machine(machine))
+    show(_describe_machine(machine))
     say()
-    show(_about_frameworks(answers))
+    show(_describe_frameworks(answers))
     for note in _notes(machine, answers):
         say(f"Note: {note}", "yellow")
     say()
@@ -52,7 +52,7 @@ def copies(answers: Sequence[Answer], failed: Sequence[str]) -> Iterator[str]:
         yield "Each framework copied a number to each GPU and back. To check more: `devshim certify`."
 
 
-def _about_machine(machine: Machine) -> Grid:
+def _describe_machine(machine: Machine) -> Grid:
     grid = Grid("The machine", [Column("What", "bold", no_wrap=True), Column("Found")])
     grid.rows.append(("Python", f"{platform.python_version()} ({sys.executable})"))
     grid.rows.append(("devshim", ds.__version__))
@@ -78,7 +78,7 @@ def _meaning(name: str, value: str, meaning: str) -> str:
     return meaning
 
 
-def _about_frameworks(answers: Sequence[Answer]) -> Grid:
+def _describe_frameworks(answers: Sequence[Answer]) -> Grid:
     columns = [
         Column("Framework", "bold"),
         Column("Version", no_wrap=True),

@@ -65,9 +65,9 @@ class Machine:
 def main(request: Request) -> int:
     """Print the answer, repeatedly if ``request.every`` is set; return the exit code."""
     if request.every is None:
-        return _once(request)
+        return _show_once(request)
     try:
-        while not (code := _once(request)):
+        while not (code := _show_once(request)):
             sys.stdout.flush()
             time.sleep(request.every)
     except KeyboardInterrupt:  # the way to end it, even while it prints
@@ -75,10 +75,10 @@ def main(request: Request) -> int:
     return code
 
 
-def _once(request: Request) -> int:
+def _show_once(request: Request) -> int:
     found = list(machines())
     if not found:
-        print(_why_none(), file=sys.stderr)
+        print(_explain_none(), file=sys.stderr)
         return NO_DRIVER
     for pid in (pid for machine in found for pid in machine.late):
         print(f"process {pid} did not answer in time, and is not listed", file=sys.stderr)
@@ -172,7 +172,7 @@ def _select(gpus: list[Gpu], ids: str | None) -> list[Gpu]:
     return [gpu for gpu in gpus if {str(gpu.index), usage.uuid(gpu.index)} & wanted]
 
 
-def _why_none() -> str:
+def _explain_none() -> str:
     real = len(nvml.cards())
     text = "devshim smi shows simulated GPUs, and no program that uses them runs now"
     hint = "start one with `devshim run --gpus 2 script.py`, or set DEVSHIM_SIMULATE_GPUS=2"

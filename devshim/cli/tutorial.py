@@ -43,7 +43,7 @@ def options(
 def run(pages: Sequence[Path], chosen: Options) -> int:
     """Run pages, and print a table for each; return the exit code."""
     session.refuse_same_records(pages, chosen.records)
-    return _each(pages, lambda path: _one(path, chosen).outcome.ok)
+    return _process_pages(pages, lambda path: _run_page(path, chosen).outcome.ok)
 
 
 def check(pages: Sequence[Path], chosen: Options, json: Path | None = None) -> int:
@@ -56,12 +56,12 @@ def check(pages: Sequence[Path], chosen: Options, json: Path | None = None) -> i
     alone = str(json) == "-"
 
     def one(path: Path) -> bool:
-        done = _compare(path, chosen) if alone else _one(path, chosen)
+        done = _compare(path, chosen) if alone else _run_page(path, chosen)
         if json is not None:
             found.append(_check_report.of_page(done.outcome, done.report))
         return _is_good(done, quiet=alone)
 
-    code = _each(pages, one)
+    code = _process_pages(pages, one)
     if alone and code != _INTERRUPTED:
         print(_check_report.to_json(found), end="")
     elif json is not None and code != _INTERRUPTED:
@@ -69,7 +69,7 @@ def check(pages: Sequence[Path], chosen: Options, json: Path | None = None) -> i
     return code
 
 
-def _each(pages: Sequence[Path], one: Callable[[Path], bool]) -> int:
+def _process_pages(pages: Sequence[Path], one: Callable[[Path], bool]) -> int:
     try:
         done = [one(path) for path in pages]
     except KeyboardInterrupt:
@@ -92,7 +92,7 @@ def _compare(path: Path, chosen: Options) -> _Done:
     return _Done(outcome, comparing.compare(page, outcome.records, chosen.rtol))
 
 
-def _one(path: Path, chosen: Options) -> _Done:
+def _run_page(path: Path, chosen: Options) -> _Done:
     """Run a page, and print the table, the errors and the differences."""
     page = session.read_page(path, chosen)
     with view.live(page) as watcher:

@@ -103,26 +103,26 @@ def _of_function(fn: Callable[..., Any], targets: list[Device], axis: int, op: s
         tracing.refuse("data_parallel", _OUTSIDE)
         where = scopes.locate_arguments("data_parallel", (), {"params": params})
         home = targets[0] if where is None else where[1]
-        rows = _rows(batch, axis)
+        rows = _count_rows(batch, axis)
         if not rows:
             msg = "ds.data_parallel was given a batch of 0 rows, which has no result"
             raise ArgumentError(msg, "leave out empty batches")
         active = targets[:rows]
         parts = split.split(batch, active, axis=axis)
-        copies = _copies(params, active)
-        results = _run([_bound(fn, each) for each in copies], parts)
-        sizes = [_rows(part, axis) for part in parts]
+        copies = _copy_params(params, active)
+        results = _run([_bind_params(fn, each) for each in copies], parts)
+        sizes = [_count_rows(part, axis) for part in parts]
         weights = [size / rows for size in sizes] if op == "mean" and len(parts) > 1 else [1.0] * len(parts)
         return _reduce_results(results, weights, home, op)
 
     return run_parts
 
 
-def _bound(fn: Callable[..., T], params: Any) -> Callable[[Any], T]:
+def _bind_params(fn: Callable[..., T], params: Any) -> Callable[[Any], T]:
     return lambda part: fn(params, part)
 
 
-def _rows(batch: Any, axis: int) -> int:
+def _count_rows(batch: Any, axis: int) -> int:
     """Return the length of the first tensor of a batch along the axis."""
     flat = flatten(batch)
     if flat.tensors:
@@ -132,7 +132,7 @@ def _rows(batch: Any, axis: int) -> int:
     raise NotATensorError(msg, "pass a tensor, or a dict or list of them, as the second argument")
 
 
-def _copies(params: Any, devices: Sequence[Device]) -> list[Any]:
+def _copy_params(params: Any, devices: Sequence[Device]) -> list[Any]:
     """Return the params on each device: replicas of models, and tensors through which gradients flow."""
     flat = flatten(params)
     if flat.models:
@@ -159,7 +159,7 @@ def _reduce_results(results: list[Any], weights: list[float], home: Device, op: 
         backend = registry.backend_for(nodes[0])
         if backend is not None:
             multi_map.require_same_form("data_parallel", "part", cell, nodes, backend)
-            return multi_map.locate_errors(cell, _sum, backend, cell, nodes, weights, home, op)
+            return multi_map.locate_errors(cell, _sum_results, backend, cell, nodes, weights, home, op)
         if type(nodes[0]) is float and all(type(node) is float for node in nodes):
             return sum(node * weight for node, weight in zip(nodes, weights, strict=True))
         multi_map.require_equal("data_parallel", "part", cell, nodes)
@@ -168,7 +168,7 @@ def _reduce_results(results: list[Any], weights: list[float], home: Device, op: 
     return multi_map.map_leaves(results, visit, multi_map.structure_error("data_parallel", "part"))
 
 
-def _sum(backend: Backend, cell: Cell, xs: list[Tensor], weights: list[float], home: Device, op: str) -> Tensor:
+def _sum_results(backend: Backend, cell: Cell, xs: list[Tensor], weights: list[float], home: Device, op: str) -> Tensor:
     name = backend.dtype_name(xs[0])
     if len(xs) > 1 and not is_number(name):
         msg = (
@@ -193,7 +193,7 @@ def _of_model(owner: Backend | None, model: Any, targets: list[Device], axis: in
         where = scopes.locate_arguments("data_parallel", (), {"model": model})
         home = targets[0] if where is None else where[1]
         given = (args, kwargs)
-        active = targets[: max(1, _rows(given, axis))]
+        active = targets[: max(1, _count_rows(given, axis))]
         arguments.check_devices(flatten(model).backends if owner is None else [owner], active)
         parts = split.split(given, active, axis=axis)
         used = active.index(home) if home in active else None

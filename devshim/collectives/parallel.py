@@ -64,7 +64,7 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
     wrong = argument_hints.no_pairs(fns, inputs)
     if wrong is not None:
         raise wrong
-    calls = _calls(list(fns), list(inputs))
+    calls = _make_calls(list(fns), list(inputs))
     shown = observing.explainer()
     if shown is not None:
         shown.line("threads = [threading.Thread(target=f, args=(x,)) for f, x in zip(fns, inputs)]")
@@ -81,7 +81,7 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
                 shown.line(line)
     failed = [call for call in calls if call.error is not None]
     if failed:
-        error = failed[0].named(failed[1:])
+        error = failed[0].named_error(failed[1:])
         calls.clear()
         failed.clear()
         try:
@@ -131,7 +131,7 @@ class _Call:
                 entered.enter_context(scopes.on(self._device))
             return self._fn(self._given)
 
-    def named(self, others: list[_Call]) -> BaseException:
+    def named_error(self, others: list[_Call]) -> BaseException:
         """Return the error, with a text that says where it happened, and notes on other failures."""
         error = self.error
         assert error is not None
@@ -148,7 +148,7 @@ def _on(device: Device | None) -> str:
     return "" if device is None else f", on {device}"
 
 
-def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
+def _make_calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
     if len(fns) != len(inputs):
         msg = (
             f"ds.parallel was given {len(fns)} callable{'' if len(fns) == 1 else 's'} and {len(inputs)} "

@@ -180,7 +180,7 @@ class Defaults(
         from devshim.devices.ranges import keep_below
 
         name = self.dtype_name(self._with_numpy("zeros", dtype, device, 0))
-        values = keep_below(self._drawing(seed).uniform(low, high, shape), low, high, name)
+        values = keep_below(self._draw_generator(seed).uniform(low, high, shape), low, high, name)
         return self._with_numpy("asarray", dtype, device, values)
 
     def normal(
@@ -193,7 +193,7 @@ class Defaults(
         seed: int | None = None,
     ) -> Tensor:
         """Return values drawn from a normal distribution; ``seed`` as for `uniform`. Default: as for `uniform`."""
-        return self._with_numpy("asarray", dtype, device, self._drawing(seed).normal(loc, scale, shape))
+        return self._with_numpy("asarray", dtype, device, self._draw_generator(seed).normal(loc, scale, shape))
 
     def randint(
         self, low: int, high: int, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
@@ -202,11 +202,11 @@ class Defaults(
 
         Without ``dtype``, of the framework's default integer. Default: NumPy draws them on the host.
         """
-        return self._with_numpy("asarray", dtype, device, self._drawing(seed).integers(low, high, shape))
+        return self._with_numpy("asarray", dtype, device, self._draw_generator(seed).integers(low, high, shape))
 
     def permutation(self, n: int, dtype: Any | None, device: Device, seed: int | None = None) -> Tensor:
         """Return the integers below ``n`` in random order; arguments and default as for `randint`."""
-        return self._with_numpy("asarray", dtype, device, self._drawing(seed).permutation(n))
+        return self._with_numpy("asarray", dtype, device, self._draw_generator(seed).permutation(n))
 
     def bernoulli(
         self, p: float, shape: tuple[int, ...], dtype: Any | None, device: Device, seed: int | None = None
@@ -215,7 +215,7 @@ class Defaults(
 
         Default: NumPy draws them on the host.
         """
-        return self._with_numpy("asarray", dtype, device, self._drawing(seed).random(shape) < p)
+        return self._with_numpy("asarray", dtype, device, self._draw_generator(seed).random(shape) < p)
 
     def seed(self, value: int) -> None:
         """Restart the framework's own generators on every device; the same seed gives the same draws.
@@ -226,7 +226,7 @@ class Defaults(
 
         self._generator = np.random.default_rng(value)
 
-    def _drawing(self, seed: int | None = None) -> Any:
+    def _draw_generator(self, seed: int | None = None) -> Any:
         import numpy as np
 
         if seed is not None:

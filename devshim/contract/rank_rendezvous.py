@@ -84,8 +84,8 @@ class Rendezvous:
         size = self._place.size
         said: dict[int, Any] = {0: says}
         with socket.create_server(engine_address(self._place), backlog=size) as server:
-            while len(said) < size and self._left() > 0:
-                server.settimeout(max(self._left(), 0.001))
+            while len(said) < size and self._seconds_left() > 0:
+                server.settimeout(max(self._seconds_left(), 0.001))
                 with suppress(OSError):
                     peer = server.accept()[0]
                     rank, word = _read_introduction(peer)
@@ -106,13 +106,15 @@ class Rendezvous:
         """Reach rank 0, and return what all say."""
         while True:
             try:
-                peer = self._peers[0] = socket.create_connection(engine_address(self._place), max(self._left(), 0.001))
+                peer = self._peers[0] = socket.create_connection(
+                    engine_address(self._place), max(self._seconds_left(), 0.001)
+                )
                 peer.sendall(json.dumps({"rank": self._place.rank, "says": says}).encode() + b"\n")
-                peer.settimeout(max(self._left(), 0.001) + _HELLO)
+                peer.settimeout(max(self._seconds_left(), 0.001) + _HELLO)
                 found = json.loads(_line(peer))
                 break
             except OSError:
-                if self._left() <= 0:
+                if self._seconds_left() <= 0:
                     raise AbsentError([0]) from None
                 time.sleep(_AGAIN)
             except ValueError:  # it has ended
@@ -122,7 +124,7 @@ class Rendezvous:
         said: list[Any] = found["said"]
         return said
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         return self._until - time.monotonic()
 
 

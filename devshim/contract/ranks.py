@@ -39,10 +39,10 @@ class Place:
         """Return the name of a rank's host; empty if the launcher does not say."""
         return self.hosts[rank] if self.hosts else ""
 
-    def named(self, rank: int) -> str:
+    def name_rank(self, rank: int) -> str:
         """Return the name of a rank in messages: ``rank 2 on host1``."""
         return f"rank {rank} on {self.hosts[rank]}" if self.hosts else f"rank {rank}"
 
-    def listed(self, ranks: list[int]) -> str:
+    def list_ranks(self, ranks: list[int]) -> str:
         """Return the names of ranks in messages, in their order."""
-        return ", ".join(map(self.named, sorted(ranks)))
+        return ", ".join(map(self.name_rank, sorted(ranks)))

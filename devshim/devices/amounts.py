@@ -51,9 +51,9 @@ def read_memory(memory: object, name: str = "memory") -> int:
     if isinstance(memory, str):
         text = memory.strip(" ").lower() if len(memory) <= 40 else ""
         number = text.rstrip("bikmgt")
-        size = _times(number.strip(" "), _UNITS.get(text[len(number) :]))
+        size = _multiply(number.strip(" "), _UNITS.get(text[len(number) :]))
     else:
-        size = _whole_number(memory)
+        size = _to_int(memory)
     if size is None or size <= 0 or size > MOST_BYTES:
         most = f", of at most {MOST_BYTES:,} bytes" if size is not None and size > MOST_BYTES else ""
         call = {"memory": "ds.simulate(memory='4GiB')"}.get(name, f"set {name} to 4GiB, 512MiB or a number of bytes")
@@ -62,14 +62,14 @@ def read_memory(memory: object, name: str = "memory") -> int:
     return size
 
 
-def _whole_number(number: object) -> int | None:
+def _to_int(number: object) -> int | None:
     try:
         return as_int(number)
     except TypeError:
         return None
 
 
-def _times(number: str, factor: int | None) -> int | None:
+def _multiply(number: str, factor: int | None) -> int | None:
     digits = number.replace("_", "")
     if factor is None or not digits or digits.strip("0123456789.e") or not number.isascii():
         return None

@@ -222,7 +222,7 @@ def device_of_call(call: str, x: object, spec: Any) -> Device:
 def _refusal(spec: object) -> DeviceSpecError:
     problem = f"{show(spec)} is not a device"
     if not issubclass(type(spec), str):
-        return DeviceSpecError(problem, f"{_instead(spec)}write {_ACCEPTED}")
+        return DeviceSpecError(problem, f"{_start_hint(spec)}write {_ACCEPTED}")
     index = _bad_index(spec)  # type: ignore[arg-type]
     if index is None:
         return DeviceSpecError(problem, _hint(spec))
@@ -238,7 +238,7 @@ def _hint(spec: object) -> str:
     return f"write {_ACCEPTED}" if near is None else f"did you mean {near!r}? Accepted are {_ACCEPTED}"
 
 
-def _instead(spec: object) -> str:
+def _start_hint(spec: object) -> str:
     """Return the start of a hint for a value that is not text."""
     is_tensor = device_module.FRAMEWORKS.is_tensor(spec)
     return "ds.device_of(x) is the device of a tensor x; otherwise " if is_tensor else ""

@@ -120,7 +120,7 @@ def _convert_checked(
         raise messages.tracing(source, "convert", "convert before or after the compiled function")
     here = source.device_of(x)
     if wanted is None and here is not CPU and here.index >= target.count(here.kind):
-        raise _not_there_too(source, target, here)
+        raise _missing_there_error(source, target, here)
     there = here if wanted is None else wanted
     if source is not target:  # otherwise the copy engine checks the device
         engine.require_observed(active, target, there)
@@ -151,7 +151,7 @@ def _load(backend: str) -> Backend:
         raise argument_hints.no_backend(backend, error) from error.__cause__
 
 
-def _not_there_too(source: Backend, target: Backend, device: Device) -> DeviceNotFoundError:
+def _missing_there_error(source: Backend, target: Backend, device: Device) -> DeviceNotFoundError:
     """Return the error for a conversion without ``device`` if the other framework lacks the tensor's device."""
     count = target.count(device.kind)
     have = f"{count} {device.kind} device{'' if count == 1 else 's'}"

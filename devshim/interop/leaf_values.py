@@ -107,7 +107,7 @@ def assign(obj: T, values: Mapping[str, Tensor]) -> T:
                 msg = f"{show(first)} and {show(slot.path)} are one tensor, and were given two values"
                 raise ArgumentError(msg, f"name one of them, or give both the same value: values[{first!r}]")
             if slot.key not in new:
-                new[slot.key] = (slot.path, slot.copied(value))
+                new[slot.key] = (slot.path, slot.copy_value(value))
         written: T = slots.write({key: x for key, (_, x) in new.items()})
         return written
     except BaseException:
@@ -127,7 +127,7 @@ class _Slot:
         """Return the tensor."""
         return self._x if self.leaf is None else self.leaf.read()
 
-    def copied(self, value: object) -> Tensor:
+    def copy_value(self, value: object) -> Tensor:
         """Return a value as a new tensor of this one's framework, on its device; check its dtype and shape."""
         x, backend = self.read(), self._backend
         if isinstance(value, np.generic):

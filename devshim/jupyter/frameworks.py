@@ -30,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser that raises errors of devshim instead of ending the program."""
 
     def error(self, message: str) -> NoReturn:
-        raise _wrong(message)
+        raise _usage_error(message)
 
 
 class _Session:
@@ -65,7 +65,7 @@ class _Session:
         names = self.names or list(environments.read_configured(Path.cwd()))
         if not names:
             msg = "no framework is named, and pyproject.toml has no environments"
-            raise _wrong(msg)
+            raise _usage_error(msg)
         return names
 
     def find(self, names: list[str]) -> tuple[dict[str, kernels.Kernel], dict[str, str]]:
@@ -120,15 +120,15 @@ def _parse(text: str) -> argparse.Namespace:
     try:
         words = shlex.split(text.replace(",", " "))
     except ValueError as error:
-        raise _wrong(error) from error
+        raise _usage_error(error) from error
     asked = parser.parse_args(words)
     if asked.gpus is not None and not 0 <= asked.gpus <= 64:
         msg = f"--gpus is {asked.gpus}, and it must be 0 to 64"
-        raise _wrong(msg)
+        raise _usage_error(msg)
     return asked
 
 
-def _wrong(problem: object) -> ArgumentError:
+def _usage_error(problem: object) -> ArgumentError:
     return ArgumentError(f"%frameworks: {problem}", _USAGE)
 
 

@@ -122,7 +122,7 @@ class Kernel:
         try:
             self._client.wait_for_ready(timeout=STARTING)
         except RuntimeError as error:
-            raise _EndedError(self._how_it_died() or str(error)) from error
+            raise _EndedError(self._describe_end() or str(error)) from error
         setup = launching.setup_code(settings.environment.framework, settings.gpus, settings.real)
         failed = [each for each in self._execute(setup) if each.output_type == "error"]
         if failed:
@@ -171,10 +171,10 @@ class Kernel:
             msg = f"it did not stop within {PATIENCE:g} s of the interrupt, and was ended"
             raise _EndedError(msg)
         if not self._manager.is_alive():
-            raise _EndedError(self._how_it_died() or "its kernel ended")
+            raise _EndedError(self._describe_end() or "its kernel ended")
         return deadline
 
-    def _how_it_died(self) -> str | None:
+    def _describe_end(self) -> str | None:
         """Return how the process ended, with the last lines that it wrote; None if it runs."""
         provisioner = self._manager.provisioner
         code = provisioner.process.poll() if provisioner is not None and provisioner.process is not None else None

@@ -136,7 +136,7 @@ class ModelMove:
             going.add(key, backend, x, target, join_path(prefix, leaf.path))
         self._staged.append((leaf, x, None))
 
-    def staying(self) -> list[tuple[Backend, Any]]:
+    def list_staying(self) -> list[tuple[Backend, Any]]:
         """Return the leaves that are on their target already, ties once; for a clone, they are copies made there."""
         return list(self._staying.values())
 
@@ -155,7 +155,7 @@ class ModelMove:
             try:
                 self._write(undo)
                 for prefix, obj, backend in self._objects if install_hooks else ():
-                    undo.append(backend.install_hooks(obj, _below(prefix, self._where)))
+                    undo.append(backend.install_hooks(obj, _bind_prefix(prefix, self._where)))
             except BaseException:
                 for each in reversed(undo):
                     each()
@@ -168,15 +168,15 @@ class ModelMove:
     def _write(self, undo: list[Callable[[], None]]) -> None:
         """Replace the leaves, in its own frame, so that no traceback of a failing `install_hooks` keeps it."""
         for leaf, old, new in self._staged:
-            undo.append(_back(leaf, old))
+            undo.append(_make_undo(leaf, old))
             leaf.write(new)
 
 
-def _back(leaf: Leaf, old: Any) -> Callable[[], None]:
+def _make_undo(leaf: Leaf, old: Any) -> Callable[[], None]:
     return lambda: leaf.write(old)
 
 
-def _below(prefix: str, where: Where) -> Callable[[str], Device]:
+def _bind_prefix(prefix: str, where: Where) -> Callable[[str], Device]:
     return lambda path: where(prefix, path)
 
 

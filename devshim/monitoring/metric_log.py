@@ -176,7 +176,7 @@ class MetricLog:
             assert self._backend is not None
             observing.show_call(self._backend, "metric_flush")
             self._read_waiting(self._backend)
-            self._values.append(engine.to_host(self._backend, self._together(self._backend), copy=True))
+            self._values.append(engine.to_host(self._backend, self._stack(self._backend), copy=True))
             self._kept.clear()
             self._dtypes.clear()
 
@@ -193,7 +193,7 @@ class MetricLog:
                 for i in waiting:
                     self._kept[i] = memoryview(self._kept[i]).tobytes()
 
-    def _together(self, backend: Backend) -> Tensor:
+    def _stack(self, backend: Backend) -> Tensor:
         """Return the kept values as one tensor on the device."""
         assert self._device is not None
         dtype = self._dtypes[0]
@@ -225,7 +225,7 @@ class MetricLog:
     def _merge_numbers(self, tensors: np.ndarray) -> np.ndarray:
         """Return the tensors' values with the Python numbers inserted at their positions."""
         numbers = list(self._numbers.values())
-        found = np.empty(self._length, _holding(tensors.dtype, numbers))
+        found = np.empty(self._length, _fitting_dtype(tensors.dtype, numbers))
         at = np.ones(self._length, bool)
         at[list(self._numbers)] = False
         found[at] = tensors
@@ -259,7 +259,7 @@ def _number(value: Any) -> float:
     return found if isinstance(found, int) else float(found)
 
 
-def _holding(dtype: np.dtype, numbers: list[float]) -> np.dtype:
+def _fitting_dtype(dtype: np.dtype, numbers: list[float]) -> np.dtype:
     """Return the tensors' dtype if the numbers fit (rounded, for floats), and a wider dtype otherwise."""
     if dtype.kind in "biu":
         low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)

@@ -97,7 +97,9 @@ def no_devices(call: str, first: str, x: object, given: object) -> DevshimError:
         return ArgumentError(f"ds.{call} was given an empty list of devices", f"ds.{call}({first}, ds.try_all_gpus())")
     problem = f"ds.{call} takes a list of devices, and was given {describe(given)}"
     if type(given) is int and 1 < given <= 64:
-        return ArgumentError(problem, f"name them: ds.{call}({first}, {_several(given, differ='balanced' in call)})")
+        return ArgumentError(
+            problem, f"name them: ds.{call}({first}, {_write_devices(given, differ='balanced' in call)})"
+        )
     device = device_source(given)
     if device is not None:
         return ArgumentError(problem, f"pass a list of one: ds.{call}({first}, [{device}])")
@@ -113,7 +115,7 @@ def device_list_source(value: object) -> str | None:
     return None if device is None else f"[{device}]"
 
 
-def _several(count: int, *, differ: bool) -> str:
+def _write_devices(count: int, *, differ: bool) -> str:
     """Return Python code for a list of ``count`` devices: GPUs if there are enough, otherwise the CPU repeated."""
     from devshim.registry import current
 

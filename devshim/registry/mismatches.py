@@ -29,10 +29,10 @@ def mismatch_error(call: str, *found: tuple[str, Device, str]) -> DeviceMismatch
     """
     located = {name: device for name, device, _ in found}
     owners = {name: framework for name, _, framework in found}
-    best, description = _most(located), list_devices(located)
+    best, description = _most_common_device(located), list_devices(located)
     there = next(owners[name] for name, device in located.items() if device is best)
     fixes = [
-        f"{name} = {_brought(name, owners[name], there, device, best)}"
+        f"{name} = {_suggest_move(name, owners[name], there, device, best)}"
         for name, device in located.items()
         if device is not best
     ]
@@ -51,7 +51,7 @@ def native_mismatch_error(located: Mapping[str, Device], call: str) -> DeviceMis
         located: The device of each argument, by words that name it in a sentence.
         call: The operator, as the framework's users write it.
     """
-    best = _most(located)
+    best = _most_common_device(located)
     others = [name for name, device in located.items() if device is not best]
     if len(others) > _SHOWN:
         others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
@@ -61,7 +61,7 @@ def native_mismatch_error(located: Mapping[str, Device], call: str) -> DeviceMis
     )
 
 
-def _most(located: Mapping[str, Device]) -> Device:
+def _most_common_device(located: Mapping[str, Device]) -> Device:
     """Return the device of most arguments; in a tie, not the host."""
     counted = Counter(located.values())
     return max(counted, key=lambda device: (counted[device], device))
@@ -83,7 +83,7 @@ def list_devices(located: Mapping[str, Device]) -> str:
     )
 
 
-def _brought(name: str, framework: str, there: str, device: Device, target: Device) -> str:
+def _suggest_move(name: str, framework: str, there: str, device: Device, target: Device) -> str:
     """Return the call that brings an argument to a device; a plain array becomes a tensor of the framework there."""
     if not registry.load(framework).has_plain_arrays or there == framework or device.kind != "cpu":
         return f"ds.place({name}, {str(target)!r})"

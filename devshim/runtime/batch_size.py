@@ -61,18 +61,18 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def _is_full(error: BaseException, unrelated: tuple[BaseException, ...]) -> bool:
     """Return True if an error, or one that led to it, says that a device is full; ``unrelated`` ones do not count."""
-    led = list(_led_to(error, unrelated))
+    led = list(_iter_causes(error, unrelated))
     if any(reports_full_device(each) or _is_out_of_memory(registry.loaded_backends(), each) for each in led):
         return True
     # devshim may not have loaded the backend of an imported framework yet, if nothing of devshim was used before.
-    return any(_is_out_of_memory([backend], each) for backend in _loaded_now() for each in led)
+    return any(_is_out_of_memory([backend], each) for backend in _load_imported() for each in led)
 
 
 def _is_out_of_memory(backends: list[Backend], error: BaseException) -> bool:
     return any(backend.is_out_of_memory(error) for backend in backends)
 
 
-def _led_to(error: BaseException, unrelated: tuple[BaseException, ...] = ()) -> Iterator[BaseException]:
+def _iter_causes(error: BaseException, unrelated: tuple[BaseException, ...] = ()) -> Iterator[BaseException]:
     """Yield an error and those that led to it, each once."""
     seen = {id(each) for each in unrelated}
     stack = [error]
@@ -89,7 +89,7 @@ def _led_to(error: BaseException, unrelated: tuple[BaseException, ...] = ()) -> 
         stack += [other for other in inner if isinstance(other, BaseException)]
 
 
-def _loaded_now() -> Iterator[Backend]:
+def _load_imported() -> Iterator[Backend]:
     """Load the backends of the imported frameworks and yield each; skip one that does not load."""
     before = {backend.name for backend in registry.loaded_backends()}
     for name in discovery.imported_names():
@@ -222,7 +222,7 @@ def _check(fn: Callable[[int], object], start: object, grow: object, limit: obje
 
 def _shrink(fn: Callable[[int], R], size: int, fitted: int) -> tuple[R, int]:
     """Call a function with a size, and with smaller ones until one fits; ``fitted`` is a size that fitted before."""
-    unrelated = _handled_now()
+    unrelated = _list_handled()
     while True:
         try:
             return fn(size), size
@@ -238,7 +238,7 @@ def _shrink(fn: Callable[[int], R], size: int, fitted: int) -> tuple[R, int]:
             memory.release_cache(backend)
 
 
-def _handled_now() -> tuple[BaseException, ...]:
+def _list_handled() -> tuple[BaseException, ...]:
     """Return the errors that the caller is handling, which Python adds to each error that is raised meanwhile."""
     error = sys.exc_info()[1]
-    return () if error is None else tuple(_led_to(error))
+    return () if error is None else tuple(_iter_causes(error))

@@ -90,7 +90,7 @@ class prefetch(Generic[T]):
 
     def __init__(self, iterable: Iterable[T], device: DeviceLike, depth: int = 2) -> None:
         tracing.refuse("prefetch", "iterate over it outside, and call the compiled function with each batch")
-        self._device = _existing(parsing.device_of_call("prefetch", iterable, device))
+        self._device = _find_existing(parsing.device_of_call("prefetch", iterable, device))
         self._depth = arguments.integer("depth", depth)
         if self._depth < 1:
             raise bad_argument("depth", depth, "at least 1", "ds.prefetch(loader, device, depth=2)")
@@ -112,7 +112,7 @@ class prefetch(Generic[T]):
         return f"<prefetch of {describe(self._iterable)} to {self._device}, depth {self._depth}>"
 
 
-def _existing(device: Device) -> Device:
+def _find_existing(device: Device) -> Device:
     """Return a device that the current framework, or another one that is imported, has."""
     backend = current.current()
     try:

@@ -208,7 +208,7 @@ def locate_labelled(call: str, labelled: list[tuple[str, Tensor, Backend]]) -> t
     for label, x, owner in labelled:
         if not (owner.jit_is_single_device and owner.is_tracer(x)):
             located[label] = (owner, owner.device_of(x))
-    return _agree(located, call) if located else None
+    return _require_agreement(located, call) if located else None
 
 
 def labelled_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Tensor, Backend]]:
@@ -270,10 +270,10 @@ def require_same_device(*_unnamed: object, **objs: object) -> Device | None:
     labelled = labelled_tensors((), objs)
     _explain_devices(labelled)
     located = {label: (owner, owner.device_of(x)) for label, x, owner in labelled}
-    return _agree(located, "require_same_device")[1] if located else None
+    return _require_agreement(located, "require_same_device")[1] if located else None
 
 
-def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backend, Device]:
+def _require_agreement(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backend, Device]:
     """Return the backend and the device that all tensors share, or raise `DeviceMismatchError`."""
     backend, device = next(iter(located.values()))
     if any(other is not device for _, other in located.values()):

@@ -77,7 +77,7 @@ def asarray(
     found = _stackable(obj, owner) if type(obj) is list or type(obj) is tuple else None
     if found:
         return stacking.stack_lists(obj, found, dtype, device, copy)
-    plan = _reading(owner or current.current(), obj, dtype, device, copy)
+    plan = _make_arguments(owner or current.current(), obj, dtype, device, copy)
     try:
         x = engine.make(*plan) if active is None or active.record is None else _make_recorded(active.record, *plan)
     except DevshimError:
@@ -179,7 +179,7 @@ def _of_another(backend: Backend, owner: Backend) -> ArgumentError:
     return ArgumentError(msg, f"convert it first: ds.convert(obj, {owner.name!r}, device=ds.device_of(like))")
 
 
-def _reading(
+def _make_arguments(
     backend: Backend, obj: Any, dtype: object, device: DeviceLike | None, copy: bool | None
 ) -> tuple[Any, ...]:
     """Return the arguments of `engine.make` that give a framework an object's values."""

@@ -50,7 +50,7 @@ def differentiate(
 
     def call(variables: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         inputs = list(args)
-        for at, tree in zip(places, _rebuilt(flats, variables), strict=True):
+        for at, tree in zip(places, _rebuild(flats, variables), strict=True):
             inputs[at] = tree
         value, aux = fn(inputs)
         gradient_errors.require_scalar(backend, value, _describe)
@@ -71,7 +71,7 @@ def differentiate(
                 value, tensors, grads = backend.differentiate_in_trace(call, xs)
         finally:
             current.TRACED.devices.pop()
-    return value, _rebuilt(kept, tensors)[0], _rebuilt(flats, grads)
+    return value, _rebuild(kept, tensors)[0], _rebuild(flats, grads)
 
 
 def _flat(backend: Backend, at: int, tree: Any) -> Flattened:
@@ -96,7 +96,7 @@ def _flat(backend: Backend, at: int, tree: Any) -> Flattened:
     return flat
 
 
-def _rebuilt(flats: list[Flattened], xs: list[Tensor]) -> list[Any]:
+def _rebuild(flats: list[Flattened], xs: list[Tensor]) -> list[Any]:
     """Return the trees with other tensors."""
     trees: list[Any] = []
     start = 0

@@ -128,13 +128,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A test whose file was named on the command line stays, even if its framework is not installed.
     """
-    out = [item for item in items if _left_out(config, item)]
+    out = [item for item in items if _is_left_out(config, item)]
     if out:
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item not in set(out)]
 
 
-def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
+def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
     if item.get_closest_marker("gpu") is not None and "gpu" not in (config.getoption("markexpr") or ""):
         return True
     needed = item.get_closest_marker("cards")

@@ -140,7 +140,7 @@ def move_observed(active: Active | None, backend: Backend, x: T, target: Device,
         require_dtype(backend, target, backend.dtype_name(x))
     sources = () if active is None else sources_of(backend, x)
     if active is not None and sources:
-        with _recording(active, backend, sources, target):
+        with _observe(active, backend, sources, target):
             trigger_fault(active, backend, x, target)
             return move_observed(None, backend, x, target, non_blocking)
     try:
@@ -168,7 +168,7 @@ def sources_of(backend: Backend, x: Tensor) -> Sequence[tuple[Device, int]]:
         return ()
 
 
-def _recording(
+def _observe(
     active: Active, backend: Backend, sources: Sequence[tuple[Device, int]], target: Device
 ) -> AbstractContextManager[object]:
     """Return the observers' context for the copy of a tensor: one context for each device that the bytes come from."""
@@ -213,7 +213,7 @@ def to_host(backend: Backend, x: Tensor, copy: bool, device: Device | None = Non
         return backend.to_numpy(x, copy) if found is None else found
     trigger_fault(active, backend, x, CPU)
     sources = backend.sources(x) if copy and active.record is not None else ()
-    with _recording(active, backend, sources, CPU):
+    with _observe(active, backend, sources, CPU):
         return backend.to_numpy(x, copy)
 
 

@@ -85,7 +85,7 @@ def pop(contexts: ContextVar[tuple[Scope, ...]], opened: list[Scope]) -> None:
     _watch(-1)
 
 
-def _listening() -> tuple[tuple[Listener, bool], ...]:
+def _active_listeners() -> tuple[tuple[Listener, bool], ...]:
     """Return the listeners of this context, each once, however often it is entered."""
     blocks = LISTENING.get()
     if len(blocks) == 1:  # nearly always
@@ -190,7 +190,7 @@ def _is_library(module: str, file: str) -> bool:
 
 def _recording(backend: Backend, source: Device, target: Device, nbytes: int | None, tensors: int) -> Recording | None:
     """Return the context for a copy (``nbytes`` None: for making a tensor); None if no observer is active here."""
-    listening = _listening()
+    listening = _active_listeners()
     if in_own_transfer() or not (listening or any(block.open for block in GUARDED.get())):
         return None
     return Recording(listening if nbytes is not None else (), backend, source, target, nbytes, tensors)
@@ -198,7 +198,7 @@ def _recording(backend: Backend, source: Device, target: Device, nbytes: int | N
 
 def record_clone(copies: Sequence[tuple[Backend, Any]], start: float) -> None:
     """Record the data of a model's clone as copies on the device where the clone was made."""
-    listening = () if in_own_transfer() else _listening()
+    listening = () if in_own_transfer() else _active_listeners()
     sums: dict[tuple[str, Device], list[Any]] = {}
     for backend, x in copies if listening else ():
         device = backend.device_of(x)
@@ -213,7 +213,7 @@ def record_clone(copies: Sequence[tuple[Backend, Any]], start: float) -> None:
 
 def record_exchange(tensors: Sequence[tuple[Backend, Any]], nbytes: int, start: float, call: str, ranks: int) -> None:
     """Record an exchange between ranks, which has ended now; ``nbytes`` is what this rank has sent."""
-    listening = _listening()
+    listening = _active_listeners()
     if listening and tensors:
         backend, x = tensors[0]
         device, seconds = backend.device_of(x), time.perf_counter() - start

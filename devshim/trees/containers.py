@@ -64,11 +64,11 @@ def _flatten_registered(node: Any, backends: Sequence[Backend] | None) -> Flat |
     for backend in registry.backends_with_containers() if backends is None else backends:
         flat = backend.tree_flatten_one_level(node)
         if flat is not None:
-            return _keeping_fields(node, flat)
+            return _keep_fields(node, flat)
     return None
 
 
-def _keeping_fields(node: Any, flat: Flat) -> Flat:
+def _keep_fields(node: Any, flat: Flat) -> Flat:
     """Return ``flat``, but rebuild a dataclass as a copy, with the fields that a registry may drop (PyTorch)."""
     keys, found, _ = flat
     if not hasattr(type(node), "__dataclass_fields__") or not all(isinstance(key, str) for key in keys):
@@ -171,23 +171,23 @@ def _rebuild_mapping(node: Any, old: dict[Any, Any], values: list[Any]) -> Any:
     if isinstance(node, MappingProxyType):
         return MappingProxyType(_refill(node.copy(), items.items()))
     try:
-        for make in (_rewritten, _made_again):
+        for make in (_copy_mapping, _rebuild_from_dict):
             new = make(node, old, items)
             if type(new) is type(node) and list(new) == list(items) and all(new[key] is items[key] for key in items):
                 return new
     except (TypeError, ValueError, AttributeError, KeyError) as error:
-        raise _not_rebuilt(node) from error
-    raise _not_rebuilt(node)
+        raise _rebuild_error(node) from error
+    raise _rebuild_error(node)
 
 
-def _not_rebuilt(node: Any) -> ArgumentError:
+def _rebuild_error(node: Any) -> ArgumentError:
     return ArgumentError(
         f"a {type_name(node)} cannot be rebuilt around moved tensors",
         "pass dict(x), or register the class: optree.register_pytree_node(..., namespace='devshim')",
     )
 
 
-def _rewritten(node: Any, old: dict[Any, Any], items: dict[Any, Any]) -> Any:
+def _copy_mapping(node: Any, old: dict[Any, Any], items: dict[Any, Any]) -> Any:
     """Return a copy of a mutable mapping with other values; None if the copy could write to the original."""
     if not isinstance(node, MutableMapping):
         return None
@@ -204,6 +204,6 @@ def _rewritten(node: Any, old: dict[Any, Any], items: dict[Any, Any]) -> Any:
     return new
 
 
-def _made_again(node: Any, old: dict[Any, Any], items: dict[Any, Any]) -> Any:
+def _rebuild_from_dict(node: Any, old: dict[Any, Any], items: dict[Any, Any]) -> Any:
     """Return an instance of a mapping's class, built from a dict."""
     return type(node)(items)

@@ -189,31 +189,31 @@ def require_same_form(
             differences = f"{noun} 0 is a tensor of {backend.title}, and {noun} {which} one of {other.title}"
         else:
             continue
-        msg = f"ds.{call} needs tensors of one framework{_at(cell)}: {differences}"
+        msg = f"ds.{call} needs tensors of one framework{_name_place(cell)}: {differences}"
         raise ArgumentError(msg, f"ds.convert(x, {backend.name!r}) converts one")
-    for what, ask in (("dtype", backend.dtype_name), ("shape", lambda x: _without(backend.shape(x), axis))):
+    for what, ask in (("dtype", backend.dtype_name), ("shape", lambda x: _drop_axis(backend.shape(x), axis))):
         found = [ask(node) for node in nodes]
         if found.count(found[0]) != len(found):
             shown = [backend.shape(node) if what == "shape" else backend.dtype_name(node) for node in nodes]
             differences = ", ".join(f"{noun} {i} has {each}" for i, each in enumerate(shown))
             but = "" if axis is None or what == "dtype" else f" except along axis {axis}"
-            msg = f"ds.{call} needs tensors of one {what}{but}{_at(cell)}: {differences}"
+            msg = f"ds.{call} needs tensors of one {what}{but}{_name_place(cell)}: {differences}"
             raise ArgumentError(msg, _SAME[what])
 
 
 def _are_alike(nodes: Sequence[Any], backend: Backend, axis: int | None) -> bool:
     """Return True if a look at each tensor shows that all agree, as they nearly always do."""
-    kind, name, shape = type(nodes[0]), backend.dtype_name(nodes[0]), _without(backend.shape(nodes[0]), axis)
+    kind, name, shape = type(nodes[0]), backend.dtype_name(nodes[0]), _drop_axis(backend.shape(nodes[0]), axis)
     for node in nodes[1:]:
-        if type(node) is not kind or backend.dtype_name(node) != name or _without(backend.shape(node), axis) != shape:
+        if type(node) is not kind or backend.dtype_name(node) != name or _drop_axis(backend.shape(node), axis) != shape:
             return False
     return True
 
 
-def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
+def _drop_axis(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
     return shape if axis is None else (len(shape), *shape[:axis], *shape[axis + 1 :])
 
 
-def _at(cell: Cell) -> str:
+def _name_place(cell: Cell) -> str:
     where = brackets(cell)
     return f" at {where}" if where else ""

@@ -49,7 +49,7 @@ def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, ca
     is_quick = one is not None and (copy is None or copy is False) and show is None and tracing.compiler() is None
     if is_quick and all_on_target(tree, one):
         return tree
-    where = _everywhere(to) if isinstance(to, Device) else to
+    where = _constant_device(to) if isinstance(to, Device) else to
     flat = flatten(tree)
     if not flat.containers and flat.compiler is None and numpy_scalars.is_scalar(tree):
         array = numpy_scalars.as_array(tree)
@@ -105,7 +105,7 @@ def all_on_target(tree: Any, target: Any) -> bool:
     return True
 
 
-def _everywhere(device: Device) -> Where:
+def _constant_device(device: Device) -> Where:
     """Return a function that gives one device for each leaf."""
     return lambda *_: device
 
@@ -132,7 +132,7 @@ def _prepare_models(flat: Flattened, where: Where, copy: bool | None, new: dict[
 
     def commit() -> None:
         active = observing.ACTIVE
-        stayed = move.staying() if copy and active is not None and active.record is not None else []
+        stayed = move.list_staying() if copy and active is not None and active.record is not None else []
         move.commit()
         if stayed:
             from devshim.transfers import observers
@@ -142,7 +142,7 @@ def _prepare_models(flat: Flattened, where: Where, copy: bool | None, new: dict[
     return commit
 
 
-def _itself(x: Tensor) -> Tensor:
+def _identity(x: Tensor) -> Tensor:
     return x
 
 
@@ -158,11 +158,11 @@ def placement_of(tree: Any) -> tuple[dict[str, Device], dict[str, int]]:
     flat.others.clear()  # nothing moves
     not_moved.check("placement_of", flat)
     found = {
-        path_text(cell): device_even_if_removed(backend, partial(_itself, x)) for _, cell, x, backend in flat.leaves
+        path_text(cell): device_even_if_removed(backend, partial(_identity, x)) for _, cell, x, backend in flat.leaves
     }
     sizes: dict[str, int] = {}
     for _, cell, x, backend in flat.leaves if flat.compiler is None else ():
-        _measure(sizes, path_text(cell), backend, partial(_itself, x))
+        _measure(sizes, path_text(cell), backend, partial(_identity, x))
     for _, cell, obj, backend in flat.models:
         prefix = path_text(cell)
         tracing.refuse_where_read("placement_of", "call it for models outside the compiled function")

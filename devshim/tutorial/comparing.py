@@ -114,7 +114,7 @@ def differences(
     """
     found: list[str] = []
     if first.error is not None or other.error is not None:
-        found += _error_differences(_neutral(first.error, titles[0]), _neutral(other.error, titles[1]), rtol)
+        found += _error_differences(_neutralize(first.error, titles[0]), _neutralize(other.error, titles[1]), rtol)
     if first.stdout != other.stdout:
         found += _text_differences(first.stdout, other.stdout, rtol)
     shown = list(_value_differences(first.value or _NOTHING, other.value or _NOTHING, rtol, _VALUE))
@@ -126,7 +126,7 @@ def differences(
     return list(dict.fromkeys([*shown, *found]))
 
 
-def _neutral(error: str | None, title: str) -> str | None:
+def _neutralize(error: str | None, title: str) -> str | None:
     return error.replace(title, "the framework") if error and title else error
 
 

@@ -30,7 +30,7 @@ from devshim.world.news import News
 from devshim.world.output import lines
 from devshim.world.step_store import StepStore
 
-__all__ = ["Agent", "grouped"]
+__all__ = ["Agent", "with_concurrency_groups"]
 
 TAIL = 6000
 """The number of characters of a rank's output that are kept for its error."""
@@ -286,7 +286,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
         os.killpg(process.pid, number)
 
 
-def grouped() -> type:
+def with_concurrency_groups() -> type:
     """Return `Agent` with its methods in Ray's concurrency groups."""
     import ray
 

@@ -89,13 +89,13 @@ class Buckets:
         """Return the same memory, and an iterator that fills and returns parts of ``part`` bytes; 0 for one part."""
         here = [source for source in sources if source.kind == kind]
         found = self._empty(sum(source.size for source in here), kind)
-        return found, _filling(found, here, part // found.itemsize or max(found.size, 1))
+        return found, _fill_parts(found, here, part // found.itemsize or max(found.size, 1))
 
     def with_tail(self, sources: Sequence[Source], kind: str, size: int, tail: int) -> np.ndarray[Any, Any]:
         """Return reused memory with the values of tensors of one dtype, or zeros for none, and a tail of zeros."""
         found = self._empty(size + tail, kind)
         found[0 if not sources else size :] = 0
-        for _ in _filling(found[:size], sources, max(size, 1)):
+        for _ in _fill_parts(found[:size], sources, max(size, 1)):
             pass
         return found
 
@@ -104,7 +104,7 @@ class Buckets:
     ) -> tuple[np.ndarray[Any, Any], Iterator[np.ndarray]]:
         """Return memory for a copy of an array, and an iterator that returns parts of the array, each copied before."""
         found = self._empty(values.size, kind)
-        return found, _saving(values, found, part // found.itemsize or values.size)
+        return found, _copy_parts(values, found, part // found.itemsize or values.size)
 
     def forget(self) -> None:
         """Release the memory, because an engine that has failed may still write to it."""
@@ -121,13 +121,15 @@ class Buckets:
         return memory[:nbytes].view(dtype)
 
 
-def _saving(values: np.ndarray[Any, Any], found: np.ndarray[Any, Any], length: int) -> Iterator[np.ndarray[Any, Any]]:
+def _copy_parts(
+    values: np.ndarray[Any, Any], found: np.ndarray[Any, Any], length: int
+) -> Iterator[np.ndarray[Any, Any]]:
     for start in range(0, values.size, length):
         found[start : start + length] = values[start : start + length]
         yield values[start : start + length]
 
 
-def _filling(found: np.ndarray[Any, Any], sources: Sequence[Source], length: int) -> Iterator[np.ndarray]:
+def _fill_parts(found: np.ndarray[Any, Any], sources: Sequence[Source], length: int) -> Iterator[np.ndarray]:
     filled = given = 0
     for source in sources:
         values = source.values().reshape(-1)

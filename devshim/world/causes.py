@@ -21,7 +21,17 @@ from devshim.world.heartbeat import is_program
 if TYPE_CHECKING:
     from devshim.errors import WorldError
 
-__all__ = ["ONE_ORDER", "TRACEBACK", "Ended", "Report", "ending", "failure", "is_of_peers", "late", "named"]
+__all__ = [
+    "ONE_ORDER",
+    "TRACEBACK",
+    "Ended",
+    "Report",
+    "failure",
+    "find_ending",
+    "find_late",
+    "is_of_peers",
+    "name_ranks",
+]
 
 ONE_ORDER = "every rank must make the same calls of ds.world(), in one order"
 """The hint for ranks that do not do the same."""
@@ -86,7 +96,7 @@ class Report:
     tail: str = ""
 
 
-def named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
+def name_ranks(ranks: Sequence[int], hosts: Sequence[str]) -> str:
     """Return ``rank 0 on a, rank 2 on b``; of many ranks, the first four and how many more."""
     return list_some(ranks, 4, lambda rank: f"rank {rank} on {hosts[rank]}")
 
@@ -100,11 +110,11 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
         returned: The ranks that ended normally. If the others report only that a peer has ended, these are the cause.
     """
     first = min(ended, key=_order)
-    who = named([first.rank], hosts)
+    who = name_ranks([first.rank], hosts)
     if returned and _order(first) == _OF_PEERS:
         reason = _last_error(first.tail).partition(": ")[2] or f"{who} {describe_exit(first.status or 0)}"
         early = RankLateError(
-            f"{named(sorted(returned), hosts)} has returned, and others have not: {reason}", ONE_ORDER
+            f"{name_ranks(sorted(returned), hosts)} has returned, and others have not: {reason}", ONE_ORDER
         )
         early.waiting, early.late = tuple(sorted(each.rank for each in ended)), tuple(sorted(returned))
         return early
@@ -112,20 +122,20 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
         host = hosts[first.rank]
         lost = [rank for rank, each in enumerate(hosts) if each == host]
         error = HostLostError(
-            f"{named(lost, hosts)} was lost with its host, or the host is unreachable",
+            f"{name_ranks(lost, hosts)} was lost with its host, or the host is unreachable",
             "start the job again on the hosts that are left, or let it restart: retries=1, min_ranks=1",
         )
         error.host, error.ranks = host, tuple(lost)
         return error
     if "RanksDisagreeError" in first.tail:
         problem = _last_error(first.tail).partition(": ")[2] or f"{who} disagrees with its peers"
-        lines = {each.rank: _innermost(each.tail) for each in ended if "RanksDisagreeError" in each.tail}
+        lines = {each.rank: _innermost_line(each.tail) for each in ended if "RanksDisagreeError" in each.tail}
         known = [rank for rank in sorted(lines) if lines[rank]]
         where = list_some(known, 4, lambda rank: f"rank {rank} at {lines[rank]}")
         return RanksDisagreeError(f"{problem} ({where})" if where else problem, ONE_ORDER)
     is_crash = first.status < 0 and first.status != -signal.SIGINT  # Python raises KeyboardInterrupt for it
     reason = "" if is_crash else _last_error(first.tail)
-    where = _innermost(first.tail, is_crash) or first.at
+    where = _innermost_line(first.tail, is_crash) or first.at
     text = f"{who} {describe_exit(first.status)}{': ' if reason else ''}{reason}{f', at {where}' if where else ''}"
     said = "" if reason or first.status not in _BY_EXIT else _last_line(first.tail)
     text += f"; the last line of its output is: {said}" if said else ""
@@ -134,7 +144,7 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
     return failed
 
 
-def ending(reports: Mapping[int, Report]) -> list[Ended]:
+def find_ending(reports: Mapping[int, Report]) -> list[Ended]:
     """Return the ranks whose programs have ended with an error, but whose processes have not."""
     return [
         Ended(rank, 1, each.tail, each.at) for rank, each in reports.items() if each.ends and TRACEBACK in each.tail
@@ -158,7 +168,7 @@ def _order(ended: Ended) -> int:
 
 def _last_error(tail: str) -> str:
     """Return the last line of a traceback with its error, without indented context; empty if there is none."""
-    return _error_of(_cause(tail))
+    return _error_of(_find_cause(tail))
 
 
 def _last_errors(tail: str) -> list[str]:
@@ -186,7 +196,7 @@ def _last_line(tail: str) -> str:
     return lines[-1][:_LONGEST_SHOWN] if lines else ""
 
 
-def _cause(tail: str) -> str:
+def _find_cause(tail: str) -> str:
     """Return the traceback that explains the end of a program: the last one, or the one that it only wraps."""
     group = _group(tail)
     if group:
@@ -204,7 +214,7 @@ def _error_of(traceback: str) -> str:
     return next((line.strip() for line in lines if line[:1].strip() and re.match(r"[\w.]+(:|$)", line)), "")
 
 
-def _innermost(tail: str, is_crash: bool = False) -> str:
+def _innermost_line(tail: str, is_crash: bool = False) -> str:
     """Return the innermost line of the program in a traceback; faulthandler prints the innermost one first.
 
     A line of code without a file, such as ``<string>``, may be a library's: a line with a file comes first.
@@ -213,7 +223,7 @@ def _innermost(tail: str, is_crash: bool = False) -> str:
         part = re.split(r"Current thread[^\n]*\n|Stack \(most recent call first\):\n", tail)[-1].partition("\n\n")[0]
         frames = list(_FRAME.finditer(part)) if "Fatal Python error" in tail else []
     else:
-        frames = list(_FRAME.finditer(_cause(tail)))[::-1]
+        frames = list(_FRAME.finditer(_find_cause(tail)))[::-1]
     program = [each for each in frames if is_program(each["file"])]
     if not program:
         return ""
@@ -221,7 +231,7 @@ def _innermost(tail: str, is_crash: bool = False) -> str:
     return f"{found['file'].rpartition('/')[2]}:{found['line']} in {found['name']}"
 
 
-def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str], timeout: float) -> WorldError:
+def find_late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str], timeout: float) -> WorldError:
     """Return the error of a job in which ranks have waited too long in a collective: one is late, or they disagree.
 
     Args:
@@ -240,18 +250,18 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
     calls = {reports[rank].what for rank in waiting}
     where = ""
     if silent:
-        guilty, reason = silent, f"{named(silent, hosts)} does not answer"
+        guilty, reason = silent, f"{name_ranks(silent, hosts)} does not answer"
         where = reports[silent[0]].at if silent[0] in reports else ""
         reason += f", and was last at {where}" if where else ""
     elif gone:
-        guilty, reason = list(gone), f"{named(list(gone), hosts)} has returned"
+        guilty, reason = list(gone), f"{name_ranks(list(gone), hosts)} has returned"
     elif outliving := [rank for rank in behind if reports[rank].ends]:
-        guilty, reason = outliving, f"{named(outliving, hosts)} has returned, but its process has not ended"
+        guilty, reason = outliving, f"{name_ranks(outliving, hosts)} has returned, but its process has not ended"
     elif behind:
         guilty, where = behind, reports[behind[0]].at
-        reason = f"{named(behind, hosts)} has not made this call" + (f", and is at {where}" if where else "")
+        reason = f"{name_ranks(behind, hosts)} has not made this call" + (f", and is at {where}" if where else "")
     elif len(calls) > 1:
-        each = "; ".join(f"{named([rank], hosts)}: {reports[rank].what}" for rank in waiting)
+        each = "; ".join(f"{name_ranks([rank], hosts)}: {reports[rank].what}" for rank in waiting)
         lines = list_some(
             [rank for rank in waiting if reports[rank].at], 4, lambda rank: f"rank {rank} at {reports[rank].at}"
         )
@@ -263,10 +273,10 @@ def late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str
         odd = [rank for rank in waiting if reports[rank].at != where_most]
         if odd and most > len(odd):  # such as a call in a signal handler that interrupted the step
             guilty, where = odd, reports[odd[0]].at
-            reason = f"{named(odd, hosts)} has started this call, and is at {where}"
+            reason = f"{name_ranks(odd, hosts)} has started this call, and is at {where}"
         elif odd:
-            reason += "; " + list_some(waiting, 4, lambda rank: f"{named([rank], hosts)} is at {reports[rank].at}")
-    text = f"step {step} ({what}) has waited {timeout:g} s on {named(waiting, hosts)}: {reason}"
+            reason += "; " + list_some(waiting, 4, lambda rank: f"{name_ranks([rank], hosts)} is at {reports[rank].at}")
+    text = f"step {step} ({what}) has waited {timeout:g} s on {name_ranks(waiting, hosts)}: {reason}"
     look = "look at that line" if where else "see what the ranks printed last"
     has_returned = bool(gone) and not silent
     error = RankLateError(text, ONE_ORDER if has_returned else f"{look}; or allow more time: timeout=...")

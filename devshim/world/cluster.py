@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Host",
-    "found_token",
+    "disable_extra_processes",
+    "find_token",
     "hosts_of",
     "make_token",
-    "no_extra_processes",
-    "own_handler",
-    "ranks_on",
     "require_private",
     "require_ray",
+    "restore_sigterm",
     "settings",
+    "share_ranks",
     "start_own",
     "tied",
 ]
@@ -98,7 +98,7 @@ def make_token(folder: Path) -> Path:
     return path
 
 
-def found_token(address: str) -> Path:
+def find_token(address: str) -> Path:
     """Return the token file of a cluster; the environment names it.
 
     Raises:
@@ -141,7 +141,7 @@ def start_own(folder: Path) -> None:
     """Start a Ray cluster on this machine, in this process, and connect to it."""
     import ray
 
-    with no_extra_processes():
+    with disable_extra_processes():
         ray.init(
             num_cpus=1,  # Ray starts a process for each CPU, and the agent needs none of these processes
             include_dashboard=False,
@@ -157,12 +157,12 @@ def connect(address: str) -> None:
     """Connect this process to a cluster."""
     import ray
 
-    with own_handler():
+    with restore_sigterm():
         ray.init(address=address, log_to_driver=False, logging_level="CRITICAL")
 
 
 @contextmanager
-def no_extra_processes() -> Iterator[None]:
+def disable_extra_processes() -> Iterator[None]:
     """Let Ray start nodes without the processes that no job needs, for which `ray.init` has no option.
 
     These are the dashboard, the autoscaler, the reader of logs, and in each node one for metrics and one for
@@ -202,7 +202,7 @@ def _with_idle_helper(option: str) -> str:
 
 
 @contextmanager
-def own_handler(also_default: bool = True) -> Iterator[None]:
+def restore_sigterm(also_default: bool = True) -> Iterator[None]:
     """Restore the handler of SIGTERM after a block: Ray replaces it, and a program may save its state in it.
 
     Args:
@@ -248,7 +248,7 @@ def chosen(there: dict[str, Host], names: Iterable[str] | None) -> list[Host]:
     return [there[name] for name in wanted]
 
 
-def ranks_on(job: Job, hosts: Sequence[Host]) -> list[int]:
+def share_ranks(job: Job, hosts: Sequence[Host]) -> list[int]:
     """Return how many ranks each host gets."""
     if not hosts:
         msg = "no host is left"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from devshim.registry import current as frameworks
 from devshim.registry import tracing
 from devshim.world import heartbeat
-from devshim.world.launchers import found_place
-from devshim.world.native import requested
+from devshim.world.launchers import find_place
+from devshim.world.native import requested_engine
 from devshim.world.world import World
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ def world() -> World:
         with _LOCK:
             found = _world
             if found is None:
-                _world = found = os.getpid(), World(found_place(os.environ), _peers)
+                _world = found = os.getpid(), World(find_place(os.environ), _peers)
                 heartbeat.begin(found[1].steps)
                 is_new = True
             elif found[0] != os.getpid():  # a fork: a data loader's process, for example
-                _world = found = os.getpid(), World(found_place({}), _peers)
-    if is_new and found[1].size > 1 and requested() != "portable" and frameworks.chosen_name() is not None:
+                _world = found = os.getpid(), World(find_place({}), _peers)
+    if is_new and found[1].size > 1 and requested_engine() != "portable" and frameworks.chosen_name() is not None:
         backend = frameworks.current()
-        if backend.ranks_start_early or requested() == "native":
+        if backend.ranks_start_early or requested_engine() == "native":
             found[1].native.start(backend)
     return found[1]
 

@@ -76,7 +76,7 @@ def launch(
         raise ArgumentError(msg, "ds.launch(train, 10, ranks_per_host=2); `devshim launch` runs a script")
     wanted = job_of(hosts, ranks_per_host, cards_per_rank, simulate, timeout, start_timeout, retries, min_ranks)
     cluster.require_ray()
-    found = launch_job(replace(wanted, code=_pickled(fn, args)), show_event)
+    found = launch_job(replace(wanted, code=_pickle_call(fn, args)), show_event)
     return [pickles.loads(result) for result in found if result is not None]
 
 
@@ -124,7 +124,7 @@ def job_of(
     )
 
 
-def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+def _pickle_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     """Return a function and its arguments as bytes; a module that a rank cannot import is pickled as well."""
     from importlib.util import find_spec
 
@@ -169,7 +169,7 @@ def _token(wanted: Job, folder: Path) -> Path:
     """
     if wanted.cluster is None:
         return cluster.make_token(folder)
-    return cluster.found_token(wanted.cluster)
+    return cluster.find_token(wanted.cluster)
 
 
 def _run(wanted: Job, folder: Path, environment: dict[str, str], notify: Listener) -> list[bytes | None]:
@@ -206,11 +206,11 @@ def _listen(events: Any, notify: Listener) -> list[bytes | None]:
         if kind == "done":
             return list(rest[0])
         if kind == "error":
-            raise _error(*rest)
+            raise _rebuild_error(*rest)
         notify(kind, *rest)
 
 
-def _error(name: str, problem: str, hint: str | None, facts: dict[str, Any]) -> Exception:
+def _rebuild_error(name: str, problem: str, hint: str | None, facts: dict[str, Any]) -> Exception:
     """Return an error as the launcher raised it."""
     found: Exception = getattr(errors, name, WorldError)(name_cells(problem), hint)
     vars(found).update(facts)

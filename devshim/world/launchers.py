@@ -10,7 +10,7 @@ from itertools import groupby
 from devshim.contract.ranks import Place
 from devshim.errors import ArgumentError
 
-__all__ = ["found_place", "is_wrapper", "listed", "rank_of", "without_launchers"]
+__all__ = ["find_place", "is_wrapper", "join_values", "rank_of", "without_launchers"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def without_launchers(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def found_place(environment: Mapping[str, str]) -> Place:
+def find_place(environment: Mapping[str, str]) -> Place:
     """Return the place of a process; the only one of its job if no launcher started it.
 
     Raises:
@@ -151,7 +151,7 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
     return seconds
 
 
-def listed(items: Sequence[str]) -> str:
+def join_values(items: Sequence[str]) -> str:
     """Return items as the value of a variable; in a long list, equal neighbours become ``name*8``."""
     text = ",".join(items)
     if len(text) > _LONG:

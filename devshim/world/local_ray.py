@@ -48,7 +48,7 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
         # Registered before Ray is imported, so that it runs after Ray's end.
         atexit.register(folders.remove, folder)
         ray = imported()
-        with cluster.no_extra_processes(), cluster.own_handler(also_default=False):
+        with cluster.disable_extra_processes(), cluster.restore_sigterm(also_default=False):
             found = ray.init(
                 address="local",
                 num_cpus=1,
@@ -66,7 +66,7 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
     facts = _wait_for(file, place)
     _set_token(facts["token"])
     ray = imported()
-    with cluster.own_handler():
+    with cluster.restore_sigterm():
         ray.init(address=facts["address"], _node_ip_address="127.0.0.1", namespace=namespace, **options)
     return ray
 
@@ -100,7 +100,7 @@ def _wait_for(file: Path, place: Place) -> dict[str, str]:
     until = time.monotonic() + _STARTING
     while not file.exists():
         if time.monotonic() > until:
-            msg = f"{place.named(place.rank)} has waited {_STARTING:.0f} s for rank 0, which starts Ray"
+            msg = f"{place.name_rank(place.rank)} has waited {_STARTING:.0f} s for rank 0, which starts Ray"
             raise WorldError(msg, "every rank must call a collective of ds.world(); see whether rank 0 failed")
         time.sleep(0.05)
     facts: dict[str, str] = json.loads(file.read_text())

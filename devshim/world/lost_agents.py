@@ -35,11 +35,11 @@ class Unreachable:
         since, _ = self._first.setdefault(index, (time.monotonic(), error))
         return time.monotonic() - since < _AGAIN
 
-    def answered(self, index: int) -> None:
+    def mark_answered(self, index: int) -> None:
         """Forget that an agent could not be reached."""
         self._first.pop(index, None)
 
-    def now(self) -> list[tuple[int, Exception]]:
+    def list_lost(self) -> list[tuple[int, Exception]]:
         """Return the agents that have not answered since."""
         return [(index, error) for index, (_, error) in self._first.items()]
 

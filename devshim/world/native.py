@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Native", "requested"]
+__all__ = ["Native", "requested_engine"]
 
 _KINDS = 32
 """The most dtypes of a call that are compared; a call with more dtypes uses the portable engine."""
@@ -45,7 +45,7 @@ _TEXT, _END = 400, 90
 """The number of bytes of a rank's call that are shown, and of those at its end, the checksum of its shapes."""
 
 
-def requested() -> str:
+def requested_engine() -> str:
     """Return ``"native"``, ``"portable"``, or an empty text, as the environment requests.
 
     Raises:
@@ -104,7 +104,7 @@ class Native:
         """
         if self._is_decided:
             return self._engine is not None
-        mode = requested()
+        mode = requested_engine()
         self.why_not = self._why_not(mode, backend)
         if not self.why_not:
             with self._steps.start(f"start of the ranks of {backend.name}") as step:
@@ -172,7 +172,7 @@ class Native:
         if found[0] != -found[1]:
             self._disagree(step)
         somewhere = [bool(each) for each in found[2 : 2 + len(flags)]] + [True] * (len(lacking) - len(flags))
-        if any(somewhere) and requested() == "native":
+        if any(somewhere) and requested_engine() == "native":
             msg = f"{self.name} did not pass the tests for this call: {step.what}"
             raise UnsupportedError(msg, "unset DEVSHIM_ENGINE: devshim then adds such tensors by Ray")
         return somewhere, sum(found[2 + _KINDS :])
@@ -253,8 +253,8 @@ class Native:
             return late_error(place, step, others if len(others) == 1 else siblings.stopped(place))
         known = others if len(others) == 1 else siblings.ended(place)
         said = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-        gone = f" ({place.listed(known)} has ended)" if known and len(others) > 1 else ""
-        msg = f"step {step.number} ({step.what}) failed on {place.named(place.rank)}{gone}: {said}"
+        gone = f" ({place.list_ranks(known)} has ended)" if known and len(others) > 1 else ""
+        msg = f"step {step.number} ({step.what}) failed on {place.name_rank(place.rank)}{gone}: {said}"
         failed = RankFailedError(msg, "if another rank has ended, see what it printed last")
         if len(known) == 1:
             failed.rank, failed.host = known[0], place.host_of(known[0])

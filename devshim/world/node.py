@@ -102,7 +102,7 @@ def start(listen: str, port: int, simulate: int | None = None) -> Node:
     token.unlink(missing_ok=True)
     cluster.make_token(token.parent)
     words = ["--head", f"--port={port}", "--include-dashboard=false"]
-    return _started(words, f"{listen}:{port}", listen, token, simulate, is_first=True)
+    return _start(words, f"{listen}:{port}", listen, token, simulate, is_first=True)
 
 
 def join(address: str, token: Path | None = None, listen: str | None = None, simulate: int | None = None) -> Node:
@@ -131,7 +131,7 @@ def join(address: str, token: Path | None = None, listen: str | None = None, sim
     if not is_private(found.resolve()):
         msg = f"others may read the token {found}"
         raise WorldError(msg, f"chmod 600 {found}")
-    return _started([f"--address={address}"], address, listen or own_address(host, int(port)), found, simulate)
+    return _start([f"--address={address}"], address, listen or own_address(host, int(port)), found, simulate)
 
 
 def stop() -> Node | None:
@@ -176,7 +176,7 @@ def _require_none() -> None:
         raise WorldError(msg, "`devshim cluster stop` ends it")
 
 
-def _started(
+def _start(
     words: list[str], address: str, listen: str, token: Path, simulate: int | None, is_first: bool = False
 ) -> Node:
     folder = folders.new()

@@ -110,9 +110,8 @@ class Portable:
             if said and not items:
                 raise disagreement(place, step, rank, said)
         if gone:
-            msg = (
-                f"{place.listed(list(gone))} ended before step {step.number} ({step.what}) of {place.named(place.rank)}"
-            )
+            ended = place.list_ranks(list(gone))
+            msg = f"{ended} ended before step {step.number} ({step.what}) of {place.name_rank(place.rank)}"
             failed = RankFailedError(msg, "see what that rank printed last; every rank must reach each step")
             failed.rank, failed.host = min(gone), place.host_of(min(gone))
             raise failed
@@ -125,7 +124,7 @@ class Portable:
 def disagreement(place: Place, step: Step, other: int, said: str) -> RanksDisagreeError:
     """Return the error for a rank that makes another call than this one in a step."""
     both = {place.rank: step.what, other: said}
-    lines = [f"{place.named(rank)}: {what}" for rank, what in sorted(both.items())]  # the same text on both ranks
+    lines = [f"{place.name_rank(rank)}: {what}" for rank, what in sorted(both.items())]  # the same text on both ranks
     msg = f"the ranks do not agree on step {step.number}: {'; '.join(lines)}"
     return RanksDisagreeError(msg, ONE_ORDER)
 
@@ -134,8 +133,8 @@ def late_error(place: Place, step: Step, late: list[int]) -> RankLateError:
     """Return the error for ranks that have not reached a step in time; an empty list if they are unknown."""
     waited = time.monotonic() - step.began
     msg = (
-        f"step {step.number} ({step.what}) has waited {waited:.0f} s on {place.named(place.rank)}: "
-        f"{place.listed(late) or 'another rank'} has not made this call"
+        f"step {step.number} ({step.what}) has waited {waited:.0f} s on {place.name_rank(place.rank)}: "
+        f"{place.list_ranks(late) or 'another rank'} has not made this call"
     )
     error = RankLateError(msg, "every rank must make this call; DEVSHIM_TIMEOUT is the time to wait")
     error.waiting, error.late = (place.rank,), tuple(sorted(late))

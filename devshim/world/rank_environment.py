@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from devshim.world.launchers import listed
+from devshim.world.launchers import join_values
 
 if TYPE_CHECKING:
     from devshim.world.cluster import Host
     from devshim.world.job import Job
 
-__all__ = ["own", "shared"]
+__all__ = ["make_variables", "shared"]
 
 
 def shared(job: Job, name: str, attempt: int, hosts: Sequence[str], addresses: Sequence[tuple[str, int]]) -> Any:
@@ -32,8 +32,8 @@ def shared(job: Job, name: str, attempt: int, hosts: Sequence[str], addresses: S
         "MASTER_ADDR": addresses[0][0],
         "MASTER_PORT": str(addresses[0][1]),
         "DEVSHIM_JOB": name,
-        "DEVSHIM_HOSTS": listed(hosts),
-        "DEVSHIM_ADDRESSES": listed([address for address, _ in addresses]),
+        "DEVSHIM_HOSTS": join_values(hosts),
+        "DEVSHIM_ADDRESSES": join_values([address for address, _ in addresses]),
         "DEVSHIM_TIMEOUT": f"{job.timeout:g}",
         "DEVSHIM_ATTEMPT": str(attempt),
         "DEVSHIM_RAY": str(ray.get_runtime_context().gcs_address),
@@ -43,7 +43,7 @@ def shared(job: Job, name: str, attempt: int, hosts: Sequence[str], addresses: S
     return {**theirs, **variables, **ours}
 
 
-def own(job: Job, host: Host, rank: int, local: int) -> tuple[dict[str, str], str]:
+def make_variables(job: Job, host: Host, rank: int, local: int) -> tuple[dict[str, str], str]:
     """Return the variables of one rank, and its devices for people.
 
     Args:

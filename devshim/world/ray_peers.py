@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.errors import UnsupportedError, WorldError
-from devshim.world.cluster import found_token, own_handler
+from devshim.world.cluster import find_token, restore_sigterm
 from devshim.world.portable import MOST_RANKS
 from devshim.world.step_store import StepStore
 
@@ -140,13 +140,13 @@ class RayPeers:
             msg = f"{place.launcher} started ranks on several hosts, and these share no Ray cluster"
             raise UnsupportedError(msg, "start one with 'devshim cluster start', and set DEVSHIM_RAY_ADDRESS")
         if _JOB not in os.environ:  # devshim's own launcher has set what Ray needs
-            os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(found_token(address)))
+            os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(find_token(address)))
         ray = _import_ray(place)
         # Without this, Ray would wait for half a second at the end, to show the output of its own processes.
         atexit.register(ray.shutdown)
         own = {"_node_ip_address": place.addresses[place.rank]} if place.addresses else {}
         job = os.environ.get(_JOB) or f"devshim-{place.engine_address}"
-        with own_handler():
+        with restore_sigterm():
             ray.init(address=address, namespace=job, **own, **quiet)
         return ray
 
@@ -166,7 +166,7 @@ class RayPeers:
                 return self._ray.get_actor(name)
             except ValueError:
                 if time.monotonic() > until:
-                    msg = f"{self._place.named(self._place.rank)} found no other rank with the name {name} in Ray"
+                    msg = f"{self._place.name_rank(self._place.rank)} found no other rank with the name {name} in Ray"
                     raise WorldError(msg, "see whether all ranks were started, and whether one failed") from None
                 time.sleep(0.05)
 

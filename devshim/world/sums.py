@@ -60,7 +60,7 @@ class Sums:
             self._portable()  # connecting does not count towards the time of a step
         with self._steps.step(_describe(op, sources)) as step:
             if is_native:
-                lacking = self._lacking(groups, sources, kinds, op)
+                lacking = self._list_lacking(groups, sources, kinds, op)
                 totals, devices = self._by_native(step, sources, lacking, op, count)
             else:
                 totals = self._by_peers(step, sources, kinds, op)
@@ -192,7 +192,7 @@ class Sums:
             raise
         return source.x
 
-    def _lacking(self, groups: list[Group], sources: list[Source], kinds: list[str], op: str) -> dict[str, bool]:
+    def _list_lacking(self, groups: list[Group], sources: list[Source], kinds: list[str], op: str) -> dict[str, bool]:
         """Return, for each dtype, True if the framework's engine cannot reduce tensors of it."""
         adding = "sum" if op == "mean" else op
         lacking = dict.fromkeys(kinds, False)

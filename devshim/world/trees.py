@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
 
-__all__ = ["can_share", "packed", "tensor_of", "tensors_in", "unpacked"]
+__all__ = ["can_share", "pack", "tensor_of", "tensors_in", "unpack"]
 
 
 class _Hole:
@@ -46,7 +46,7 @@ class _Packed:
     models: list[dict[str, np.ndarray]]
 
 
-def packed(tree: Any, *, models: bool = True) -> _Packed:
+def pack(tree: Any, *, models: bool = True) -> _Packed:
     """Return a tree in the form that travels.
 
     Raises:
@@ -68,7 +68,7 @@ def packed(tree: Any, *, models: bool = True) -> _Packed:
     return _Packed(found, (list(holes.values()), list(model_holes.values())), arrays, values)
 
 
-def unpacked(found: _Packed, mine: Any) -> Any:
+def unpack(found: _Packed, mine: Any) -> Any:
     """Return a received tree, with tensors on the devices of this rank's own tree, and its own models.
 
     Raises:

@@ -11,8 +11,8 @@ from typing import Any
 
 from devshim.errors import HostLostError, WorldError
 from devshim.world import causes, lost_agents, rank_environment
-from devshim.world.agent import grouped
-from devshim.world.cluster import Host, chosen, hosts_of, ranks_on
+from devshim.world.agent import with_concurrency_groups
+from devshim.world.cluster import Host, chosen, hosts_of, share_ranks
 from devshim.world.job import Job
 
 __all__ = ["run"]
@@ -41,7 +41,7 @@ def run(job: Job, notify: Listener) -> list[bytes | None]:
         there = {name: host for name, host in hosts_of().items() if name not in lost}
         names = None if job.hosts is None else [name for name in job.hosts if name not in lost]
         hosts = chosen(there, names)
-        counts = ranks_on(job, hosts)
+        counts = share_ranks(job, hosts)
         size = sum(counts)
         first = first or size
         least = first if job.min_ranks is None else job.min_ranks
@@ -87,13 +87,13 @@ class Attempt:
             try:
                 self.follow()
             except WorldError:
-                self.notify("steps", self._stopped())
+                self.notify("steps", self._stop_all())
                 raise
         finally:
-            self._stopped()
+            self._stop_all()
         return [self.results[rank] for rank in range(len(self.names))]
 
-    def _stopped(self) -> dict[int, int]:
+    def _stop_all(self) -> dict[int, int]:
         """End all ranks and agents; return how many collectives each rank has started, if its agent answers."""
         import ray
 
@@ -113,7 +113,7 @@ class Attempt:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         groups = {"peers": 64, "watch": 8}
-        kind = ray.remote(num_cpus=0, max_restarts=0, concurrency_groups=groups)(grouped())
+        kind = ray.remote(num_cpus=0, max_restarts=0, concurrency_groups=groups)(with_concurrency_groups())
         for index, (host, count) in enumerate(zip(self.hosts, self.counts, strict=True)):
             cards = count * self.job.cards_per_rank if host.cards and self.job.simulate is None else 0
             needs: dict[str, Any] = {"resources": {"sim_gpu": cards}} if host.simulated else {"num_gpus": cards}
@@ -123,9 +123,9 @@ class Attempt:
             )
             progress = None if self.job.progress is None else max(self.job.progress, len(self.hosts) / REPORTS)
             self.agents.append(options.remote(host.address, self.job.timeout, progress))
-        self.addresses: list[Any] = self._answers([agent.prepare.remote for agent in self.agents])
+        self.addresses: list[Any] = self._wait_for_answers([agent.prepare.remote for agent in self.agents])
 
-    def _answers(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    def _wait_for_answers(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """Call all agents, and return their answers; one that Ray cannot reach is called again, for two seconds.
 
         Raises:
@@ -146,9 +146,9 @@ class Attempt:
                 except RayError as error:
                     if self.unreachable.may_answer(index, error):
                         continue
-                    self._lost(index, error)
+                    self._note_lost(index, error)
                 del left[index]
-                self.unreachable.answered(index)
+                self.unreachable.mark_answered(index)
             time.sleep(_MOMENT if left else 0)
         if self.failed:
             raise causes.failure(list(self.failed.values()), self.names)
@@ -165,13 +165,13 @@ class Attempt:
         for index, (host, count) in enumerate(zip(self.hosts, self.counts, strict=True)):
             own = {}
             for local in range(count):
-                own[rank], devices = rank_environment.own(job, host, rank, local)
+                own[rank], devices = rank_environment.make_variables(job, host, rank, local)
                 self.devices.append(devices)
                 rank += 1
             base = whole if host.address.startswith("127.") else None
             start = self.agents[index].start.remote
             calls.append(partial(start, own, shared, job.command, code, base, job.folder))
-        self._answers(calls)
+        self._wait_for_answers(calls)
 
     def follow(self) -> None:
         """Receive the reports of the agents until all ranks have returned.
@@ -197,9 +197,9 @@ class Attempt:
                     if not self.failed and self.unreachable.may_answer(index, error):
                         unreachable.append(index)
                     else:
-                        self._lost(index, error)
+                        self._note_lost(index, error)
                     continue
-                self.unreachable.answered(index)
+                self.unreachable.mark_answered(index)
                 self.received[index] += 1
                 self._receive(news)
                 waiting[self._ask(index)] = index
@@ -215,11 +215,15 @@ class Attempt:
 
     def _failure(self) -> WorldError:
         """Return the error of the ranks that failed, also of those that still end or that Ray cannot reach."""
-        for index, error in self.unreachable.now():
-            self._lost(index, error)
+        for index, error in self.unreachable.list_lost():
+            self._note_lost(index, error)
         ended = list(self.failed.values())
         if len(ended) + len(self.results) < len(self.names):
-            ended += [each for each in causes.ending(self._reports()) if each.rank not in self.failed | self.results]
+            ended += [
+                each
+                for each in causes.find_ending(self._collect_reports())
+                if each.rank not in self.failed | self.results
+            ]
         return causes.failure(ended, self.names, list(self.results))
 
     def _ranks_of(self, index: int) -> range:
@@ -230,7 +234,7 @@ class Attempt:
         """Ask an agent for news, and name its answers that have arrived: Ray may lose one."""
         return self.agents[index].news.remote(_PATIENCE, self.received[index])
 
-    def _lost(self, index: int, error: Exception) -> None:
+    def _note_lost(self, index: int, error: Exception) -> None:
         """Note that the ranks of a host are lost, or nothing if only its agent has ended after a rank failed.
 
         Raises:
@@ -241,7 +245,8 @@ class Attempt:
         if reason:
             if self.failed and not causes.is_of_peers(list(self.failed.values())):
                 return
-            msg = f"the agent of {host.name}, which runs {causes.named(list(ranks), self.names)}, has failed: {reason}"
+            those = causes.name_ranks(list(ranks), self.names)
+            msg = f"the agent of {host.name}, which runs {those}, has failed: {reason}"
             raise WorldError(msg, "start the job again, or let it restart: retries=1")
         for rank in ranks:
             if rank not in self.results:
@@ -271,17 +276,17 @@ class Attempt:
 
         Its own error may be the cause, and its process may take seconds to end.
         """
-        reports = self._reports()
+        reports = self._collect_reports()
         if not any(
             each.what is not None and each.seconds + each.silent > self.job.timeout for each in reports.values()
         ):
             self.late_since = None  # the ranks that it waited for have arrived
-        elif not any(each.ends for each in reports.values()) or (at_once and not causes.ending(reports)):
-            raise causes.late(reports, list(self.results), self.names, self.job.timeout)
+        elif not any(each.ends for each in reports.values()) or (at_once and not causes.find_ending(reports)):
+            raise causes.find_late(reports, list(self.results), self.names, self.job.timeout)
         elif at_once:
-            raise causes.failure(causes.ending(reports), self.names, list(self.results))
+            raise causes.failure(causes.find_ending(reports), self.names, list(self.results))
 
-    def _reports(self) -> dict[int, causes.Report]:
+    def _collect_reports(self) -> dict[int, causes.Report]:
         import ray
 
         asked = [agent.where.remote() for agent in self.agents]

@@ -183,9 +183,9 @@ class World:
         _require_order("broadcast")
         start = time.perf_counter()
         with self._exchange(f"broadcast from rank {root}") as (step, engine):
-            mine = trees.packed(tree) if self.rank == root else None
+            mine = trees.pack(tree) if self.rank == root else None
             found = engine.hand(step, mine, root)
-        made = tree if self.rank == root else trees.unpacked(found, tree)
+        made = tree if self.rank == root else trees.unpack(found, tree)
         record(trees.tensors_in(made), self.size - 1 if self.rank == root else 0, start, step.what, self.size)
         return made
 
@@ -221,11 +221,11 @@ class World:
             return [tree]
         _require_order(call)
         start = time.perf_counter()
-        mine = trees.packed(tree, models=False)
+        mine = trees.pack(tree, models=False)
         with self._exchange(call) as (step, engine):
             found = engine.swap(step, mine)
         record(trees.tensors_in(tree), self.size - 1, start, step.what, self.size)
-        return [tree if rank == self.rank else trees.unpacked(each, tree) for rank, each in enumerate(found)]
+        return [tree if rank == self.rank else trees.unpack(each, tree) for rank, each in enumerate(found)]
 
     def barrier(self) -> None:
         """Wait until all ranks are here.

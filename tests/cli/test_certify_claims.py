@@ -14,7 +14,7 @@ import pytest
 import devshim as ds
 from devshim.certify import driver, page
 from devshim.certify.catalogue import claims_for
-from devshim.certify.claims import Claim, Rate, Result, Setting, Skip, check, differences, expect, refused
+from devshim.certify.claims import Claim, Rate, Result, Setting, Skip, check, differences, expect, require_refusal
 from devshim.certify.process_end import describe_end
 from devshim.certify.report import Framework, Report
 from devshim.errors import DevshimError
@@ -95,7 +95,7 @@ def test_expectations_hold_under_python_o() -> None:
     assert "Broken: seen" in done.stderr
     expect(True, "never")
     with pytest.raises(AssertionError, match="nothing was raised where ValueError was expected"):
-        refused(ValueError, lambda: None)
+        require_refusal(ValueError, lambda: None)
 
 
 def test_ends_are_named() -> None:

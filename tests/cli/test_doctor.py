@@ -194,6 +194,6 @@ def test_frameworks_that_take_whole_cards_are_named_where_others_see_the_cards()
 def test_the_platform_of_gpus_is_shown() -> None:
     info = ds.backends()["numpy"]
     cards = [{"device": f"gpu:{i}", "platform": "rocm"} for i in range(2)]
-    grid = doctor._about_frameworks([Answer(info, devices=[{"device": "cpu", "platform": "cpu"}, *cards])])
+    grid = doctor._describe_frameworks([Answer(info, devices=[{"device": "cpu", "platform": "cpu"}, *cards])])
     assert grid.rows[0][2] == "2 (rocm)"
-    assert doctor._about_frameworks([Answer(info)]).rows[0][2] == "0"
+    assert doctor._describe_frameworks([Answer(info)]).rows[0][2] == "0"

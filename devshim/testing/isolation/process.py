@@ -146,7 +146,7 @@ class Process:
             code: int | None = self._process.wait(PATIENCE)
         except (OSError, subprocess.TimeoutExpired):
             code = self._process.poll()
-        how = f"did not end within {PATIENCE} seconds" if code is None else _how_it_ended(code) if code < 0 else None
+        how = f"did not end within {PATIENCE} seconds" if code is None else _describe_end(code) if code < 0 else None
         self.kill()
         return how
 
@@ -164,7 +164,7 @@ class Process:
             code: int | None = self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             code = None
-        how = "closed its channel, and goes on" if code is None else _how_it_ended(code)
+        how = "closed its channel, and goes on" if code is None else _describe_end(code)
         output = self._read_output()
         self.kill()
         return ProcessDied(how, output)
@@ -176,7 +176,7 @@ class Process:
         return self._output.read().decode(errors="replace")
 
 
-def _how_it_ended(code: int) -> str:
+def _describe_end(code: int) -> str:
     """Return how a process ended, from its exit status."""
     return f"was ended by {processes.signal_name(code)}" if code < 0 else f"ended with exit status {code}"
 

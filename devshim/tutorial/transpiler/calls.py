@@ -54,10 +54,10 @@ class Seen:
 
 def recorded_calls(source: str, calls: Sequence[Call]) -> list[Ran]:
     """Return the calls of a recorded cell that have a place in its source."""
-    return [_ran(source.split("\n"), each) for each in calls if each.span and each.span[0] <= source.count("\n") + 1]
+    return [_to_ran(source.split("\n"), each) for each in calls if each.span and each.span[0] <= source.count("\n") + 1]
 
 
-def _ran(lines: list[str], call: Call) -> Ran:
+def _to_ran(lines: list[str], call: Call) -> Ran:
     span = call.span or (1,)
     is_tree = "[" in call.names.get("x", "")
     if len(span) < 4:

@@ -123,7 +123,7 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         text = filled.text(y)
         if isinstance(parent, cst.Return) and value == _DONE:
             text = re.sub(r"^(\s*)return = ", r"\1return ", text, flags=re.MULTILINE)
-        statements = _tidy(text)
+        statements = _drop_self_assignments(text)
         cst.parse_module(statements)
         self._hoisted[-1].append(statements)
         return cst.parse_expression(value)
@@ -288,7 +288,7 @@ def _is_done(statement: cst.BaseSmallStatement) -> bool:
     return isinstance(value, cst.Name) and value.value == _DONE
 
 
-def _tidy(text: str) -> str:
+def _drop_self_assignments(text: str) -> str:
     """Return statements without assignments of a variable to itself."""
     text = re.sub(r"^(\s*)([\w.]+) = \2 = ", r"\1\2 = ", text, flags=re.MULTILINE)
     lines = [line for line in text.split("\n") if not re.fullmatch(r"\s*([\w.]+) = \1", line)]

@@ -90,10 +90,10 @@ class NativeCode:
         for piece in code:
             for name in self.helpers:
                 if name not in found and uses(name, piece):
-                    found.update(dict.fromkeys([*self._behind(name), name]))
+                    found.update(dict.fromkeys([*self._helpers_of(name), name]))
         return [name for name in self.helpers if name in found]
 
-    def _behind(self, name: str) -> list[str]:
+    def _helpers_of(self, name: str) -> list[str]:
         return [each for each in self.helpers if each != name and uses(each, self.helpers[name])]
 
 

@@ -179,7 +179,7 @@ def test_ranks_that_disagree_are_reported_in_their_own_words() -> None:
 
 
 def late(reports: dict[int, Report], gone: tuple[int, ...] = ()) -> Any:
-    return causes.late(reports, gone, HOSTS, 5)
+    return causes.find_late(reports, gone, HOSTS, 5)
 
 
 WAITING = {0: Report(0, 3, SUM, 5.2), 1: Report(0, 3, SUM, 5.1)}
@@ -248,7 +248,7 @@ def test_a_rank_that_was_interrupted_in_a_call_is_named() -> None:
 
 def test_of_two_ranks_in_one_call_both_are_named_with_their_lines() -> None:
     reports = {0: Report(0, 3, SUM, 5, "train.py:7 in step"), 1: Report(0, 3, SUM, 5, "train.py:90 in on_signal")}
-    error: Any = causes.late(reports, (), ["a", "b"], 5)
+    error: Any = causes.find_late(reports, (), ["a", "b"], 5)
     assert error.problem.endswith(
         ": all ranks are in it, and the engine does not answer; "
         "rank 0 on a is at train.py:7 in step, rank 1 on b is at train.py:90 in on_signal"
@@ -266,4 +266,4 @@ def test_ranks_that_disagree_are_named_with_their_lines() -> None:
 
 
 def test_many_ranks_are_counted() -> None:
-    assert causes.named(range(9), ["a"] * 9) == "rank 0 on a, rank 1 on a, rank 2 on a, rank 3 on a and 5 more"
+    assert causes.name_ranks(range(9), ["a"] * 9) == "rank 0 on a, rank 1 on a, rank 2 on a, rank 3 on a and 5 more"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import devshim as ds
-from devshim.world.launchers import found_place, listed, without_launchers
+from devshim.world.launchers import find_place, join_values, without_launchers
 
 TORCHRUN = {
     "RANK": "3",
@@ -25,14 +25,14 @@ MPICH = {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRA
     [(TORCHRUN, "torchrun", False), (SRUN, "srun", False), (OPENMPI, "mpirun", False), (MPICH, "mpirun", True)],
 )
 def test_each_launcher_is_read(variables: dict[str, str], launcher: str, one_host: bool) -> None:
-    place = found_place(variables)
+    place = find_place(variables)
     assert (place.rank, place.size, place.local_rank, place.launcher) == (3, 4, 1, launcher)
     assert place.one_host is one_host
     assert len(place.hosts) == (4 if one_host else 0)
 
 
 def test_the_address_of_rank_0_is_read() -> None:
-    assert found_place(TORCHRUN).engine_address == "a:29500"
+    assert find_place(TORCHRUN).engine_address == "a:29500"
 
 
 def test_variables_of_other_launchers_do_not_reach_ranks() -> None:
@@ -44,26 +44,26 @@ def test_variables_of_other_launchers_do_not_reach_ranks() -> None:
 @pytest.mark.parametrize("hosts", [2, 1000])
 def test_the_hosts_of_many_ranks_fit_into_a_variable(hosts: int) -> None:
     names = [f"worker-{host}.cluster.example.org" for host in range(hosts) for _ in range(8)]
-    text = listed(names)
+    text = join_values(names)
     assert len(text) < 64 * 1024
     size = {"RANK": "0", "WORLD_SIZE": str(8 * hosts), "LOCAL_RANK": "0"}
-    assert list(found_place({**size, "DEVSHIM_HOSTS": text}).hosts) == names
+    assert list(find_place({**size, "DEVSHIM_HOSTS": text}).hosts) == names
 
 
 def test_a_process_alone_is_a_job() -> None:
-    assert (found_place({}).rank, found_place({}).size) == (0, 1)
+    assert (find_place({}).rank, find_place({}).size) == (0, 1)
 
 
 def test_a_batch_script_of_slurm_is_no_rank() -> None:
-    assert found_place({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "1"}).size == 1
+    assert find_place({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "1"}).size == 1
 
 
 def test_devshim_names_the_hosts() -> None:
-    place = found_place(
+    place = find_place(
         {**TORCHRUN, "DEVSHIM_JOB": "j", "DEVSHIM_HOSTS": "a,a,b,b", "DEVSHIM_TIMEOUT": "5", "DEVSHIM_ATTEMPT": "2"}
     )
     assert place.launcher == "devshim"
-    assert place.named(3) == "rank 3 on b"
+    assert place.name_rank(3) == "rank 3 on b"
     assert (place.timeout, place.attempt, place.one_host) == (5.0, 2, False)
 
 
@@ -81,4 +81,4 @@ def test_devshim_names_the_hosts() -> None:
 )
 def test_contradictions_are_refused(change: dict[str, str]) -> None:
     with pytest.raises(ds.ArgumentError):
-        found_place({**TORCHRUN, **change})
+        find_place({**TORCHRUN, **change})

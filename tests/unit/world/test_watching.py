@@ -6,7 +6,7 @@ import pytest
 
 import devshim as ds
 from devshim.world.causes import Ended, Report
-from devshim.world.cluster import Host, ranks_on
+from devshim.world.cluster import Host, share_ranks
 from devshim.world.job import Job
 from devshim.world.watching import Attempt
 
@@ -100,11 +100,11 @@ SIMULATED = Host("a", "", "127.0.0.1", 2, True)
 
 def test_more_ranks_than_gpus_are_refused() -> None:
     with pytest.raises(ds.ArgumentError, match="a has 2 GPUs, which are too few for 3 ranks with 1 GPU each"):
-        ranks_on(Job(ranks_per_host=3), [SIMULATED])
+        share_ranks(Job(ranks_per_host=3), [SIMULATED])
 
 
 def test_ranks_that_simulate_gpus_of_their_own_need_none_of_the_host() -> None:
-    assert ranks_on(Job(ranks_per_host=3, simulate=1), [SIMULATED]) == [3]
-    assert ranks_on(Job(cards_per_rank=4, ranks_per_host=1, simulate=4), [SIMULATED]) == [1]
-    assert ranks_on(Job(simulate=1), [SIMULATED]) == [2]  # as many as it has GPUs
-    assert ranks_on(Job(cards_per_rank=4, simulate=4), [SIMULATED]) == [1]
+    assert share_ranks(Job(ranks_per_host=3, simulate=1), [SIMULATED]) == [3]
+    assert share_ranks(Job(cards_per_rank=4, ranks_per_host=1, simulate=4), [SIMULATED]) == [1]
+    assert share_ranks(Job(simulate=1), [SIMULATED]) == [2]  # as many as it has GPUs
+    assert share_ranks(Job(cards_per_rank=4, simulate=4), [SIMULATED]) == [1]
