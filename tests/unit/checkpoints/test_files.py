@@ -491,6 +491,23 @@ def test_what_was_left_on_another_machine_must_be_a_day_old(path: Path, monkeypa
     assert left(path) == []
 
 
+def test_a_new_folder_that_another_writer_removes_is_made_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the two calls that make and lock it, a folder looks like a leftover."""
+    flock = replace_module.fcntl.flock
+    removed: list[str] = []
+
+    def remove_first(lock: int, operation: int) -> None:
+        if not removed:
+            removed.extend(left(path))
+            os.rmdir(path.with_name(removed[0]))
+        flock(lock, operation)
+
+    monkeypatch.setattr(replace_module.fcntl, "flock", remove_first)
+    with replace_module.temporary_folder_for(str(path)) as temporary:
+        assert os.path.isdir(temporary)
+        assert left(path) == [os.path.basename(temporary)] != removed
+
+
 def test_files_of_the_same_form_that_are_not_ours_stay(path: Path) -> None:
     names = [".devshim-notes", ".devshim-0123456789abcdef.tmp", ".tmpabc", f".{path.name}.tmp"]
     for name in names:

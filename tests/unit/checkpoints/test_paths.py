@@ -365,6 +365,13 @@ def test_a_model_for_a_tree(tmp_path: Path) -> None:
     with pytest.raises(ds.CheckpointError) as caught:
         ds.load("model.safetensors", into=[np.zeros(3)])
     assert caught.value.problem == "the file does not fit `into`: the file has a dict, not a list"
+    for model in ({"x": np.zeros(3)}, [np.zeros(3)]):
+        with pytest.raises(ds.DeviceSpecError) as refused:
+            ds.load("model.safetensors", model)  # type: ignore[arg-type]
+        assert refused.value.hint == "to load into what is there, name it: ds.load(path, into=model)"
+
+
+def test_devices_for_one_device() -> None:
     with pytest.raises(ds.DeviceSpecError) as refused:
-        ds.load("model.safetensors", {"x": np.zeros(3)})
-    assert refused.value.hint == "to load into what is there, name it: ds.load(path, into=model)"
+        ds.load("model.safetensors", {"x": "gpu:1", "y": "cpu"})  # type: ignore[arg-type]
+    assert refused.value.hint == "make a placement of the leaves' devices: ds.load(path, ds.Placement(devices))"
