@@ -36,5 +36,5 @@ framework itself raised is chained as ``__cause__``.
 """
 
 from devshim.errors.types import *  # noqa: F403
+from devshim.errors.types import JoinedError as JoinedError  # for adapters
 from devshim.errors.types import __all__ as __all__
-from devshim.errors.types import joined_error as joined_error  # for adapters

@@ -7,11 +7,9 @@ from sys import modules
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
-    from typing import Any, ClassVar, TypeVar
+    from typing import Any, ClassVar
 
     from devshim.devices.device import Device
-
-    Joined = TypeVar("Joined", bound="type[DevshimError]")
 
 __all__ = [
     "AlreadyStartedError",
@@ -44,15 +42,7 @@ __all__ = [
 ]
 
 
-class _ErrorClass(type):
-    """The class of devshim's error classes, which pickles a `joined_error` class by its home, not by its public name.
-
-    A worker of PyTorch's `DataLoader` sends the class of its error to the main process. If the class cannot be pickled,
-    the main process waits forever.
-    """
-
-
-class DevshimError(Exception, metaclass=_ErrorClass):
+class DevshimError(Exception):
     """The root of every error devshim raises.
 
     Attributes:
@@ -90,10 +80,7 @@ class DevshimError(Exception, metaclass=_ErrorClass):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception pickles its args, which here are the joined text: pass the two parts instead.
-        home = vars(type(self)).get("_home")
-        if home is None:
-            return (type(self), (self.problem, self.hint))
-        return (_unpickle, (*home, type(self).__name__, self.problem, self.hint))
+        return (type(self), (self.problem, self.hint))
 
 
 class ArgumentError(DevshimError, ValueError):
@@ -252,24 +239,44 @@ class HostLostError(WorldError):
     ranks: tuple[int, ...] = ()
 
 
-def joined_error(cls: Joined) -> Joined:
-    """Give an adapter's class, which joins devshim's error with the framework's, devshim's public name.
+class _JoinedClass(type):
+    """The class of `JoinedError` classes, which pickles one by its home, not by its public name.
 
-    A traceback and ``type(error).__name__`` then say ``devshim.OutOfMemoryError``, a name that a program can catch.
+    A worker of PyTorch's `DataLoader` sends the class of its error to the main process. If the class cannot be pickled,
+    the main process waits forever. Only a metaclass can change how a class is pickled.
     """
-    public = next(base.__name__ for base in cls.__mro__ if base.__name__ in __all__)
-    cls._home = (cls.__module__, cls.__name__)  # type: ignore[attr-defined]  # for `DevshimError.__reduce__`
-    cls.__module__, cls.__name__, cls.__qualname__ = "devshim", public, public
-    return cls
+
+
+class JoinedError(DevshimError, metaclass=_JoinedClass):
+    """The first base of an adapter's class that joins devshim's error with the framework's.
+
+    The class gets the public name of its next base. A traceback and ``type(error).__name__`` then say
+    ``devshim.OutOfMemoryError``, a name that a program can catch.
+    """
+
+    _home: ClassVar[tuple[str, str]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if JoinedError in cls.__bases__:  # not a user's subclass of such a class
+            cls._home = (cls.__module__, cls.__name__)
+            public = next(base.__name__ for base in cls.__mro__ if base.__name__ in __all__)
+            cls.__module__, cls.__name__, cls.__qualname__ = "devshim", public, public
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cls = type(self)
+        if "_home" not in vars(cls):
+            return super().__reduce__()
+        return (_unpickle, (*cls._home, cls.__name__, self.problem, self.hint))
 
 
 def _unpickle(module: str, name: str, public: str, problem: str, hint: str | None) -> DevshimError:
-    """Return a pickled error of a `joined_error` class, or devshim's own class if the framework is not loaded."""
+    """Return a pickled error of a `JoinedError` class, or devshim's own class if the framework is not loaded."""
     return _find_class(module, name, public)(problem, hint)
 
 
 def _find_class(module: str, name: str, public: str) -> type[DevshimError]:
-    """Return a `joined_error` class by its home, or devshim's own class if the framework is not loaded."""
+    """Return a `JoinedError` class by its home, or devshim's own class if the framework is not loaded."""
     from importlib import import_module
 
     root, *inside = module.split(".")  # devshim_backends._torch.simulation.device_rules, or a third party's module
@@ -279,12 +286,11 @@ def _find_class(module: str, name: str, public: str) -> type[DevshimError]:
     return found
 
 
-def _reduce_class(cls: type[DevshimError]) -> tuple[Any, ...] | str:
-    home = vars(cls).get("_home")
-    return cls.__qualname__ if home is None else (_find_class, (*home, cls.__name__))
+def _reduce_class(cls: type[JoinedError]) -> tuple[Any, ...] | str:
+    return (_find_class, (*cls._home, cls.__name__)) if "_home" in vars(cls) else cls.__qualname__
 
 
-copyreg.pickle(_ErrorClass, _reduce_class)  # type: ignore[arg-type]  # its stub expects an instance's parts
+copyreg.pickle(_JoinedClass, _reduce_class)  # type: ignore[arg-type]  # its stub expects an instance's parts
 
 
 for _name in __all__:  # users know these as devshim.DeviceSpecError, so show that name

@@ -18,7 +18,7 @@ from devshim.contract import capabilities
 from devshim.contract.namespaces import CREATION, FFT, FUNCTIONS, LINALG, VERSION
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import ArgumentError, ConversionError, UnsupportedError, messages
-from devshim.errors.types import joined_error
+from devshim.errors.types import JoinedError
 from devshim.registry import current, numpy_scalars, registry
 from devshim.tensors import namespace_creation, namespace_info
 from devshim.trees.flatten import flatten
@@ -46,8 +46,7 @@ NAMES = frozenset((*FUNCTIONS, *CREATION, *DTYPES, *CONSTANTS, *EXTENSIONS))
 """All names that a namespace may have; float16 and bfloat16 are added to those of the standard."""
 
 
-@joined_error
-class _MissingNameError(UnsupportedError, AttributeError):
+class _MissingNameError(JoinedError, UnsupportedError, AttributeError):
     """A function of the array API that a framework lacks: ``hasattr(xp, name)`` is False."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cupy.cuda import memory
 
-from devshim.errors import OutOfMemoryError, joined_error
+from devshim.errors import JoinedError, OutOfMemoryError
 
 __all__ = ["FullDeviceError"]
 
@@ -16,6 +16,5 @@ class _OutOfMemoryText(memory.OutOfMemoryError):  # type: ignore[misc]  # CuPy i
         MemoryError.__init__(self, text)
 
 
-@joined_error
-class FullDeviceError(OutOfMemoryError, _OutOfMemoryText):
+class FullDeviceError(JoinedError, OutOfMemoryError, _OutOfMemoryText):
     """The error for a full device; ``except cupy.cuda.memory.OutOfMemoryError`` also catches it."""

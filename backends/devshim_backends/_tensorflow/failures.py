@@ -15,10 +15,10 @@ from devshim.errors import (
     DeviceMismatchError,
     DeviceNotFoundError,
     DevshimError,
+    JoinedError,
     OutOfMemoryError,
     SimulationError,
     UnsupportedError,
-    joined_error,
 )
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ FAILURES: tuple[type[Exception], ...] = (core._NotOkStatusException, tf.errors.O
 """The types of an operator's error: the fast path raises the status, and the slow path raises the error."""
 
 
-@joined_error
-class FullDeviceError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type: ignore[misc]  # TensorFlow is Any
+class FullDeviceError(JoinedError, OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for a full simulated GPU."""
 
     def __init__(self, *args: Any) -> None:
@@ -50,8 +49,7 @@ class FullDeviceError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # ty
         return f"OOM when allocating a tensor of {nbytes} bytes on {name} by allocator GPU_{device.index}_bfc"
 
 
-@joined_error
-class RemovedDeviceError(SimulationError, tf.errors.InternalError):  # type: ignore[misc]  # TensorFlow is Any
+class RemovedDeviceError(JoinedError, SimulationError, tf.errors.InternalError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for a tensor on a simulated GPU that was removed."""
 
     _real_text = "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"
@@ -60,24 +58,21 @@ class RemovedDeviceError(SimulationError, tf.errors.InternalError):  # type: ign
         _init_both(self, tf.errors.InternalError, args)
 
 
-@joined_error
-class MixedDevicesError(DeviceMismatchError, tf.errors.InvalidArgumentError):  # type: ignore[misc]  # TensorFlow is Any
+class MixedDevicesError(JoinedError, DeviceMismatchError, tf.errors.InvalidArgumentError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for an operator whose tensors are on different simulated GPUs."""
 
     def __init__(self, *args: Any) -> None:
         _init_both(self, tf.errors.InvalidArgumentError, args)
 
 
-@joined_error
-class MissingDeviceError(DeviceNotFoundError, tf.errors.InvalidArgumentError):  # type: ignore[misc]  # TensorFlow is Any
+class MissingDeviceError(JoinedError, DeviceNotFoundError, tf.errors.InvalidArgumentError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for TensorFlow's name of a GPU that is not simulated."""
 
     def __init__(self, *args: Any) -> None:
         _init_both(self, tf.errors.InvalidArgumentError, args)
 
 
-@joined_error
-class MissingKernelError(UnsupportedError, tf.errors.NotFoundError):  # type: ignore[misc]  # TensorFlow is Any
+class MissingKernelError(JoinedError, UnsupportedError, tf.errors.NotFoundError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for an operator that has kernels only for real GPUs."""
 
     def __init__(self, *args: Any) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim.errors import OutOfMemoryError, SimulationError, joined_error
+from devshim.errors import JoinedError, OutOfMemoryError, SimulationError
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
@@ -22,8 +22,7 @@ _ADVICE = (
 _Accelerator: Any = getattr(torch, "AcceleratorError", RuntimeError)  # exists from 2.8 on
 
 
-@joined_error
-class FullDeviceError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore[misc]  # PyTorch is Any
+class FullDeviceError(JoinedError, OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore[misc]  # PyTorch is Any
     """Error for a full device; ``except torch.OutOfMemoryError`` catches it too."""
 
     @classmethod
@@ -50,18 +49,15 @@ def _format(nbytes: int) -> str:
     return f"{nbytes} bytes"
 
 
-@joined_error
-class RemovedDeviceError(SimulationError, _Accelerator):  # type: ignore[misc]
+class RemovedDeviceError(JoinedError, SimulationError, _Accelerator):  # type: ignore[misc]
     """Error for a tensor whose simulated GPU was removed; on a real one, its memory was freed."""
 
     _real_text = "CUDA error: an illegal memory access was encountered"
 
 
-@joined_error
-class MissingDeviceError(SimulationError, _Accelerator):  # type: ignore[misc]
+class MissingDeviceError(JoinedError, SimulationError, _Accelerator):  # type: ignore[misc]
     """Error for a simulated GPU that is named and does not exist."""
 
 
-@joined_error
-class ForkedProcessError(SimulationError, _Accelerator):  # type: ignore[misc]
+class ForkedProcessError(JoinedError, SimulationError, _Accelerator):  # type: ignore[misc]
     """Error for a forked process that uses CUDA although its parent has used it; with native names only."""

@@ -83,7 +83,7 @@ def raise_traced(make: Callable[..., DevshimError], args: tuple[Any, ...]) -> No
     if torch._guards.TracingContext.try_get() is None:
         raise error
     _skip_traced_frames()
-    raise _trace_error_class(type(error))(error.problem, error.hint)
+    raise _trace_error_class(type(error))(error.problem, error.hint)  # type: ignore[arg-type]
 
 
 raise_traced._dynamo_marked_constant = True  # type: ignore[attr-defined]  # traced: see `devices.accelerator_count`

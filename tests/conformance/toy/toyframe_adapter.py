@@ -26,8 +26,7 @@ LINES = (
 )
 
 
-@errors.joined_error
-class MixedCardsError(errors.DeviceMismatchError, RuntimeError):
+class MixedCardsError(errors.JoinedError, errors.DeviceMismatchError, RuntimeError):
     """The error that toyframe raises on simulated GPUs: both devshim's type and toyframe's."""
 
 

@@ -7,6 +7,7 @@ import copy
 import pickle
 import re
 import sys
+from abc import ABC
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -191,7 +192,7 @@ def test_the_hint_does_not_repeat_the_message(name: str, cards: object) -> None:
 # ---------------------------------------------------------------------- an adapter's errors
 def of_an_adapter(module: str) -> type[ds.DevshimError]:
     """Return a class that is both devshim's error and a framework's own."""
-    return errors.joined_error(type("FullDeviceError", (ds.OutOfMemoryError, RuntimeError), {"__module__": module}))
+    return type("FullDeviceError", (errors.JoinedError, ds.OutOfMemoryError, RuntimeError), {"__module__": module})
 
 
 def test_an_adapters_error_has_devshims_name() -> None:
@@ -201,6 +202,20 @@ def test_an_adapters_error_has_devshims_name() -> None:
         raise cls("full")
     with pytest.raises(RuntimeError):
         raise cls("full")
+
+
+def test_a_program_may_derive_its_own_errors() -> None:
+    """From an error and an abstract class, which has a metaclass, and from an adapter's error."""
+
+    class NotReadyError(ds.DevshimError, ABC):
+        pass
+
+    class MyFullError(of_an_adapter("somewhere.errors")):  # type: ignore[misc]
+        pass
+
+    assert issubclass(NotReadyError, ABC)
+    assert (MyFullError.__module__, MyFullError.__name__) == (__name__, "MyFullError")
+    assert MyFullError("full", "make room").__reduce__() == (MyFullError, ("full", "make room"))
 
 
 @pytest.mark.parametrize(

@@ -173,8 +173,8 @@ def test_an_agent_that_is_unreachable_at_the_start_is_called_again(monkeypatch: 
     calls = {"a": [["here"]], "b": [UNREACHABLE, UNREACHABLE, ["there"]]}
     answers = [lambda name=name: Answer(calls[name].pop(0)) for name in calls]
     monkeypatch.setattr(lost_agents, "_AGAIN", 100.0)
-    assert attempt._answers(answers) == [["here"], ["there"]]
+    assert attempt._wait_for_answers(answers) == [["here"], ["there"]]
     assert calls == {"a": [], "b": []}  # the one that has answered is not called twice
     monkeypatch.setattr(lost_agents, "_AGAIN", 0.2)
     with pytest.raises(ds.HostLostError, match="rank 1 on b was lost with its host"):
-        attempt._answers([lambda: Answer(["here"]), lambda: Answer(UNREACHABLE)])
+        attempt._wait_for_answers([lambda: Answer(["here"]), lambda: Answer(UNREACHABLE)])

@@ -17,7 +17,7 @@ import jax
 from jax._src import distributed, xla_bridge
 
 from devshim.contract.backend import Backend
-from devshim.errors import OutOfMemoryError, SimulationError, joined_error, messages
+from devshim.errors import JoinedError, OutOfMemoryError, SimulationError, messages
 from devshim_backends._jax import devices, real_gpus
 from devshim_backends._jax.buffers import JaxError
 from devshim_backends._jax.dlpack import JaxDlpack
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from devshim.simulation.memory import Fault
 
 
-@joined_error
-class FullDeviceError(OutOfMemoryError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
+class FullDeviceError(JoinedError, OutOfMemoryError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
     """The error for a full simulated GPU, which is also JAX's."""
 
     @classmethod
@@ -45,8 +44,7 @@ class FullDeviceError(OutOfMemoryError, JaxError):  # type: ignore[misc,valid-ty
         return f"RESOURCE_EXHAUSTED: Out of memory while trying to allocate {nbytes} bytes."
 
 
-@joined_error
-class RemovedDeviceError(SimulationError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
+class RemovedDeviceError(JoinedError, SimulationError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
     """The error for an array on a simulated GPU that was removed, which is also JAX's."""
 
     _real_text = "INTERNAL: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from devshim.devices.device import CPU
-from devshim.errors import DeviceMismatchError, joined_error
+from devshim.errors import DeviceMismatchError, JoinedError
 from devshim_backends._mxnet.devices import device_from_code
 from devshim_backends._mxnet.internals.native import device_code
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from devshim_backends._mxnet.tensors import MxnetTensors
 
 
-@joined_error
-class MixedDevicesError(DeviceMismatchError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
+class MixedDevicesError(JoinedError, DeviceMismatchError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
     """The error of a simulated GPU that replaces MXNet's: both ``except MXNetError`` and devshim's error catch it."""
 
 

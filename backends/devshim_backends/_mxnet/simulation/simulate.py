@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import mxnet as mx
 
-from devshim.errors import OutOfMemoryError, SimulationError, joined_error, messages
+from devshim.errors import JoinedError, OutOfMemoryError, SimulationError, messages
 from devshim.simulation.memory import SimulatedDevices
 from devshim_backends._mxnet.devices import HAS_CUDA
 from devshim_backends._mxnet.simulation import hooks, storage
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from devshim.simulation.memory import Fault
 
 
-@joined_error
-class FullDeviceError(OutOfMemoryError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
+class FullDeviceError(JoinedError, OutOfMemoryError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
     """The error of a full simulated GPU, which replaces MXNet's."""
 
     @classmethod
@@ -39,8 +38,7 @@ class FullDeviceError(OutOfMemoryError, mx.MXNetError):  # type: ignore[misc]  #
         return "cudaMalloc retry failed: out of memory"
 
 
-@joined_error
-class RemovedDeviceError(SimulationError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
+class RemovedDeviceError(JoinedError, SimulationError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
     """The error for an array on a simulated GPU that was removed, which is also MXNet's."""
 
     _real_text = "CUDA: an illegal memory access was encountered"

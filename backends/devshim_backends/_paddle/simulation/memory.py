@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from devshim.devices.device import Device
 from devshim.devices.info import MemoryInfo
-from devshim.errors import DevshimError, OutOfMemoryError, SimulationError, joined_error, messages
+from devshim.errors import DevshimError, JoinedError, OutOfMemoryError, SimulationError, messages
 from devshim.simulation.memory import EVENTS, SimulatedDevice, SimulatedDevices
 from devshim_backends._paddle.simulation.internals import plugin
 
@@ -76,8 +76,7 @@ class PaddleSimulatedDevice(SimulatedDevice):
         return state
 
 
-@joined_error
-class FullDeviceError(OutOfMemoryError):
+class FullDeviceError(JoinedError, OutOfMemoryError):
     """The error for a full simulated GPU: a `MemoryError`, like Paddle's."""
 
     @classmethod
@@ -90,8 +89,7 @@ class FullDeviceError(OutOfMemoryError):
         )
 
 
-@joined_error
-class RemovedDeviceError(SimulationError, OSError):
+class RemovedDeviceError(JoinedError, SimulationError, OSError):
     """The error for a tensor on a simulated GPU that was removed: an `OSError`, as Paddle's for errors of CUDA."""
 
     _real_text = "(External) CUDA error(700), an illegal memory access was encountered."

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from devshim.errors import DeviceMismatchError, joined_error
+from devshim.errors import DeviceMismatchError, JoinedError
 from devshim_backends._torch.simulation.internals.state import TYPES
 
 HOST_SCALARS = frozenset(
@@ -54,8 +54,7 @@ HOST_KEYWORDS: Mapping[str, frozenset[str]] = dict.fromkeys(
 """Operator -> names of arguments that may be on the host: CUDA's fused optimizers read a learning rate there."""
 
 
-@joined_error
-class MixedDevicesError(DeviceMismatchError, RuntimeError):
+class MixedDevicesError(JoinedError, DeviceMismatchError, RuntimeError):
     """Error for tensors of one call on several devices: devshim's error, and a real GPU's ``RuntimeError``, in one."""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mxnet.gluon import Parameter
 
 from devshim.devices.device import CPU
-from devshim.errors import DeviceMismatchError, joined_error
+from devshim.errors import DeviceMismatchError, JoinedError
 from devshim_backends._mxnet.devices import device_from_code
 from devshim_backends._mxnet.internals.native import device_code
 from devshim_backends._mxnet.simulation.native_names.names import current_backend
@@ -24,8 +24,7 @@ _check_and_get = Parameter._check_and_get
 _backend: Backend | None = None
 
 
-@joined_error
-class ParameterDeviceError(DeviceMismatchError, RuntimeError):
+class ParameterDeviceError(JoinedError, DeviceMismatchError, RuntimeError):
     """The error for a parameter on another device: devshim's error and Gluon's ``RuntimeError`` in one."""
 
 

@@ -11,7 +11,7 @@ import mxnet as mx
 from mxnet.base import py_str
 
 from devshim.devices.device import Device
-from devshim.errors import DeviceNotFoundError, joined_error
+from devshim.errors import DeviceNotFoundError, JoinedError
 from devshim.registry import missing_devices
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ __all__ = [
 ]
 
 
-@joined_error
-class MissingGpuError(DeviceNotFoundError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
+class MissingGpuError(JoinedError, DeviceNotFoundError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
     """The error for a GPU that is not there, which replaces MXNet's."""
 
 

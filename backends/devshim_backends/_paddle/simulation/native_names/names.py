@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 
 from devshim.devices.device import Device
-from devshim.errors import DeviceNotFoundError, UnsupportedError, joined_error
+from devshim.errors import DeviceNotFoundError, JoinedError, UnsupportedError
 from devshim.registry import missing_devices
 from devshim.transfers.observers import site
 from devshim_backends._paddle.capabilities import NOT_SIMULATED
@@ -29,8 +29,7 @@ _NAMES = re.compile(r"(?:gpu|cuda|dcu)(?::(\d+))?")
 _backend: Backend | None = None
 
 
-@joined_error
-class MissingGpuError(DeviceNotFoundError, ValueError):
+class MissingGpuError(JoinedError, DeviceNotFoundError, ValueError):
     """The error for a GPU that is not there; a real ``CUDAPlace`` ends the process there."""
 
 
