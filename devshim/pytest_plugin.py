@@ -169,13 +169,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Return a header line with the backends that were asked for."""
+    """Return a header line with the requested backends."""
     named = _named_backends(config)
     return f"devshim backends: {', '.join(named)}" if named else None
 
 
 def _named_backends(config: pytest.Config) -> list[str]:
-    """Return the backends asked for by name, on the command line or in the ini file."""
+    """Return the backends requested by name, on the command line or in the ini file."""
     option = config.getoption("devshim_backends")
     requested = (
         option if option is not None else [name for word in config.getini("devshim_backends") for name in _split(word)]

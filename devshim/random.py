@@ -1,4 +1,4 @@
-"""Random tensors, on the device that they are asked for: ``ds.random``.
+"""Random tensors on a requested device: ``ds.random``.
 
 The framework draws the numbers on the device: equal seeds give equal draws on one framework, not across frameworks.
 After ``ds.random.seed(n, portable=True)``, and from a ``Generator(n, portable=True)``, the numbers are the same to the

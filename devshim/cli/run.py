@@ -42,7 +42,7 @@ def main(
 ) -> NoReturn:
     """Print that GPUs are simulated, and become the program.
 
-    ``native_names`` is None unless it was asked for: then the names are simulated where the framework allows it.
+    ``native_names`` is None unless it was given: then the names are simulated where the framework allows it.
     """
     environment = dict(os.environ)
     platform: Any = like or environment.get("DEVSHIM_SIMULATE_LIKE") or "cuda"

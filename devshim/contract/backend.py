@@ -52,7 +52,7 @@ class Backend(Defaults, ABC):
     limits: ClassVar[Mapping[str, str]] = {}
     """The parts of a supported feature that are missing: a key of `FEATURES` -> a description of the missing part."""
     snippets: ClassVar[Mapping[str, str]] = {}
-    """The native line that each call stands for: call name -> template (see ``devshim.monitoring.native_lines``)."""
+    """The native line for each call: call name -> template (see ``devshim.monitoring.native_lines``)."""
     fast_paths: FastPaths = FastPaths()
     """Shortcuts for plain tensors, all optional."""
 

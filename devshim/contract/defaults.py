@@ -62,7 +62,7 @@ class Defaults(
         return False
 
     def is_tracer(self, x: Tensor) -> bool:
-        """Return True if ``x`` stands for a value that only exists while a function is being compiled.
+        """Return True if ``x`` represents a value that only exists while a function is being compiled.
 
         Default: the framework does not compile.
         """

@@ -63,7 +63,7 @@ class Rendezvous:
     def wait(self) -> None:
         """Wait until each of the others has closed its socket; for rank 0.
 
-        The system does so when a process ends; a host that is lost is known after about half a minute.
+        The system closes it when a process ends; a host that is lost is known after about half a minute.
         """
         for peer in self._peers.values():
             with suppress(OSError):

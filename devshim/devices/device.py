@@ -97,7 +97,7 @@ class Device:
 
         Returns:
             A ``torch.device``, a TensorFlow device string, an ``mx.Context`` or ``mx.Device``, a Paddle place, a JAX
-            device, or the text ``"cpu"`` for NumPy. Under simulation, the object that stands for the simulated GPU.
+            device, or the text ``"cpu"`` for NumPy. Under simulation, the object that represents the simulated GPU.
 
         Raises:
             BackendNotFoundError: That framework is not installed, or none is chosen.

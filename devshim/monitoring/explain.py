@@ -1,4 +1,4 @@
-"""`explain`: record and print the native line of the framework that each devshim call stands for.
+"""`explain`: record and print the native line of the framework for each devshim call.
 
 While no `explain` is open, a call only reads `devshim.transfers.observing.ACTIVE`. While one is open,
 `ACTIVE.explain` is an `Explainer`, and each call passes to it what it is about to do. So the modules of the layers
@@ -51,7 +51,7 @@ class Lines(list[str]):
 
 
 class explain:
-    """A ``with`` block that records, and prints, the native line each devshim call stands for.
+    """A ``with`` block that records, and prints, the native line for each devshim call.
 
     Args:
         file: The file to print to, as for `print`; None records without printing. Standard output by default.

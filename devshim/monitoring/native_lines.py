@@ -1,4 +1,4 @@
-"""The native line of the framework that a devshim call stands for: an adapter's template with the call's arguments.
+"""The native line of the framework for a devshim call: an adapter's template with the call's arguments.
 
 The adapters provide the templates (``snippets.py``); `devshim.monitoring.explain` prints the lines.
 """

@@ -15,7 +15,7 @@ class Patches:
     """Replaced attributes and items, which `undo` restores in the opposite order.
 
     An attribute that a class or an instance inherited is restored by deleting the new one, so that ``vars(owner)`` is
-    what it was. A name that ``owner`` does not have at all may be added with `replace`, too.
+    what it was. A name that ``owner`` does not have may be added with `replace`, too.
 
     >>> class Frame: count = 0
     >>> patches = Patches()

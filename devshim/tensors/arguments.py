@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def target(backend: Backend, device: DeviceLike | None) -> Device:
-    """Return the device asked for, or the default one, after checking that it exists."""
+    """Return the requested device, or the default one, after checking that it exists."""
     if device is not None:
         return engine.require(backend, parsing.device_of_argument(device))
     default = current.default_device()

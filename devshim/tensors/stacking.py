@@ -98,7 +98,7 @@ class _Stack:
     """The stacking of one list.
 
     Attributes:
-        device: The device that all tensors share, or the one that was asked for.
+        device: The device that all tensors share, or the requested one.
     """
 
     def __init__(self, backend: Backend, device: Device, dtype: object, found: Found) -> None:

@@ -36,7 +36,7 @@ def start(framework: str, gpus: int, real: bool = False, native_names: bool = Fa
     """Start a framework in an IPython kernel, with simulated GPUs or real ones, and record every later cell.
 
     Raises:
-        DeviceNotFoundError: Real GPUs were asked for, and there are fewer.
+        DeviceNotFoundError: Real GPUs were requested, and there are fewer.
     """
     current.use(framework)
     if gpus and not real:

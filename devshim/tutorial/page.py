@@ -114,7 +114,7 @@ class Page:
         path: The file it was read from.
         title: The front matter's title, or the first heading, or the file's name.
         frameworks: The canonical names of its frameworks, in the author's order.
-        gpus: How many GPUs it needs; they are simulated unless asked for otherwise. 0: none.
+        gpus: How many GPUs it needs; they are simulated unless the page requests otherwise. 0: none.
         parts: Its texts and code cells, in order.
         metadata: The rest of the front matter.
     """

@@ -104,7 +104,7 @@ def _start(hosts: int, cards: int) -> tuple[Any, list[Any]]:
 
 def _add(started: Any, index: int, cards: int) -> Any:
     """Start one node of a cluster."""
-    with cluster.no_extra_processes():
+    with cluster.disable_extra_processes():
         return started.add_node(
             node_ip_address=cluster.LOOPBACK,
             num_cpus=1,

@@ -91,7 +91,7 @@ class JaxTensors(JaxDevices, Backend):
         return y
 
     def _is_private(self, value: Any) -> bool:
-        """Return True for an array on a simulated GPU: nothing but JAX writes to its memory (`simulation.hooks`)."""
+        """Return True for an array on a simulated GPU: only JAX writes to its memory (`simulation.hooks`)."""
         if not self.simulated or type(value) is not ArrayImpl or not clients.is_on_one_device(value):
             return False
         return self.device_of(value) is not CPU

@@ -7,7 +7,7 @@ Requirements of this module:
 * A name does not imply that the device exists. With soft placement, which is on by default, an absent ``/GPU:7`` is
   silently the CPU (tensorflow/tensorflow#29342). That switch belongs to the user and stays unchanged, so `count`
   decides about existence before a name is used.
-* A simulated GPU is a logical CPU: ``CPU:0`` is always the host, and ``CPU:1`` stands for ``gpu:0``.
+* A simulated GPU is a logical CPU: ``CPU:0`` is always the host, and ``CPU:1`` is ``gpu:0``.
 * ``gpu`` is a device of the type ``GPU``: CUDA, ROCm, or a plug-in such as Apple's Metal. Without one, it is a device
   of the type ``XPU``, which Intel's plug-in adds.
 """

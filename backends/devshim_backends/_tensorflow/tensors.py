@@ -117,7 +117,7 @@ class TensorflowTensors(TensorflowLocations):
             raise messages.tracing(self, call, instead)
 
     def _copy_other(self, x: Tensor, device: Device) -> Tensor:
-        """Copy what is not a plain tensor of numbers, in the scope of its target."""
+        """Copy anything other than a plain tensor of numbers, in the scope of its target."""
         if isinstance(x, COMPOSITES):
             return tf.nest.map_structure(lambda part: self.copy_to(part, device), x, expand_composites=True)
         here = self.device_of(x)
@@ -256,7 +256,7 @@ class TensorflowTensors(TensorflowLocations):
             tf.test.experimental.sync_devices()
 
     def _require_dense(self, x: Tensor, consumer: str) -> None:
-        """Refuse what is not a single block of numbers, and name the call that makes it one."""
+        """Refuse anything other than a single block of numbers, and name the call that makes it one."""
         if isinstance(x, COMPOSITES):
             instead = {"RaggedTensor": "x.to_tensor()", "SparseTensor": "tf.sparse.to_dense(x)"}
             call = instead.get(type(x).__name__, "tf.convert_to_tensor(x)")

@@ -35,7 +35,7 @@ FIRST_CALL = """
 import sys
 from importlib import import_module
 from devshim.registry import import_hooks
-import_hooks.install(name)
+import_hooks.prepare_import(name)
 import_module(name)
 before = set(sys.modules)
 ds.use(name)
@@ -55,10 +55,10 @@ assert len([each for each in loaded if each.partition(".")[0] in own]) < 20, loa
 SUM_OF_RANKS = """
 import os
 import numpy as np
-from devshim.world.launchers import found_place
+from devshim.world.launchers import find_place
 ds.use(name)
 ds.simulate(gpus=2)  # before the engine starts, as a program does
-place = found_place(os.environ)
+place = find_place(os.environ)
 engine = registry.load(name).start_ranks(place)
 x = ds.place(ds.from_numpy(np.arange(5, dtype="float32") + place.rank), "gpu:1")
 total = engine.reduce_flat(x, "sum")

@@ -109,7 +109,7 @@ def _rewrite(cell: Cell, native: NativeCode, names: Names) -> Rewritten:
 
 
 def _mask_magics(source: str) -> tuple[str, dict[str, str]]:
-    """Return code whose magics are names, and the magic behind each name; a cell magic makes no Python at all."""
+    """Return code whose magics are names, and the magic behind each name; a cell with a cell magic has no Python."""
     magics: dict[str, str] = {}
     lines = []
     for number, line in enumerate(source.split("\n")):

@@ -176,7 +176,7 @@ def test_dlpack_gives_a_copy_to_a_consumer_that_asks_for_the_host() -> None:
 
 # ---------------------------------------------------------------------- copies between GPUs
 def test_a_copy_between_gpus_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy may write to the host's memory before JAX has read it; nothing but JAX writes to that of a GPU."""
+    """NumPy may write to the host's memory before JAX has read it; only JAX writes to that of a GPU."""
     x, waited, wait = ds.asarray([1.0, 2.0], device="cpu"), [], jax.block_until_ready
     monkeypatch.setattr(jax, "block_until_ready", lambda x: (waited.append(x), wait(x))[1])
     on_gpu, tree = ds.place(x, "gpu:0"), ds.place([x], "gpu:0")

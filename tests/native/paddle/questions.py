@@ -1,4 +1,4 @@
-"""What programs ask about GPUs: properties, memory, streams and events, threads, generators, pickles and copies."""
+"""Questions of programs about GPUs: properties, memory, streams and events, threads, generators, pickles and copies."""
 
 import copy
 import pickle

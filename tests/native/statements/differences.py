@@ -1,4 +1,4 @@
-"""What differs between a real card and a simulated GPU, each with its reason; the tests hold the list exact."""
+"""The differences between a real card and a simulated GPU, each with its reason; the tests hold the list exact."""
 
 from __future__ import annotations
 

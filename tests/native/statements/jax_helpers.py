@@ -1,4 +1,4 @@
-"""What the statements of ``jax.txt`` use: modules, and functions of several lines."""
+"""Modules and functions that the statements of ``jax.txt`` use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the statements of ``torch.txt`` use: modules, and functions of several lines."""
+"""Modules and functions that the statements of ``torch.txt`` use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused: a GPU that is not there, memory that is not there, and what cannot run on simulated GPUs."""
+"""Refusals: of a GPU or memory that does not exist, and of calls that cannot run on simulated GPUs."""
 
 import tensorflow as tf
 

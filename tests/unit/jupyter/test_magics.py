@@ -15,7 +15,7 @@ from devshim.jupyter import magics
 
 
 class Shell:
-    """A shell that has nothing but magics."""
+    """A shell that has only magics."""
 
     def __init__(self) -> None:
         self.magics_manager = SimpleNamespace(magics={"line": {}, "cell": {}})

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the ranks are l
 RANK = """
 import os, sys
 from devshim.world import siblings
-from devshim.world.launchers import found_place
-place = found_place(os.environ)
+from devshim.world.launchers import find_place
+place = find_place(os.environ)
 for line in sys.stdin:
     print(siblings.ended(place), siblings.stopped(place), flush=True)
 """

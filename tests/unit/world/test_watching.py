@@ -89,7 +89,7 @@ def test_steps_are_reported_of_ranks_that_have_started_alone(
     job.notify = lambda kind, *_: kinds.append(kind)
     for name in ("_place", "_start", "follow"):
         monkeypatch.setattr(Attempt, name, fail if name == fails_in else lambda _: None)
-    monkeypatch.setattr(Attempt, "_stopped", lambda _: {0: 0, 1: 0})
+    monkeypatch.setattr(Attempt, "_stop_all", lambda _: {0: 0, 1: 0})
     with pytest.raises(ds.HostLostError):
         job.run()
     assert kinds == told

@@ -181,7 +181,7 @@ def _starting_only_the_cpu(native_names: bool) -> Iterator[None]:
 
 
 def _requested_cpu_devices() -> int:
-    """Return the number of CPU devices that the user asked for."""
+    """Return the number of CPU devices that the user requested."""
     found = re.search(_FLAG + r"=([0-9]+)", os.environ.get("XLA_FLAGS", ""))
     by_flag = int(found.group(1)) if found else 1
     return max(by_flag, int(jax.config.jax_num_cpu_devices))

@@ -1,7 +1,7 @@
 """The device rules of operators on simulated GPUs: which inputs an operator accepts, and where it runs.
 
 TensorFlow's device policy "explicit" refuses an input that is not where the operator wants it. The policy does not know
-that logical CPUs stand for GPUs, and refuses ``tf.reduce_sum(x)`` because of its axis. So devshim checks each refused
+that logical CPUs represent GPUs, and refuses ``tf.reduce_sum(x)`` because of its axis. So devshim checks each refused
 operator again, and runs it if a real GPU would:
 
 * 0-d tensors, and int32 tensors, which TensorFlow natively keeps on the host, may be on the host beside tensors on a

@@ -3,7 +3,7 @@
 TensorFlow's own code reads and changes the lists, after the simulated GPUs are added to those of its context. So its
 rules and its errors apply: which settings exist, their order, and that it is too late after the first operator.
 What a program configures changes the simulated GPUs: a GPU that is hidden is not simulated, and one that is divided
-becomes several, each with the memory that the program asked for.
+becomes several, each with the memory that the program requested.
 """
 
 from __future__ import annotations

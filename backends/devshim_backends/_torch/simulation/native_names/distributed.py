@@ -34,7 +34,7 @@ _OPERATORS = (
 _LOCK = RLock()
 _LIBRARIES: list[Any] = []
 _NCCL_GROUPS: set[str | None] = set()
-"""The names of the groups for which the program asked for nccl."""
+"""The names of the groups for which the program requested nccl."""
 _DEVICES: list[Any] = []
 """The device that the program gave to `init_process_group`."""
 
@@ -107,7 +107,7 @@ def _require_index(device: Any) -> Any:
 
 
 def _uses_nccl(group: Any) -> bool:
-    """Return True if the program asked for nccl for a group; None is the group of all ranks."""
+    """Return True if the program requested nccl for a group; None is the group of all ranks."""
     return getattr(group or distributed.group.WORLD, "group_name", None) in _NCCL_GROUPS
 
 
