@@ -23,7 +23,7 @@ class Reported(Attempt):
         self.reports = dict(enumerate(reports))
         self.late_since = 0.0
 
-    def _reports(self) -> dict[int, Report]:
+    def _collect_reports(self) -> dict[int, Report]:
         return self.reports
 
 
