@@ -260,14 +260,18 @@ class JoinedError(DevshimError, metaclass=_JoinedClass):
         super().__init_subclass__()
         if JoinedError in cls.__bases__:  # not a user's subclass of such a class
             cls._home = (cls.__module__, cls.__name__)
-            public = next(base.__name__ for base in cls.__mro__ if base.__name__ in __all__)
-            cls.__module__, cls.__name__, cls.__qualname__ = "devshim", public, public
+            _publish(cls, next(base.__name__ for base in cls.__mro__ if base.__name__ in __all__))
 
     def __reduce__(self) -> tuple[Any, ...]:
         cls = type(self)
         if "_home" not in vars(cls):
             return super().__reduce__()
         return (_unpickle, (*cls._home, cls.__name__, self.problem, self.hint))
+
+
+def _publish(cls: type, name: str) -> None:
+    """Give a class a public name."""
+    cls.__module__, cls.__name__, cls.__qualname__ = "devshim", name, name
 
 
 def _unpickle(module: str, name: str, public: str, problem: str, hint: str | None) -> DevshimError:
