@@ -890,5 +890,6 @@ for dtype in ("float16", "float32"):
         for call, numbers in (("linspace", (0.1, 1.7, count)), ("arange", (0.1, 1.7, 1 / count))):
             ours, native = getattr(ds, call)(*numbers, dtype=dtype), getattr(jnp, call)(*numbers, dtype=dtype)
             assert np.array_equal(ours, native), (call, numbers, dtype)
+assert ds.linspace(-1.5, 1.5, 4, dtype="int32").tolist() == [-2, -1, 0, 1]  # JAX rounds down; NumPy's cast does not
 """
     )
