@@ -50,8 +50,8 @@ def _draw_on_host(draw: Callable[..., Tensor | None]) -> Callable[[float, float,
 def _uniform(shape: list[int], low: float, high: float) -> Tensor | None:
     if low and not devices.only_host:
         return None  # with other devices, an operator without a place may compute there
-    draw_fast = _C_ops.uniform(shape, _FLOAT32, low, high, _DEVICE_GENERATOR, HOST_PLACE)
-    return _C_ops.clip(draw_fast, low, largest_draw(low, high, "float32")) if low else draw_fast
+    drawn = _C_ops.uniform(shape, _FLOAT32, low, high, _DEVICE_GENERATOR, HOST_PLACE)
+    return _C_ops.clip(drawn, low, largest_draw(low, high, "float32")) if low else drawn
 
 
 def _randint(low: int, high: int, shape: tuple[int, ...]) -> Tensor | None:

@@ -123,8 +123,8 @@ def _install_client(client: Any) -> None:
     cls = xla_client.Client
     _install_listing(client, "devices")
     _install_listing(client, "local_devices")
-    for count, list_devices in (("device_count", "devices"), ("local_device_count", "local_devices")):
-        _replace(cls, count, _wrap_count(client, list_devices, getattr(cls, count)))
+    for count, listing in (("device_count", "devices"), ("local_device_count", "local_devices")):
+        _replace(cls, count, _wrap_count(client, listing, getattr(cls, count)))
     live = cls.live_arrays
 
     def live_arrays(self: Any) -> list[Any]:
