@@ -93,6 +93,7 @@ with ds.simulate(2, native_names=True):
     assert forked(lambda: (cuda.device_count(), cuda.is_available(), str(x.device))) == (2, True, "cuda:1")
     assert forked(lambda: (cuda.is_initialized(), cuda._is_in_bad_fork())) == (False, True)
     assert forked(lambda: torch.manual_seed(1) and (torch.ones(2) + 1).tolist()) == [2.0, 2.0]
+    assert forked(lambda: (cuda.manual_seed(1), cuda.manual_seed_all(1), cuda.seed())) == (None, None, None)
     for function in (lambda: x + 1, lambda: x.cpu(), lambda: x[0], lambda: x.fill_(2)):
         assert text(function) == "CUDA error: initialization error"
     assert not cuda._is_in_bad_fork()

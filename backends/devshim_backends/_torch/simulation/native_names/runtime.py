@@ -112,8 +112,9 @@ def is_initialized() -> bool:
 
 
 def call_now(function: Any, **options: Any) -> None:
-    """Replace `torch.cuda._lazy_call`, which would keep a function until CUDA starts."""
-    function()
+    """Replace `torch.cuda._lazy_call`, which would keep a function until CUDA starts; never in a forked process."""
+    if not SIMULATION.count_of_parent:
+        function()
 
 
 def install(patches: Patches) -> None:
