@@ -500,7 +500,8 @@ def test_cuda_is_initialized_from_its_first_use_on(use: str) -> None:
     with ds.simulate(2, native_names=True):
         assert torch.cuda.is_available()
         assert torch.cuda.device_count() == 2
-        torch.cuda.manual_seed_all(1)
+        torch.cuda.manual_seed_all(2)
+        torch.cuda.manual_seed(1)
         torch.ones(2).pin_memory()
         torch.cuda.empty_cache()
         assert not torch.cuda.is_initialized()

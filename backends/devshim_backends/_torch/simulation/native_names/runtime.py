@@ -114,7 +114,8 @@ def is_initialized() -> bool:
 def call_now(function: Any, **options: Any) -> None:
     """Replace `torch.cuda._lazy_call`, which would keep a function until CUDA starts; never in a forked process."""
     if not SIMULATION.count_of_parent:
-        function()
+        with forking.note_nothing():  # a seed asks for the current GPU
+            function()
 
 
 def install(patches: Patches) -> None:

@@ -11,12 +11,15 @@ Without native names, a forked process may use its copy of the simulated GPUs' m
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.state import SIMULATION, TYPES, return_gpus
 from devshim_backends._torch.simulation.memory import SIMULATED
 
-__all__ = ["forget", "install", "is_started", "note_start", "note_use"]
+__all__ = ["forget", "install", "is_started", "note_nothing", "note_start", "note_use"]
 
 
 class _State:
@@ -29,6 +32,15 @@ class _State:
     """
 
     watched = used = started = False
+
+
+class _Local(threading.local):
+    """True in a thread that runs a function which a real card would keep until CUDA starts."""
+
+    keeps = False
+
+
+_LOCAL = _Local()
 
 
 def install(patches: Patches) -> None:
@@ -50,8 +62,19 @@ def note_use() -> None:
 
 
 def note_start() -> None:
-    """Note that the program has called a function that starts CUDA."""
-    _State.used = _State.started = True
+    """Note that the program has called a function that starts CUDA, except in `note_nothing`."""
+    if not _LOCAL.keeps:
+        _State.used = _State.started = True
+
+
+@contextmanager
+def note_nothing() -> Iterator[None]:
+    """Note no start of CUDA in this context, in this thread."""
+    before, _LOCAL.keeps = _LOCAL.keeps, True
+    try:
+        yield
+    finally:
+        _LOCAL.keeps = before
 
 
 def is_started() -> bool:
