@@ -22,6 +22,7 @@ from torch.utils._device import DeviceContext
 from devshim.registry import default_devices
 from devshim_backends._keras.traversal import is_variable
 from devshim_backends._torch.devices import TYPES, native
+from devshim_backends._torch.tracing import compiles_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -117,6 +118,8 @@ def current_device(default: Callable[[], str]) -> str:
         for mode in reversed(_get_current_function_mode_stack()):
             if isinstance(mode, DeviceContext) and mode.device.type != "meta":
                 return keras_name(mode.device)
+    if compiles_here():  # dynamo cannot trace a context variable
+        return default()
     chosen = default_devices.innermost()  # `ds.on("cpu")` opens no mode where PyTorch's own default is the CPU
     return default() if chosen is None else keras_name(native(chosen))
 
