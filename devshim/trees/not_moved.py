@@ -142,9 +142,10 @@ def _tensors_in(x: Any) -> list[str]:
     """Return the attributes that are tensors or models, as Python writes them; words for those of a set or view."""
     if isinstance(x, _CODE):
         return []
-    if isinstance(x, (set, frozenset)) or type(x) in _VIEWS:
-        members = islice((each[1] if type(each) is tuple else each for each in x), _MOST)
-        return [f" of the {'dict' if isinstance(x, _VIEWS) else 'set'}"] if any(map(_moves, members)) else []
+    if isinstance(x, (set, frozenset, *_VIEWS)):
+        is_view = isinstance(x, _VIEWS)
+        members = islice(x.mapping.values() if is_view else x, _MOST)
+        return [f" of the {'dict' if is_view else 'set'}"] if any(map(_moves, members)) else []
     return [f".{name}" for name, value in _attributes(x) if _moves(value) or any(map(_moves, _members(value)))]
 
 

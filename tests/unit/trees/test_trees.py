@@ -405,11 +405,24 @@ def test_a_call_that_only_reads_says_how_to_pass_the_tensors_of_an_object() -> N
     assert "ds.leaves({'w': x.w})" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize("view", [lambda x: {"a": x}.values(), lambda x: {"a": x}.items()], ids=["values", "items"])
-def test_tensors_in_a_view_of_a_dict_warn(view: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", [dict, OrderedDict])
+@pytest.mark.parametrize("view", [lambda d: d.values(), lambda d: d.items()], ids=["values", "items"])
+def test_tensors_in_a_view_of_a_dict_warn(
+    view: Any, make: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(not_moved, "_WARNED", set())
     with pytest.warns(ds.NotMovedWarning, match=r"dict_.* at 'v' \(of the dict\)"):
-        ds.place({"v": view(x), "x": x}, GPU)
+        ds.place({"v": view(make(a=x)), "x": x}, GPU)
+
+
+@pytest.mark.parametrize("thing", [{(3,), ()}, {"a": (3,), "b": ()}.values()], ids=["set", "values"])
+def test_tuples_in_a_set_or_a_view_are_not_taken_for_pairs(
+    thing: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(not_moved, "_WARNED", set())  # a class that has been warned about is not inspected
+    placed = ds.place({"shapes": thing, "x": x}, GPU)
+    assert placed["shapes"] is thing
+    assert ds.device_of(placed["x"]) is ds.gpu(1)
 
 
 @pytest.mark.parametrize("make", [lambda x: Holder(w=x, b=[x]), SlottedHolder])
