@@ -22,7 +22,7 @@ def not_found_error(backend: Backend, device: Device) -> DeviceNotFoundError:
         return plain_array_error(backend, device)
     count = backend.count(device.kind)
     have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
-    refused = backend.simulation_refused
+    refused = backend.simulation_refused if device.kind == "gpu" else None
     if backend.simulated and device.kind == "gpu":
         why = f"devshim simulates {backend.simulated}"
     elif refused is not None:

@@ -216,6 +216,18 @@ def test_not_beside_real_cards(fake: Any) -> None:
     assert ds.device_count() == 0
 
 
+def test_a_refusal_is_forgotten_when_the_simulation_ends(fake: Any) -> None:
+    with ds.simulate(2):  # NumPy is current
+        assert fake.simulation_refused.problem == "Fakeframe sees 2 real GPUs, so it cannot simulate others"
+        assert fake.simulation_refused.__traceback__ is None  # it would keep this test's variables
+        with ds.using("fakeframe"), pytest.raises(ds.DeviceNotFoundError) as caught:
+            ds.require("tpu:0")
+        assert "real GPUs" not in str(caught.value)
+    with ds.using("fakeframe"), pytest.raises(ds.DeviceNotFoundError) as caught:
+        ds.require("gpu:5")
+    assert caught.value.hint == "use gpu:0 to gpu:1, or ds.try_gpu(5) to fall back to the CPU"
+
+
 def test_too_late_changes_nothing(fake: Any) -> None:
     ds.use("fakeframe")
     fake.real = 0
