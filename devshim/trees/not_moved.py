@@ -34,6 +34,8 @@ __all__ = ["NotMovedWarning", "check", "is_code", "refuse", "warn"]
 _CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 """Objects that are not inspected: their contents are not data of the tree."""
 _VIEWS: tuple[Any, ...] = (type({}.values()), type({}.items()))
+_SECOND = {"leaves": "", "placement_of": "", "assign": ", values"}
+"""The second argument of the calls that take no device."""
 _MOST = 256
 """The largest number of attributes or members of an object that are inspected."""
 _WARNED: set[type] = set()
@@ -114,27 +116,28 @@ def _refuse_class(call: str, name: str) -> NotATensorError:
 
 def _instead(call: str, x: Any, names: list[str], device: str) -> str:
     """Return what to write instead of an object, for each kind that a program may pass; ``names`` are its tensors."""
+    to = _SECOND.get(call, f", {device}")
     if isinstance(x, (str, bytes)):
         return "turn text into numbers first, such as token ids; a device is the second argument"
     if isinstance(x, (bool, int, float, complex, range)) or hasattr(type(x), "__array__"):
         return f"make a tensor of it: ds.asarray(x, device={device})"
     if isinstance(x, (set, frozenset)):
-        return f"a set has no order: pass a list, ds.{call}(list(x), {device})"
+        return f"a set has no order: pass a list, ds.{call}(list(x){to})"
     if isinstance(x, _CODE):
         return "pass tensors, and not code; ds.run(fn, x) calls a function where its arguments are"
     if isinstance(x, functools.partial):
-        return f"partial(x.func, *ds.{call}(x.args, {device}), **ds.{call}(x.keywords, {device}))"
+        return f"partial(x.func, *ds.{call}(x.args{to}), **ds.{call}(x.keywords{to}))"
     if isinstance(x, _VIEWS):
-        return f"a view of a dict is not a tree: pass the dict, or ds.{call}(list(x), {device})"
+        return f"a view of a dict is not a tree: pass the dict, or ds.{call}(list(x){to})"
     name = next((name for name in names if not name.startswith("._")), None)
     if name is not None and call not in ("place", "copy"):
         return f"pass its tensors, as in ds.{call}({{{name[1:]!r}: x{name}}}), or register its class as a pytree"
     if name is not None:
         return f"place its tensors, as in x{name} = ds.{call}(x{name}, {device}), or register its class as a pytree"
     if hasattr(type(x), "__next__"):
-        return f"place what it yields: [ds.{call}(item, {device}) for item in x]"
+        return f"pass what it yields: [ds.{call}(item{to}) for item in x]"
     if hasattr(type(x), "__iter__") or hasattr(type(x), "__getitem__"):
-        return f"place each batch: for batch in x: batch = ds.{call}(batch, {device})"
+        return f"pass each batch: for batch in x: {'' if call in _SECOND else 'batch = '}ds.{call}(batch{to})"
     return "pass the tensors in it, one at a time or in a dict or list"
 
 

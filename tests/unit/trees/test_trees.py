@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import sys
 import warnings
 import weakref
@@ -403,6 +404,14 @@ def test_a_call_that_only_reads_says_how_to_pass_the_tensors_of_an_object() -> N
     with pytest.raises(ds.NotATensorError) as caught:
         ds.leaves(Holder(w=np.zeros(2)))
     assert "ds.leaves({'w': x.w})" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("thing", [{1, 2}, {"a": np.zeros(2)}.values(), batches(), Loader()])
+def test_the_hint_of_a_call_without_a_device_has_none(thing: Any) -> None:
+    for call in (ds.leaves, ds.placement_of):
+        with pytest.raises(ds.NotATensorError) as caught:
+            call(thing)
+        assert re.search(rf"ds\.{call.__name__}\((list\(x\)|item|batch)\)", str(caught.value.hint))
 
 
 @pytest.mark.parametrize("make", [dict, OrderedDict])
