@@ -416,9 +416,7 @@ def test_the_hint_of_a_call_without_a_device_has_none(thing: Any) -> None:
 
 @pytest.mark.parametrize("make", [dict, OrderedDict])
 @pytest.mark.parametrize("view", [lambda d: d.values(), lambda d: d.items()], ids=["values", "items"])
-def test_tensors_in_a_view_of_a_dict_warn(
-    view: Any, make: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensors_in_a_view_of_a_dict_warn(view: Any, make: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(not_moved, "_WARNED", set())
     with pytest.warns(ds.NotMovedWarning, match=r"dict_.* at 'v' \(of the dict\)"):
         ds.place({"v": view(make(a=x)), "x": x}, GPU)
