@@ -142,8 +142,8 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
 
     Args:
         parts: Tensors, or trees of one structure, in order; their tensors agree in framework, dtype, and shape except
-            along the axis. 0-d tensors, and NumPy scalars, become one tensor of shape (parts,), such as the loss of
-            each part. A leaf that is not a tensor must be equal in all parts.
+            along the axis. 0-d tensors become one tensor of shape (parts,), such as the loss of each part; so do NumPy
+            scalars that are parts themselves. A leaf that is not a tensor must be equal in all parts.
         device: The target. It needs memory for the parts and for the result.
         axis: The axis to join along; negative ones count from the end of each tensor's shape.
 
@@ -181,7 +181,8 @@ def _gather_trees(trees: list[T], target: Device, axis: int) -> T:
     found: list[tuple[Cell, list[Tensor], Backend, int]] = []
 
     def visit(cell: Cell, nodes: list[Any]) -> Any:
-        nodes = list(map(numpy_scalars.as_array, nodes))
+        if any(registry.backend_for(node) is not None for node in nodes):  # a scalar beside a 0-d array is like it
+            nodes = list(map(numpy_scalars.as_array, nodes))
         backend = registry.backend_for(nodes[0])
         if backend is None:
             _refuse_variable(nodes[0])
@@ -190,7 +191,7 @@ def _gather_trees(trees: list[T], target: Device, axis: int) -> T:
             found.append((cell, nodes, backend, parts_module.axis_of_parts(cell, nodes, backend, axis)))
         return nodes[0]
 
-    multi_map.map_leaves(trees, visit, multi_map.structure_error("gather", "part"))
+    first = multi_map.map_leaves(trees, visit, multi_map.structure_error("gather", "part"))
     arguments.check_devices([backend for _, _, backend, _ in found], [target])
     joined: dict[tuple[int, ...], Any] = {}
     shown = observing.explainer()
@@ -206,15 +207,11 @@ def _gather_trees(trees: list[T], target: Device, axis: int) -> T:
         joined.clear()  # the traceback would keep the tensors, and their memory
         raise
     gathered: T = multi_map.map_leaves(
-        trees[:1],
-        lambda cell, nodes: next(results) if _is_joined(nodes[0]) else nodes[0],
+        [first],
+        lambda cell, nodes: nodes[0] if registry.backend_for(nodes[0]) is None else next(results),
         multi_map.structure_error("gather", "part"),
     )
     return gathered
-
-
-def _is_joined(node: Any) -> bool:
-    return registry.backend_for(node) is not None or numpy_scalars.is_scalar(node)
 
 
 def _refuse_variable(node: Any) -> None:

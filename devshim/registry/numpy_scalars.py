@@ -1,7 +1,7 @@
 """NumPy scalars, such as ``np.float32(3)``, which NumPy's operators return instead of 0-d arrays.
 
-Other frameworks return a 0-d tensor where NumPy returns a scalar (``x.sum()``, ``loss / 2``). So a scalar that is given
-by itself counts as NumPy's 0-d array on the CPU. In a tree, a scalar is a number, as a learning rate is.
+Other frameworks return a 0-d tensor where NumPy returns a scalar (``x.sum()``, ``loss / 2``). So a scalar that is
+passed directly counts as NumPy's 0-d array on the CPU. In a tree, a scalar is a number, as a learning rate is.
 """
 
 from __future__ import annotations

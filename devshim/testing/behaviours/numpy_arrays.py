@@ -135,7 +135,18 @@ class NumpyArrayTests(Kit):
         x = ds.convert(value, self.backend, device)
         assert (ds.device_of(x), ds.dtype_of(x), self.adapter.shape(x)) == (device, "float32", ())
         assert ds.to_numpy(ds.gather([value, value], "cpu")).tolist() == [3, 3]
-        assert ds.gather([{"loss": value, "n": 1}, {"loss": value + 1, "n": 1}], "cpu")["loss"].tolist() == [3, 4]
+
+    @feature("several")
+    def test_a_numpy_scalar_in_a_tree_is_a_number(self, device: Device) -> None:
+        """`gather` returns a scalar that is equal in all parts, as it is, and refuses scalars that differ."""
+        rate = np.float32(0.1)
+        parts = ds.split({"x": self.tensor(device), "rate": rate}, [device, "cpu"])
+        for target in (device, ds.cpu()):
+            back = ds.gather(parts, target)
+            assert back["rate"] is rate
+            assert ds.device_of(back["x"]) is target
+        with pytest.raises(ds.ArgumentError, match="rate"):
+            ds.gather([parts[0], {**parts[1], "rate": rate * 2}], "cpu")
 
     @feature("numpy")
     @pytest.mark.parametrize("kind", UNREADABLE)

@@ -1,4 +1,4 @@
-"""NumPy scalars given by themselves count as NumPy's 0-d arrays; in a tree they are numbers."""
+"""NumPy scalars passed directly count as NumPy's 0-d arrays; in a tree they are numbers."""
 
 from __future__ import annotations
 
@@ -57,8 +57,32 @@ def test_a_scalar_in_a_tree_is_a_number() -> None:
 
 
 def test_scalars_are_joined_as_other_frameworks_join_0d_tensors() -> None:
-    parts = [{"loss": np.ones(3).sum(), "name": "a"}, {"loss": np.asarray(4.0), "name": "a"}]
-    joined = ds.gather(parts, "gpu:1")
+    for parts in ([np.float32(1), np.float32(2)], [np.ones(1).sum(), np.full(2, 1.0).sum()]):
+        joined = ds.gather(parts, "cpu")
+        assert (joined.tolist(), joined.dtype) == ([1, 2], parts[0].dtype)
+        assert ds.device_of(ds.gather(parts, "gpu:1")) is ds.gpu(1)
+    assert ds.gather([np.float32(1), np.asarray(np.float32(2))], "cpu").tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("loss", [(np.ones(3).sum(), np.asarray(4.0)), (np.asarray(3.0), np.float64(4))])
+def test_a_scalar_beside_an_array_is_joined_in_a_tree(loss: tuple[Any, Any]) -> None:
+    joined = ds.gather([{"loss": each, "name": "a"} for each in loss], "gpu:1")
     assert ds.to_numpy(joined["loss"]).tolist() == [3, 4]
     assert (ds.device_of(joined["loss"]), joined["name"]) == (ds.gpu(1), "a")
-    assert ds.gather([np.float32(1), np.asarray(np.float32(2))], "cpu").tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu:1"])
+@pytest.mark.parametrize("value", SCALARS, ids=lambda value: type(value).__name__)
+def test_gather_is_the_inverse_of_split_for_trees_with_scalars(value: Any, target: str) -> None:
+    tree = {"x": ds.asarray([1.0, 2.0]), "rate": value, "list": [value, 2.5]}
+    back = ds.gather(ds.split(tree, ["cpu", "gpu:1"]), target)
+    assert ds.to_numpy(back["x"]).tolist() == [1, 2]
+    assert back["rate"] is value
+    assert back["list"] == [value, 2.5]
+    assert type(back["list"][0]) is type(value)
+
+
+def test_scalars_that_differ_in_trees_are_refused_as_other_numbers_are() -> None:
+    for first, second in ((1.0, 2.0), (np.float32(1), np.float32(2)), (np.float32(1), np.float64(1))):
+        with pytest.raises(ds.ArgumentError, match=r"ds\.gather keeps .* from the first part, and at \['loss'\] part 1"):
+            ds.gather([{"loss": first}, {"loss": second}], "cpu")
