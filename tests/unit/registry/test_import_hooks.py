@@ -15,7 +15,7 @@ import pytest
 from devshim.registry import import_hooks
 
 
-class Around:
+class CountingContext:
     """A context manager that counts how often it is entered, and records what it sees."""
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class Around:
 
 
 @pytest.fixture
-def around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Around]:
+def context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CountingContext]:
     """Yield a framework called `needyframe` whose import needs a context manager around it."""
-    found = Around()
-    folder = ModuleType("importing")
-    folder.import_context = found  # type: ignore[attr-defined]
-    monkeypatch.setattr(import_hooks, "load_hooks", lambda name: folder)
+    found = CountingContext()
+    hooks = ModuleType("import_hooks")
+    hooks.import_context = found  # type: ignore[attr-defined]
+    monkeypatch.setattr(import_hooks, "load_hooks", lambda name: hooks)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.syspath_prepend(str(tmp_path / "fakes"))
     import_hooks.prepare_import("needyframe")
@@ -55,40 +55,40 @@ def bring_in() -> Any:
     return needyframe
 
 
-def test_a_typed_import_gets_it_too(around: Around, package: Any) -> None:
+def test_a_typed_import_gets_it_too(context: CountingContext, package: Any) -> None:
     package("needyframe", "from needyframe import part\nvalue = 3")
     package("needyframe/part.py", "")
     assert bring_in().value == 3
     assert bring_in().value == 3
-    assert around.events == ["in", "out"]
+    assert context.events == ["in", "out"]
 
 
 @pytest.mark.parametrize("asked", [0, 2])
 def test_simulated_cards_are_announced_only_where_they_are_asked_for(
-    around: Around, package: Any, monkeypatch: pytest.MonkeyPatch, asked: int
+    context: CountingContext, package: Any, monkeypatch: pytest.MonkeyPatch, asked: int
 ) -> None:
-    announced = Around()
-    folder = import_hooks.load_hooks("needyframe")
-    folder.simulated_import_context = announced  # type: ignore[union-attr]
+    announced = CountingContext()
+    hooks = import_hooks.load_hooks("needyframe")
+    hooks.simulated_import_context = announced  # type: ignore[union-attr]
     monkeypatch.setenv("DEVSHIM_SIMULATE_GPUS", str(asked))
     package("needyframe", "value = 3")
     assert bring_in().value == 3
-    assert around.events == ["in", "out"]
+    assert context.events == ["in", "out"]
     assert announced.events == (["in", "out"] if asked else [])
 
 
-def test_looking_is_not_importing(around: Around, package: Any) -> None:
+def test_looking_is_not_importing(context: CountingContext, package: Any) -> None:
     from importlib.util import find_spec
 
     package("needyframe", "value = 3")
     for _ in range(3):
         assert find_spec("needyframe") is not None
-    assert around.events == []
+    assert context.events == []
     assert bring_in().value == 3
-    assert around.events == ["in", "out"]
+    assert context.events == ["in", "out"]
 
 
-def test_an_error_passes_through_and_the_next_try_is_a_new_one(around: Around, package: Any) -> None:
+def test_an_error_passes_through_and_the_next_try_is_a_new_one(context: CountingContext, package: Any) -> None:
     folder = package("needyframe", "raise OSError('libfoo.so')")
     with pytest.raises(OSError, match=r"libfoo\.so"):
         bring_in()
@@ -96,10 +96,10 @@ def test_an_error_passes_through_and_the_next_try_is_a_new_one(around: Around, p
     (folder / "needyframe" / "__init__.py").write_text("value = 'mended'", encoding="utf-8")
     sys.path_importer_cache.clear()
     assert bring_in().value == "mended"
-    assert around.events == ["in", "OSError", "out", "in", "out"]
+    assert context.events == ["in", "OSError", "out", "in", "out"]
 
 
-def test_the_finder_of_an_editable_installation_is_asked(around: Around, package: Any) -> None:
+def test_the_finder_of_an_editable_installation_is_asked(context: CountingContext, package: Any) -> None:
     """The framework is not on the path; its own finder knows where it is."""
     from importlib.util import spec_from_file_location
 
@@ -112,27 +112,27 @@ def test_the_finder_of_an_editable_installation_is_asked(around: Around, package
 
     sys.meta_path.append(Editable)  # type: ignore[arg-type]
     assert bring_in().value == "editable"
-    assert around.events == ["in", "out"]
+    assert context.events == ["in", "out"]
 
 
-def test_one_loader_for_many_modules(around: Around, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_loader_for_many_modules(context: CountingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A zip file's loader serves all of its modules; only the framework's root is wrapped."""
     with zipfile.ZipFile(tmp_path / "room.zip", "w") as archive:
         archive.writestr("needyframe/__init__.py", "import needyneighbour\nvalue = needyneighbour.value")
         archive.writestr("needyneighbour.py", "value = 5")
     monkeypatch.syspath_prepend(str(tmp_path / "room.zip"))
     assert bring_in().value == 5
-    assert around.events == ["in", "out"]
+    assert context.events == ["in", "out"]
     del sys.modules["needyneighbour"]
 
 
-def test_other_imports_are_left_alone(around: Around) -> None:
+def test_other_imports_are_left_alone(context: CountingContext) -> None:
     assert import_hooks._Finder.find_spec("json") is None
     assert import_hooks._Finder.find_spec("numpy") is None
-    assert around.events == []
+    assert context.events == []
 
 
-def test_what_is_imported_already_is_not_watched(around: Around, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_imported_already_is_not_watched(context: CountingContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "anotherframe", ModuleType("anotherframe"))
     import_hooks.prepare_import("anotherframe")
     assert "anotherframe" not in import_hooks._WATCHED
@@ -141,11 +141,11 @@ def test_what_is_imported_already_is_not_watched(around: Around, monkeypatch: py
     assert sys.meta_path == before
 
 
-def test_missing_stays_missing(around: Around) -> None:
+def test_missing_stays_missing(context: CountingContext) -> None:
     with pytest.raises(ModuleNotFoundError) as caught:
         bring_in()
     assert caught.value.name == "needyframe"
-    assert around.events == []
+    assert context.events == []
 
 
 def test_nothing_is_installed_by_importing_devshim(python: Any) -> None:
