@@ -10,7 +10,7 @@ from typing import Any
 
 from devshim.errors import WorldError
 
-__all__ = ["Unreachable", "reason", "silent"]
+__all__ = ["Unreachable", "reason", "silent_error"]
 
 _AGAIN = 2.0
 """Seconds for which an agent that Ray cannot reach is asked again: on a busy network or host, it may answer."""
@@ -63,7 +63,7 @@ def reason(error: Exception, node: str) -> str:
     return ""
 
 
-def silent(hosts: list[str], seconds: float) -> WorldError:
+def silent_error(hosts: list[str], seconds: float) -> WorldError:
     """Return the error for hosts whose agents have not started in so many seconds."""
     import ray
 

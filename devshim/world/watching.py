@@ -139,7 +139,7 @@ class Attempt:
             asked = {call(): index for index, call in left.items()}
             late = ray.wait(list(asked), num_returns=len(asked), timeout=self.job.start_timeout)[1]
             if late:
-                raise lost_agents.silent([self.hosts[asked[ref]].name for ref in late], self.job.start_timeout)
+                raise lost_agents.silent_error([self.hosts[asked[ref]].name for ref in late], self.job.start_timeout)
             for ref, index in asked.items():
                 try:
                     found[index] = ray.get(ref)

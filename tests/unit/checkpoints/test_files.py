@@ -423,7 +423,7 @@ def test_killed_before_every_step_the_file_is_whole(path: Path) -> None:
 
 PAUSED = """
 import sys, devshim as ds
-from devshim.checkpoints import crc, stream
+from devshim.checkpoints import stream
 ds.use("numpy")
 write = stream.write
 
