@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from devshim.world.causes import SILENT, TRACEBACK
+from devshim.world.causes import SILENT, has_raised
 from devshim.world.cluster import tied
 from devshim.world.launchers import without_launchers
 from devshim.world.news import News
@@ -227,8 +227,9 @@ class Agent:
 
     def _send_raised(self, rank: int, each: _Rank) -> None:
         """Report a rank whose program has ended with an exception some seconds ago, and whose process has not."""
-        has_raised = each.heartbeat.get("raised") and TRACEBACK in each.tail  # pytest stores errors that it has handled
-        if not has_raised or each.reported_raised or each.process.poll() is not None:
+        if each.reported_raised or each.process.poll() is not None:
+            return
+        if not has_raised(each.heartbeat.get("raised", ""), each.tail):
             return
         each.raised_since = each.raised_since or time.monotonic()
         if time.monotonic() - each.raised_since >= _ENDING:

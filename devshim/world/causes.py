@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ONE_ORDER",
-    "TRACEBACK",
     "Ended",
     "Report",
     "failure",
     "find_ending",
     "find_late",
+    "has_raised",
     "is_of_peers",
     "name_ranks",
 ]
@@ -82,7 +82,7 @@ class Report:
         seconds: How long it has been in it.
         at: The line of the program.
         ends: True if the program has ended, but the process has not.
-        raised: True if an exception has ended it.
+        raised: The type of the last exception that Python has stored, or an empty text; see `has_raised`.
         tail: The end of its output, if it has ended.
     """
 
@@ -92,7 +92,7 @@ class Report:
     seconds: float = 0.0
     at: str = ""
     ends: bool = False
-    raised: bool = False
+    raised: str = ""
     tail: str = ""
 
 
@@ -147,8 +147,22 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
 def find_ending(reports: Mapping[int, Report]) -> list[Ended]:
     """Return the ranks whose programs have ended with an error, but whose processes have not."""
     return [
-        Ended(rank, 1, each.tail, each.at) for rank, each in reports.items() if each.ends and TRACEBACK in each.tail
+        Ended(rank, 1, each.tail, each.at)
+        for rank, each in reports.items()
+        if each.ends and has_raised(each.raised, each.tail)
     ]
+
+
+def has_raised(error: str, tail: str) -> bool:
+    """Return True if the last traceback of an output ends with an error of this type.
+
+    Args:
+        error: The name of the type of the last exception that Python has stored; it may be one that pytest has handled.
+        tail: The end of the output; it may contain tracebacks that the program has logged.
+    """
+    heads = list(_HEAD.finditer(tail)) if error else []
+    line = rf"^(?:  \| )?(?:\S+\.)?{re.escape(error)}(?::|$)"  # of an exception group, after its border
+    return bool(heads) and re.search(line, tail[heads[-1].end() :], re.MULTILINE) is not None
 
 
 def is_of_peers(ended: Sequence[Ended]) -> bool:
@@ -256,7 +270,7 @@ def find_late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequenc
     elif gone:
         guilty, reason = list(gone), f"{name_ranks(list(gone), hosts)} has returned"
     elif outliving := [rank for rank in behind if reports[rank].ends]:
-        guilty, reason = outliving, f"{name_ranks(outliving, hosts)} has returned, but its process has not ended"
+        guilty, reason = outliving, f"the program of {name_ranks(outliving, hosts)} has ended, but its process has not"
     elif behind:
         guilty, where = behind, reports[behind[0]].at
         reason = f"{name_ranks(behind, hosts)} has not made this call" + (f", and is at {where}" if where else "")

@@ -75,8 +75,7 @@ def _end_well(descriptor: int, process: int) -> None:
     """Write the last step of a program that ends; its last line stays."""
     if process == os.getpid():
         with suppress(OSError):
-            raised = getattr(sys, "last_value", None) is not None
-            os.write(descriptor, (json.dumps({**_report(), "ends": True, "raised": raised}) + "\n").encode())
+            os.write(descriptor, (json.dumps({**_report(), "ends": True, "raised": _last_error()}) + "\n").encode())
 
 
 def _report() -> dict[str, Any]:
@@ -85,9 +84,16 @@ def _report() -> dict[str, Any]:
     what = None if doing is None else doing.what
     step = getattr(_steps, "number", 0) if doing is None else doing.number
     ends = not threading.main_thread().is_alive()  # other threads and registered exit functions may still run
-    # Python stores an exception here that ends a program, but not a SystemExit.
-    raised = ends and getattr(sys, "last_value", None) is not None
-    return {"step": step, "what": what, "seconds": seconds, "ends": ends, "raised": raised}
+    return {"step": step, "what": what, "seconds": seconds, "ends": ends, "raised": _last_error() if ends else ""}
+
+
+def _last_error() -> str:
+    """Return the type of the last exception that Python has stored, or an empty text.
+
+    Python stores one that ends a program, but not a `SystemExit`; pytest also stores those of tests that fail.
+    """
+    error = getattr(sys, "last_value", None)
+    return "" if error is None else type(error).__name__
 
 
 def position(frame: FrameType | None) -> str:

@@ -208,8 +208,29 @@ def test_what_peers_say_of_a_save_is_not_the_cause() -> None:
 
 def test_a_rank_whose_process_outlives_its_program_is_named() -> None:
     error = late({**WAITING, 2: Report(0, 2, None, 0, "", True)})
-    assert error.problem.endswith(": rank 2 on b has returned, but its process has not ended")
+    assert error.problem.endswith(": the program of rank 2 on b has ended, but its process has not")
     assert error.late == (2,)
+
+
+@pytest.mark.parametrize(
+    ("error", "tail", "expected"),
+    [
+        ("ValueError", TRACEBACK, True),
+        ("ValueError", TRACEBACK + "an exit function prints this\n", True),
+        ("ValueError", TRACEBACK.replace("ValueError", "job.f.<locals>.ValueError"), True),
+        ("KeyboardInterrupt", TRACEBACK.replace("ValueError: a bad batch", "KeyboardInterrupt"), True),
+        ("ExceptionGroup", GROUP, True),
+        ("RuntimeError", TRACEBACK + PEER, True),
+        ("ValueError", TRACEBACK + PEER, False),  # handled by pytest, and another one logged
+        ("Error", TRACEBACK, False),
+        ("", TRACEBACK, False),
+        ("ValueError", "a line of a log\n", False),
+    ],
+)
+def test_an_error_has_ended_a_program_if_its_traceback_is_the_last(error: str, tail: str, expected: bool) -> None:
+    assert causes.has_raised(error, tail) is expected
+    assert bool(causes.find_ending({0: Report(ends=True, raised=error, tail=tail)})) is expected
+    assert not causes.find_ending({0: Report(raised=error, tail=tail)})
 
 
 def test_a_rank_that_does_not_answer_is_named() -> None:

@@ -41,7 +41,8 @@ def test_a_program_that_has_ended_may_end_its_process_first() -> None:
 
 
 def test_a_program_that_has_ended_with_an_error_is_the_cause_although_its_process_goes_on() -> None:
-    job = Reported(WAITS, Report(3, 2, ends=True, tail="Traceback (most recent call last):\nValueError: a bad batch"))
+    tail = "Traceback (most recent call last):\nValueError: a bad batch"
+    job = Reported(WAITS, Report(3, 2, ends=True, raised="ValueError", tail=tail))
     job._raise_if_late(at_once=False)
     with pytest.raises(ds.RankFailedError, match="rank 1 on a ended with exit status 1: ValueError: a bad batch"):
         job._raise_if_late(at_once=True)
@@ -53,7 +54,7 @@ def test_a_failure_names_the_lines_of_ranks_whose_processes_go_on() -> None:
         error = "devshim.RanksDisagreeError: the ranks do not agree on step 3"
         return f"Traceback (most recent call last):\n{where}\n{error}"
 
-    job = Reported(Report(), Report(3, 3, ends=True, tail=tail(8)))
+    job = Reported(Report(), Report(3, 3, ends=True, raised="RanksDisagreeError", tail=tail(8)))
     job.failed[0] = Ended(0, 1, tail(4))
     expected = r"on step 3 \(rank 0 at program.py:4 in train, rank 1 at program.py:8 in train\)"
     with pytest.raises(ds.RanksDisagreeError, match=expected):
@@ -61,7 +62,7 @@ def test_a_failure_names_the_lines_of_ranks_whose_processes_go_on() -> None:
 
 
 def test_a_rank_that_has_raised_has_failed_before_its_process_ends() -> None:
-    job = Reported(WAITS, Report(3, 2, ends=True, raised=True))
+    job = Reported(WAITS, Report(3, 2, ends=True, raised="ValueError"))
     tail = "Traceback (most recent call last):\nValueError: a bad batch"
     job._receive([("raised", 1, tail, "train.py:7 in step")])
     assert str(job._failure().problem) == (
