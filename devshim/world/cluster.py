@@ -171,22 +171,25 @@ def disable_extra_processes() -> Iterator[None]:
     """
     from ray._private import node, services
 
-    start = services.start_ray_process
+    start = getattr(services, "start_ray_process", None)
 
     def nothing(self: Any, *_: Any, **__: Any) -> None:
         self._webui_url = ""
 
     def start_lighter(command: list[str], *args: Any, **options: Any) -> Any:
+        assert start is not None
         return start([_with_idle_helper(each) for each in command], *args, **options)
 
     replaced = {name: getattr(node.Node, name) for name in _EXTRA if hasattr(node.Node, name)}
     for name in replaced:
         setattr(node.Node, name, nothing)
-    services.start_ray_process = start_lighter
+    if start is not None:
+        services.start_ray_process = start_lighter
     try:
         yield
     finally:
-        services.start_ray_process = start
+        if start is not None:
+            services.start_ray_process = start
         for name, method in replaced.items():
             setattr(node.Node, name, method)
 

@@ -1,8 +1,9 @@
 """The process of a Ray node in place of its own for metrics and for environments, neither of which a job needs.
 
 ``python idle_helper.py --session-dir=FOLDER --node-id=NODE PORT...`` reports that these ports are not in use, as Ray's
-own process for metrics does where its libraries are missing, and waits until its node has ended. The node starts only
-when the ports are reported, and ends if this process ends. It imports little: Ray's own processes take 0.45 s of
+own process for metrics does where its libraries are missing, and waits until its node has ended. A node may end before
+this process knows it: then it waits until the folder is removed. The node starts only when the ports are reported, and
+ends if this process ends. It imports little: Ray's own processes take 0.45 s of
 processor time each.
 """
 
@@ -18,7 +19,7 @@ _LOOK = 0.5
 
 
 def main(words: list[str]) -> None:
-    """Report the ports, and wait for the end of the process that started this one."""
+    """Report the ports, and wait for the end of the process that started this one, or of its session."""
     parent = os.getppid()
     options = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
     for port in (word for word in words if not word.startswith("--")):
@@ -26,7 +27,7 @@ def main(words: list[str]) -> None:
         with open(f"{path}.new", "w") as file:
             file.write("-1")
         os.replace(f"{path}.new", path)  # the node reads the file as soon as it exists
-    while os.getppid() == parent:
+    while os.getppid() == parent and os.path.isdir(options["session-dir"]):
         time.sleep(_LOOK)
 
 

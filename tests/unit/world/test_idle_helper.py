@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -35,6 +37,36 @@ def test_it_reports_unused_ports_and_ends_with_its_node(tmp_path: Path) -> None:
     while started.exists() and time.monotonic() < until:
         time.sleep(0.05)
     assert not started.exists()
+
+
+def test_it_ends_if_its_node_ended_before_it_started(tmp_path: Path) -> None:
+    folder = tmp_path / "session"
+    folder.mkdir()
+    words = [sys.executable, "-I", "-S", HELPER, f"--session-dir={folder}", "--node-id=ab", "one_port"]
+    with subprocess.Popen(words) as helper:  # this process is not its node, and goes on
+        try:
+            until = time.monotonic() + 30
+            while not list(folder.glob("*_ab")) and time.monotonic() < until:
+                time.sleep(0.05)
+            shutil.rmtree(folder)  # with the cluster
+            assert helper.wait(30) == 0
+        finally:
+            helper.kill()
+
+
+@pytest.mark.parametrize("has_services", [True, False])
+def test_another_ray_starts_what_it_always_starts(monkeypatch: pytest.MonkeyPatch, has_services: bool) -> None:
+    ray, private = ModuleType("ray"), ModuleType("ray._private")
+    node, services = SimpleNamespace(Node=type("Node", (), {})), ModuleType("ray._private.services")
+    private.node, private.services = node, services  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray._private", private)
+    if has_services:
+        services.start_ray_process = list  # type: ignore[attr-defined]
+    before = dict(vars(services))
+    with cluster.disable_extra_processes():
+        assert (dict(vars(services)) == before) is not has_services
+    assert dict(vars(services)) == before
 
 
 @pytest.mark.parametrize("name", ["--dashboard_agent_command=", "--runtime_env_agent_command="])
