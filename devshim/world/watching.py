@@ -135,9 +135,10 @@ class Attempt:
         from ray.exceptions import RayError
 
         left, found = dict(enumerate(calls)), {}
+        until = time.monotonic() + self.job.start_timeout
         while left:
             asked = {call(): index for index, call in left.items()}
-            late = ray.wait(list(asked), num_returns=len(asked), timeout=self.job.start_timeout)[1]
+            late = ray.wait(list(asked), num_returns=len(asked), timeout=max(until - time.monotonic(), 0))[1]
             if late:
                 raise lost_agents.silent_error([self.hosts[asked[ref]].name for ref in late], self.job.start_timeout)
             for ref, index in asked.items():
@@ -207,8 +208,8 @@ class Attempt:
             waiting |= {self._ask(index): index for index in unreachable}
             if self.late_since is not None and not self.failed:
                 self._raise_if_late(time.monotonic() - self.late_since > _ENDING)
-            if self.failed:
-                began = began or time.monotonic()
+            began = (began or time.monotonic()) if self.failed else None
+            if began is not None:
                 grace = _ENDING if causes.is_of_peers(list(self.failed.values())) else _GRACE
                 if time.monotonic() - began > grace or len(self.failed) + len(self.results) == len(self.names):
                     raise self._failure()

@@ -178,3 +178,57 @@ def test_an_agent_that_is_unreachable_at_the_start_is_called_again(monkeypatch: 
     monkeypatch.setattr(lost_agents, "_AGAIN", 0.2)
     with pytest.raises(ds.HostLostError, match="rank 1 on b was lost with its host"):
         attempt._wait_for_answers([lambda: Answer(["here"]), lambda: Answer(UNREACHABLE)])
+
+
+@pytest.mark.usefixtures("alive")
+def test_the_start_of_agents_that_are_called_again_has_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = Attempt(Job(start_timeout=60.0), [Host("a", "a", "127.0.0.1", 0, False)], [1], 0, lambda *_: None)
+    limits, now = [], [100.0]
+
+    def wait(asked: list[Answer], *, timeout: float, **_: Any) -> tuple[list[Answer], list[Answer]]:
+        limits.append(timeout)
+        now[0] += 50  # an answer that takes long
+        return asked, []
+
+    monkeypatch.setattr(sys.modules["ray"], "wait", wait)
+    monkeypatch.setattr(lost_agents, "_AGAIN", 1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    left = [UNREACHABLE, UNREACHABLE, ["here"]]
+    assert attempt._wait_for_answers([lambda: Answer(left.pop(0))]) == [["here"]]
+    assert limits == [60, 10, 0]
+
+
+class Later(Answer):
+    """An answer that comes after some seconds."""
+
+    def __init__(self, value: Any, seconds: float) -> None:
+        self._made, self._until = value, time.monotonic() + seconds
+
+    @property
+    def value(self) -> Any:  # type: ignore[override]
+        return self._made if time.monotonic() >= self._until else None
+
+
+@pytest.mark.usefixtures("alive")
+def test_a_rank_that_ends_well_after_an_error_leaves_the_next_ones_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[Attempt.__module__], "_ENDING", 1.0)
+    peer, own = (f"Traceback (most recent call last):\n{each}\n" for each in ("Connection reset", "ValueError: own"))
+    answers = {
+        0: [lambda: Answer([("raised", 0, peer, "")]), lambda: Answer([end(0)]), lambda: Answer(None)],
+        1: [
+            lambda: Later([("end", 1, 1, peer, "", None, 7)], 1.2),
+            lambda: Later([("end", 2, 1, own, "", None, 7)], 0.2),
+            lambda: Answer(None),
+        ],
+    }
+    hosts = [Host(name, name, "127.0.0.1", 0, False) for name in ("a", "b")]
+    attempt = Attempt(Job(), hosts, [1, 2], 0, lambda *_: None)
+    attempt.agents = [
+        SimpleNamespace(
+            news=SimpleNamespace(remote=lambda *_, i=i: answers[i].pop(0)()),
+            where=SimpleNamespace(remote=lambda: Answer({})),
+        )
+        for i in (0, 1)
+    ]
+    with pytest.raises(ds.RankFailedError, match="rank 2 on b ended with exit status 1: ValueError: own"):
+        attempt.follow()
