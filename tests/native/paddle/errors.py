@@ -5,6 +5,7 @@ import os
 import paddle
 
 x = paddle.ones([3]).cuda(1)
+host = paddle.sparse.sparse_coo_tensor([[0], [1]], [1.0], [2, 2], place=paddle.CPUPlace())
 for call in (
     lambda: paddle.CUDAPlace(7),
     lambda: paddle.set_device("gpu:2"),
@@ -17,6 +18,8 @@ for call in (
     lambda: paddle.sparse.sparse_coo_tensor([[0], [1]], [1.0], [2, 2]),
     lambda: paddle.sparse.sparse_csr_tensor([0, 1, 1], [1], [1.0], [2, 2], place="gpu:1"),
     lambda: x.to_sparse_coo(1),
+    lambda: host.cuda(),
+    lambda: host.to("gpu:0"),
     lambda: paddle.inference.Config().enable_use_gpu(100, 0),
 ):
     try:
@@ -28,7 +31,6 @@ try:
 except MemoryError as error:
     print(str(error).splitlines()[0])
 print(paddle.get_device(), x.sum().item())
-host = paddle.sparse.sparse_coo_tensor([[0], [1]], [1.0], [2, 2], place=paddle.CPUPlace())
 print(host.place, host.to_dense().place, x.cpu().to_sparse_coo(1).values().place)
 os.environ.update(PADDLE_TRAINERS_NUM="2", PADDLE_TRAINER_ID="0", PADDLE_TRAINER_ENDPOINTS="127.0.0.1:1,127.0.0.1:2")
 try:

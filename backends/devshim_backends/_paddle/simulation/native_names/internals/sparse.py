@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["attributes", "functions"]
 
 _Tensor = core.eager.Tensor
+_framework = paddle.base.framework
 
 
 def _refuse(instead: str) -> None:
@@ -28,20 +29,22 @@ def _refuse(instead: str) -> None:
     raise UnsupportedError(msg, instead)
 
 
-def _on_host(create: Any) -> Any:
+def _refuse_result_on_gpu(create: Any) -> Any:
     """Return a function that creates a sparse tensor, on the host only."""
 
     @wraps(create)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         made = create(*args, **kwargs)
-        if is_simulated(made.place):
+        # A value in a program being built has no place: the program computes on the default device.
+        place = made.place if paddle.in_dynamic_mode() else _framework._current_expected_place_()
+        if is_simulated(place):
             _refuse("make it on the host: place=paddle.CPUPlace()")
         return made
 
     return wrapper
 
 
-def _of_host(convert: Any) -> Any:
+def _refuse_gpu_input(convert: Any) -> Any:
     """Return a method that makes a sparse tensor of a dense one, on the host only."""
 
     def method(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -53,12 +56,26 @@ def _of_host(convert: Any) -> Any:
     return method
 
 
+def _refuse_copy_to_gpu(copy_to: Any) -> Any:
+    """Return a ``_copy_to``, which ``.to`` and ``.cuda`` call, that copies sparse tensors to the host only."""
+
+    @wraps(copy_to)
+    def method(x: Any, place: Any, *args: Any, **kwargs: Any) -> Any:
+        if x.is_sparse() and is_simulated(place):
+            _refuse("leave it on the host, or copy a dense one: x.to_dense()")
+        return copy_to(x, place, *args, **kwargs)
+
+    return method
+
+
 def functions() -> dict[Any, Any]:
     """Return Paddle's functions that create sparse tensors -> their replacements."""
-    return {each: _on_host(each) for each in (paddle.sparse.sparse_coo_tensor, paddle.sparse.sparse_csr_tensor)}
+    create = paddle.sparse.sparse_coo_tensor, paddle.sparse.sparse_csr_tensor
+    return {each: _refuse_result_on_gpu(each) for each in create}
 
 
 def attributes() -> Iterator[tuple[Any, str, Any]]:
     """Yield the methods to replace: owner, name and new value."""
     for name in ("to_sparse_coo", "to_sparse_csr"):
-        yield _Tensor, name, _of_host(getattr(_Tensor, name))
+        yield _Tensor, name, _refuse_gpu_input(getattr(_Tensor, name))
+    yield _Tensor, "_copy_to", _refuse_copy_to_gpu(_Tensor._copy_to)
