@@ -80,6 +80,8 @@ class SimulatedDevice:
         self.group: SimulatedDevices
         self._error_class = error_class
         self._used = self._peak = 0
+        self._was_used = False
+        """True if anything was allocated before the peak was reset."""
         self._allocations: dict[int, _Allocation] = {}
         """The counted allocations, by their addresses; `_used` is the sum of their bytes."""
         self._changes: deque[tuple[_Allocation] | _Allocation] = deque()
@@ -95,7 +97,7 @@ class SimulatedDevice:
             if not nested:
                 self._apply_changes()
             self.limit, self.vanished, self.refusals = limit, False, 0
-            self._peak = self._used
+            self._peak, self._was_used = self._used, False
             self._faults = [fault for fault in faults if fault.device is self.device]
             self._events = dict.fromkeys(self._events, 0)
 
@@ -170,11 +172,12 @@ class SimulatedDevice:
         with _LOCK:
             if not nested:
                 self._apply_changes()
+            self._was_used = self._was_used or bool(self._peak)
             self._peak = self._used
 
     def was_used(self) -> bool:
-        """Return True if anything was allocated since the peak was reset; asked without the lock, after a fork."""
-        return bool(self._peak or self._changes)
+        """Return True if anything was allocated since `begin`, or before and not freed; asked without the lock."""
+        return self._was_used or bool(self._peak or self._changes)
 
     def info(self) -> MemoryInfo:
         """Return the GPU's memory: total, used, free and peak."""

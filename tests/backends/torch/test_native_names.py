@@ -513,6 +513,17 @@ def test_cuda_is_initialized_from_its_first_use_on(use: str) -> None:
         assert torch.cuda.initial_seed() == 1
 
 
+@pytest.mark.parametrize("reset", ["reset_peak_memory_stats", "reset_accumulated_memory_stats"])
+def test_a_reset_of_the_peak_forgets_no_use_of_cuda(reset: str) -> None:
+    with ds.simulate(2, native_names=True):
+        torch.ones(1, device="cuda")
+        getattr(torch.accelerator, reset)()
+        assert torch.accelerator.max_memory_allocated() == 0
+        assert torch.cuda.is_initialized()
+    with ds.simulate(2, native_names=True):
+        assert not torch.cuda.is_initialized()
+
+
 @pytest.mark.usefixtures("cards")
 def test_mixed_devices_name_the_line_of_a_cuda_program() -> None:
     with pytest.raises(RuntimeError, match="found at least two devices, cuda:1 and cpu!") as caught:
@@ -694,8 +705,9 @@ def test_the_default_type_of_the_host_takes_back_that_of_a_card(cards) -> None:
     assert torch.ones(1).is_cuda
     made = torch.Tensor([1, 2]), torch.Tensor(2, 3), torch.Tensor(), torch.nn.Parameter(torch.Tensor(2))
     assert [x.type() for x in made] == ["torch.cuda.FloatTensor"] * 4
-    host = torch.FloatTensor([1]), torch.Tensor([1.0], device="cpu"), torch.Tensor(np.ones(2, np.float32)).cpu()
-    assert [x.type() for x in host] == ["torch.FloatTensor"] * 3
+    assert torch.Tensor(np.ones(2, np.float32)).type() == "torch.cuda.FloatTensor"
+    host = torch.FloatTensor([1]), torch.Tensor([1.0], device="cpu")
+    assert [x.type() for x in host] == ["torch.FloatTensor"] * 2
     torch.set_default_tensor_type(torch.cuda.DoubleTensor)
     assert torch.Tensor([1.0]).dtype == torch.float64
     torch.set_default_tensor_type("torch.FloatTensor")
@@ -704,6 +716,31 @@ def test_the_default_type_of_the_host_takes_back_that_of_a_card(cards) -> None:
     torch.set_default_device("cuda:1")
     torch.set_default_tensor_type(torch.FloatTensor)  # a default device that the program has set stays
     assert torch.ones(1).device == torch.device("cuda:1")
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+def test_a_default_type_of_integers_is_refused_and_changes_nothing(cards) -> None:
+    torch.set_default_tensor_type("torch.cuda.DoubleTensor")
+    for integers in ("torch.cuda.LongTensor", torch.cuda.LongTensor, torch.LongTensor):
+        with pytest.raises(TypeError, match="only floating-point types are supported as the default type"):
+            torch.set_default_tensor_type(integers)
+    assert torch.ones(1).type() == torch.Tensor([1.0]).type() == "torch.cuda.DoubleTensor"
+    assert torch.get_default_dtype() is torch.float64
+    torch.set_default_tensor_type("torch.FloatTensor")
+    assert torch.ones(1).type() == "torch.FloatTensor"
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type", "ignore:TypedStorage is deprecated")
+def test_a_tensor_of_a_storage_shares_it_also_where_a_card_is_the_default(cards) -> None:
+    torch.set_default_tensor_type("torch.cuda.FloatTensor")
+    try:
+        x = torch.ones(2, device="cpu")
+        for storage in (x.storage(), x.untyped_storage()):
+            made = torch.Tensor(storage)
+            assert made.type() == "torch.FloatTensor"
+            assert made.data_ptr() == x.data_ptr()
+    finally:
+        torch.set_default_tensor_type("torch.FloatTensor")
 
 
 def test_afterwards_pytorch_answers_as_before() -> None:

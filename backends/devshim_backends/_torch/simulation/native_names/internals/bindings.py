@@ -75,7 +75,6 @@ def _require_known(index: int) -> int:
 
 
 def _reset_peak(index: int) -> None:
-    forking.is_started()  # it looks at the peak
     module.reset_peak_memory_stats(_require_known(index))
 
 

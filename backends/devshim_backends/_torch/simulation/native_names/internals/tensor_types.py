@@ -59,6 +59,10 @@ def _default_context() -> Any:
     return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
 
 
+_SHARED = torch.Tensor, torch.UntypedStorage, torch.TypedStorage
+"""The arguments of which `torch.Tensor` makes a tensor without a copy."""
+
+
 class _Default:
     """The default type of tensors: the context of the default device that it has set, and how `torch.Tensor` is made.
 
@@ -89,7 +93,7 @@ class _Default:
 def _create(cls: type, *args: Any, **kwargs: Any) -> Any:
     """Replace the constructor of `torch.Tensor` while a card's type is the default."""
     made = torch._C.TensorBase.__new__(cls, *args, **kwargs)
-    named = "device" in kwargs or (args and isinstance(args[0], (torch.Tensor, torch.UntypedStorage)))
+    named = "device" in kwargs or (args and isinstance(args[0], _SHARED))
     if named or cls is not torch.Tensor or _Default.context is not _default_context():
         return made
     return made.to("cuda")
@@ -104,6 +108,9 @@ def _set_default(real: Any) -> Any:
             real(t)
             _Default.end()
             return
+        if not dtype.is_floating_point:
+            msg = "only floating-point types are supported as the default type"
+            raise TypeError(msg)
         real("torch.FloatTensor")  # PyTorch's warning
         _Default.begin(dtype)
 
