@@ -98,3 +98,14 @@ def test_executors_and_modules(current: str) -> None:
 
 def test_switching_off_restores_every_attribute() -> None:
     check_attributes("mxnet")
+
+
+def test_a_function_that_a_metric_calls_may_not_mix_gpus(current: str) -> None:
+    mx = ds.framework("mxnet")
+    if not hasattr(mx.gluon, "metric"):
+        pytest.skip("MXNet 1.9 has its metrics elsewhere, and computes them with NumPy")
+    with ds.simulate(2, native_names=True):
+        x, y = (mx.np.ones((3,), ctx=mx.gpu(i)) for i in range(2))
+        metric = mx.gluon.metric.CustomMetric(lambda label, pred: (x + y).mean())
+        with pytest.raises(mx.MXNetError, match="gpu:0 and gpu:1"):
+            metric.update([x], [x])

@@ -81,11 +81,14 @@ _CALLING = ("mxnet.operator", "mxnet.autograd", "mxnet.kvstore.kvstore")
 
 
 def _is_metric() -> bool:
-    """Return True if a metric of MXNet 2 adds up the results of several GPUs, as it does on real ones."""
+    """Return True if a metric of MXNet 2 itself adds up the results of several GPUs, as it does on real ones."""
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name == "update" and frame.f_globals.get("__name__") == "mxnet.gluon.metric":
+        module = str(frame.f_globals.get("__name__"))
+        if module == "mxnet.gluon.metric" and frame.f_code.co_name == "update":
             return True
+        if module.partition(".")[0] not in ("mxnet", "devshim", "devshim_backends"):
+            return False  # a program's function, which a metric may call
         frame = frame.f_back  # type: ignore[assignment]
     return False
 
