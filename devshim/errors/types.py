@@ -240,10 +240,9 @@ class HostLostError(WorldError):
 
 
 class _JoinedClass(type):
-    """The class of `JoinedError` classes, which pickles one by its home, not by its public name.
+    """The class of `JoinedError` classes: only a metaclass can change how a class is pickled, here by its home.
 
-    A worker of PyTorch's `DataLoader` sends the class of its error to the main process. If the class cannot be pickled,
-    the main process waits forever. Only a metaclass can change how a class is pickled.
+    A worker of PyTorch's `DataLoader` sends the class of its error to the main process, which otherwise waits forever.
     """
 
 
@@ -264,9 +263,8 @@ class JoinedError(DevshimError, metaclass=_JoinedClass):
 
     def __reduce__(self) -> tuple[Any, ...]:
         cls = type(self)
-        if "_home" not in vars(cls):
-            return super().__reduce__()
-        return (_unpickle, (*cls._home, cls.__name__, self.problem, self.hint))
+        home = vars(cls).get("_home")
+        return super().__reduce__() if home is None else (_unpickle, (*home, cls.__name__, self.problem, self.hint))
 
 
 def _publish(cls: type, name: str) -> None:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from devshim.contract.backend import Backend
-    from devshim.errors import DevshimError
     from devshim.registry.simulation_request import Request
     from devshim.simulation.faults import Fault
 
@@ -146,8 +145,9 @@ def apply_request(backend: Backend) -> None:
     try:
         _apply(backend, request)
     except (SimulationError, UnsupportedError) as error:
-        # Loading continues, for work on the CPU; a call that asks for a GPU raises an error with this reason.
-        backend.simulation_refused = _detach(error)
+        # Loading continues, for work on the CPU; a call that asks for a GPU raises an error with this reason. It is
+        # a copy, because a traceback would keep the program's variables, such as tensors.
+        backend.simulation_refused = SimulationError(error.problem, error.hint)
     _simulate_nvml(request[4])
 
 
@@ -169,8 +169,7 @@ def _switch_all(request: Request) -> None:
     refusals = [(backend, backend.simulation_refused) for backend in concerned]
     try:
         for backend in concerned:
-            if not request[0]:
-                backend.simulation_refused = None
+            backend.simulation_refused = None
             was = (backend.simulated, *before[1:])
             if (backend.simulated_or_removed or gpus) and _offer(backend, (gpus, *request[1:]), backend.name == name):
                 changed.append((backend, was))
@@ -205,20 +204,14 @@ def _watch_copies(watched: bool) -> None:
 
 def _offer(backend: Backend, request: Request, current: bool) -> bool:
     """Switch one backend; one that cannot and is not current stores the reason for later requests for a GPU."""
-    backend.simulation_refused = None
     try:
         _apply(backend, request)
     except (SimulationError, UnsupportedError) as error:
         if current or backend.simulated:
             raise
-        backend.simulation_refused = _detach(error)
+        backend.simulation_refused = SimulationError(error.problem, error.hint)
         return False
     return True
-
-
-def _detach(error: DevshimError) -> DevshimError:
-    """Return a copy of an error to store: the traceback would keep the variables of the program, such as tensors."""
-    return SimulationError(error.problem, error.hint)
 
 
 def _apply(backend: Backend, request: Request) -> None:
