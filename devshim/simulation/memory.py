@@ -79,9 +79,7 @@ class SimulatedDevice:
         self.removed_at: str | None = None
         self.group: SimulatedDevices
         self._error_class = error_class
-        self._used = self._peak = 0
-        self._was_used = False
-        """True if anything was allocated before the peak was reset."""
+        self._used, self._peak, self._was_used = 0, 0, False  # the last: used before the peak was reset
         self._allocations: dict[int, _Allocation] = {}
         """The counted allocations, by their addresses; `_used` is the sum of their bytes."""
         self._changes: deque[tuple[_Allocation] | _Allocation] = deque()
@@ -172,8 +170,7 @@ class SimulatedDevice:
         with _LOCK:
             if not nested:
                 self._apply_changes()
-            self._was_used = self._was_used or bool(self._peak)
-            self._peak = self._used
+            self._was_used, self._peak = self._was_used or bool(self._peak), self._used
 
     def was_used(self) -> bool:
         """Return True if anything was allocated since `begin`, or before and not freed; asked without the lock."""

@@ -15,7 +15,7 @@ import functools
 import types
 import warnings
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from devshim.errors import NotATensorError
 from devshim.errors.formatting import list_some, show, type_name
@@ -146,9 +146,9 @@ def _tensors_in(x: Any) -> list[str]:
     if isinstance(x, _CODE):
         return []
     if isinstance(x, (set, frozenset, *_VIEWS)):
-        is_view = isinstance(x, _VIEWS)
-        members = islice(x.mapping.values() if is_view else x, _MOST)
-        return [f" of the {'dict' if is_view else 'set'}"] if any(map(_moves, members)) else []
+        is_view, members = isinstance(x, _VIEWS), cast("Any", x)
+        values = islice(members.mapping.values() if is_view else members, _MOST)
+        return [f" of the {'dict' if is_view else 'set'}"] if any(map(_moves, values)) else []
     return [f".{name}" for name, value in _attributes(x) if _moves(value) or any(map(_moves, _members(value)))]
 
 
