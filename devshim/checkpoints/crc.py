@@ -7,7 +7,7 @@ from __future__ import annotations
 
 try:
     from isal.isal_zlib import crc32
-except ImportError:  # there is no build of it for this processor or this version of Python
+except ImportError:  # isal has no build for this processor or version of Python
     from zlib import crc32
 
 __all__ = ["CHUNK", "Sum", "crc32"]

@@ -242,7 +242,7 @@ class HostLostError(WorldError):
 class _JoinedClass(type):
     """The class of `JoinedError` classes: only a metaclass can change how a class is pickled, here by its home.
 
-    A worker of PyTorch's `DataLoader` sends the class of its error to the main process, which otherwise waits forever.
+    PyTorch's `DataLoader` workers send the class of an error to the main process, which hangs if pickling it fails.
     """
 
 

@@ -1,10 +1,9 @@
 """The process of a Ray node in place of its own for metrics and for environments, neither of which a job needs.
 
 ``python idle_helper.py --session-dir=FOLDER --node-id=NODE PORT...`` reports that these ports are not in use, as Ray's
-own process for metrics does where its libraries are missing, and waits until its node has ended. A node may end before
-this process knows it: then it waits until the folder is removed. The node starts only when the ports are reported, and
-ends if this process ends. It imports little: Ray's own processes take 0.45 s of
-processor time each.
+own process for metrics does without its libraries, and waits until its node has ended. If the node ends before this
+process has read its number, the wait ends when the folder is removed. The node starts only when the ports are
+reported, and ends if this process ends. It imports little: each of Ray's own processes takes 0.45 s of processor time.
 """
 
 from __future__ import annotations

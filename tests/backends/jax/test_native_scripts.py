@@ -63,7 +63,7 @@ def initialize():
     if not config.jax_platforms.value:
         raise RuntimeError("operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE")
 """
-"""What JAX's plug-in for CUDA (0.11.2) does on a machine whose GPUs are hidden."""
+"""A plug-in that fails like JAX's for CUDA (0.11.2) if the GPUs are hidden."""
 
 
 @pytest.mark.parametrize("words", [("--no-native-names",), ()], ids=["devshim's names", "native names"])

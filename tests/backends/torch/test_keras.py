@@ -129,7 +129,7 @@ def test_a_compiled_model_continues_to_train_after_moves(monkeypatch):
 
 
 def test_a_scope_of_the_host_applies_where_keras_prefers_a_gpu(monkeypatch):
-    """Where CUDA is available, Keras makes everything on the first GPU, and PyTorch's own default is the CPU."""
+    """If CUDA is available, Keras creates everything on the first GPU, although PyTorch's default is the CPU."""
     from keras.src.backend.torch import core
 
     monkeypatch.setattr(core, "DEFAULT_DEVICE", "sim:1")
