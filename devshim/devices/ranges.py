@@ -13,7 +13,7 @@ import numpy as np
 
 from devshim.errors import ConversionError
 
-__all__ = ["keep_below", "largest_draw", "require_all_fit", "require_fit", "surely_fit"]
+__all__ = ["keep_below", "largest_draw", "require_all_fit", "require_fit", "require_values_fit", "surely_fit"]
 
 
 _BOUNDS = {f"int{bits}": (-(1 << bits - 1), 1 << bits - 1) for bits in (2, 4, 8, 16, 32, 64)}
@@ -70,6 +70,18 @@ def require_all_fit(array: np.ndarray, name: str) -> None:
         extremes = (array.flat[0],) if array.dtype.kind == "c" else (array.min(), array.max())
         for extreme in extremes:
             require_fit(extreme.item(), name)
+
+
+def require_values_fit(values: Any, name: str, array: np.ndarray | None = None) -> None:
+    """Raise `ConversionError` if a dtype would silently change one of the numbers of a list, a tuple or an array.
+
+    Args:
+        values: The numbers, as a user gave them. Lists of integers that surely fit need no array.
+        name: The name of the dtype.
+        array: The numbers as an array, if there is one already.
+    """
+    if not surely_fit(values, name):
+        require_all_fit(np.asarray(values) if array is None else array, name)
 
 
 def keep_below(values: Any, low: float, high: float, name: str | None) -> Any:

@@ -27,7 +27,7 @@ from jax._src.core import trace_state_clean
 
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
-from devshim.devices.ranges import require_all_fit, require_fit, surely_fit
+from devshim.devices.ranges import require_fit, require_values_fit
 from devshim.errors import ConversionError, messages
 from devshim_backends._jax.devices import concrete
 from devshim_backends._jax.host_tensors import commit_on_host, is_narrow, private_copy, private_memory
@@ -105,8 +105,7 @@ class JaxCreation(JaxTensors):
             msg = "JAX has no dtype for these values"
             raise ConversionError(msg, "pass numbers, and integers between -2**63 and 2**64 - 1")
         wanted = default_dtype(_PYTHON[host.dtype.kind]) if dtype is None else np.dtype(dtype)
-        if not surely_fit(values, wanted.name):
-            require_all_fit(host, wanted.name)
+        require_values_fit(values, wanted.name, host)
         if not trace_state_clean() and self.compiling():
             raise self._creation_error("asarray")
         native = self.to_native(device)

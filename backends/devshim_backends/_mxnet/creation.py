@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
-from devshim.devices.ranges import require_all_fit, surely_fit
+from devshim.devices.ranges import require_values_fit
 from devshim.errors import messages
 from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, DEVICE_ARGUMENT, allocate, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
@@ -60,8 +60,8 @@ class MxnetCreation(MxnetTensors):
             raise ValueError(msg)
         if kind.kind not in "biuf":
             raise messages.no_dtype(self, kind.name)
-        if dtype is not None and not is_bfloat16(dtype) and not surely_fit(values, name := np.dtype(dtype).name):
-            require_all_fit(array, name)
+        if dtype is not None and not is_bfloat16(dtype):
+            require_values_fit(values, np.dtype(dtype).name, array)
         if dtype is None and kind.kind != "f":
             dtype = _default_dtype(kind)
         options = self.options(dtype, device)

@@ -8,7 +8,7 @@ import numpy as np
 
 from devshim.contract.backend import Tensor
 from devshim.devices.device import Device
-from devshim.devices.ranges import require_all_fit, surely_fit
+from devshim.devices.ranges import require_values_fit
 
 from .tensors import NumpyTensors
 
@@ -50,8 +50,8 @@ class NumpyCreation(NumpyTensors):
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         try:
             name = _INTEGERS.get(np.dtype(dtype))  # NumPy 1 wraps integers
-            if name is not None and not surely_fit(values, name):
-                require_all_fit(np.asarray(values), name)
+            if name is not None:
+                require_values_fit(values, name)
             array = np.array(values, dtype=dtype)
         except Warning as warning:  # NumPy 1.23 warns about ragged values; -W error turns the warning into an error
             raise ValueError(str(warning)) from warning

@@ -21,7 +21,7 @@ from paddle import _C_ops
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
-from devshim.devices.ranges import require_all_fit, surely_fit
+from devshim.devices.ranges import require_values_fit
 from devshim.errors import ConversionError, DevshimError, messages
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ class PaddleCreation(Backend):
             array = np.array(values)
             default = _default_dtype(array, paddle.get_default_dtype())
             if default is not None and dtype is not None:  # a second time: NumPy reads numbers in their dtype
-                if not surely_fit(values, self._dtype_name(dtype)):
-                    require_all_fit(array, self._dtype_name(dtype))
+                require_values_fit(values, self._dtype_name(dtype), array)
                 array = np.array(values, dtype=NUMPY_DTYPES.get(self._dtype_name(dtype), NUMPY_DTYPES["float32"]))
         except DevshimError:
             raise

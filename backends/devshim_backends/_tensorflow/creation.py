@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from devshim.devices.device import CPU
-from devshim.devices.ranges import require_all_fit, surely_fit
+from devshim.devices.ranges import require_values_fit
 from devshim.errors import ConversionError, DevshimError, messages
 from devshim_backends._tensorflow.host_tensors import on_host
 from devshim_backends._tensorflow.scopes import TensorflowScopes, computes_on_host
@@ -134,8 +134,7 @@ def _prepare_values(values: Any, dtype: Any | None) -> tuple[Any, Any | None]:
     if dtype is None or dtype is tf.string:
         return values, dtype
     array = np.asarray(values)
-    if not surely_fit(values, dtype.name):
-        require_all_fit(array, dtype.name)
+    require_values_fit(values, dtype.name, array)
     return array.astype(_NUMPY_DTYPES.get(dtype.name) or dtype.as_numpy_dtype), dtype
 
 

@@ -19,7 +19,7 @@ import torch
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
-from devshim.devices.ranges import require_all_fit, require_fit, surely_fit
+from devshim.devices.ranges import require_fit, require_values_fit
 from devshim.errors import messages
 from devshim_backends._torch.devices import native
 from devshim_backends._torch.tracing import compiles_here
@@ -149,9 +149,7 @@ def _require_fit(values: object, dtype: torch.dtype) -> None:
     if type(values) not in (list, tuple):
         return
     if not dtype.is_floating_point:
-        name = str(dtype).removeprefix("torch.")
-        if not surely_fit(values, name):
-            require_all_fit(np.asarray(values), name)
+        require_values_fit(values, str(dtype).removeprefix("torch."))
         return
     for kind in set(map(type, values)):  # type: ignore[call-overload]  # a list
         if kind in (list, tuple):
