@@ -66,6 +66,7 @@ def test_the_metadata_is_what_pyproject_promises(wheel: zipfile.ZipFile) -> None
     assert {line.partition(">")[0] for line in plain} == {
         "array-api-compat",
         "click",
+        "isal",
         "numpy",
         "nvidia-ml-py",
         "optree",
