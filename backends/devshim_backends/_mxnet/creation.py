@@ -68,7 +68,7 @@ class MxnetCreation(MxnetTensors):
         if dtype is not None:
             values = np.asarray(values, options["dtype"])
         with numpy_shapes():
-            return self.round_to(self._from_values(values, **options), dtype)
+            return self._from_values(values, dtype, options)
 
     def options(self, dtype: Any | None, device: Device) -> dict[str, Any]:
         """Return the arguments for the device and the dtype; for bfloat16 the dtype is float32 (see `round_to`)."""
@@ -80,19 +80,19 @@ class MxnetCreation(MxnetTensors):
             "dtype": "float32" if is_bfloat16(dtype) else np.dtype(dtype).name,
         }
 
-    def _from_values(self, values: object, **options: Any) -> Tensor:
-        """Return an array of NumPy or Python values."""
+    def _from_values(self, values: Any, dtype: Any | None, options: dict[str, Any]) -> Tensor:
+        """Return an array of NumPy or Python values, in the requested dtype."""
         require_recordable(self)
-        return mx.np.array(values, **options)
+        if dtype is None or not is_bfloat16(dtype):
+            return mx.np.array(values, **options)
+        return _to_bfloat16(mx.np.array(_nearest_bfloat16(np, values), **options))
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         with numpy_shapes():
             if not is_bfloat16(dtype):
                 return x.astype(np.dtype(dtype).name)
-            # Only the operators of the older interface know bfloat16; the views on both sides keep the gradient.
-            if isinstance(x, mx.np.ndarray):
-                return mx.nd.cast(x.as_nd_ndarray(), dtype=BFLOAT16).as_np_ndarray()
-            return mx.nd.cast(x, dtype=BFLOAT16)
+            interface = mx.np if isinstance(x, mx.np.ndarray) else mx.nd
+            return _to_bfloat16(x if self.dtype_name(x) == "bfloat16" else _nearest_bfloat16(interface, x))
 
     def round_to(self, x: Tensor, dtype: Any | None) -> Tensor:
         """Return an array in the requested dtype: unchanged, but bfloat16 is rounded from float32 on the device."""
@@ -116,7 +116,7 @@ class MxnetCreation(MxnetTensors):
         with numpy_shapes():
             if exact and _has_operator(dtype):
                 return mx.np.full(shape, value, **options)
-            return self.round_to(self._from_values(np.full(shape, value, options["dtype"]), **options), dtype)
+            return self._from_values(np.full(shape, value, options["dtype"]), dtype, options)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         return self._constant("zeros", shape, dtype, device)
@@ -130,7 +130,7 @@ class MxnetCreation(MxnetTensors):
         with numpy_shapes():
             if _has_operator(dtype):
                 return getattr(mx.np, name)(shape, **options)
-            return self.round_to(self._from_values(getattr(np, name)(shape, options["dtype"]), **options), dtype)
+            return self._from_values(getattr(np, name)(shape, options["dtype"]), dtype, options)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         if dtype is None and all(isinstance(bound, int) for bound in (start, stop, step)):
@@ -140,7 +140,7 @@ class MxnetCreation(MxnetTensors):
             if _is_floating(dtype):
                 return mx.np.arange(start, stop, step, **options)
             values = np.arange(start, stop, step).astype(options["dtype"])
-            return self.round_to(self._from_values(values, **options), dtype)
+            return self._from_values(values, dtype, options)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
@@ -150,18 +150,43 @@ class MxnetCreation(MxnetTensors):
             if _is_floating(dtype):
                 return mx.np.linspace(start, stop, num, endpoint=endpoint, **options)
             values = np.linspace(start, stop, num, endpoint).astype(options["dtype"])
-            return self.round_to(self._from_values(values, **options), dtype)
+            return self._from_values(values, dtype, options)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
         options = self.options(dtype, device)
         with numpy_shapes():
             if _is_floating(dtype):
                 return mx.np.eye(n_rows, n_cols, k, **options)
-            return self.round_to(self._from_values(np.eye(n_rows, n_cols, k, options["dtype"]), **options), dtype)
+            return self._from_values(np.eye(n_rows, n_cols, k, options["dtype"]), dtype, options)
 
 
 def is_bfloat16(dtype: Any) -> bool:
     return bool(np.dtype(dtype) == BFLOAT16)
+
+
+def _to_bfloat16(x: Tensor) -> Tensor:
+    """Return an array as bfloat16, without the last 16 bits of each float32: MXNet does not round."""
+    # Only the operators of the older interface know bfloat16; the views on both sides keep the gradient.
+    if isinstance(x, mx.np.ndarray):
+        return mx.nd.cast(x.as_nd_ndarray(), dtype=BFLOAT16).as_np_ndarray()
+    return mx.nd.cast(x, dtype=BFLOAT16)
+
+
+def _nearest_bfloat16(interface: Any, x: Any) -> Any:
+    """Return values as float32, rounded to the 8 significant bits of bfloat16, ties to even.
+
+    This is Veltkamp's splitting: of the 53 bits of a float64, a product with 2**45 + 1 leaves 8. Unlike operations on
+    bits it works in NumPy and in both interfaces of MXNet, and its gradient is 1.
+
+    Args:
+        interface: ``np``, ``mx.np`` or ``mx.nd``, to which the array belongs.
+        x: An array; its values are of any dtype but bfloat16.
+    """
+    wide = x.astype("float64")
+    with np.errstate(invalid="ignore"):  # the difference of infinite values, which is not used
+        scaled = wide * (2.0**45 + 1)
+        rounded = scaled - (scaled - wide)
+    return interface.where(interface.abs(wide) < 2.0**128, rounded, wide).astype("float32")
 
 
 def _default_dtype(kind: np.dtype[Any]) -> np.dtype[Any]:

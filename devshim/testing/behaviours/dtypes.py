@@ -47,6 +47,18 @@ class DtypeTests(Kit):
         assert ds.device_of(wide) is device
         assert ds.to_numpy(wide).tolist() == [1.0, 3.140625, -0.5, 2.0**100]
 
+    @feature("bfloat16")
+    @pytest.mark.parametrize("source", ["list", "numpy", "tensor"])
+    def test_bfloat16_is_rounded_to_the_nearest(self, source: str, device: Device) -> None:
+        """Values between two numbers of bfloat16 become the nearer one, or the even one if both are equally near."""
+        values = [1.01, 3.14159, -2.7182818, 1 + 2.0**-8, 1 + 3 * 2.0**-8, 65504.0, -3e38, float("inf")]
+        nearest = [1.0078125, 3.140625, -2.71875, 1.0, 1.015625, 65536.0, -3.00405527047391e38, float("inf")]
+        array = np.array(values, np.float32)
+        made = {"list": values, "numpy": array, "tensor": ds.from_numpy(array, device)}
+        x = ds.asarray(made[source], dtype="bfloat16", device=device)
+        found = ds.to_numpy(ds.asarray(x, dtype="float32"))
+        np.testing.assert_array_equal(found, np.array(nearest, np.float32))
+
     @feature("numpy")
     @pytest.mark.parametrize("dtype", [pytest.param("float16", marks=feature("float16")), "float32", "int32", "uint8"])
     def test_a_cast_stays_on_its_device(self, dtype: str, device: Device) -> None:
