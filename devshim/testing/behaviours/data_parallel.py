@@ -132,6 +132,21 @@ class DataParallelTests(PartsKit):
             ds.data_parallel(lambda p, b: self.adapter.shape(b["x"])[0], places)(params, batch)
 
     @feature("data_parallel")
+    def test_numpy_results_are_reduced_in_host_memory(self, places: list[Device]) -> None:
+        """NumPy arrays and scalars beside tensors, such as metrics, are averaged, whatever the devices of the parts."""
+        params, batch = self.given(7, places[0])
+
+        def fn(params: Any, part: Any) -> Any:
+            inputs = ds.to_numpy(part["x"])
+            return {"mean": inputs.mean(axis=0), "largest": np.float64(1.5), "tensor": part["x"][0, 0] * 0 + 1}
+
+        found = ds.data_parallel(fn, places)(params, batch)
+        assert self.nearly(found["mean"], ds.to_numpy(batch["x"]).mean(axis=0))
+        assert float(found["largest"]) == 1.5
+        assert self.nearly(found["tensor"], 1.0)
+        assert ds.device_of(found["tensor"]) is places[0]
+
+    @feature("data_parallel")
     def test_the_parts_run_at_the_same_time(self, places: list[Device]) -> None:
         """Each device has a thread; an error is raised once all have ended, and names its device."""
         meet = threading.Barrier(3, timeout=30)
