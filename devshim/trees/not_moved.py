@@ -5,8 +5,9 @@ Requirements of this module:
 * No tensor stays behind silently. A number, a loader or another object given to `place` raises `NotATensorError`, with
   the line to write instead. An object of an unknown class that holds tensors, inside a tree, causes one warning per
   type.
-* Only an object's attributes are inspected, and the members of those that are lists, tuples and dicts. None of the
-  object's code runs, so no property and no iterator.
+* Only attributes are inspected, and members of lists, tuples and dicts, down to the attributes of an attribute's
+  attributes: a graph of PyTorch Geometric keeps its tensors there. No code of the objects runs, so no property and no
+  iterator.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ _SECOND = {"leaves": "", "placement_of": "", "assign": ", values"}
 """The second argument of the calls that take no device."""
 _MOST = 256
 """The largest number of attributes or members of an object that are inspected."""
+_MOST_IN_ALL = 1024
+"""The largest number of values that are inspected for one object and what is in it."""
+_DEEPEST = 2
+"""How many objects deep the search goes: 0 is the attributes of the given object."""
 _WARNED: set[type] = set()
 
 
@@ -129,16 +134,25 @@ def _instead(call: str, x: Any, names: list[str], device: str) -> str:
         return f"partial(x.func, *ds.{call}(x.args{to}), **ds.{call}(x.keywords{to}))"
     if isinstance(x, _VIEWS):
         return f"a view of a dict is not a tree: pass the dict, or ds.{call}(list(x){to})"
-    name = next((name for name in names if not name.startswith("._")), None)
+    name = next(_placeable(x), None)
     if name is not None and call not in ("place", "copy"):
-        return f"pass its tensors, as in ds.{call}({{{name[1:]!r}: x{name}}}), or register its class as a pytree"
+        return f"pass its tensors, as in ds.{call}({{{name!r}: x.{name}}}), or register its class as a pytree"
     if name is not None:
-        return f"place its tensors, as in x{name} = ds.{call}(x{name}, {device}), or register its class as a pytree"
+        return f"place its tensors, as in x.{name} = ds.{call}(x.{name}, {device}), or register its class as a pytree"
+    if names and call in ("place", "copy") and hasattr(type(x), "to"):
+        return f"an object with a method of its own moves itself: x = x.to(ds.device({device}).native())"
     if hasattr(type(x), "__next__"):
         return f"pass what it yields: [ds.{call}(item{to}) for item in x]"
     if hasattr(type(x), "__iter__") or hasattr(type(x), "__getitem__"):
         return f"pass each batch: for batch in x: {'' if call in _SECOND else 'batch = '}ds.{call}(batch{to})"
     return "pass the tensors in it, one at a time or in a dict or list"
+
+
+def _placeable(x: Any) -> Iterator[str]:
+    """Yield the public attributes that `place` moves: tensors, models, and lists, tuples and dicts of them."""
+    for name, value in _attributes(x):
+        if not name.startswith("_") and (_moves(value) or any(map(_moves, _members(value)))):
+            yield name
 
 
 def _tensors_in(x: Any) -> list[str]:
@@ -149,7 +163,28 @@ def _tensors_in(x: Any) -> list[str]:
         is_view, members = isinstance(x, _VIEWS), cast("Any", x)
         values = islice(members.mapping.values() if is_view else members, _MOST)
         return [f" of the {'dict' if is_view else 'set'}"] if any(map(_moves, values)) else []
-    return [f".{name}" for name, value in _attributes(x) if _moves(value) or any(map(_moves, _members(value)))]
+    seen = {id(x)}
+    return [f".{name}" for name, value in _attributes(x) if _holds(value, seen, 0)]
+
+
+def _holds(value: Any, seen: set[int], depth: int) -> bool:
+    """Return True if a value is a tensor or a model, or has one in its members or attributes.
+
+    Args:
+        value: An attribute, or a member of one.
+        seen: The addresses of the values that have been inspected.
+        depth: How many objects deep the value is in the object that was given.
+    """
+    if type(value) in registry_module.LEAF_TYPES or id(value) in seen or len(seen) >= _MOST_IN_ALL:
+        return False
+    seen.add(id(value))
+    if _moves(value):
+        return True
+    if isinstance(value, (dict, list, tuple)):
+        return any(_holds(each, seen, depth) for each in _members(value))
+    if isinstance(value, (set, frozenset, *_CODE)) or depth == _DEEPEST:
+        return False
+    return any(_holds(each, seen, depth + 1) for _, each in _attributes(value))
 
 
 def is_code(value: Any) -> bool:
@@ -162,10 +197,11 @@ def is_code(value: Any) -> bool:
 
 
 def _members(value: Any) -> list[Any]:
-    """Return the members of a list, tuple or dict; the first ones of a long one."""
-    if type(value) is dict:
-        return list(islice(value.values(), _MOST))
-    return list(value[:_MOST]) if type(value) in (list, tuple) else []
+    """Return the members of a list, tuple or dict, the first ones of a long one; a subclass's own code does not run."""
+    for cls, members in ((dict, dict.values), (list, list.__iter__), (tuple, tuple.__iter__)):
+        if isinstance(value, cls):
+            return list(islice(members(value), _MOST))
+    return []
 
 
 def _moves(value: Any) -> bool:

@@ -466,6 +466,46 @@ def test_tensors_in_the_containers_of_an_object_are_named(
     assert "x.images = ds.place(x.images, 'gpu:1')" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: Holder(_store=Holder(_mapping={"x": x})),
+        lambda x: Holder(layers=[SlottedHolder(x)]),
+        lambda x: Holder(found=OrderedDict(x=x)),
+        lambda x: Holder(a=Holder(b=Holder(c=x))),
+    ],
+    ids=["store", "layers", "subclass", "deep"],
+)
+def test_tensors_in_the_objects_of_an_object_warn(make: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs and caches of other libraries keep their tensors there."""
+    monkeypatch.setattr(not_moved, "_WARNED", set())
+    with pytest.warns(ds.NotMovedWarning, match="did not move the tensors of the Holder at 'g'"):
+        ds.place({"g": make(x), "x": x}, GPU)
+    with pytest.raises(ds.NotATensorError, match="not a container that devshim knows"):
+        ds.place(make(x), GPU)
+
+
+def test_objects_that_hold_each_other_are_looked_into_once(x: np.ndarray) -> None:
+    first, second = Holder(), Holder()
+    first.other, second.other, first.many = second, first, [Holder(number=i) for i in range(5000)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds.place({"g": first, "x": x}, GPU)
+
+
+def test_the_hint_for_an_object_that_moves_itself(x: np.ndarray) -> None:
+    class Graph:
+        def __init__(self) -> None:
+            self._store = {"x": x}
+
+        def to(self, device: Any) -> Graph:
+            raise NotImplementedError
+
+    with pytest.raises(ds.NotATensorError) as caught:
+        ds.place(Graph(), GPU)
+    assert caught.value.hint == "an object with a method of its own moves itself: x = x.to(ds.device('gpu:1').native())"
+
+
 def test_a_partial_function_with_tensors(x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(not_moved, "_WARNED", set())
     function = functools.partial(np.add, x, out=None)
