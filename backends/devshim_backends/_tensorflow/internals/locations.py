@@ -67,7 +67,9 @@ class TensorflowLocations(TensorflowDevices):
         # With its other backends, Keras classes have no TensorFlow base and do not belong to this adapter.
         roots = {base.__module__.partition(".")[0] for base in cls.__mro__}
         names = {base.__name__ for base in cls.__mro__ if base.__module__.startswith(("keras.", "tf_keras."))}
-        return "tensorflow" in roots and not names.isdisjoint({"Layer", "Optimizer", "BaseOptimizer"})
+        if "tensorflow" in roots:
+            return not names.isdisjoint({"Layer", "Optimizer", "BaseOptimizer"})
+        return "Metric" in names  # a class without a base that depends on Keras's backend
 
     def is_tracer(self, x: Tensor) -> bool:
         return type(x) is not EAGER and bool(tf.is_symbolic_tensor(x))

@@ -7,14 +7,14 @@ from typing import Any
 
 from devshim_backends._keras.cloning import rebuild_layer
 from devshim_backends._tensorflow.models.align_devices import allow_mixed_devices
-from devshim_backends._tensorflow.models.traversal import CONTENTS, children, is_layer, parts
+from devshim_backends._tensorflow.models.traversal import CONTENTS, children, is_layer, is_metric, parts
 
 __all__ = ["clone_model"]
 
 
 def clone_model(model: Any) -> Any:
     """Return a model of the same structure; the caller still has to copy the values into it."""
-    if is_layer(model):
+    if is_layer(model) or is_metric(model):
         return rebuild_layer(CONTENTS, model)
     with allow_mixed_devices():  # Python's copies of variables are created in the scope of the caller
         return copy.deepcopy(model, _clone_keras_objects(model))

@@ -19,7 +19,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from devshim_backends._tensorflow.models.traversal import is_layer, is_optimizer
+from devshim_backends._tensorflow.models.traversal import is_layer, is_metric, is_optimizer
 
 if TYPE_CHECKING:
     from devshim_backends._tensorflow.models.split_forward import CallHook
@@ -34,6 +34,7 @@ _LAYER_METHODS = (
     *("train_on_batch", "test_on_batch", "predict_on_batch", "train_step", "test_step", "predict_step"),
     *("add_weight", "set_weights", "load_weights", "load_own_variables", "reset_state", "reset_states"),
 )
+_METRIC_METHODS = ("__call__", "update_state", "result", "reset_state", "add_variable", "load_own_variables")
 _OPTIMIZER_METHODS = ("apply", "build", "update_step", "finalize_variable_values", "load_own_variables")
 
 _LOCK = threading.RLock()
@@ -64,9 +65,17 @@ def set_hook(x: Any, hook: CallHook | None) -> None:
         if id(x) not in _hooked:
             key = id(x)
             _hooked[key] = weakref.ref(x, lambda _: _forget(key))
-        for name in _OPTIMIZER_METHODS if is_optimizer(x) else _LAYER_METHODS if is_layer(x) else ("__call__",):
+        for name in _hooked_methods(x):
             _patch_method(type(x), name)
         _patch_build(x, hook)
+
+
+def _hooked_methods(x: Any) -> tuple[str, ...]:
+    if is_optimizer(x):
+        return _OPTIMIZER_METHODS
+    if is_layer(x):
+        return _LAYER_METHODS
+    return _METRIC_METHODS if is_metric(x) else ("__call__",)
 
 
 def hook_other_optimizers(hook: CallHook) -> None:

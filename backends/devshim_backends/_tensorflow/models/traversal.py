@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from devshim_backends._keras.traversal import Contents, NamedVariable, is_keras, is_layer, is_optimizer
+from devshim_backends._keras.traversal import Contents, NamedVariable, is_keras, is_layer, is_metric, is_optimizer
 
 __all__ = [
     "CONTENTS",
@@ -17,6 +17,7 @@ __all__ = [
     "compiled_parts",
     "is_keras",
     "is_layer",
+    "is_metric",
     "is_optimizer",
     "named_variables",
     "native",
