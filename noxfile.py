@@ -66,7 +66,7 @@ FRAMEWORKS = {
     "mxnet2": ("numpy", "mxnet-needs"),
 }
 """Session name -> dependency groups; MXNet itself is added without its dependencies."""
-BESIDE = {"torch": ("accelerate", "keras"), "jax": ("keras", "flax")}
+BESIDE = {"torch": ("accelerate", "keras", "torch-libraries"), "jax": ("keras", "flax")}
 """Session name -> groups of the libraries to which the tests compare devshim, or whose models they move."""
 SETTINGS = {
     "jax": {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"},

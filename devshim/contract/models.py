@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Block", "Layer", "Leaf", "ModelBackend", "Weight"]
 
-Kind = Literal["parameter", "buffer", "gradient", "state", "random", "stream"]
+Kind = Literal["parameter", "buffer", "gradient", "state", "random", "stream", "unsaved"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,8 @@ class Leaf:
     Attributes:
         path: Its name as the framework spells it, parts joined by dots: ``"0.weight"``, ``"state.0.exp_avg"``.
         kind: Its role. ``"gradient"`` follows its parameter, ``"state"`` belongs to an optimizer, ``"random"`` to a
-            generator, ``"stream"`` to one whose next numbers a checkpoint restores.
+            generator, ``"stream"`` to one whose next numbers a checkpoint restores. ``"unsaved"`` moves with its model,
+            and a checkpoint does not contain it.
         read: Returns the current tensor, free of any graph.
         write: Replaces the data: the parameter or variable object stays the same, every reference to it sees the new
             data, and nothing else changes. Allocates nothing on a device, and does not fail.

@@ -193,7 +193,7 @@ class _Slots:
             yield _Slot(path_text(cell), backend, x)
         for _, cell, model, backend in self._flat.models:
             for leaf in backend.leaves(model):
-                if leaf.kind != "gradient":
+                if leaf.kind not in ("gradient", "unsaved"):
                     yield _Slot(join_path(path_text(cell), leaf.path), backend, None, leaf)
 
     def named(self, paths: list[str]) -> list[_Slot]:

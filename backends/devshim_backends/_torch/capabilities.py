@@ -41,8 +41,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
         "models": (
             "every class in torch.optim is supported; tensors in a module's lists, dicts and plain attributes stay, "
-            "because for PyTorch they are not part of the module; generators, frozen TorchScript, DTensor and "
-            "quantized parameters are refused"
+            "because for PyTorch they are not part of the module, unless its class overrides _apply; generators, "
+            "frozen TorchScript, DTensor and quantized parameters are refused"
         ),
         "guard": (
             "reports reads by Python and NumPy, host operands, and operators that wait for the GPU internally, such as "

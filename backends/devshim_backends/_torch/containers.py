@@ -1,11 +1,14 @@
-"""Containers that PyTorch knows: those registered with ``torch.utils._pytree``, and packed sequences.
+"""Containers of PyTorch: those registered with ``torch.utils._pytree``, packed sequences, and graphs.
 
-A `PackedSequence` is a named tuple. Its ``batch_sizes`` stay on the host wherever its data is: PyTorch's own ``to``
+A graph of PyTorch Geometric (``Data``, ``HeteroData``, ``Batch``) has its tensors in stores, which are mappings. A
+`PackedSequence` is a named tuple. Its ``batch_sizes`` stay on the host wherever its data is: PyTorch's own ``to``
 leaves them there, and recurrent layers refuse any other device.
 """
 
 from __future__ import annotations
 
+import copy
+import sys
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.utils.rnn import PackedSequence
@@ -28,6 +31,8 @@ class TorchContainers(Backend):
     def tree_flatten_one_level(self, node: object) -> Flat | None:
         if isinstance(node, PackedSequence):
             return _flatten_packed_sequence(node)
+        if _is_graph(node):
+            return _flatten_graph(node)
         registered = SUPPORTED_NODES.get(type(node))
         if registered is None:
             return None
@@ -48,6 +53,29 @@ def _flatten_packed_sequence(node: Any) -> Flat:
         return type(node)(data, node.batch_sizes, sorted_indices, unsorted_indices)
 
     return names, [getattr(node, name) for name in names], rebuild
+
+
+def _is_graph(node: Any) -> bool:
+    geometric: Any = sys.modules.get("torch_geometric.data.data")
+    return geometric is not None and isinstance(node, geometric.BaseData)
+
+
+def _flatten_graph(graph: Any) -> Flat:
+    names: list[Any] = []
+    values: list[Any] = []
+    for store in graph.stores:
+        for key, value in store.items():
+            names.append(key if store._key is None else f"{store._key}.{key}")  # the type of its nodes or edges
+            values.append(value)
+
+    def rebuild(new: list[Any]) -> Any:
+        made, remaining = copy.copy(graph), iter(new)  # a copy has stores of its own
+        for store in made.stores:
+            for key in list(store.keys()):
+                store[key] = next(remaining)
+        return made
+
+    return names, values, rebuild
 
 
 def _plain_key(key: Any) -> Any:

@@ -26,6 +26,7 @@ from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models import dispatch, optimizers
 from devshim_backends._torch.models.keras import dispatch as keras_dispatch
 from devshim_backends._torch.models.keras.traversal import CONTENTS, leaves_of_variable
+from devshim_backends._torch.models.own_apply import plain_tensors
 from devshim_backends._torch.models.storage_swap import leaves_of_tensor, require_not_frozen
 from devshim_backends._torch.models.traversal import own_tensors
 
@@ -94,7 +95,7 @@ def _refuse_unplaced(path: str) -> Device:
 
 
 def _leaves_of_module(model: Any) -> Iterator[Leaf]:
-    """Yield the parameters and buffers of every module, each followed by its gradient."""
+    """Yield the parameters and buffers of every module, each followed by its gradient, then what it moves besides."""
     for prefix, module in model.named_modules(remove_duplicate=False):
         require_not_frozen(module)
         # TorchScript stores its tensors in C++, and must be notified where `data =` replaces one (on simulated GPUs).
@@ -104,6 +105,8 @@ def _leaves_of_module(model: Any) -> Iterator[Leaf]:
                 kind = "parameter" if name in module._parameters else "buffer"
                 after = None if notify is None else partial(notify, name, tensor)
                 yield from leaves_of_tensor(join_path(prefix, name), kind, tensor, after=after)
+        for name, tensor in plain_tensors(module):
+            yield from leaves_of_tensor(join_path(prefix, name), "unsaved", tensor)
 
 
 def _refuse_generator(backend: Backend, generator: Any, device: Device) -> None:

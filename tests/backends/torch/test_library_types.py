@@ -1,0 +1,102 @@
+"""Tests of objects of other libraries that hold tensors: graphs, dictionaries of tensors, and metrics."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import devshim as ds
+
+data = pytest.importorskip("torch_geometric.data", reason="library: torch_geometric is not installed")
+loader = pytest.importorskip("torch_geometric.loader", reason="library: torch_geometric is not installed")
+tensordict = pytest.importorskip("tensordict", reason="library: tensordict is not installed")
+torchmetrics = pytest.importorskip("torchmetrics", reason="library: torchmetrics is not installed")
+
+GPU = ds.gpu(1)
+
+
+@pytest.fixture(autouse=True)
+def _cards(three_cards):
+    pass
+
+
+def graph(number=1.0):
+    edges = torch.tensor([[0, 1], [1, 2]])
+    return data.Data(x=torch.full((3, 2), number), edge_index=edges, name=f"graph {number}", extra={"y": torch.ones(1)})
+
+
+# ---------------------------------------------------------------- graphs of PyTorch Geometric
+def test_a_graph_is_a_container():
+    before = graph()
+    after = ds.place({"graph": before, "y": torch.ones(2)}, GPU)["graph"]
+    assert type(after) is data.Data
+    assert {ds.device_of(x) for x in (after.x, after.edge_index, after.extra["y"])} == {GPU}
+    assert {ds.device_of(x) for x in (before.x, before.edge_index, before.extra["y"])} == {ds.cpu()}
+    assert (after.name, after.num_nodes) == ("graph 1.0", 3)
+    assert set(ds.leaves(after)) == {"x", "edge_index", "extra.y"}
+    assert ds.place(after, GPU) is after
+
+
+def test_a_graph_with_types_of_nodes_and_edges():
+    before = data.HeteroData()
+    before["user"].x = torch.ones(2, 2)
+    before["film"].x = torch.zeros(1)
+    before["user", "rates", "film"].edge_index = torch.tensor([[0], [0]])
+    after = ds.place(before, GPU)
+    assert {ds.device_of(x) for x in ds.leaves(after).values()} == {GPU}
+    assert ds.device_of(after["user", "rates", "film"].edge_index) is GPU
+    assert ds.device_of(before["user"].x) is ds.cpu()
+    assert after.metadata() == before.metadata()
+
+
+def test_batches_of_graphs_are_prefetched():
+    found = list(ds.prefetch(loader.DataLoader([graph(i) for i in range(4)], batch_size=2), GPU))
+    assert [batch.num_graphs for batch in found] == [2, 2]
+    for batch in found:
+        assert {ds.device_of(x) for x in (batch.x, batch.edge_index, batch.batch, batch.ptr)} == {GPU}
+    assert [each.name for each in found[1].to_data_list()] == ["graph 2", "graph 3"]
+
+
+# ---------------------------------------------------------------- TensorDict
+def test_a_tensordict_is_a_container():
+    before = tensordict.TensorDict({"a": torch.ones(2, 3), "b": {"c": torch.zeros(2)}}, batch_size=[2])
+    after = ds.place(before, GPU)
+    assert {ds.device_of(after["a"]), ds.device_of(after["b", "c"])} == {GPU}
+    assert ds.device_of(before["a"]) is ds.cpu()
+    assert after.batch_size == before.batch_size
+
+
+# ---------------------------------------------------------------- torchmetrics
+METRICS = {
+    "accuracy": lambda: torchmetrics.Accuracy("multiclass", num_classes=3),
+    "auroc": lambda: torchmetrics.AUROC("multiclass", num_classes=3),  # it has lists, which are empty at first
+    "confusion": lambda: torchmetrics.ConfusionMatrix("multiclass", num_classes=3),
+}
+
+
+@pytest.mark.parametrize("make", METRICS.values(), ids=METRICS)
+def test_a_metric_moves_and_computes_there(make):
+    outputs, labels = torch.eye(3)[[0, 1, 2, 2]] * 0.8 + 0.05, torch.tensor([0, 1, 1, 2])
+    expected = make()(outputs, labels)
+    metric = make()
+    assert ds.place(metric, GPU) is metric
+    found = metric(*ds.place((outputs, labels), GPU))
+    assert ds.device_of(found) is GPU
+    assert torch.equal(ds.place(found, "cpu"), expected)
+    assert torch.equal(ds.place(ds.copy(metric, "gpu:0").compute(), "cpu"), expected)
+    ds.place(metric, "cpu")
+    assert metric.device.type == "cpu"
+    assert torch.equal(metric.compute(), expected)
+    metric.reset()
+    assert torch.equal(metric(outputs, labels), expected)
+
+
+def test_a_collection_of_metrics_in_a_model_moves_with_it():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    model.metrics = torchmetrics.MetricCollection([torchmetrics.MeanMetric(), torchmetrics.CatMetric()])
+    model.metrics.update(torch.ones(2))
+    ds.place(model, GPU)
+    assert {each.device for each in model.metrics.values()} == {GPU.native()}
+    model.metrics.update(ds.full((2,), 4.0, device=GPU))
+    found = {name: ds.to_numpy(x).tolist() for name, x in model.metrics.compute().items()}
+    assert found == {"MeanMetric": 2.5, "CatMetric": [1.0, 1.0, 4.0, 4.0]}

@@ -1,0 +1,110 @@
+"""Tests of modules that override ``_apply``, as metrics of torchmetrics do, to move tensors in plain attributes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from model_leaves import devices, leaves
+
+import devshim as ds
+
+nn = torch.nn
+GPU = ds.gpu(1)
+
+
+@pytest.fixture(autouse=True)
+def _cards(three_cards):
+    pass
+
+
+class Mean(nn.Module):
+    """A metric: a sum, its first value, the values so far in a list, and the device that it was last moved to."""
+
+    def __init__(self):
+        super().__init__()
+        self.total = torch.zeros(())
+        self.first = {"total": torch.zeros(())}
+        self.values = []
+        self.device = torch.device("cpu")
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        self.total = fn(self.total)
+        self.first = {name: fn(x) for name, x in self.first.items()}
+        self.values = [fn(x) for x in self.values]
+        self.device = fn(torch.zeros(1, device=self.device)).device
+        return self
+
+    def forward(self, x):
+        self.total += x.sum()
+        self.values.append(x)
+        return self.total / sum(each.numel() for each in self.values)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line, self.mean = nn.Linear(2, 2), Mean()
+
+
+def test_every_tensor_moves_and_stays_the_same_object():
+    metric = Mean()
+    metric(torch.ones(2))
+    total, (value,) = metric.total, metric.values
+    assert ds.place(metric, GPU) is metric
+    assert metric.total is total
+    assert metric.values[0] is value
+    assert {x.device for x in (total, value, metric.first["total"])} == {GPU.native()}
+    assert metric.device == GPU.native()
+    assert float(metric(ds.full((2,), 2.0, device=GPU))) == 1.5
+    assert devices(ds.place(metric, "cpu")) == {ds.cpu()}
+    assert metric.device == torch.device("cpu")
+
+
+def test_a_metric_inside_a_model_moves_with_it():
+    net = ds.place(Net(), GPU)
+    assert devices(net) == {GPU}
+    assert net.mean.device == GPU.native()
+    twin = ds.copy(net, "gpu:0")
+    assert (devices(twin), devices(net)) == ({ds.gpu(0)}, {GPU})
+    assert (twin.mean.device, net.mean.device) == (ds.gpu(0).native(), GPU.native())
+
+
+def test_a_placement_gives_a_metric_its_own_device():
+    net = ds.place(Net(), ds.Placement({"line": "gpu:0", "mean": "gpu:1"}))
+    assert devices(net.line) == {ds.gpu(0)}
+    assert devices(net.mean) == {GPU}
+    assert net.mean.device == GPU.native()
+
+
+def test_a_tensor_with_a_graph_keeps_it():
+    metric = Mean()
+    weight = torch.ones(2, requires_grad=True)
+    metric.total = metric.total + weight.sum()
+    ds.place(metric, GPU)
+    assert metric.total.device == GPU.native()
+    metric.total.backward()
+    assert weight.grad.tolist() == [1.0, 1.0]
+
+
+def test_a_failure_after_the_move_undoes_it():
+    net = Net()
+    net.line._hf_hook = object()  # refused when the hooks are installed, after the tensors have moved
+    with pytest.raises(ds.UnsupportedError, match="accelerate"):
+        ds.place([net.mean, net.line], GPU)
+    assert devices(net) == {ds.cpu()}
+    assert net.mean.device == torch.device("cpu")
+
+
+def test_a_checkpoint_has_the_state_dict(tmp_path):
+    """The tensors in plain attributes are not in ``state_dict``, and not in a checkpoint."""
+    net = Net()
+    ds.save(net, tmp_path / "net.safetensors")
+    net.mean(torch.ones(2))
+    weight = net.line.weight.detach().clone()
+    net.line.weight.data.zero_()
+    ds.load(tmp_path / "net.safetensors", into=net)
+    assert torch.equal(net.line.weight, weight)
+    assert float(net.mean.total) == 2.0
+    assert list(ds.leaves(net)) == ["line.weight", "line.bias"]
+    assert "mean.values.0" in leaves(net)
