@@ -198,10 +198,11 @@ def is_code(value: Any) -> bool:
 
 def _members(value: Any) -> list[Any]:
     """Return the members of a list, tuple or dict, the first ones of a long one; a subclass's own code does not run."""
-    for cls, members in ((dict, dict.values), (list, list.__iter__), (tuple, tuple.__iter__)):
-        if isinstance(value, cls):
-            return list(islice(members(value), _MOST))
-    return []
+    if isinstance(value, dict):
+        return list(islice(dict.values(value), _MOST))
+    if isinstance(value, list):
+        return list(islice(list.__iter__(value), _MOST))
+    return list(islice(tuple.__iter__(value), _MOST)) if isinstance(value, tuple) else []
 
 
 def _moves(value: Any) -> bool:

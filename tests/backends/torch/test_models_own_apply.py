@@ -1,4 +1,4 @@
-"""Tests of modules that override ``_apply``, as metrics of torchmetrics do, to move tensors in plain attributes."""
+"""Tests of modules that override ``_apply`` or ``to``, as metrics of torchmetrics and modules of Lightning do."""
 
 from __future__ import annotations
 
@@ -41,6 +41,19 @@ class Mean(nn.Module):
         return self.total / sum(each.numel() for each in self.values)
 
 
+class Noting(nn.Module):
+    """A module that notes its device, and overrides ``to`` for that."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.noted = torch.device("cpu")
+
+    def to(self, device):
+        self.noted = torch.device(device)
+        return super().to(device)
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -75,6 +88,29 @@ def test_a_placement_gives_a_metric_its_own_device():
     assert devices(net.line) == {ds.gpu(0)}
     assert devices(net.mean) == {GPU}
     assert net.mean.device == GPU.native()
+
+
+def test_a_module_that_notes_its_device_is_told():
+    model = Noting()
+    ds.place(nn.Sequential(model), GPU)
+    assert model.noted == GPU.native()
+    assert ds.copy(model, "gpu:0").noted == ds.gpu(0).native()
+    assert model.noted == GPU.native()
+
+
+@pytest.mark.parametrize("kind", [Noting, Mean])
+def test_a_split_module_stays_split(kind):
+    """Its own method would move everything to one device."""
+    model = kind()
+    model.first, model.second = nn.Linear(2, 2), nn.Linear(2, 2)
+    ds.place(model, ds.Placement({"first": "gpu:0", "second": "gpu:1", "*": "gpu:1"}))
+    assert (devices(model.first), devices(model.second)) == ({ds.gpu(0)}, {GPU})
+
+
+def test_the_guard_allows_a_module_that_is_told():
+    with ds.guard("error"):
+        metric = ds.place(Mean(), GPU)
+    assert metric.device == GPU.native()
 
 
 def test_a_tensor_with_a_graph_keeps_it():

@@ -20,7 +20,7 @@ from torch.nn.parameter import is_lazy
 from devshim.contract.blocks import join_path
 from devshim.errors import UnsupportedError
 from devshim_backends._torch.devices import native
-from devshim_backends._torch.models.own_apply import finish_move, overrides_apply, plain_tensors
+from devshim_backends._torch.models.internals.own_apply import finish_move, notes_device, plain_tensors
 from devshim_backends._torch.models.split_forward import SplitForward, copy_inputs
 from devshim_backends._torch.models.storage_swap import data_setter
 from devshim_backends._torch.models.traversal import devices_of, own_devices_of, own_tensors
@@ -50,7 +50,8 @@ def install_hooks(backend: Backend, model: Any, where: Callable[[str], Device]) 
             _remove_hooks(module)
             if isinstance(module, torch.nn.RNNBase):
                 _flatten_weights(backend, module)
-        undo += [finish_move(module, _place_of(path, module, where)) for path, module in _moving_more(model)]
+        for module, device in _moved_modules(model, where):
+            undo.append(finish_move(module, device))
         if len(devices_of(model)) > 1:
             _install_on_parts(backend, "", model, set())
     except BaseException:
@@ -88,15 +89,13 @@ def _flatten_weights(backend: Backend, module: Any) -> None:
                 raise
 
 
-def _moving_more(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the path and the module of each module that moves more than its parameters and buffers."""
-    return ((path, module) for path, module in model.named_modules() if overrides_apply(module))
-
-
-def _place_of(path: str, module: Any, where: Callable[[str], Device]) -> Any:
-    """Return the native device of a module's plain tensors, or the one that a module without any was placed on."""
-    found = next(plain_tensors(module), None)
-    return native(where(path)) if found is None else found[1].device
+def _moved_modules(model: Any, where: Callable[[str], Device]) -> Iterator[tuple[Any, Any]]:
+    """Yield each module that must be told that it has moved, and its native device, if that is one."""
+    for path, module in model.named_modules():
+        if notes_device(module):
+            found = devices_of(module) | {x.device: None for each in module.modules() for _, x in plain_tensors(each)}
+            if len(found) < 2:
+                yield module, next(iter(found)) if found else native(where(path))
 
 
 # ---------------------------------------------------------------------- hooks

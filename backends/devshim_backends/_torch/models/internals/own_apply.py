@@ -1,8 +1,11 @@
-"""Modules that override ``_apply``, because they keep tensors in plain attributes: the metrics of torchmetrics do.
+"""Modules that move more than their parameters and buffers, or note their device: metrics, and modules of Lightning.
 
-``Module.to`` calls ``_apply``, so such a module moves as a whole on CUDA. Its tensors are leaves here as well. They are
-not part of a checkpoint, as they are not in ``state_dict``. When the leaves have moved, ``_apply`` is called once, for
-what the module notes about its device, and for tensors with a graph, whose data cannot be replaced.
+The metrics of torchmetrics keep tensors in plain attributes, and override ``_apply``, which ``Module.to`` calls. Such
+tensors are leaves here. They are not part of a checkpoint, as they are not in ``state_dict``. Modules of Lightning
+override ``to``, to note the device in an attribute.
+
+When the leaves have moved, the module's own method is called once: for what it notes, and for tensors with a graph,
+whose data cannot be replaced. A module with tensors on several devices is not asked, because its method knows one.
 """
 
 from __future__ import annotations
@@ -29,6 +32,14 @@ def overrides_apply(module: Any) -> bool:
     return type(module)._apply is not torch.nn.Module._apply and not isinstance(module, _OWN_OF_TORCH)
 
 
+def notes_device(module: Any) -> bool:
+    """Return True if a module must be told that it has moved: it moves more, or has a device in an attribute."""
+    if overrides_apply(module):
+        return True
+    overrides_to = type(module).to is not torch.nn.Module.to and not isinstance(module, _OWN_OF_TORCH)
+    return overrides_to and any(isinstance(x, torch.device) for x in vars(module).values())
+
+
 def plain_tensors(module: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield the names and the tensors without a graph in the plain attributes of a module that overrides ``_apply``."""
     if overrides_apply(module):
@@ -51,12 +62,20 @@ def _tensors_in(path: str, value: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def finish_move(module: Any, device: Any) -> Callable[[], None]:
-    """Call the ``_apply`` of a module whose tensors have moved, and return a function that undoes it.
+    """Call the method by which a module moves, after its tensors have moved; return a function that undoes it.
 
     Args:
-        module: A module that overrides ``_apply``.
-        device: The native device on which its tensors are.
+        module: A module of which `notes_device` is True.
+        device: The native device on which all its tensors are.
     """
-    before = dict(vars(module))
-    module._apply(lambda x: x.to(device))
-    return lambda: vars(module).update(before)
+    before = {id(each): (each, dict(vars(each))) for each in module.modules()}
+    if overrides_apply(module):
+        module._apply(lambda x: x.to(device))
+    else:
+        module.to(device)
+
+    def undo() -> None:
+        for each, attributes in before.values():
+            vars(each).update(attributes)
+
+    return undo
