@@ -24,9 +24,9 @@ from devshim_backends._keras.cloning import clone_objects, rebuild_layer
 from devshim_backends._keras.models import leaves_of
 from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models import dispatch, optimizers
+from devshim_backends._torch.models.internals.own_apply import plain_tensors
 from devshim_backends._torch.models.keras import dispatch as keras_dispatch
 from devshim_backends._torch.models.keras.traversal import CONTENTS, leaves_of_variable
-from devshim_backends._torch.models.internals.own_apply import plain_tensors
 from devshim_backends._torch.models.storage_swap import leaves_of_tensor, require_not_frozen
 from devshim_backends._torch.models.traversal import own_tensors
 
