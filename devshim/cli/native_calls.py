@@ -1,8 +1,8 @@
 """`devshim run --check`: the calls in a program that simulated GPUs cannot run, found by reading its code.
 
-The program is not run, and no framework is imported. The check reads the program's file and the modules beside it that
-it imports, follows ``import ... as`` and ``from ... import``, and compares each dotted name with the tables of the
-adapters (``NOT_SIMULATED`` in ``capabilities.py``) and with that of other CUDA packages below. It follows
+The program is not run, and no framework is imported. The check reads the program's file and the modules that it imports
+from its own folder, also indirectly. It compares each dotted name with the tables of the adapters (``NOT_SIMULATED`` in
+``capabilities.py``) and with that of other CUDA packages below. It follows ``import ... as``, ``from ... import``,
 ``cuda = torch.cuda`` and ``getattr(torch, "cuda")``; a name that is made while the program runs is not found.
 """
 
@@ -69,22 +69,27 @@ def check(program: Sequence[str]) -> Iterator[Found]:
         program: ``SCRIPT``, ``-m MODULE`` or ``-c CODE``, each with the arguments that follow.
     """
     option, rest = program[0][:2], program[0][2:] or (program[1] if len(program) > 1 else "")
+    root = Path() if option in ("-c", "-m") else Path(program[0]).resolve().parent
+    seen: set[Path] = set()
     if option == "-c":
-        yield from read(rest, "<string>", {})
-        return
-    path = _file_of_module(rest) if option == "-m" else Path(program[0])
-    if path is None or not path.is_file():
-        what = f"there is no module {rest!r}" if option == "-m" else f"there is no file {program[0]!r}"
-        raise ds.ArgumentError(what, "give a program: devshim run --check script.py")
-    seen: dict[Path, None] = {path.resolve(): None}
-    todo = [path]
+        found, todo = read(rest, "<string>", root)
+    else:
+        path = _file_of_module(rest) if option == "-m" else Path(program[0])
+        if path is None or not path.is_file():
+            what = f"there is no module {rest!r}" if option == "-m" else f"there is no file {program[0]!r}"
+            raise ds.ArgumentError(what, "give a program: devshim run --check script.py")
+        seen.add(path.resolve())
+        found, todo = read(path.read_bytes(), str(path), root)
+        if option == "-m":
+            todo = [*_files_of_import(root, rest), *todo]
+    yield from found
     while todo:
-        here = todo.pop(0)
-        beside: dict[Path, None] = {}
-        yield from read(here.read_text(encoding="utf-8"), str(here), beside)
-        new = [each for each in beside if each not in seen]
-        seen.update(dict.fromkeys(new))
-        todo += new
+        path = todo.pop(0)
+        if path not in seen:
+            seen.add(path)
+            found, imported = read(path.read_bytes(), str(path), root)
+            yield from found
+            todo += imported
 
 
 def _file_of_module(name: str) -> Path | None:
@@ -93,18 +98,31 @@ def _file_of_module(name: str) -> Path | None:
     return next((each for each in candidates if each.is_file()), None)
 
 
-def read(source: str, path: str, beside: dict[Path, None]) -> list[Found]:
-    """Return the calls in a source text that will not be simulated, and add the modules beside it to ``beside``.
+def _files_of_import(folder: Path, name: str) -> Iterator[Path]:
+    """Yield the files below a folder that run when a module is imported from it: those of its packages, and its own."""
+    for part in filter(None, name.split(".")):
+        yield from (each.resolve() for each in (folder / f"{part}.py", folder / part / "__init__.py") if each.is_file())
+        folder = folder / part
+
+
+def read(source: str | bytes, path: str, root: Path) -> tuple[list[Found], list[Path]]:
+    """Return the calls in a source text that will not be simulated, and the files below ``root`` that it imports.
+
+    Args:
+        source: The text, or the content of its file, which may declare its encoding.
+        path: The name of its file.
+        root: The folder of the program, in which Python looks for modules first.
 
     Raises:
         ArgumentError: The text is not Python.
     """
     try:
         tree = ast.parse(source, path)
-    except SyntaxError as error:
-        msg = f"{path} is not valid Python at line {error.lineno}: {error.msg}"
+    except (SyntaxError, ValueError) as error:  # ValueError: null bytes, until Python 3.11
+        line, reason = getattr(error, "lineno", None), getattr(error, "msg", str(error))
+        msg = f"{path} is not valid Python{f' at line {line}' if line else ''}: {reason}"
         raise ds.ArgumentError(msg, "correct it, or check another file") from error
-    names = _Names(path, beside)
+    names = _Names(Path(path).resolve().parent, root)
     names.visit(tree)
     table = _table()
     found = [
@@ -112,7 +130,7 @@ def read(source: str, path: str, beside: dict[Path, None]) -> list[Found]:
         for line, name in dict.fromkeys(names.used)
         if (known := _longest(name, table)) is not None
     ]
-    return sorted(found, key=lambda each: each.line)
+    return sorted(found, key=lambda each: each.line), names.imported
 
 
 def _table() -> dict[str, str]:
@@ -130,13 +148,18 @@ def _longest(name: str, table: Mapping[str, str]) -> str | None:
 
 
 class _Names(ast.NodeVisitor):
-    """The dotted names that a module uses, resolved through its imports."""
+    """The dotted names that a module uses, resolved through its imports, and the files of the program that it imports.
 
-    def __init__(self, path: str, beside: dict[Path, None]) -> None:
+    Args:
+        folder: The folder of the module, for its relative imports.
+        root: The folder of the program, for its absolute imports.
+    """
+
+    def __init__(self, folder: Path, root: Path) -> None:
         self.used: list[tuple[int, str]] = []
+        self.imported: list[Path] = []
         self._meaning: dict[str, str] = {}
-        self._folder = Path(path).parent
-        self._beside = beside
+        self._folder, self._root = folder, root
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -150,8 +173,11 @@ class _Names(ast.NodeVisitor):
             if node.level == 0:
                 self._meaning[alias.asname or alias.name] = f"{module}.{alias.name}"
                 self._import(node.lineno, f"{module}.{alias.name}")
-            self._add_beside(module, node.level)
-            self._add_beside(f"{module}.{alias.name}".strip("."), node.level)
+            else:
+                folder = self._folder
+                for _ in range(node.level - 1):
+                    folder = folder.parent
+                self.imported += _files_of_import(folder, f"{module}.{alias.name}")
 
     def visit_Assign(self, node: ast.Assign) -> None:
         """Follow ``cuda = torch.cuda``, also beyond other assignments: the check does not know which of them runs."""
@@ -192,14 +218,4 @@ class _Names(ast.NodeVisitor):
 
     def _import(self, line: int, name: str) -> None:
         self.used.append((line, name))
-        self._add_beside(name, 0)
-
-    def _add_beside(self, name: str, level: int) -> None:
-        folder = self._folder
-        for _ in range(level - 1):
-            folder = folder.parent
-        inner = [part for part in name.split(".") if part]
-        base = folder.joinpath(*inner)
-        for each in (base.parent / f"{base.name}.py" if inner else base / "__init__.py", base / "__init__.py"):
-            if each.is_file():
-                self._beside[each.resolve()] = None
+        self.imported += _files_of_import(self._root, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,6 @@ from devshim.cli import native_calls
 from devshim.registry import discovery
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Run
 
 SPELLINGS = {
@@ -41,7 +40,7 @@ SPELLINGS = {
 
 @pytest.mark.parametrize("source", SPELLINGS)
 def test_every_spelling_of_a_call_is_found(source: str) -> None:
-    found = native_calls.read(source, "script.py", {})
+    found, _ = native_calls.read(source, "script.py", Path())
     assert (found[0].name, found[0].line) == SPELLINGS[source]
     assert found[0].reason
 
@@ -59,7 +58,7 @@ def test_every_spelling_of_a_call_is_found(source: str) -> None:
     ],
 )
 def test_other_code_is_not_reported(source: str) -> None:
-    assert native_calls.read(source, "script.py", {}) == []
+    assert native_calls.read(source, "script.py", Path()) == ([], [])
 
 
 def test_the_modules_beside_a_program_are_read(run: Run, tmp_path: Path) -> None:
@@ -114,6 +113,33 @@ def test_each_entry_says_what_to_do(name: str) -> None:
         assert reason.count(": ") >= 1, call
 
 
-def test_an_invalid_file_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["train.py"], ["-m", "package.train"], ["-c", "import package.train"]])
+def test_absolute_imports_start_at_the_folder_of_the_program(run: Run, tmp_path: Path, words: list[str]) -> None:
+    """Also those of a package's modules, and importing a module runs the package's ``__init__.py``."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "train.py").write_text("import package.train\n")
+    (tmp_path / "package" / "__init__.py").write_text("import pycuda\n")
+    (tmp_path / "package" / "train.py").write_text("from package import part\nimport helper\n")
+    (tmp_path / "package" / "part.py").write_text("import cupy\n")
+    (tmp_path / "package" / "helper.py").write_text("import cudf\n")  # not imported: Python finds the other one
+    (tmp_path / "helper.py").write_text("import cuml\n")
+    done = run("run", "--check", *words, cwd=tmp_path)
+    assert [line.split(" is ")[0].rpartition(" ")[2] for line in done.stdout.splitlines()] == ["pycuda", "cupy", "cuml"]
+
+
+def test_files_are_read_in_their_encoding(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_bytes(b"\xef\xbb\xbfimport helper\n")
+    (tmp_path / "helper.py").write_bytes(b"# -*- coding: latin-1 -*-\nname = '\xe9'\nimport cupy\n")
+    done = run("run", "--check", "train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout.partition(" is ")[0]) == (1, f"{tmp_path / 'helper.py'}:3: cupy")
+
+
+@pytest.mark.parametrize("source", [b"x = '\xe9'", b"x = 1\0"])
+def test_bytes_that_are_not_a_text_are_refused(source: bytes) -> None:
+    with pytest.raises(ds.ArgumentError, match=r"script\.py is not valid Python"):
+        native_calls.read(source, "script.py", Path())
+
+
+def test_an_invalid_file_is_named() -> None:
     with pytest.raises(ds.ArgumentError, match="not valid Python at line 2"):
-        native_calls.read("x = 1\ny = (", "script.py", {})
+        native_calls.read("x = 1\ny = (", "script.py", Path())
