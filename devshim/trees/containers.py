@@ -95,10 +95,11 @@ def _of_python(node: Any) -> Flat | None:
 
 
 def _of_tuple(node: Any) -> Flat:
-    """Flatten a named tuple, a tuple registered with optree (such as C's named tuples), or any other subclass."""
-    fields = getattr(type(node), "_fields", None)
-    if fields is not None and hasattr(type(node), "_make"):
-        return list(fields), list(node), type(node)._make
+    """Flatten a named tuple, a tuple that optree knows (such as `time.struct_time`), or any other subclass."""
+    cls = type(node)
+    fields = getattr(cls, "_fields", None)
+    if fields is not None and hasattr(cls, "_make"):
+        return list(fields), list(node), lambda new: _copy_attributes(node, cls._make(new))
     return _by_optree(node) or (list(range(len(node))), list(node), lambda new: _rebuild_tuple(node, new))
 
 
@@ -118,7 +119,11 @@ def _by_optree(node: Any) -> Flat | None:
 # ---------------------------------------------------------------------- rebuilding
 def _rebuild_tuple(node: Any, values: list[Any]) -> Any:
     """Return an instance of a tuple subclass with other items and the same attributes; do not run ``__new__`` again."""
-    new = tuple.__new__(type(node), values)
+    return _copy_attributes(node, tuple.__new__(type(node), values))
+
+
+def _copy_attributes(node: Any, new: Any) -> Any:
+    """Return a new instance of a tuple subclass after giving it the attributes of another."""
     if hasattr(node, "__dict__"):
         vars(new).update(vars(node))
     return new

@@ -44,7 +44,7 @@ class Point(NamedTuple):
 
 
 class Sub(namedtuple("Sub", "x y")):
-    """A named tuple's subclass with an additional attribute."""
+    """A named tuple's subclass with a property, and with attributes of each instance, since it has no ``__slots__``."""
 
     @property
     def both(self) -> tuple[Any, Any]:
@@ -135,12 +135,14 @@ def test_what_a_subclass_carries_is_kept(x: np.ndarray) -> None:
 
 
 def test_named_tuples(x: np.ndarray) -> None:
-    moved = ds.place([Point(x, 1), Sub(x, 2)], GPU)
+    labelled = Sub(x, 2)
+    labelled.label = "mine"  # type: ignore[attr-defined]
+    moved = ds.place([Point(x, 1), labelled], GPU)
     assert type(moved[0]) is Point
     assert type(moved[1]) is Sub
     assert on(moved[0].x)
     assert on(moved[1].both[0])
-    assert (moved[0].y, moved[1].y) == (1, 2)
+    assert (moved[0].y, moved[1].y, moved[1].label) == (1, 2, "mine")
 
 
 @pytest.mark.parametrize("cls", [Open, Frozen, Slotted, HandSlotted])
