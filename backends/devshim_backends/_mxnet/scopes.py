@@ -17,7 +17,7 @@ from devshim_backends._mxnet.internals.native import IS_2
 from devshim_backends._mxnet.models.internals import recompiling
 from devshim_backends._mxnet.simulation import hooks
 from devshim_backends._mxnet.tensors import MxnetTensors
-from devshim_backends._mxnet.tracing import OUTSIDE, device_of_block, is_deferred, is_in_block, is_symbolic
+from devshim_backends._mxnet.tracing import OUTSIDE, device_of_block, is_deferred, is_symbolic, may_be_compiling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ class MxnetScopes(MxnetTensors):
     # `compiling` stays False: Gluon runs a block's Python unchanged while it compiles, context variables included.
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
-        block = device_of_block(self.device_of) if is_in_block() else None
+        block = device_of_block(self.device_of) if may_be_compiling() else None
         if block is not None and block is not device:
             raise messages.tracing(self, "on", OUTSIDE)  # the compiled graph would ignore it
         if device is CPU:

@@ -45,8 +45,8 @@ def is_deferred() -> bool:
     return deferred.value
 
 
-def is_in_block() -> bool:
-    """Return False if this thread is certainly not compiling a block, without walking up the stack."""
+def may_be_compiling() -> bool:
+    """Return False if this thread is certainly not compiling a block; does not walk up the stack."""
     if IS_2:
         return is_deferred()
     return _NAME_SCOPE.__dict__.get("value") is not None
@@ -54,7 +54,7 @@ def is_in_block() -> bool:
 
 def is_symbolic() -> bool:
     """Return True if 1.9 is running a block with symbols in this thread."""
-    return is_in_block() and _call_of_block() is not None
+    return may_be_compiling() and _call_of_block() is not None
 
 
 def device_of_block(device_of: Callable[[Tensor], Device]) -> Device | None:
@@ -78,7 +78,7 @@ def _call_of_block(frame: FrameType | None = None) -> FrameType | None:
 
 
 def require_recordable(backend: Backend, instead: str = "make it outside, and pass it in") -> None:
-    """Refuse, while a block is compiled, what its graph cannot contain: arrays of values."""
+    """Refuse to make an array of values while a block is compiled: its graph cannot contain one."""
     if is_deferred() if IS_2 else is_symbolic():
         raise messages.tracing(backend, called_function(), instead)
 
@@ -90,7 +90,7 @@ def require_symbolic(backend: Backend) -> None:
 
 
 def called_function() -> str:
-    """Return the name of the devshim function that the program called, for an error raised further down."""
+    """Return the name of the public function that the program called, for an error raised inside of devshim."""
     frame, name = sys._getframe(1), "place"
     while frame.f_back is not None:
         module = frame.f_globals.get("__name__") or ""
