@@ -10,8 +10,8 @@ GPU:
   freed, in the order in which that happened. The garbage collector may free an owner in the middle of any operation, so
   its callback only appends to this queue. The callback is a function in C (``deque.append``), because Python may
   interrupt a finalizer in Python before its first line, and then drops the interrupt; adapters follow the same rule.
-  An allocation goes through the queue if it cannot be refused, which saves each operator the update, or if it is made
-  in the middle of an update, by a signal handler or a finalizer that runs in the same thread.
+  An allocation goes through the queue if it cannot be refused, because appending takes less time than an update, or if
+  it is made in the middle of an update, by a signal handler or a finalizer that runs in the same thread.
 
 Code that reads or changes the counts takes the lock and applies the queue first (`_apply_changes`): the sums and the
 peak are as if each change had been counted immediately. Ctrl-C may interrupt an update between two of its lines: then
@@ -52,7 +52,7 @@ class _Allocation(ref):  # type: ignore[type-arg]  # generic for the type checke
     nbytes: int
 
 
-_MANY = 1024
+_MAX_QUEUED = 1024
 """Changes that may be queued before an allocation applies them: this bounds the memory of the queue."""
 _LOCK: Any = RLock()
 """The lock around every update of a count; reentrant, because a signal handler or a finalizer may run in the middle of
@@ -79,7 +79,7 @@ class SimulatedDevice:
         self.removed_at: str | None = None
         self.group: SimulatedDevices
         self._error_class = error_class
-        self._used, self._peak, self._was_used = 0, 0, False  # the last: used before the peak was reset
+        self._used, self._peak, self._was_used = 0, 0, False  # `_was_used`: before the last `reset_peak`
         self._allocations: dict[int, _Allocation] = {}
         """The counted allocations, by their addresses; `_used` is the sum of their bytes."""
         self._changes: deque[tuple[_Allocation] | _Allocation] = deque()
@@ -90,9 +90,9 @@ class SimulatedDevice:
 
     def begin(self, limit: int | None, faults: Iterable[Fault] = ()) -> None:
         """Restart with a limit and faults; what is allocated stays counted, and becomes the new peak."""
-        nested = _LOCK._is_owned()
+        is_nested = _LOCK._is_owned()
         with _LOCK:
-            if not nested:
+            if not is_nested:
                 self._apply_changes()
             self.limit, self.vanished, self.refusals = limit, False, 0
             self._peak, self._was_used = self._used, False
@@ -104,7 +104,7 @@ class SimulatedDevice:
 
         Args:
             owner: The object that owns the memory; it must allow weak references.
-            nbytes: How many, rounded up to `ROUND`; negative for bytes that a program frees although their owner lives.
+            nbytes: Their number, rounded up to `ROUND`; negative for bytes that are freed before their owner.
             exists: True if the memory is already allocated: it is counted, and not refused.
 
         Raises:
@@ -122,7 +122,7 @@ class SimulatedDevice:
         is_nested = _LOCK._is_owned()  # in the middle of an update
         if is_nested or (self.limit is None and not self._faults):
             changes.append((allocation,))
-            if len(changes) > _MANY and not is_nested:
+            if len(changes) > _MAX_QUEUED and not is_nested:
                 with _LOCK:
                     self._apply_changes()
             return
@@ -134,7 +134,7 @@ class SimulatedDevice:
                 return
             free = self._free()
             self.refusals += not self.vanished
-        del allocation  # the error refers to this frame, and a living allocation would count as known
+        del allocation  # the error refers to this frame: if the allocation lived on, `owner` would count as tracked
         if self.vanished:
             raise messages.device_failed(self.device, f"an allocation of {nbytes:,} bytes")
         raise messages.full_device(self.device, nbytes, free, self._error_class)
@@ -166,9 +166,9 @@ class SimulatedDevice:
 
     def reset_peak(self) -> None:
         """Set the peak to what is used now."""
-        nested = _LOCK._is_owned()
+        is_nested = _LOCK._is_owned()
         with _LOCK:
-            if not nested:
+            if not is_nested:
                 self._apply_changes()
             self._was_used, self._peak = self._was_used or bool(self._peak), self._used
 
@@ -178,9 +178,9 @@ class SimulatedDevice:
 
     def info(self) -> MemoryInfo:
         """Return the GPU's memory: total, used, free and peak."""
-        nested = _LOCK._is_owned()
+        is_nested = _LOCK._is_owned()
         with _LOCK:
-            if not nested:
+            if not is_nested:
                 self._apply_changes()
             total, used, free, peak = self.limit, self._used, self._free(), self._peak
         return MemoryInfo(total=total, used=used, free=free, peak=peak)
@@ -277,11 +277,11 @@ class SimulatedDevices:
         return SimulatedDevice(device, self._error_class)
 
     def used_beyond(self, gpus: int, *, unseen: bool = True) -> int:
-        """Return the number of GPUs up to the last one in use, or 0 if none from ``gpus`` on is in use.
+        """Return the number of GPUs up to the last one in use, or 0 if none after the first ``gpus`` is in use.
 
         Args:
-            gpus: The number of GPUs that do not matter.
-            unseen: True to look for tensors that are not counted yet; one that is just being made must not count.
+            gpus: The number of GPUs at the start that are ignored.
+            unseen: True to look for tensors that are not counted yet; False if one is being made, which must not count.
         """
         self.count_freed() if unseen else self.drop_freed()
         return max((gpu.device.index + 1 for gpu in self._gpus[gpus:] if gpu.info().used), default=0)
@@ -290,7 +290,7 @@ class SimulatedDevices:
         """Count what was freed, for adapters that do not count each free immediately."""
 
     def drop_freed(self) -> None:
-        """Do the same, but without looking for tensors that are not counted yet."""
+        """Count what was freed, without looking for tensors that are not counted yet."""
         self.count_freed()
 
     def __getitem__(self, index: int) -> SimulatedDevice:
