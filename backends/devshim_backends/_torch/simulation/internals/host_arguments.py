@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,9 @@ from devshim_backends._torch.simulation.internals.state import (
 )
 from devshim_backends._torch.simulation.memory import adopt
 
+if TYPE_CHECKING:
+    from devshim_backends._torch.simulation.internals.schemas import OperatorPlan
+
 _get_device = torch._C.TensorBase.get_device  # -1 on the host and on meta
 _Tensor = torch.Tensor
 _scalar_tensor = torch.ops.aten.scalar_tensor.default
@@ -32,13 +35,16 @@ class ArgumentConverter:
     """The conversion of one operator call.
 
     Attributes:
+        plan: The properties of the operator.
         gpu: The index of the GPU that its tensors are on; -1 until one has been seen.
+        target: The index of the GPU that the call asks for by ``device=``, `NOT_SIMULATED`, or -1 without ``device=``.
         host: A host tensor that a real GPU would refuse here, or None; `host_position` is its position.
+        originals: The `id` of each relabelled tensor -> the GPU's tensor, and the relabelled one.
     """
 
     __slots__ = ("gpu", "host", "host_position", "originals", "plan", "target")
 
-    def __init__(self, plan: Any) -> None:
+    def __init__(self, plan: OperatorPlan) -> None:
         self.plan = plan
         self.gpu = -1
         self.host: Any = None
@@ -49,7 +55,7 @@ class ArgumentConverter:
         """Return positional arguments as host tensors."""
         converted = list(args)
         count = len(converted)
-        numbers = False
+        has_numbers = False
         for position, is_list in self.plan.tensor_positions:
             if position >= count:
                 break
@@ -61,8 +67,8 @@ class ArgumentConverter:
             elif isinstance(value, _Tensor):
                 converted[position] = self.convert_tensor(value, position)
             else:
-                numbers = True
-        if numbers and not self.plan.accepts_numbers:
+                has_numbers = True
+        if has_numbers and not self.plan.accepts_numbers:
             self._make_tensors(converted)
         return converted
 

@@ -27,7 +27,10 @@ READERS = (
     *("_indices", "_values", "indices", "values", "_nnz", "is_coalesced", "sparse_dim", "dense_dim", "_dimI", "_dimV"),
     *("crow_indices", "col_indices", "ccol_indices", "row_indices", "_coalesced_"),
 )
-"""Operators that only read a sparse tensor's parts: the CPU's kernels do so for a GPU's tensor, without relabelling."""
+"""Operators that read the parts and properties of a sparse tensor, or mark it as coalesced (`_coalesced_`).
+
+The CPU's kernels do so for a GPU's tensor, without relabelling.
+"""
 
 
 def assemble(parts: tuple[Any, ...], like: Any, device: Any) -> Any:
@@ -50,6 +53,7 @@ def make_coo(sparse: int, dense: int, size: Any, indices: Any, values: Any, **op
 
 @contextmanager
 def _use_gpu(gpu: int) -> Iterator[None]:
+    """Make a GPU current, or GPU 0 for -1, the index of the host."""
     before = CURRENT.index
     CURRENT.index = max(gpu, 0)
     try:
@@ -68,7 +72,7 @@ def parts_of(tensor: Any) -> tuple[Any, ...]:
 
 
 def move_parts(tensor: Any, device: Any, move: Callable[[Any], Any]) -> Any:
-    """Return a sparse tensor with another's parts, each moved."""
+    """Return a copy of a sparse tensor on a device, with each part moved by ``move``."""
     return assemble(tuple(move(part) for part in parts_of(tensor)), tensor, device)
 
 
@@ -102,7 +106,7 @@ def replace_parts(target: Any, source: Any) -> Any:
 
 
 def refuse_writing(target: Any) -> None:
-    """Refuse to write into a GPU's sparse tensor if its parts cannot be replaced."""
+    """Raise if the target of an operator is a GPU's sparse tensor, whose parts the operator cannot replace."""
     if isinstance(target, torch.Tensor) and target.layout in LAYOUTS:
         msg = (
             f"this operator cannot write to a tensor of layout {target.layout} on a simulated GPU\n\n"
