@@ -2,8 +2,8 @@
 
 Workarounds:
 
-* A question to JAX starts it, and then it takes 75 % of a GPU's memory. So devshim counts GPUs with `real_gpus`
-  until the program has started JAX. ``jax.devices("gpu")`` raises if there is no GPU; here the count is 0.
+* Asking JAX for its devices starts it, and then it takes 75% of a GPU's memory. So devshim counts GPUs with
+  `real_gpus` until the program has started JAX. ``jax.devices("gpu")`` raises if there is no GPU; here the count is 0.
 * ``Device.id`` is global in a job of several processes, so an index is a position among the local devices.
 * JAX can have several CPU "devices". Only devshim's simulation uses them; without it, all of them are the host.
 * The sharding of an array in ``pinned_host`` memory names a GPU, but the array is on the host.
@@ -43,8 +43,6 @@ DEVICES: dict[Any, Device] = {}
 """Maps a JAX device to devshim's. Entries are added on first use; the table is cleared when the simulation changes."""
 
 _HOST_VALUES = (np.ndarray, np.generic, bool, int, float, complex)
-
-
 _HOST_KINDS = {"pinned_host", "unpinned_host"}
 """JAX's names for host memory. In older releases they also name the memory of a CPU device."""
 
@@ -144,7 +142,7 @@ class JaxDevices(Backend):
         return DeviceInfo(device, card.name, self.name, card.total_memory, card.capability, uuid=card.uuid)
 
     def _describe_native(self, device: Device, card: Card | None) -> DeviceInfo:
-        """Return what JAX knows, and what the driver knows if it surely means the same GPU. Starts JAX."""
+        """Return what JAX knows, and what the driver knows if its card is certainly the same GPU. Starts JAX."""
         native = self.to_native(device)
         major, _, minor = str(getattr(native, "compute_capability", "")).partition(".")
         limit = memory_stats(native).get("bytes_limit")  # JAX's share, used if the driver does not say more
@@ -160,7 +158,7 @@ class JaxDevices(Backend):
     # ------------------------------------------------------------------ the device of a tensor
     def device_of(self, x: Tensor) -> Device:
         if isinstance(x, Tracer):
-            return self._locate(x)  # asked for its sharding, JAX would make a long error message
+            return self._locate(x)  # reading the tracer's sharding fails slowly: JAX builds a long error message
         try:
             # This fast path uses private names: `x.device` is slower.
             sharding = x.sharding
@@ -172,7 +170,7 @@ class JaxDevices(Backend):
         return self._locate(x)
 
     def _locate(self, x: Tensor) -> Device:
-        """Return the device of an array that is not in `DEVICES`, is sharded, or is inside a tracer."""
+        """Return the device of a Keras variable, or of an array on a new device, sharded, or inside a tracer."""
         if is_variable(x):
             return self.device_of(x._value)
         value = concrete(x)

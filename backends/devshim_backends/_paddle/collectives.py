@@ -1,7 +1,7 @@
 """Splitting and joining PaddlePaddle tensors, and combining them element by element.
 
-Paddle computes on its current card, wherever the tensors are (PaddlePaddle/Paddle#51706), so each of these calls opens
-a scope of the tensors' card.
+Paddle computes on its current GPU, wherever the tensors are (PaddlePaddle/Paddle#51706), so each of these calls opens
+a scope of the tensors' GPU.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class PaddleCollectives(PaddleTensors):
             return self.detached_copy(xs[0])
         wider = _WIDER_DTYPES.get(dtype)
         with paddle.no_grad(), self._cuda_scope(xs[0]):
-            made = reduce(_OPS[op], xs if wider is None else [x.astype(wider) for x in xs])
-            made = made / len(xs) if op == "mean" else made
-            return made if wider is None else made.astype(dtype)
+            result = reduce(_OPS[op], xs if wider is None else [x.astype(wider) for x in xs])
+            result = result / len(xs) if op == "mean" else result
+            return result if wider is None else result.astype(dtype)
 
     def detached_copy(self, x: Tensor) -> Tensor:
         return self.copy_to(x.detach(), self.device_of(x))
@@ -82,7 +82,7 @@ class PaddleCollectives(PaddleTensors):
         return read, dtype
 
     def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
-        if not devices.only_host:  # each snapshot was taken on the stream and in the thread that were current then
+        if not devices.only_host:  # they were copied on other streams, and perhaps by other threads
             self.synchronize(self.device_of(xs[0]))
         with paddle.no_grad(), self._cuda_scope(xs[0]):
             same_form = len({(x.dtype, tuple(x.shape)) for x in xs}) == 1
@@ -110,6 +110,6 @@ def _restore_thread_state(is_recording: bool) -> Iterator[None]:
 
 
 def _common_dtype(xs: Sequence[Tensor]) -> Any:
-    """Return the dtype that can represent the numbers of all, among NumPy's dtypes: bfloat16 becomes float32."""
-    numbers = [paddle.zeros([1], paddle.float32 if x.dtype == paddle.bfloat16 else x.dtype).numpy() for x in xs]
-    return str(sum(numbers[1:], numbers[0]).dtype)
+    """Return the name of the dtype to which NumPy promotes the dtypes of all; bfloat16 counts as float32."""
+    arrays = [paddle.zeros([1], paddle.float32 if x.dtype == paddle.bfloat16 else x.dtype).numpy() for x in xs]
+    return str(sum(arrays[1:], arrays[0]).dtype)

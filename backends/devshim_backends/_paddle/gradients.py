@@ -1,7 +1,7 @@
-"""Gradients by ``paddle.grad``, which writes to no ``x.grad``.
+"""Gradients by ``paddle.grad``, which does not write to ``x.grad``.
 
-A variable is a new tensor over the memory of its tensor. Inside another `differentiate` it is a recorded copy, so that
-the outer one sees what is computed with it.
+Each gradient is that of a variable: a new tensor over the memory of an argument. Inside another `differentiate` the
+variable is a recorded copy, so that the outer gradient includes what is computed with it.
 
 ``paddle.grad`` works in only one thread of a process at a time (3.3: see `thread_safety`), so threads take turns in it.
 """
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 _RECORDING: ContextVar[bool] = ContextVar("devshim_paddle_recording", default=False)
 """True inside the function of a `differentiate`, and in the threads that it starts with `devshim.parallel`."""
-
-
-_NO_MODE: AbstractContextManager[object] = nullcontext()
+_NO_CHANGE: AbstractContextManager[object] = nullcontext()
 
 
 class PaddleGradients(PaddleTensors):
@@ -41,7 +39,7 @@ class PaddleGradients(PaddleTensors):
         nested = _RECORDING.get() and paddle.is_grad_enabled()
         token, records = _RECORDING.set(True), paddle.is_grad_enabled()
         try:
-            with _NO_MODE if records else paddle.set_grad_enabled(True):
+            with _NO_CHANGE if records else paddle.set_grad_enabled(True):
                 inputs = [_variable(x, nested) for x in xs]
                 value, tensors = call(list(inputs), list(models))
                 inputs += [leaf.owner for leaf in parameters]

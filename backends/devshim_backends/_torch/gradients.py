@@ -2,7 +2,7 @@
 
 Requirements of this module:
 
-* ``torch.autograd.grad`` computes the gradients: it writes to no ``x.grad`` and runs no other part of a graph.
+* ``torch.autograd.grad`` computes the gradients: it does not write to ``x.grad`` or run other parts of a graph.
 * A variable is a new leaf over the memory of its tensor. Inside another `differentiate` it is a view, so that the outer
   one sees what is computed with it, and the gradients get their own graph.
 * The caller's ``no_grad`` and ``inference_mode`` do not matter. Autograd cannot save tensors that were made in
