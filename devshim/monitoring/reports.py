@@ -12,26 +12,28 @@ from devshim._html import table as html_table
 from devshim.devices.device import CPU
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from os import PathLike
 
+    from devshim.devices.device import Device
     from devshim.monitoring.ledger import Transfer
 
 SHOWN = 20
-"""Rows of a table; the rest is summed up in one row."""
+"""Rows of a table; one more row has the number of the others."""
+COLUMNS = ("from", "to", "copies", "tensors", "size", "ms", "line")
 NUMBERS = range(2, 6)
-"""The columns of a table that contain numbers."""
+"""The indices of the columns that contain numbers."""
 
 
 def table(records: Sequence[Transfer]) -> str:
     """Return the copies as a table: each line of the user's program with its copies, the largest first.
 
-    Plain text, the same everywhere: in a notebook, rich would print it instead of returning it.
+    It is made without rich, which would print it in a notebook instead of returning it.
     """
     if not records:
         return "<no transfers>"
     ordered, total = _by_line(records)
-    rows = [("from", "to", "copies", "tensors", "size", "ms", "line")]
+    rows = [COLUMNS]
     rows += [(source, target, *_numbers(row), _short(site)) for (source, target, site), row in ordered[:SHOWN]]
     if len(ordered) > SHOWN:
         rows.append(("", "", "", "", "", "", f"and {len(ordered) - SHOWN} more lines"))
@@ -45,20 +47,24 @@ def html(records: Sequence[Transfer]) -> str:
     if not records:
         return block("no transfers")
     records = list(records)  # other threads may add records meanwhile
-    copied = [record for record in records if not record.call]
-    named = {device: str(device) for record in copied for device in record[:2]}
+    devices, sums = _by_device(records)
     simulated = any(record.simulated for record in records)
-    devices, sums = sorted(named), Counter[tuple[Any, Any]]()
-    for record in copied:
-        sums[record.source, record.target] += record.bytes
     ordered, total = _by_line(records)
     copies = "1 copy" if len(records) == 1 else f"{len(records)} copies"
     title = join(f"{copies}, {size(total[2])}, {total[3] * 1e3:.2f} ms", badge("simulated") if simulated else "")
-    grid = [[named[a], *(size(sums[a, b]) if (a, b) in sums else "" for b in devices)] for a in devices]
-    matrix = html_table(["from \\ to", *map(named.get, devices)], grid, right=range(1, len(devices) + 1))
+    grid = [[str(a), *(size(sums[a, b]) if (a, b) in sums else "" for b in devices)] for a in devices]
+    matrix = html_table(["from \\ to", *map(str, devices)], grid, right=range(1, len(devices) + 1))
     lines = [(*ends, *_numbers(row), _short(site)) for (*ends, site), row in ordered]
-    head = ("from", "to", "copies", "tensors", "size", "ms", "line")
-    return block(title, matrix, html_table(head, lines, right=NUMBERS))
+    return block(title, matrix, html_table(COLUMNS, lines, right=NUMBERS))
+
+
+def _by_device(records: Iterable[Transfer]) -> tuple[list[Device], Counter[tuple[Device, Device]]]:
+    """Return the devices of the copies, in order, and the bytes from each to each; exchanges of ranks do not count."""
+    sums: Counter[tuple[Device, Device]] = Counter()
+    for record in records:
+        if not record.call:
+            sums[record.source, record.target] += record.bytes
+    return sorted({device for pair in sums for device in pair}), sums
 
 
 def _by_line(records: Sequence[Transfer]) -> tuple[list[tuple[tuple[str, str, str], list[float]]], list[float]]:
@@ -90,8 +96,9 @@ def _short(site: str) -> str:
 
 
 def _ends(record: Transfer) -> tuple[str, str]:
-    """Return the source and the target as text: devices, simulated ones labelled so, or an exchange and its ranks."""
-    source, target = ((f"{each}{' (simulated)' * (record.simulated and each is not CPU)}") for each in record[:2])
+    """Return the source and the target as text, simulated devices marked; the target of an exchange is its ranks."""
+    mark = " (simulated)" if record.simulated else ""
+    source, target = (str(each) if each is CPU else f"{each}{mark}" for each in record[:2])
     return source, f"{record.ranks} ranks: {record.call}" if record.call else target
 
 
@@ -140,12 +147,9 @@ def draw(records: Sequence[Transfer], path: str | PathLike[str] | None) -> Any:
 
         msg = "a picture of transfers needs matplotlib, which is not installed"
         raise UnsupportedError(msg, "pip install 'devshim[plot]'") from error
-    records = [record for record in records if not record.call]
-    named = {device: name for record in records for device, name in zip(record[:2], _ends(record), strict=True)}
-    devices = sorted(named)
-    sums = Counter[tuple[Any, Any]]()
-    for record in records:
-        sums[record.source, record.target] += record.bytes
+    copies = [record for record in records if not record.call]
+    named = {device: name for record in copies for device, name in zip(record[:2], _ends(record), strict=True)}
+    devices, sums = _by_device(copies)
     figure = Figure(figsize=(1.6 + 1.1 * len(devices), 1.4 + 0.9 * len(devices)), layout="constrained")
     axes = figure.add_subplot()
     grid = [[sums[source, target] for target in devices] for source in devices] or [[0]]
