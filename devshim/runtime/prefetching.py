@@ -1,9 +1,9 @@
-"""`prefetch`: load and copy the next batches in a thread, while the program works on the present one.
+"""`prefetch`: load and copy the next batches in a thread, while the program works on the current one.
 
 Requirements of this module:
 
 * At most ``depth`` batches are on the way or waiting. The thread waits for a free slot before it asks the loader for
-  another batch, so that it never holds one beyond them.
+  another batch, so that it never has more.
 * The program sees what a plain loop would show: the batches in order, then the loader's end or its error, once, with
   the loader's own traceback.
 * When the loop ends, the thread ends and the batches are released, for every reason: the end, an error, ``break``,
@@ -67,10 +67,10 @@ class prefetch(Generic[T]):
 
     Each ``iter`` starts a new thread, and can be repeated if the loader can; from a list or tuple of small batches for
     the host, there is nothing to load ahead, and each batch is copied when the loop asks for it. ``len`` is the
-    loader's. Each tensor is
-    placed by its own framework, as by `place`; NumPy arrays become tensors of the current framework, except for arrays
-    of text and objects. A batch is complete when it is handed over, and can be used immediately, in any thread. Where
-    the framework has streams (PyTorch on CUDA), the copies run in parallel with the computation, from pinned memory.
+    loader's. Each tensor is placed by its own framework, as by `place`; NumPy arrays become tensors of the current
+    framework, except for arrays of text and objects. A batch is complete when it is handed over, and can be used
+    immediately, in any thread. Where the framework has streams (PyTorch on CUDA), the copies run in parallel with the
+    computation, from pinned memory.
 
     The loader runs in the thread, with the framework, default device, ledgers and guards that are in effect when the
     iteration begins. Its copies are recorded there, at the line of the loop. An error in the loader is raised in the
@@ -128,12 +128,9 @@ def _check_loader(iterable: Iterable[T]) -> Iterable[T]:
     if argument_hints.is_tensor(iterable) or isinstance(iterable, (dict, str, bytes)):
         problem = f"ds.prefetch takes a loader, which yields batches, and was given {describe(iterable)}"
         raise ArgumentError(problem, "to move one batch: ds.place(batch, device); a list of batches is also a loader")
-    try:
-        if not (hasattr(type(iterable), "__iter__") or hasattr(type(iterable), "__getitem__")):
-            iter(iterable)
-    except TypeError as error:
+    if not (hasattr(type(iterable), "__iter__") or hasattr(type(iterable), "__getitem__")):
         problem = f"ds.prefetch takes a loader, and {describe(iterable)} cannot be iterated"
-        raise ArgumentError(problem, "pass a loader, a generator or a list of batches") from error
+        raise ArgumentError(problem, "pass a loader, a generator or a list of batches")
     return iterable
 
 
