@@ -1,8 +1,9 @@
 """Fast paths for plain eager tensors in host memory: a copy, a NumPy array's values, and numbers.
 
-``tf.constant`` looks for a graph, a scope and a conversion of the values' type, which takes 8 us (2.21). It ends in the
-constructor of eager tensors, which the functions below call, in a process in which it can give no other result: code
-that runs eagerly, in no scope of a device, without devices but the host. Elsewhere they return None.
+``tf.constant`` looks up the graph, the device scope and a conversion function for the values' type, which takes 8 us
+(2.21), and then calls the constructor of eager tensors. The functions below call that constructor directly, where the
+result is the same: in code that runs eagerly, outside of device scopes, in a process without GPUs. Elsewhere they
+return None.
 """
 
 from __future__ import annotations
@@ -28,16 +29,20 @@ if TYPE_CHECKING:
 __all__ = ["HOST_MAKERS", "copy_array", "copy_on_host", "on_host"]
 
 _DEEP_COPY: Callable[[Any], Any] = gen_array_ops.deep_copy
-_NUMBERS = frozenset(tf.as_dtype(name).as_datatype_enum for name in DTYPES if hasattr(tf, name))
-"""TensorFlow's numbers for those dtypes. Reading a tensor's number takes a sixth of the time of reading the name."""
+_ENUMS = frozenset(tf.as_dtype(name).as_datatype_enum for name in DTYPES if hasattr(tf, name))
+"""TensorFlow's enum values of devshim's dtypes. Reading a tensor's takes a sixth of the time of reading the name."""
 _PLAIN_DTYPES = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
 """The dtypes of arrays that TensorFlow reads without conversion."""
-_FILLED: dict[type, np.dtype] = {float: np.dtype("float32"), int: np.dtype("int32")}
-"""Python type -> the dtype that TensorFlow gives its numbers; `devshim.full` has checked that an int has 32 bits."""
-_DEFAULTS: dict[np.dtype, np.dtype] = {np.dtype("float64"): _FILLED[float], np.dtype("int64"): _FILLED[int]}
-_DEFAULTS |= {each: each for each in (np.dtype("bool"), np.dtype("complex128"))}
-_LARGEST = float(np.finfo("float32").max)
-"""NumPy warns of a larger number; TensorFlow makes infinity of it."""
+_TYPE_DEFAULTS: dict[type, np.dtype] = {float: np.dtype("float32"), int: np.dtype("int32")}
+"""Python type -> the dtype that TensorFlow gives its numbers; `devshim.full` has checked that an int fits 32 bits."""
+_ARRAY_DEFAULTS: dict[np.dtype, np.dtype] = {
+    np.dtype("float64"): _TYPE_DEFAULTS[float],
+    np.dtype("int64"): _TYPE_DEFAULTS[int],
+    **{each: each for each in (np.dtype("bool"), np.dtype("complex128"))},
+}
+"""NumPy's dtype for Python numbers -> the dtype that TensorFlow gives them."""
+_FLOAT32_MAX = float(np.finfo("float32").max)
+"""NumPy warns about a larger number, and TensorFlow makes it infinite, so the slow path gets it."""
 _ALIGNMENT = 64
 """TensorFlow shares NumPy's memory that is aligned to this many bytes, and copies other memory."""
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -45,7 +50,7 @@ _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 def copy_on_host(x: Tensor) -> Tensor | None:
     """Copy a tensor of numbers within host memory, outside compiled functions; return None for other tensors."""
-    if DEVICE_BY_NAME.get(x.backing_device) is not CPU or x._datatype_enum() not in _NUMBERS:
+    if DEVICE_BY_NAME.get(x.backing_device) is not CPU or x._datatype_enum() not in _ENUMS:
         return None
     if computes_on_host():
         result = _DEEP_COPY(x)
@@ -66,7 +71,7 @@ def copy_array(array: np.ndarray) -> Tensor | None:
 
 
 def on_host(values: Any, dtype: Any) -> Tensor:
-    """Return what `tf.constant` returns where `computes_on_host` is True; an array must not be used elsewhere."""
+    """Return what `tf.constant` returns where `computes_on_host` is True; the result may share an array's memory."""
     if type(values) is np.ndarray and values.dtype in _PLAIN_DTYPES:
         return EAGER(values, _HOST, None)
     return tf.constant(values, dtype)
@@ -79,19 +84,19 @@ def _read_numbers(values: object) -> Tensor | None:
     array = np.asarray(values)
     if array.dtype.kind == "i" and not (array.size and array.min() >= -(2**31) and array.max() < 2**31):
         return None
-    dtype = _DEFAULTS.get(array.dtype)
+    dtype = _ARRAY_DEFAULTS.get(array.dtype)
     return None if dtype is None else EAGER(array.astype(dtype), _HOST, None)
 
 
 def _fill(shape: tuple[int, ...], value: complex) -> Tensor | None:
-    """Return a tensor that is full of a number, in aligned memory, which TensorFlow does not copy again."""
-    dtype = _FILLED.get(type(value))
-    return None if dtype is None or abs(value) > _LARGEST else _fill_with(value, shape, dtype)
+    """Return a tensor filled with a number, in aligned memory, which TensorFlow shares instead of copying it."""
+    dtype = _TYPE_DEFAULTS.get(type(value))
+    return None if dtype is None or abs(value) > _FLOAT32_MAX else _fill_with(value, shape, dtype)
 
 
 def _fill_like(value: float, x: Tensor) -> Tensor | None:
-    """Return a tensor that is full of a number, in the form of an eager tensor."""
-    if type(x) is not EAGER or x._datatype_enum() not in _NUMBERS:
+    """Return a tensor filled with a number, with the shape and dtype of an eager tensor."""
+    if type(x) is not EAGER or x._datatype_enum() not in _ENUMS:
         return None
     return _fill_with(value, x._shape_tuple(), np.dtype(x.dtype.as_numpy_dtype))
 
@@ -108,15 +113,15 @@ def _fill_with(value: complex, shape: tuple[int, ...], dtype: np.dtype) -> Tenso
 
 
 def _arange(start: float, stop: float, step: float) -> Tensor | None:
-    """Return the values of `TensorflowCreation.arange` for numbers of 32 bits."""
+    """Return what `TensorflowCreation.arange` returns for numbers that fit 32 bits."""
     if not computes_on_host():
         return None
     array = np.arange(start, stop, step)
-    return EAGER(array.astype(_FILLED[int if array.dtype.kind == "i" else float]), _HOST, None)
+    return EAGER(array.astype(_TYPE_DEFAULTS[int if array.dtype.kind == "i" else float]), _HOST, None)
 
 
 def _eye(n_rows: int, n_cols: int, k: int) -> Tensor | None:
-    return EAGER(np.eye(n_rows, n_cols, k, _FILLED[float]), _HOST, None) if computes_on_host() else None
+    return EAGER(np.eye(n_rows, n_cols, k, _TYPE_DEFAULTS[float]), _HOST, None) if computes_on_host() else None
 
 
 def _draw_fractions(shape: tuple[int, ...]) -> np.ndarray | None:
@@ -125,18 +130,18 @@ def _draw_fractions(shape: tuple[int, ...]) -> np.ndarray | None:
 
 
 def _randint(low: int, high: int, shape: tuple[int, ...]) -> Tensor | None:
-    """Return what `TensorflowRandom.randint` draws, for numbers of 32 bits."""
+    """Return what `TensorflowRandom.randint` draws, for bounds that fit 32 bits."""
     fractions = _draw_fractions(shape)
     if fractions is None:
         return None
     array = np.floor(fractions * float(high - low)).astype(np.int64) + low
-    return EAGER(array.astype(_FILLED[int]), _HOST, None)
+    return EAGER(array.astype(_TYPE_DEFAULTS[int]), _HOST, None)
 
 
 def _permutation(n: int) -> Tensor | None:
     """Return what `TensorflowRandom.permutation` draws."""
     fractions = _draw_fractions((n,))
-    return None if fractions is None else EAGER(np.argsort(fractions).astype(_FILLED[int]), _HOST, None)
+    return None if fractions is None else EAGER(np.argsort(fractions).astype(_TYPE_DEFAULTS[int]), _HOST, None)
 
 
 HOST_MAKERS: dict[str, Callable[..., Any]] = {
