@@ -3,7 +3,7 @@
 Requirements of this module:
 
 * A file is read, and not mapped: mapped pages would count as memory of the process in addition to the tensors, and a
-  file that another program shortens meanwhile would end the process.
+  file that another program shortens meanwhile would crash the process.
 * The memory is aligned for each framework, whose tensors can therefore use it without a copy.
 * The checksum is found while the bytes are still in the processor's cache, not in a second pass over memory.
 """

@@ -1,7 +1,7 @@
 """`python -m devshim.cli._touch NAME DEVICE`: copy one number to a device and back, in a separate process.
 
 A GPU that is counted may still fail at first use: the driver is too old for the build, the GPU is in an error state,
-or the build has no kernels for its architecture. Some of these failures end the process.
+or the build has no kernels for its architecture. Some of these failures crash the process.
 """
 
 from __future__ import annotations

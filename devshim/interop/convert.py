@@ -7,7 +7,7 @@ Otherwise, and wherever sharing would be wrong, the values are copied through th
 * memory that must not be written (a read-only array, a TensorFlow or JAX tensor), if the result could be written: a
   view would let one framework change what the other treats as immutable, so immutable tensors are copied. On a GPU
   that both frameworks have, it is copied there; NumPy, whose arrays can be read-only, gets a read-only view;
-* memory at an address on which the other framework's operators would end the process (`devshim.transfers.alignment`);
+* memory at an address on which the other framework's operators would crash (`devshim.transfers.alignment`);
 * anything that one of the adapters refuses (`Backend.to_dlpack`, `Backend.from_dlpack`); its reason is kept.
 
 Most tensors are plain: on the host, dense, in C order, of a dtype that every framework has. For them there is a fast

@@ -1,9 +1,9 @@
-"""Instrumentation of NumPy reads of tensors through the buffer protocol of Python, which calls no method of a class.
+"""Instrumentation of NumPy reads of tensors through Python's buffer protocol, which does not call Python methods.
 
 ``np.asarray(x)`` asks an object for a buffer before it looks for ``__array__``, and finds one on the eager tensors of
 TensorFlow and on the JAX arrays that are in host memory, including those on simulated GPUs. The function that returns
-the buffer is in a slot of the C struct behind the class. While the class is instrumented, that slot has a function
-that reports first. To refuse a read, it returns no buffer; NumPy then calls ``__array__``, which raises the error.
+the buffer is in a slot of the class's C struct. While the class is instrumented, the slot contains a function that
+reports the read first. To refuse, it returns no buffer; NumPy then calls ``__array__``, which raises the error.
 
 If the struct is not the one that CPython has had since 3.8 (other interpreters, builds without the global lock),
 nothing is patched, and such reads are not detected.
@@ -37,6 +37,7 @@ _CALLBACKS: dict[type, list[Callable[[Any], object]]] = {}
 _ORIGINALS: dict[type, int] = {}
 """The addresses of the classes' own functions."""
 _REFUSED = threading.local()
+"""The last error of a callback in each thread, for `cause_of_refusal`."""
 _REPLACEMENTS: dict[type, Any] = {}
 """The functions put in slots, never freed: a thread may still be in one when the instrumentation is removed."""
 
@@ -71,8 +72,8 @@ def _make_getbuffer(cls: type, original: Any) -> Callable[[Any, int, int], int]:
                 callback(x)
             return int(original(x, view, flags))
         except KeyboardInterrupt:
-            _thread.interrupt_main()  # again, where Python can raise it
-        except SimulationError:  # no guard asks for it, and its traceback would keep the tensor
+            _thread.interrupt_main()  # Python raises it after the call
+        except SimulationError:  # `cause_of_refusal` does not need it, and its traceback would keep the tensor alive
             pass
         except Exception as error:
             _REFUSED.last = error

@@ -1,7 +1,7 @@
 """Import hooks: prepare the import of a framework together with others, or refuse an import that would crash.
 
 Three frameworks need care. MXNet uses NumPy names that NumPy has removed. Importing TensorFlow before Paddle (or, with
-older versions, Paddle before TensorFlow) ends the process with a segmentation fault, unless the second is loaded with
+older versions, Paddle before TensorFlow) crashes with a segmentation fault, unless the second is loaded with
 its own symbols first. Paddle's simulated GPUs must be registered before Paddle is imported. An adapter's
 ``import_hooks.py`` provides a context manager, ``import_context``, with its framework's needs. The finder below enters
 it for the execution of the framework's root module, whether devshim, the program or a library runs the ``import``.

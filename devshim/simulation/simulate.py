@@ -43,7 +43,7 @@ class Simulation:
         memory: The bytes of each, or None for no limit.
         faults: The faults on them.
         like: The platform that they imitate.
-        native_names: Whether the framework's own names for GPUs mean them.
+        native_names: True if the framework's own names for GPUs mean them.
         async_copies: When a copy that does not block arrives.
     """
 
@@ -91,7 +91,7 @@ def simulate(
         faults: Failures on them, for tests of error handling: a `Fault` or several.
         like: The platform that they imitate. ``"mps"`` is the GPU of a Mac: there is one, and it refuses float64 and
             complex128, in the words of PyTorch. ``"xpu"`` is an Intel Arc GPU, which refuses these dtypes too.
-        native_names: Whether the framework's own names for GPUs, such as ``"cuda:1"`` on PyTorch and ``/GPU:1`` on
+        native_names: True if the framework's own names for GPUs, such as ``"cuda:1"`` on PyTorch and ``/GPU:1`` on
             TensorFlow, mean the simulated GPUs, for programs that are written for real ones. A value of
             ``CUDA_VISIBLE_DEVICES`` then hides simulated GPUs as it hides real ones.
         async_copies: With ``"late"``, a copy with ``non_blocking=True`` in PyTorch's own calls, to the host or from

@@ -182,7 +182,7 @@ def linspace(
         num: The number of values, at least 0.
         dtype: The dtype of the result; without it, the default float.
         device: The target.
-        endpoint: Whether ``stop`` is the last value.
+        endpoint: True if ``stop`` is the last value.
         like: As for `empty`.
 
     Examples:

@@ -1,6 +1,6 @@
 """The alignment rule: which memory a framework can compute on, for every way of sharing memory with it.
 
-A framework's operators read elements with instructions that end the process (SIGSEGV, or a failed check) if the address
+A framework's operators read elements with instructions that crash (SIGSEGV, or a failed check) if the address
 is not aligned as they expect. Each adapter declares that alignment in bytes, with the method and the version of its
 measurement (`Backend.alignment`); 0 means the size of an element, on which compiled C++ relies. This module applies the
 rule to memory that is offered, and describes the problem. Memory that is not aligned enough is copied, or refused if

@@ -1,6 +1,6 @@
 """Sums by the framework's own engine, such as gloo, after the ranks have compared their calls.
 
-An engine that gets tensors of different dtypes returns garbage, and ends the process if their lengths differ. Therefore
+An engine that gets tensors of different dtypes returns garbage, and crashes if their lengths differ. Therefore
 all ranks compare the step, the operation, the dtypes and the shapes before a sum: by one small maximum of the engine
 itself, which also finds the dtypes that some rank cannot add here, and the number of devices. Only a sum that all ranks
 expect needs no comparison (`devshim.world.habits`).

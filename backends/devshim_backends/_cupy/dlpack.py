@@ -6,7 +6,7 @@ Requirements of this module:
   array's own GPU is made current during the call.
 * Read-only memory is refused, because all CuPy arrays can be written (14.2).
 * NumPy shares host memory. NumPy cannot share these without a copy: bfloat16, a byte order other than the
-  machine's, read-only arrays, and negative strides, on which `torch.from_dlpack` ends the process
+  machine's, read-only arrays, and negative strides, on which `torch.from_dlpack` crashes
   (pytorch/pytorch#188023).
 """
 

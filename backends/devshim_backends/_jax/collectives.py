@@ -90,7 +90,7 @@ class JaxCollectives(JaxDevices, Backend):
         def read(x: Tensor) -> bytes | Tensor | None:
             if type(x) is not ArrayImpl or x.dtype is not dtype or x.sharding._device is not native:
                 return None
-            if not x.is_deleted() and not x.is_ready():  # `is_ready` ends the process for a deleted array (0.10.2)
+            if not x.is_deleted() and not x.is_ready():  # `is_ready` crashes for a deleted array (0.10.2)
                 # A buffer would wait for the computation, in which time the program can dispatch its next step.
                 return detached_copy(x) if x.size == 1 else None
             view = memoryview(x)

@@ -119,7 +119,7 @@ class MxnetDlpack(MxnetTensors):
     )
     alignment = 0
     """Measured on 2.0.0b1 (x86-64, AVX-512) with 44 operators, all dtypes, 1 to 4,096 elements, at offsets of 0 to 64
-    bytes: no operator ends the process because of its address. Below the size of an element, no C++ compiler
+    bytes: no operator crashes because of its address. Below the size of an element, no C++ compiler
     guarantees that.
     """
 

@@ -155,7 +155,7 @@ class PaddleCreation(Backend):
 
 
 def require_dynamic(backend: Backend, call: str) -> None:
-    """Refuse to make a tensor of values while a program is being built: Paddle itself ends the process then (3.3)."""
+    """Refuse to make a tensor of values while a program is being built: Paddle itself crashes then (3.3)."""
     if not paddle.in_dynamic_mode():
         raise messages.tracing(backend, call, "make the tensor outside, and pass it in")
 

@@ -6,7 +6,7 @@ Requirements that this module meets:
   key is the integer that a place returns for its kind (``AllocationType`` in phi/common/place.h). It costs 150 ns, and
   the text of a place costs 600.
 * Pinned host memory (``CUDAPinnedPlace``) is the host.
-* A card that does not exist is refused before Paddle sees it: ``CUDAPlace(0)`` without CUDA ends the process.
+* A card that does not exist is refused before Paddle sees it: ``CUDAPlace(0)`` without CUDA crashes.
 * Counting devices creates no context and allocates nothing.
 * ``gpu`` is what this build computes on: CUDA or ROCm, Kunlun's XPU, or the GPUs of a plug-in (``iluvatar_gpu``).
 """

@@ -167,7 +167,7 @@ class PaddleDlpack(PaddleTensors):
     alignment = 0
     """Measured on 3.3.1 (x86-64, AVX-512) with 45 operators, all dtypes, 1 to 4,096 elements, at offsets of 0 to 64 B.
 
-    For complex128, twenty-two operators (``x + x``, ``x[0].item()``, ``zero_``, ...) end the process (SIGSEGV) if the
+    For complex128, twenty-two operators (``x + x``, ``x[0].item()``, ``zero_``, ...) crash (SIGSEGV) if the
     address is not a multiple of 16, from 1 element on. The others worked at every address, which no C++ compiler
     guarantees.
     """

@@ -3,7 +3,7 @@
 Requirements that this module meets:
 
 * Paddle and TensorFlow each contain their own protobuf. If TensorFlow 2.20 or 2.21 is imported first, ``import
-  paddle`` (3.0, 3.2, 3.3) binds to TensorFlow's protobuf and ends the process with a segmentation fault
+  paddle`` (3.0, 3.2, 3.3) binds to TensorFlow's protobuf and crashes with a segmentation fault
   (PaddlePaddle/Paddle#78259 is of that family). Loaded with RTLD_DEEPBIND, Paddle prefers its own symbols: all of
   these pairs import, and train. The flag is used only in this case, because deep binding also hides a preloaded
   allocator or sanitizer from Paddle.

@@ -2,7 +2,7 @@
 
 Requirements of this module:
 
-* Sharing never ends the process. TensorFlow aborts if a string tensor is exported, and if an operator reads an imported
+* Sharing never crashes. TensorFlow aborts if a string tensor is exported, and if an operator reads an imported
   tensor whose memory is not aligned to 64 bytes, as for most NumPy arrays and every other slice (2.16 to 2.21: ``Check
   failed: IsAligned()``). devshim checks both first: it reads the capsule's header before TensorFlow gets the capsule.
 * The device is the true one: memory of a simulated GPU is host memory, and other frameworks do not know ``CPU:3``.
@@ -72,7 +72,7 @@ def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] 
 def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """Return a tensor over a plain capsule (`FastPaths.dlpack_import`)."""
     handle = context()._context_handle
-    if handle is None:  # TensorFlow has not started yet; the function below ends the process on None
+    if handle is None:  # TensorFlow has not started yet; the function below crashes on None
         return None
     # This is `tf.experimental.dlpack.from_dlpack` without its two wrappers, which take a third of its time.
     x = TFE_FromDlpackCapsule(capsule, handle)

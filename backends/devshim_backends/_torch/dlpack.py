@@ -93,7 +93,7 @@ class TorchDlpack(TorchTensors):
     """Alignment to the size of an element is enough for every operator.
 
     Measured on 2.13 (x86-64, AVX-512): 40 operators, all dtypes, 1 to 4,096 elements, at offsets of 0 to 64 bytes. For
-    complex128, fifteen operators (``x + x``, ``clone``, ``fill_``, ...) end the process (SIGSEGV) if the address is not
+    complex128, fifteen operators (``x + x``, ``clone``, ``fill_``, ...) crash (SIGSEGV) if the address is not
     a multiple of 16, from 1 element on. The others work at every address, although no C++ compiler promises it.
     """
 

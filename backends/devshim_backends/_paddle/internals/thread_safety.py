@@ -5,10 +5,10 @@ functions of Paddle, and the last one restores them:
 
 * ``paddle.grad``: threads take turns. Paddle (seen on 3.3.1) keeps its state in one object per process,
   ``egr::GeneralGrad``, which every call fills, walks and clears with the GIL released. Two threads in it at the same
-  time end the process. `paddle.autograd`'s ``jacobian`` and ``hessian`` use the same function; `Tensor.backward` does
+  time crash the process. `paddle.autograd`'s ``jacobian`` and ``hessian`` use the same function; `Tensor.backward` does
   not.
 * Compiling, by either compiler: refused. Paddle builds programs in one object per process. Two threads that compile
-  at the same time end the process, and operations that another thread computes eagerly meanwhile end up in the
+  at the same time crash the process, and operations that another thread computes eagerly meanwhile end up in the
   program.
 * Running a function that was compiled as one program (``full_graph=True``): only the first thread that runs it may do
   so. It keeps its values in one scope, so two threads get each other's numbers, hang, or crash the process. Turns

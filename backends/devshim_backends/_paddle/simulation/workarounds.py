@@ -1,7 +1,7 @@
-"""Workarounds for Paddle's faults on plug-in devices, which ``hooks.py`` installs while GPUs are simulated.
+"""Workarounds for Paddle's bugs on plug-in devices, which ``hooks.py`` installs while GPUs are simulated.
 
 The plug-in has no kernels, so Paddle copies the arguments of an operator to the host, computes there, and copies the
-results back. Each section below is about one fault of that:
+results back. Each section below is about one kind of bug in that:
 
 * *New tensors.*  A layer, a loss or an optimizer creates tensors besides its arguments (an LSTM's first state, a mask,
   Adam's moments) on the default device. With a real GPU that is the GPU. Here, if no default device was chosen, it
@@ -97,7 +97,7 @@ def return_to_gpu(name: str, operator: Function) -> Function:
             return operator(*args, **kwargs)
         if name in OPERATORS:
             return OPERATORS[name](operator)(*args, **kwargs)
-        if name == "coalesce_tensor":  # it moves an LSTM's weights into cuDNN's order, and here to the host
+        if name == "coalesce_tensor":  # it would move an LSTM's weights to the host; they stay as they are
             return args[1:3]
         results = operator(*args, **kwargs)
         for x, place in on_gpu.values():
@@ -170,7 +170,7 @@ def run_on_host(operator: Function) -> Function:
 
 
 def run_embedding(operator: Function) -> Function:
-    """Return `run_on_host` with a dense gradient even if a sparse one is requested: copying that ends the process."""
+    """Return `run_on_host` with a dense gradient even if a sparse one is requested: copying a sparse one crashes."""
     compute = run_on_host(operator)
 
     @wraps(operator)
@@ -202,7 +202,7 @@ def run_in_place_on_host(operator: Function) -> Function:
 class _HostProgram(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type checker
     """A whole compiled program that runs on host copies of its tensors, which are leaves of a separate graph.
 
-    On plug-in tensors the program ends the process, and in backward it needs leaves. Tensors without a gradient are
+    On plug-in tensors the program crashes, and in backward it needs leaves. Tensors without a gradient are
     written back, because a program changes its buffers in place (the running mean of a batch normalization).
     """
 

@@ -187,7 +187,7 @@ def convert_for_printing(self: Any) -> Any:
 
 
 def patch_permanently() -> None:
-    """Install a permanent patch: without it, a request for a storage on a removed GPU ends the process."""
+    """Install a permanent patch: without it, a request for a storage on a removed GPU crashes."""
     Storage.__new__ = staticmethod(new)
 
 

@@ -30,7 +30,7 @@ _backend: Backend | None = None
 
 
 class MissingGpuError(JoinedError, DeviceNotFoundError, ValueError):
-    """The error for a GPU that is not there; a real ``CUDAPlace`` ends the process there."""
+    """The error for a GPU that is not there; a real ``CUDAPlace`` crashes there."""
 
 
 def set_backend(backend: Backend | None) -> None:

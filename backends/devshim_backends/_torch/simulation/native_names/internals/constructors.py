@@ -92,7 +92,7 @@ _DEVICE = 6
 
 
 def _make_wrapper_subclass(cls: type, *args: Any, **kwargs: Any) -> Any:
-    """Replace `torch.Tensor._make_wrapper_subclass`: autograd would end the process for a device that C++ lacks."""
+    """Replace `torch.Tensor._make_wrapper_subclass`: autograd would crash for a device that C++ lacks."""
     if len(args) > _DEVICE:
         args = (*args[:_DEVICE], _simulated_or_none(args[_DEVICE]), *args[_DEVICE + 1 :])
     elif "device" in kwargs:
