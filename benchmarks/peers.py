@@ -21,11 +21,11 @@ class Peer:
         module: The name by which it is imported.
         backends: The backends of devshim that it supports; it is not compared on the others.
         begin: Imports it, sets it to a backend, and returns the names that statements can use.
-        place: A statement that moves ``x`` to the CPU, on which it already is.
+        place: A statement that places ``x`` on the CPU, where it is already.
         where: A statement that returns the device of ``x``.
         host: A statement that returns the values of ``x`` as a NumPy array over the same memory.
         tree: A statement that moves a ``tree`` of tensors to the CPU.
-        broken: By backend, why it does not work there.
+        broken: A backend -> why the library does not work there.
     """
 
     name: str
@@ -60,7 +60,7 @@ def _accelerate(backend: str) -> dict[str, Any]:
 
 def _ivy(backend: str) -> dict[str, Any]:
     here = os.getcwd()
-    os.chdir(tempfile.mkdtemp())  # it opens a log in the current folder when it is imported
+    os.chdir(tempfile.mkdtemp())  # importing it creates a log file in the current folder
     try:
         import ivy
     finally:
@@ -122,10 +122,10 @@ PEERS = (
         host="eagerpy.astensor(x).numpy()",
     ),
 )
-"""All of them; eagerpy has no devices, so it is compared for reading a tensor's values."""
+"""The libraries that are compared; eagerpy has no devices, so only its reading of a tensor's values is timed."""
 
 
-def at_hand(backend: str) -> tuple[dict[Peer, dict[str, Any]], dict[str, str]]:
+def import_peers(backend: str) -> tuple[dict[Peer, dict[str, Any]], dict[str, str]]:
     """Import the peers that support a backend.
 
     Returns:

@@ -9,7 +9,7 @@ from typing import Any
 import devshim as ds
 from benchmarks.frameworks import NATIVE, Native
 from benchmarks.paired import Spread, interleaved, ratios
-from benchmarks.peers import Peer, at_hand
+from benchmarks.peers import Peer, import_peers
 from benchmarks.record import Record, Row
 
 Way = str | Callable[[], object]
@@ -58,7 +58,7 @@ class Session:
     def peers(self) -> dict[Peer, dict[str, Any]]:
         """Return the available peers, with the names of their statements; they are imported when first requested."""
         if self._peers is None:
-            self._peers, self.record.absent = at_hand(self.backend)
+            self._peers, self.record.absent = import_peers(self.backend)
         return self._peers
 
     def peers_with(self, what: str, names: dict[str, Any], target: float = 1.0) -> list[Rival]:
