@@ -7,7 +7,7 @@ non-blocking copy between GPUs does not wait for the source, and operators compu
 from __future__ import annotations
 
 import ctypes
-from contextlib import contextmanager
+from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,12 @@ class Place:
 
 
 class Cuda:
-    """The current GPU in Paddle's C++ layer."""
+    """Paddle's C++ layer: the current GPU, and the rules for copies.
+
+    Attributes:
+        unordered: The sources of copies between GPUs that did not wait for them.
+        unguarded: The GPUs from which ``numpy`` read while another was current.
+    """
 
     def __init__(self, paddle: Any, copy: Callable[..., Any], place_of: Any) -> None:
         self.tracer = paddle.base.framework.global_var._dygraph_tracer_
@@ -53,10 +58,10 @@ class Cuda:
 
     def copy_to(self, x: Any, place: Any, blocking: bool) -> Any:
         source, target = self.place_of(x), getattr(place, "native", place)
-        from_card, to_card = source.is_custom_place(), "cpu" not in str(target).lower()
-        if from_card and not to_card and source.custom_device_id() != self.current():
+        from_gpu, to_gpu = source.is_custom_place(), "cpu" not in str(target).lower()
+        if from_gpu and not to_gpu and source.custom_device_id() != self.current():
             raise RuntimeError(f"(Unavailable) Source place and context place do not match, source place is {source}")
-        if from_card and to_card and not blocking:
+        if from_gpu and to_gpu and not blocking:
             self.unordered.append(str(source))
         return self.copy(x, target, blocking)
 
@@ -68,7 +73,7 @@ class Cuda:
 
     def require_current(self, x: Any) -> None:
         place = self.place_of(x)
-        assert not place.is_custom_place() or place.custom_device_id() == self.current(), "computed on another card"
+        assert not place.is_custom_place() or place.custom_device_id() == self.current(), "computed on another GPU"
 
 
 @pytest.fixture
@@ -90,7 +95,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cuda]:
         monkeypatch.undo()
 
 
-def made(device: str) -> Any:
+def ones_on(device: str) -> Any:
     return ds.from_numpy(np.ones((2, 3), "float32"), device)
 
 
@@ -107,25 +112,20 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("here", [None, "cpu", "gpu:0", "gpu:1"])
 def test_a_gpu_that_is_not_current_is_read(cuda: Cuda, call: str, here: str | None) -> None:
     """A copy to the host works from any GPU, with any current one; afterwards Paddle's current GPU is restored."""
-    with ds.on(here) if here else _nothing():
+    with ds.on(here) if here else nullcontext():
         before = cuda.current()
-        y = COPIES[call](made("gpu:1"))
+        y = COPIES[call](ones_on("gpu:1"))
         assert cuda.current() == before
     assert ds.device_of(y) is ds.cpu()
     assert (ds.to_numpy(y) == 1).all()
 
 
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-def _saved(x: Any, path: Any) -> list[Any]:
+def _save_and_load(x: Any, path: Any) -> list[Any]:
     ds.save({"x": x, "y": x + x}, path)
     return [ds.load(path, "gpu:1")["x"], ds.load(path, "cpu")["y"] / 2]
 
 
-def _trained(x: Any, path: Any) -> list[Any]:
+def _train(x: Any, path: Any) -> list[Any]:
     """Return a model and its optimizer, with state, that have been on gpu:1."""
     paddle = import_module("paddle")
     model = paddle.nn.Linear(3, 2)
@@ -149,12 +149,12 @@ MORE: dict[str, Callable[[Any, Any], list[Any]]] = {
     "convert": lambda x, path: [ds.from_numpy(ds.convert(x, "numpy", "cpu"))],
     "split": lambda x, path: [ds.gather(ds.split(x, ["cpu", "gpu:0"]), "cpu")],
     "broadcast": lambda x, path: ds.broadcast(x, ["cpu", "gpu:0", "gpu:1"]),
-    "all_reduce_": lambda x, path: ds.all_reduce_([made("cpu"), x, made("gpu:0")], "max"),
-    "mean": lambda x, path: ds.all_reduce_([x, made("gpu:0")], "mean"),
+    "all_reduce_": lambda x, path: ds.all_reduce_([ones_on("cpu"), x, ones_on("gpu:0")], "max"),
+    "mean": lambda x, path: ds.all_reduce_([x, ones_on("gpu:0")], "mean"),
     "there and back": lambda x, path: [ds.place(ds.place(ds.place(x, "gpu:0"), "gpu:1"), "cpu")],
-    "non_blocking": lambda x, path: [ds.place([x, made("gpu:0")], "cpu", non_blocking=True)[0]],
-    "save and load": _saved,
-    "models": _trained,
+    "non_blocking": lambda x, path: [ds.place([x, ones_on("gpu:0")], "cpu", non_blocking=True)[0]],
+    "save and load": _save_and_load,
+    "models": _train,
 }
 """Copies to the host and between GPUs; each returns tensors of ones."""
 
@@ -162,16 +162,16 @@ MORE: dict[str, Callable[[Any, Any], list[Any]]] = {
 @pytest.mark.parametrize("call", MORE)
 @pytest.mark.parametrize("here", [None, "gpu:0", "gpu:1"])
 def test_every_call_reads_a_gpu_that_is_not_current(cuda: Cuda, tmp_path: Any, call: str, here: str | None) -> None:
-    with ds.on(here) if here else _nothing():
+    with ds.on(here) if here else nullcontext():
         before = cuda.current()
-        found = MORE[call](made("gpu:1"), tmp_path / "file.safetensors")
+        found = MORE[call](ones_on("gpu:1"), tmp_path / "file.safetensors")
         assert cuda.current() == before
     assert all((ds.to_numpy(x) == 1).all() for x in found)
     assert cuda.unordered == []
 
 
 def test_gradients_come_back_from_a_gpu_that_is_not_current(cuda: Cuda) -> None:
-    x = made("cpu")
+    x = ones_on("cpu")
     x.stop_gradient = False
     ds.place(x, "gpu:1").sum().backward()
     assert (x.grad.numpy() == 1).all()
@@ -180,7 +180,7 @@ def test_gradients_come_back_from_a_gpu_that_is_not_current(cuda: Cuda) -> None:
 @pytest.mark.parametrize("needs_gradient", [False, True])
 def test_a_copy_between_gpus_waits_for_the_source(cuda: Cuda, needs_gradient: bool) -> None:
     """Paddle copies on the target's stream, which does not wait for the source's."""
-    x = made("gpu:0")
+    x = ones_on("gpu:0")
     x.stop_gradient = not needs_gradient
     y = ds.place(x, "gpu:1", non_blocking=True)
     assert (ds.to_numpy(y) == 1).all()
@@ -193,11 +193,11 @@ def test_a_copy_between_plug_in_devices_waits_for_the_source(monkeypatch: pytest
         paddle = import_module("paddle")
         tensor, waited = paddle.base.core.eager.Tensor, []
         own = tensor._copy_to
-        x = made("gpu:0")
+        x = ones_on("gpu:0")
         monkeypatch.setattr(tensor, "_copy_to", lambda x, place, wait: waited.append(wait) or own(x, place, wait))
         ds.place(x, "gpu:1", non_blocking=True)
         assert waited == [True]
-        ds.place(made("cpu"), "gpu:1", non_blocking=True)
+        ds.place(ones_on("cpu"), "gpu:1", non_blocking=True)
         assert waited[-1] is False
 
 
@@ -205,11 +205,11 @@ def test_a_copy_between_plug_in_devices_waits_for_the_source(monkeypatch: pytest
 def test_a_metric_log_waits_for_every_stream(cuda: Cuda, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Values are stored on the stream that is current at that time; Paddle's streams do not wait for one another."""
     adapter = import_module("devshim.registry.registry").load("paddle")
-    several = import_module("devshim_backends._paddle.collectives").PaddleCollectives
+    cls = import_module("devshim_backends._paddle.collectives").PaddleCollectives
     order: list[str] = []
-    own = several._cuda_scope
+    own = cls._cuda_scope
     monkeypatch.setattr(type(adapter), "synchronize", lambda self, device: order.append(str(device)))
-    monkeypatch.setattr(several, "_cuda_scope", lambda self, x: order.append("computes") or own(self, x))
+    monkeypatch.setattr(cls, "_cuda_scope", lambda self, x: order.append("computes") or own(self, x))
     adapter.stack_scalars([ds.ones((), device=place), ds.ones((), device=place)])
     assert order[:2] == [place, "computes"]
 
@@ -217,8 +217,8 @@ def test_a_metric_log_waits_for_every_stream(cuda: Cuda, monkeypatch: pytest.Mon
 def test_collectives_compute_on_the_gpu_of_their_tensors(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
     """Paddle's operators run on the current GPU, wherever their arguments are."""
     paddle = import_module("paddle")
-    several = import_module("devshim_backends._paddle.collectives")
-    tensor = type(made("cpu"))
+    collectives = import_module("devshim_backends._paddle.collectives")
+    tensor = type(ones_on("cpu"))
 
     def checked(own: Any) -> Any:
         def call(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -231,12 +231,12 @@ def test_collectives_compute_on_the_gpu_of_their_tensors(cuda: Cuda, monkeypatch
     called: list[Any] = []
     for owner, name in ((paddle, "concat"), (paddle, "stack"), (tensor, "__getitem__")):
         monkeypatch.setattr(owner, name, checked(getattr(owner, name)))
-    for op, own in list(several._OPS.items()):
-        monkeypatch.setitem(several._OPS, op, checked(own))
-    x = made("gpu:1")
+    for op, own in list(collectives._OPS.items()):
+        monkeypatch.setitem(collectives._OPS, op, checked(own))
+    x = ones_on("gpu:1")
     assert ds.to_numpy(ds.gather([x, x], "gpu:1")).shape == (4, 3)
     assert [part.shape for part in ds.split(x, ["gpu:1", "gpu:1"])] == [[1, 3], [1, 3]]
-    assert (ds.to_numpy(ds.all_reduce_([x, made("gpu:1")], "max")[0]) == 1).all()
+    assert (ds.to_numpy(ds.all_reduce_([x, ones_on("gpu:1")], "max")[0]) == 1).all()
     log = ds.MetricLog("gpu:1")
     for _ in range(2):
         log.append(ds.ones((), device="gpu:1"))
@@ -263,37 +263,37 @@ class Driver:
 @pytest.fixture
 def driver(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """Return a driver whose current context is the one that Paddle's layer left: that of the last tensor's GPU."""
-    current = import_module("devshim_backends._paddle.internals.cuda_context")
+    cuda_context = import_module("devshim_backends._paddle.internals.cuda_context")
     backend = type(import_module("devshim.registry.registry").load("paddle"))
     found = Driver()
-    monkeypatch.setattr(current, "load_driver", lambda: found)
+    monkeypatch.setattr(cuda_context, "load_driver", lambda: found)
 
-    def moved(own: Any) -> Any:
+    def changes_context(own: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             found.context = 100 + cuda.current() if found.context == 0 else 777
             return own(*args, **kwargs)
 
         return call
 
-    for name in current.CALLS:
-        monkeypatch.setattr(backend, name, moved(getattr(backend, name)))
-    current.restore_after_calls(backend)
+    for name in cuda_context.CALLS:
+        monkeypatch.setattr(backend, name, changes_context(getattr(backend, name)))
+    cuda_context.restore_after_calls(backend)
     return found
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {
     "place": lambda x: ds.place(x, "cpu"),
     "to_numpy": ds.to_numpy,
-    "from_numpy": lambda x: made("gpu:1"),
+    "from_numpy": lambda x: ones_on("gpu:1"),
     "zeros": lambda x: ds.zeros(2, device="gpu:1"),
     "random": lambda x: ds.random.normal(size=2, device="gpu:1"),
     "split": lambda x: ds.split(x, ["gpu:1", "gpu:0"]),
-    "all_reduce_": lambda x: ds.all_reduce_([x, made("gpu:0")]),
-    "a failure": lambda x: refused(),
+    "all_reduce_": lambda x: ds.all_reduce_([x, ones_on("gpu:0")]),
+    "a failure": lambda x: check_refusal(),
 }
 
 
-def refused() -> None:
+def check_refusal() -> None:
     with pytest.raises(ds.ConversionError):
         ds.asarray("text", device="gpu:1")
 
@@ -301,7 +301,7 @@ def refused() -> None:
 @pytest.mark.parametrize("call", CALLS)
 def test_the_current_gpu_of_cuda_stays(driver: Driver, call: str) -> None:
     """Paddle sets it for every operator, and PyTorch and CuPy compute there; a thread without one gets Paddle's."""
-    x = made("gpu:1")
+    x = ones_on("gpu:1")
     assert driver.context
     driver.context = 42
     CALLS[call](x)
