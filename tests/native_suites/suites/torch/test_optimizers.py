@@ -46,9 +46,14 @@ class TestOptimizers(TestCase):
     def closure(self):
         return torch.zeros((), device="cuda")
 
-    def made(self, info, parameters, kwargs):
+    def make_optimizer(self, info, parameters, kwargs):
         kwargs = {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in kwargs.items()}
         return info.optim_cls(parameters, **kwargs)
+
+    def options_on_cpu(self, kwargs, without):
+        """Return an optimizer's options with its tensors on the CPU, except for some options."""
+        kept = {name: value for name, value in kwargs.items() if name not in without}
+        return {name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in kept.items()}
 
     def variants(self, info, device, dtype, skip=("differentiable",)):
         return _get_optim_inputs_including_global_cliquey_kwargs(device, dtype, info, skip=skip)
@@ -59,13 +64,10 @@ class TestOptimizers(TestCase):
             ends = []
             for where in (device, "cpu"):
                 parameters = self.parameters(optim_info, where, dtype)
-                kwargs = dict(each.kwargs)
+                kwargs = each.kwargs
                 if where == "cpu":  # capturable is only for GPUs, and these are the plain steps
-                    kwargs = {
-                        key: value for key, value in kwargs.items() if key not in ("capturable", "fused", "foreach")
-                    }
-                    kwargs = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in kwargs.items()}
-                self.train(optim_info, parameters, self.made(optim_info, parameters, kwargs))
+                    kwargs = self.options_on_cpu(kwargs, without=("capturable", "fused", "foreach"))
+                self.train(optim_info, parameters, self.make_optimizer(optim_info, parameters, kwargs))
                 ends.append(parameters)
             self.assertEqual(
                 *ends, exact_device=False, atol=1e-5, rtol=1e-4, msg=lambda text, d=each.desc: f"{d}: {text}"
@@ -79,10 +81,8 @@ class TestOptimizers(TestCase):
                 parameters = self.parameters(optim_info, where, dtype)
                 kwargs = {**each.kwargs, **({"foreach": foreach} if "foreach" in each.kwargs else {})}
                 if where == "cpu":
-                    kwargs = {
-                        k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in kwargs.items() if k != "capturable"
-                    }
-                self.train(optim_info, parameters, self.made(optim_info, parameters, kwargs))
+                    kwargs = self.options_on_cpu(kwargs, without=("capturable",))
+                self.train(optim_info, parameters, self.make_optimizer(optim_info, parameters, kwargs))
                 ends.append(parameters)
             self.assertEqual(*ends, exact_device=False, atol=1e-4, rtol=1e-3)
 
@@ -98,7 +98,7 @@ class TestOptimizers(TestCase):
             ends = []
             for second in (devices[0], devices[1]):
                 parameters = self.parameters(optim_info, devices[0], dtype, second)
-                self.train(optim_info, parameters, self.made(optim_info, parameters, each.kwargs))
+                self.train(optim_info, parameters, self.make_optimizer(optim_info, parameters, each.kwargs))
                 ends.append([x.cpu() for x in parameters])
                 self.assertEqual(parameters[1].device, torch.device(second))
             self.assertEqual(*ends)
@@ -107,7 +107,7 @@ class TestOptimizers(TestCase):
     def test_states_are_on_the_device(self, device, dtype, optim_info):
         for each in self.variants(optim_info, device, dtype):
             parameters = self.parameters(optim_info, device, dtype)
-            optimizer = self.made(optim_info, parameters, each.kwargs)
+            optimizer = self.make_optimizer(optim_info, parameters, each.kwargs)
             self.train(optim_info, parameters, optimizer, 1)
             on_gpu = each.kwargs.get("capturable") or each.kwargs.get("fused")
             for state in optimizer.state.values():
@@ -119,10 +119,10 @@ class TestOptimizers(TestCase):
     def test_state_dicts_continue(self, device, dtype, optim_info):
         for each in self.variants(optim_info, device, dtype):
             one = self.parameters(optim_info, device, dtype)
-            first = self.made(optim_info, one, each.kwargs)
+            first = self.make_optimizer(optim_info, one, each.kwargs)
             self.train(optim_info, one, first)
             other = [x.detach().clone().requires_grad_() for x in one]
-            second = self.made(optim_info, other, each.kwargs)
+            second = self.make_optimizer(optim_info, other, each.kwargs)
             file = io.BytesIO()
             torch.save(first.state_dict(), file)
             file.seek(0)
@@ -135,10 +135,10 @@ class TestOptimizers(TestCase):
     def test_state_dict_of_the_cpu_is_loaded_to_the_gpu(self, device, dtype, optim_info):
         host = self.parameters(optim_info, "cpu", dtype)
         plain = optim_info.optim_inputs_func("cpu")[0].kwargs
-        first = self.made(optim_info, host, plain)
+        first = self.make_optimizer(optim_info, host, plain)
         self.train(optim_info, host, first)
         moved = [x.detach().to(device).requires_grad_() for x in host]
-        second = self.made(optim_info, moved, plain)
+        second = self.make_optimizer(optim_info, moved, plain)
         second.load_state_dict(copy.deepcopy(first.state_dict()))  # the step would be shared
         if not optim_info.step_requires_closure:
             self.train(optim_info, host, first)
@@ -153,7 +153,7 @@ class TestOptimizers(TestCase):
     def test_deepcopy(self, device, dtype, optim_info):
         for each in self.variants(optim_info, device, dtype):
             parameters = self.parameters(optim_info, device, dtype)
-            optimizer = self.made(optim_info, parameters, each.kwargs)
+            optimizer = self.make_optimizer(optim_info, parameters, each.kwargs)
             self.train(optim_info, parameters, optimizer, 1)
             copied = copy.deepcopy(optimizer)
             self.assertEqual(copied.state_dict(), optimizer.state_dict())
@@ -171,11 +171,11 @@ class TestOptimizers(TestCase):
     def test_schedulers(self, device, dtype, optim_info):
         for schedulers in optim_info.scheduler_inputs:
             parameters = self.parameters(optim_info, device, dtype)
-            optimizer = self.made(optim_info, parameters, optim_info.optim_inputs_func(device)[0].kwargs)
-            made = [each(optimizer) for each in schedulers]
+            optimizer = self.make_optimizer(optim_info, parameters, optim_info.optim_inputs_func(device)[0].kwargs)
+            started = [each(optimizer) for each in schedulers]
             for step in range(3):
                 self.train(optim_info, parameters, optimizer, 1)
-                for scheduler in made:
+                for scheduler in started:
                     plateau = isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
                     scheduler.step(torch.tensor(1.0 / (step + 1), device=device)) if plateau else scheduler.step()
 
