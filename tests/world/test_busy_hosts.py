@@ -56,9 +56,9 @@ def test_a_job_whose_agent_has_ended_starts_again_on_the_same_host(
                 if Path(f"/proc/{process}/cmdline").read_bytes().startswith(b"ray::Agent."):
                     os.kill(process, signal.SIGKILL)
 
-    killing = threading.Thread(target=kill)
+    killing = threading.Thread(target=kill, daemon=True)
     killing.start()
     assert ds.launch(wait_once, str(tmp_path), ranks_per_host=2, retries=1) == ["1", "1"]
     killing.join()
-    said = "the agent of host0, which runs rank 0 on host0, rank 1 on host0, has failed: "
-    assert said in capfd.readouterr().err
+    message = "the agent of host0, which runs rank 0 on host0, rank 1 on host0, has failed: "
+    assert message in capfd.readouterr().err
