@@ -63,7 +63,14 @@ def gpus():
 
 
 class Host:
-    """A sample on the host: in its own dtype, or in a wider one if the host has no kernel for it."""
+    """A sample on the host: in its own dtype, or in a wider one if the host has no kernel for it.
+
+    Attributes:
+        wide: The wider dtype, or None for the sample's own.
+        leaves: The arguments that require gradients.
+        exact: True if the GPU must give the same bits.
+        result: The operator's result.
+    """
 
     def __init__(self, operator, dtype, sample):
         self.dtype = dtype
@@ -87,7 +94,7 @@ class Host:
 
 
 def histogram(x, bins=100, min=0, max=0):
-    """Count whole numbers in bins, with Python's own arithmetic."""
+    """Count integers in bins, in Python: `torch.histc` on the CPU lacks integers."""
     if min == max:
         min, max = int(x.min()), int(x.max())
     if min == max:
@@ -133,17 +140,17 @@ def test_operators_are_computed_as_cuda_computes_them(operator, dtype):
     torch.manual_seed(20)
     for sample in islice(operator.sample_inputs("sim:0", dtype, requires_grad=grad), 20):
         host = Host(operator, dtype, sample)
-        there = operator(sample.input, *sample.args, **sample.kwargs)
-        require_alike(there, host.result, host.exact, f"{operator.name}, sample {compared}")
+        on_gpu = operator(sample.input, *sample.args, **sample.kwargs)
+        require_alike(on_gpu, host.result, host.exact, f"{operator.name}, sample {compared}")
         compared += 1
         if operator.name in FORMULAS or operator.name in NO_GRADIENT:
             continue
         leaves = [x for x in tensors([sample.input, sample.args, sample.kwargs]) if x.requires_grad]
-        results = [x for x in tensors(there) if x.requires_grad]
+        results = [x for x in tensors(on_gpu) if x.requires_grad]
         if leaves and results:
-            kept = [x for x in tensors(host.result) if x.requires_grad]
-            computed = gradients(results, leaves)
-            require_alike(computed, gradients(kept, host.leaves), host.exact, f"backward of {operator.name}")
+            host_results = [x for x in tensors(host.result) if x.requires_grad]
+            expected = gradients(host_results, host.leaves)
+            require_alike(gradients(results, leaves), expected, host.exact, f"backward of {operator.name}")
     assert compared
 
 

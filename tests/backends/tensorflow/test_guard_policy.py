@@ -1,5 +1,4 @@
-"""Tests of the guard on TensorFlow: implicit transfers between real devices, as TensorFlow's device policy reports
-them.
+"""Tests of the guard on TensorFlow: the implicit transfers between real devices that the device policy reports.
 
 Logical CPUs replace the real devices: the policy distinguishes them, and so do these tests outside of a simulation.
 They run in a process without tensors on simulated GPUs: while one is left on a removed GPU, its logical CPU is refused.
@@ -17,7 +16,6 @@ import devshim as ds
 
 HOST = np.ones((2, 2), "float32")
 FIRST, SECOND = "CPU:1", "CPU:2"
-
 
 pytestmark = pytest.mark.usefixtures("two_cards")
 

@@ -1,4 +1,4 @@
-"""Tests that PyTorch's own settings do not affect the fast paths of new tensors, or that the slow path refuses."""
+"""Tests of the fast paths for new PyTorch tensors: PyTorch's own settings and modes do not change the result."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def _torch() -> Iterator[None]:
     ds.use(None)
 
 
-def test_they_are_taken() -> None:
-    """Otherwise the tests below would test nothing."""
+def test_the_fast_paths_are_taken() -> None:
+    """Otherwise the tests below would test the slow path."""
     assert on_host.make("zeros", ((2,),), (2,), None, None) is not None
     assert on_host.make("uniform", (0, 1, (2,)), (2,), None, None) is not None
 
 
 @pytest.mark.parametrize("call", NEW)
-def test_pytorchs_default_device(call: str) -> None:
-    """It is not devshim's, in a block and for the process."""
+def test_the_default_device_of_pytorch_is_ignored(call: str) -> None:
+    """Set in a ``with`` block, and for the process."""
     with torch.device("meta"):
         assert NEW[call]().device == torch.device("cpu")
     torch.set_default_device("meta")
@@ -57,7 +57,7 @@ def test_pytorchs_default_device(call: str) -> None:
 
 
 def test_draws_of_a_small_default_dtype() -> None:
-    """Rounding could reach the bound, so the slow path draws, and it draws once."""
+    """Rounding could reach the upper bound, so the slow path draws, and the fast path has not drawn before it."""
     torch.set_default_dtype(torch.float16)
     torch.manual_seed(0)
     first = ds.random.uniform(size=4096), ds.random.normal(size=3)
@@ -67,8 +67,8 @@ def test_draws_of_a_small_default_dtype() -> None:
     assert bool((first[0] < 1).all())
 
 
-def test_draws_in_a_mode_without_numbers() -> None:
-    """A fake tensor has no values, so PyTorch cannot say whether rounding reaches the bound."""
+def test_draws_in_a_mode_without_values() -> None:
+    """A fake tensor has no values to check against the upper bound."""
     with FakeTensorMode():
         assert ds.random.uniform(-3, 1.5, (3,)).shape == (3,)
     recorded = make_fx(lambda x: x + ds.random.uniform(-3, 2.5, (3,)))(torch.ones(3))
@@ -87,7 +87,7 @@ def test_equal_seeds(call: str) -> None:
 
 @pytest.mark.parametrize("call", [call for call in NEW if call != "zeros_like"])  # it has the device of its argument
 def test_code_that_is_exported(call: str) -> None:
-    """The function could not know a default device set outside of it: the same error with both ways to export."""
+    """An exported function does not see a default device that is set outside of it, so each call is refused."""
 
     class Net(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
@@ -134,8 +134,8 @@ def test_a_block_in_compiled_code_that_stops() -> None:
     assert on_host.make("zeros", ((2,),), (2,), None, None) is not None
 
 
-def test_values_that_pytorch_cannot_read_at_once() -> None:
-    """A pending negation, a conjugation, a gradient and emptied memory."""
+def test_to_numpy_of_tensors_that_need_the_slow_path() -> None:
+    """A pending negation and conjugation, a gradient, and memory that was freed."""
     x = torch.tensor([1 + 2j, 3 - 4j])
     assert ds.to_numpy(x.conj().imag).tolist() == [-2, 4]
     assert ds.to_numpy(torch.ones(2, requires_grad=True)).tolist() == [1, 1]
