@@ -146,12 +146,12 @@ class Plan(Writer):
     # ------------------------------------------------------------------ the values of this rank
     def copy(self, chosen: Sequence[int]) -> dict[str, np.ndarray]:
         """Copy some tensors to the host, and return them by name, in the form that they have in a file."""
-        going = batch.TransferBatch(str)
+        pending = batch.TransferBatch(str)
         for number in chosen:
             key, backend, x, place = self._pending[number]
             if is_on_device(backend, x):
-                going.add(key, backend, backend.detach(x), CPU, place)
-        self._arrived.update(going.copy())
+                pending.add(key, backend, backend.detach(x), CPU, place)
+        self._arrived.update(pending.copy())
         made = {}
         for number in chosen:
             key, backend, x, place = self._pending[number]

@@ -133,11 +133,11 @@ class Writer:
         Args:
             found: The tensors: key, framework, tensor, and its name for errors.
         """
-        going = batch.TransferBatch(str)
+        pending = batch.TransferBatch(str)
         for key, backend, x, place in found:
             if key not in self._known and is_on_device(backend, x):
-                going.add(key, backend, backend.detach(x), CPU, place)
-        self._arrived.update(going.copy())
+                pending.add(key, backend, backend.detach(x), CPU, place)
+        self._arrived.update(pending.copy())
 
     def _values(self, backend: Backend, x: Tensor, key: Hashable) -> np.ndarray:
         """Return a tensor's values in host memory: its own, if NumPy can see it and this writer reads it only once."""

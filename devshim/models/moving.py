@@ -80,20 +80,20 @@ class ModelMove:
         for _, prefix, leaf in found:
             if leaf.follows is None:
                 targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path, leaf.kind in _COUNTS))
-        going = batch.TransferBatch(str, names_leaf=True)
+        pending = batch.TransferBatch(str, names_leaf=True)
         arrived: dict[Key, Any] = {}
         try:
             for backend, prefix, leaf in found:
                 target = targets.get(id(leaf.owner if leaf.follows is None else leaf.follows))
                 target = self._alone(backend, prefix, leaf) if target is None else target
                 try:
-                    self._look(backend, prefix, leaf, target, going, arrived, copy)
+                    self._look(backend, prefix, leaf, target, pending, arrived, copy)
                 except DevshimError as error:
                     error.add_leaf(join_path(prefix, leaf.path))
                     raise
             if self._arrived is not None:
                 arrived = self._arrived(arrived)
-            arrived.update(going.copy())
+            arrived.update(pending.copy())
             self._staged = [(leaf, x, arrived[_key(leaf)]) for leaf, x, _ in self._staged]
         except BaseException:
             self._staged.clear()  # the traceback would keep the copies and their memory alive
@@ -115,7 +115,7 @@ class ModelMove:
         prefix: str,
         leaf: Leaf,
         target: Device,
-        going: batch.TransferBatch,
+        pending: batch.TransferBatch,
         arrived: dict[Key, Any],
         copy: bool | None,
     ) -> None:
@@ -133,7 +133,7 @@ class ModelMove:
                 from devshim.errors import messages
 
                 raise messages.copy_needed(backend.device_of(x), target)
-            going.add(key, backend, x, target, join_path(prefix, leaf.path))
+            pending.add(key, backend, x, target, join_path(prefix, leaf.path))
         self._staged.append((leaf, x, None))
 
     def list_staying(self) -> list[tuple[Backend, Any]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["send"]
 
 _NO_NUMBERS = "OSUMm"
-"""The kinds of NumPy arrays that hold no numbers: objects, text, dates."""
+"""The kinds of NumPy's dtypes that are not numbers: objects, text, dates."""
 
 
 def send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
@@ -57,7 +57,7 @@ def _send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
     flat = flatten(batch)
     found = {number: (x, owner, cell) for number, cell, x, owner in flat.leaves}
     not_moved.warn("prefetch", flat.others)
-    found = {key: row for key, row in found.items() if not _is_text(row[0], row[1])}
+    found = {key: row for key, row in found.items() if not _has_no_numbers(row[0], row[1])}
     arrays = {key: x for key, (x, owner, _) in found.items() if owner.has_plain_arrays and backend is not owner}
     groups: dict[Backend, list[Any]] = {}
     for key, (x, owner, cell) in found.items():
@@ -79,10 +79,10 @@ def _send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
 
 
 def _copy(owner: Backend, leaves: list[Any], device: Device) -> dict[int, Tensor]:
-    going = batches.TransferBatch(brackets)
+    pending = batches.TransferBatch(brackets)
     for key, x, cell in leaves:
-        going.add(key, owner, x, device, cell)
-    return going.copy() if leaves else {}
+        pending.add(key, owner, x, device, cell)
+    return pending.copy() if leaves else {}
 
 
 def _from_arrays(backend: Backend, arrays: dict[int, Any], device: Device) -> dict[int, Tensor]:
@@ -92,6 +92,6 @@ def _from_arrays(backend: Backend, arrays: dict[int, Any], device: Device) -> di
     }
 
 
-def _is_text(x: Any, owner: Backend) -> bool:
-    """Return True for a NumPy array that holds no numbers: it is not copied, and neither are other objects."""
+def _has_no_numbers(x: Any, owner: Backend) -> bool:
+    """Return True for a NumPy array without numbers: it stays as it is in the batch, like other objects."""
     return owner.has_plain_arrays and x.dtype.kind in _NO_NUMBERS

@@ -44,7 +44,7 @@ def place_leaves(
         is_compiling: True: nothing is copied now, so there is nothing to do in one call.
         name: Returns the name of the i-th tensor, for an error.
     """
-    going = TransferBatch(name)
+    pending = TransferBatch(name)
     compiled: dict[int, Tensor] = {}
     for i, (number, x, backend, target) in enumerate(leaves):
         if copy is not True and engine.is_placed(backend, x, target, copy):
@@ -52,8 +52,8 @@ def place_leaves(
         if is_compiling:
             compiled[number] = engine.move(backend, x, target, non_blocking)
         else:
-            going.add(number, backend, x, target, i)
-    return compiled if is_compiling else going.copy(non_blocking)
+            pending.add(number, backend, x, target, i)
+    return compiled if is_compiling else pending.copy(non_blocking)
 
 
 class _Group(NamedTuple):
