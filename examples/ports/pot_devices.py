@@ -19,13 +19,6 @@ import ot.backend
 
 import devshim as ds
 
-REPLACED: dict[str, tuple[str, ...]] = {
-    "conversion": ("_to_numpy", "_from_numpy"),
-    "creation": ("zeros", "ones", "full", "eye", "arange", "linspace"),
-    "random numbers": ("seed", "rand", "randn", "randperm"),
-    "queries": ("dtype_device", "assert_same_dtype_device", "device_type", "bitsize"),
-}
-"""The methods of a backend of POT that `DeviceMixin` replaces, by subject."""
 FRAMEWORKS = {"numpy": "numpy", "torch": "torch", "jax": "jax", "cupy": "cupy", "tf": "tensorflow"}
 """POT's name of a backend -> devshim's name of the framework."""
 

@@ -258,16 +258,6 @@ def test_where_the_program_begins(words: list[str], at: int) -> None:
     assert command.begin(words) == at
 
 
-WAITS = """
-import time
-try:
-    print("up", flush=True)
-    time.sleep(60)
-except KeyboardInterrupt:
-    print("down")
-"""
-
-
 def test_ctrl_c_is_the_programs(tmp_path: Path) -> None:
     code = "import time\ntry:\n print('up', flush=True)\n time.sleep(60)\nexcept KeyboardInterrupt:\n print('down')"
     command = [sys.executable, "-m", "devshim", "run", "-c", code]

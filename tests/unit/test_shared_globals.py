@@ -23,7 +23,6 @@ KIT = NEUTRAL / "testing"
 FILES = sorted(path for folder in (NEUTRAL, ADAPTERS) for path in folder.rglob("*.py") if KIT not in path.parents)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 TAKING_OUT = {"pop", "popitem", "clear"}
-LOCKS = {"allocate_lock", "Lock", "RLock"}
 
 
 def module_name(path: Path) -> str:

@@ -20,7 +20,7 @@ from devshim.testing.values import at_offset
 CPU, GPU0, GPU1 = ds.cpu(), ds.gpu(0), ds.gpu(1)
 EVERYWHERE = pytest.mark.parametrize("device", [CPU, GPU1], ids=str)
 WIDE = pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128"])
-X64 = pytest.mark.parametrize("x64", [False, True], ids=["x64-off", "x64-on"])
+X64 = pytest.mark.parametrize("x64", [False, True], indirect=True, ids=["x64-off", "x64-on"])
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +149,7 @@ def test_created_numbers_are_not_weakly_typed():
 # ---------------------------------------------------------------------- 64 bits stay 64 bits
 @WIDE
 @EVERYWHERE
-@pytest.mark.parametrize("x64", [False, True], indirect=True, ids=["x64-off", "x64-on"])
+@X64
 def test_64_bits_stay_64_bits(dtype, device, x64):
     """Trap: with x64 off, JAX truncates 64-bit values to 32 bits on input."""
     array = np.array([2**53 - 1, 1, 0], dtype)
@@ -170,7 +170,7 @@ def test_64_bits_stay_64_bits(dtype, device, x64):
     assert registry.load("jax").nbytes(x) == array.nbytes
 
 
-@pytest.mark.parametrize("x64", [False, True], indirect=True, ids=["x64-off", "x64-on"])
+@X64
 def test_the_default_dtype_is_jax_s_own(x64):
     """The x64 context of one call must not leak into the next default."""
     ds.zeros(1, dtype="float64")

@@ -16,7 +16,6 @@ import devshim as ds
 mx = ds.framework("mxnet")
 nn, rnn = mx.gluon.nn, mx.gluon.rnn
 pytestmark = pytest.mark.usefixtures("three_cards", "old_calls")
-RNG = np.random.default_rng(0)
 
 
 def weights(net):

@@ -69,7 +69,7 @@ def test_conjugated_and_negated_views():
     assert torch.equal(out.cpu(), x.conj())
 
 
-_ROWS, _MASK = torch.tensor([0, 2]), torch.tensor([[True, False, True], [False, False, True]])
+_MASK = torch.tensor([[True, False, True], [False, False, True]])
 _INDICES = (0, -1, (1, 2), slice(1, None), (..., 0), None, (slice(None), slice(None, None, 2)), _MASK, [0, 1], ())
 
 
