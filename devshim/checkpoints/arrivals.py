@@ -75,23 +75,20 @@ class Arrivals:
             array = source.values(
                 lambda each: self._file.read(each.name, each.dtype, each.shape, each.crc32, source.rows)
             )
-            if target is CPU:
-                later.tensor = _as_key(backend, _on_host(backend, array), source)
-                return later
-            if array.nbytes > SMALL:
-                later.tensor = _as_key(
-                    backend, engine.make(*engine.from_host(backend, array, target, copy=True)), source
-                )
-                return later
-            later.tensor = _as_key(backend, _on_host(backend, array), source)
+            if target is CPU or array.nbytes <= SMALL:
+                x = _on_host(backend, array)
+            else:
+                x = engine.make(*engine.from_host(backend, array, target, copy=True))
+            later.tensor = _as_key(backend, x, source)
         except DevshimError as error:
             if not isinstance(error, CheckpointError):
                 error.add_leaf(place)
             raise
-        self._waiting.append(later)
-        self._bytes += array.nbytes
-        if self._bytes > MOST:
-            self.flush()
+        if target is not CPU and array.nbytes <= SMALL:
+            self._waiting.append(later)
+            self._bytes += array.nbytes
+            if self._bytes > MOST:
+                self.flush()
         return later
 
     def flush(self) -> None:

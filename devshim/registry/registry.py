@@ -6,7 +6,7 @@ Requirements of this module:
   in the entry points of other distributions. An object is recognized by the root package of its type, which is imported
   already, or the object could not exist.
 * From the second time on, finding an object's backend costs one dictionary lookup on ``type(x)``: `TENSORS`.
-* A missing, a broken and a contested backend raise three different errors.
+* A backend that is missing, is broken, or is claimed by two distributions raises a different error.
 * Importing a framework into the process of another one is handled here: see `devshim.registry.import_hooks`.
 """
 
@@ -211,7 +211,7 @@ def _of_keras() -> str | None:
 
 
 def _root(cls: type) -> str:
-    """Return the root package of a type; empty if its metaclass does not allow the question."""
+    """Return the root package of a type; empty if its metaclass raises when the module is read."""
     try:
         return str(cls.__module__).partition(".")[0]
     except Exception:

@@ -51,10 +51,10 @@ def gradient_accessors(parameter: Tensor) -> tuple[Reader, Writer]:
 
 
 def release_flat_weight(layer: Any) -> Callable[[], None]:
-    """Make the block that a recurrent layer's weights were cut from hold at most one of them, if they have left it.
+    """Free the buffer of which a recurrent layer's weights were slices, if they have moved out of it.
 
-    cuDNN needs them in one block; nothing else reads it. Paddle then makes the block at each call, and
-    ``layer.flatten_parameters()`` makes it once.
+    The buffer's tensor gets the memory of the first weight instead. cuDNN needs the weights in one buffer, and nothing
+    else reads it. Without it, Paddle makes a new one at each call; ``layer.flatten_parameters()`` makes it once.
 
     Returns:
         A function that undoes this.
