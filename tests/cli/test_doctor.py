@@ -106,7 +106,7 @@ def test_without_the_package_that_asks_the_driver(monkeypatch: pytest.MonkeyPatc
     assert "nvidia-ml-py" in _machine.look().why
 
 
-def test_it_runs_and_is_plain_in_a_pipe(run: Run) -> None:
+def test_the_doctor_prints_plain_text_into_a_pipe(run: Run) -> None:
     done = run("doctor", CUDA_VISIBLE_DEVICES="-1", DEVSHIM_SIMULATE_GPUS="2")
     assert done.returncode == 0
     assert "\x1b" not in done.stdout

@@ -72,7 +72,7 @@ def test_the_program_finds_what_it_finds_under_python(run: Run, program: Path, w
         "syntax error",
     ],
 )
-def test_it_ends_as_under_python(run: Run, tmp_path: Path, code: str) -> None:
+def test_a_program_ends_as_under_python(run: Run, tmp_path: Path, code: str) -> None:
     (tmp_path / "script.py").write_text(code, encoding="utf-8")
     plain, done = python(tmp_path, "script.py"), run("run", "script.py")
     assert plain.returncode != 0

@@ -207,7 +207,7 @@ def test_one_gpu_is_chosen_by_index_or_uuid(invoke: Invoke, monkeypatch: pytest.
         assert invoke("smi", "-i", name, "--query-gpu=index", "--format=csv,noheader").stdout == "2\n"
 
 
-def test_it_repeats_until_it_is_interrupted(tmp_path: Path) -> None:
+def test_smi_repeats_until_it_is_interrupted(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "devshim", "smi", "-L", "-l", "0.1"]
     environment = {**os.environ, "DEVSHIM_SIMULATE_GPUS": "1"}
     # A program in the background of a shell ignores the signal, and so do the programs that it starts.

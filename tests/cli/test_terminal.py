@@ -44,7 +44,7 @@ def _on_terminal(words: list[str], width: int, cwd: Path, *, piped: bool = False
 
 @pytest.mark.parametrize("width", [80, 120, 160])
 @pytest.mark.parametrize("words", [["tour", "--backend", "numpy"], ["devices", "--backend", "numpy"]])
-def test_it_is_drawn_within_the_width(words: list[str], width: int, tmp_path: Path) -> None:
+def test_output_fits_the_width_of_the_terminal(words: list[str], width: int, tmp_path: Path) -> None:
     drawn = _on_terminal(words, width, tmp_path)
     assert "\x1b[" in drawn
     assert "\u2500" in drawn, "a table has drawn lines here"

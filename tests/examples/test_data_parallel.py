@@ -30,7 +30,7 @@ def run(name: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", sorted({*ds.backends()} - {"numpy"}))
-def test_it_reproduces_training_on_one_device(name: str) -> None:
+def test_the_loop_reproduces_training_on_one_device(name: str) -> None:
     done = run(name)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{name} on gpu:0, gpu:1, gpu:2 (simulated), 6 batches of 8, 8, 7, ... rows" in done.stdout

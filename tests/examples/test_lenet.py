@@ -37,7 +37,7 @@ def run(name: str, way: str, checkpoint: Path) -> tuple[list[float], float]:
 
 
 @pytest.mark.parametrize("name", DIFFERENTIATING)
-def test_it_learns_the_same_everywhere(name: str, tmp_path: Path) -> None:
+def test_lenet_learns_the_same_on_every_framework(name: str, tmp_path: Path) -> None:
     """The second epoch is another run, in the other way, and on another framework if there is one here."""
     ways = "data", "model"
     following = DIFFERENTIATING[(DIFFERENTIATING.index(name) + 1) % len(DIFFERENTIATING)]

@@ -379,7 +379,7 @@ class KerasCases:
 
     # ------------------------------------------------------------------ importing
     @pytest.mark.parametrize("first", ["keras", "devshim"])
-    def test_it_needs_no_other_framework(self, first: str) -> None:
+    def test_keras_on_one_framework_imports_no_other(self, first: str) -> None:
         code = f"""
 import sys, os
 os.environ["KERAS_BACKEND"] = {self.name!r}

@@ -43,7 +43,7 @@ def test_the_program_that_the_frameworks_run_is_the_translation(framework: str) 
 
 
 @pytest.mark.parametrize("framework", sample.FRAMEWORKS)
-def test_it_prints_the_same_everywhere(framework: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_notebook_prints_the_same_on_every_framework(framework: str, capsys: pytest.CaptureFixture[str]) -> None:
     ds.use("numpy")
     ds.simulate(2)
     run_cells([sample.SOURCE], PLACE)

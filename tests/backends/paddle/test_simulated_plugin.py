@@ -64,7 +64,7 @@ def built(cache: Path) -> list[Path]:
     return [path for path in cache.rglob("*") if path.is_file()]
 
 
-def test_it_is_compiled_once_and_only_for_this_user(cache: Path) -> None:
+def test_the_plug_in_is_compiled_once_and_only_for_this_user(cache: Path) -> None:
     finish(start(USE, cache))
     (library,) = built(cache)
     assert stat.S_IMODE(library.stat().st_mode) == 0o700

@@ -171,7 +171,7 @@ def test_each_leaf_goes_where_its_placement_says(path: Path) -> None:
         ds.load(path, ds.Placement({"a": "gpu:7"}, default=0))
 
 
-def test_it_is_a_file_every_safetensors_program_reads(path: Path) -> None:
+def test_every_safetensors_program_reads_a_checkpoint(path: Path) -> None:
     ds.save({"layer": {"weight": np.ones((2, 3), "f4")}, "layer.weight": np.zeros(1), "b": [np.array(3)]}, path)
     with safe_open(path, framework="np") as file:
         assert sorted(file.keys()) == ["b.0", "layer.weight", "layer.weight#2"]

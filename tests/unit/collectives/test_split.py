@@ -288,7 +288,7 @@ def test_all_hold_the_result_in_place(op: Any, devices: list[ds.Device]) -> None
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16", "int8", "complex64"])
-def test_it_is_computed_in_order_and_in_the_dtype_of_the_tensors(dtype: str) -> None:
+def test_a_sum_is_computed_in_order_and_in_the_dtype_of_the_tensors(dtype: str) -> None:
     given = [ds.asarray([1.0, 100.0, 3.0], dtype=dtype) for _ in range(3)]
     expected = given[0] + given[1] + given[2]
     tensors = ds.broadcast(given[0], [0, 1, "cpu"])
@@ -442,7 +442,7 @@ def test_results_are_in_order_and_each_ran_where_its_input_is() -> None:
     assert len({thread for _, _, thread in results} - {threading.current_thread()}) == 3
 
 
-def test_they_run_at_the_same_time() -> None:
+def test_callables_run_at_the_same_time() -> None:
     meeting = threading.Barrier(3, timeout=10)
     assert len(ds.parallel([lambda x: meeting.wait()] * 3, [None] * 3)) == 3
 

@@ -61,7 +61,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize("call", CALLS)
-def test_they_are_not_found(unable: Any, call: str, started: bool) -> None:
+def test_gpus_that_cannot_start_are_not_found(unable: Any, call: str, started: bool) -> None:
     x = ds.zeros(3)
     unable.has_started = started and call != "memory_policy"
     assert ds.device_count() == 2

@@ -201,7 +201,7 @@ def test_there_and_back(x: Any) -> None:
     assert used(G1) == ROUND > there.nbytes == 48
 
 
-def test_it_says_that_it_is_simulated(x: Any) -> None:
+def test_an_array_says_that_its_gpu_is_simulated(x: Any) -> None:
     assert x.device == "gpu:0 (simulated)"
     assert repr(x).endswith("on gpu:0 (simulated)")
     assert "simulated" in ds.describe(0).name

@@ -47,7 +47,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_it_is_taken(way: str, taken: list[Any]) -> None:
+def test_the_fast_path_is_taken(way: str, taken: list[Any]) -> None:
     x = np.ones(3)
     assert WAYS[way](x, ds.cpu()) is not x
     assert [each is x for each in taken] == [True]

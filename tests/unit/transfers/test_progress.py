@@ -124,7 +124,7 @@ def test_short_copies_and_programs_without_a_terminal_have_none(
     assert terminal.getvalue() == ""
 
 
-def test_they_can_be_switched_off(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_progress_bars_can_be_switched_off(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DEVSHIM_PROGRESS", "0")
     monkeypatch.setattr(progress, "_answer", (None, True))  # it is read when a program starts to copy
     ds.save(ds.place(tree(), "gpu:1"), tmp_path / "file")

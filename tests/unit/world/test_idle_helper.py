@@ -19,7 +19,7 @@ PARENT = (
 )
 
 
-def test_it_reports_unused_ports_and_ends_with_its_node(tmp_path: Path) -> None:
+def test_the_helper_reports_unused_ports_and_ends_with_its_node(tmp_path: Path) -> None:
     words = [sys.executable, "-I", "-S", HELPER, f"--session-dir={tmp_path}", "--node-id=ab", "one_port", "two_port"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", PARENT, *words], text=True, **pipes) as parent:
@@ -39,7 +39,7 @@ def test_it_reports_unused_ports_and_ends_with_its_node(tmp_path: Path) -> None:
     assert not started.exists()
 
 
-def test_it_ends_if_its_node_ended_before_it_started(tmp_path: Path) -> None:
+def test_the_helper_ends_if_its_node_ended_first(tmp_path: Path) -> None:
     folder = tmp_path / "session"
     folder.mkdir()
     words = [sys.executable, "-I", "-S", HELPER, f"--session-dir={folder}", "--node-id=ab", "one_port"]
