@@ -78,8 +78,8 @@ def test_a_copy_arrives_with_the_wait(wait: str) -> None:
         lambda x: ds.device_of(x),
     ],
 )
-def test_nothing_else_delivers_it(act: Callable[[torch.Tensor], object]) -> None:
-    """Work on the GPU does not deliver it. A wait for another GPU does not deliver it either."""
+def test_nothing_else_delivers_a_copy(act: Callable[[torch.Tensor], object]) -> None:
+    """Neither work on the GPU nor a wait for another GPU."""
     x, host = started()
     act(x)
     assert host.isnan().all()
