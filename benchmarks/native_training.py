@@ -24,7 +24,7 @@ class Words:
 
     Args:
         math: The module with ``tanh``, ``exp``, ``log``, ``matmul`` and ``reshape``.
-        asarray: Makes a tensor of a NumPy array, over the same memory if the framework can.
+        asarray: Makes a tensor from a NumPy array, over the same memory if the framework can.
         concat: Joins a list of tensors along an axis.
         max: Reduces over an axis or several, with ``keepdims`` as the third argument.
         sum: Reduces over an axis.

@@ -1,6 +1,6 @@
 """The page of certified machines, made from the reports of `devshim certify --json`.
 
-``python -m devshim.certify.page --write FOLDER PAGE`` makes the page of the JSON files of a folder; ``--check`` ends
+``python -m devshim.certify.page --write FOLDER PAGE`` makes the page from the JSON files of a folder; ``--check`` ends
 with exit code 1 where the page differs from them.
 """
 

@@ -48,7 +48,7 @@ class TensorflowCollectives(TensorflowTensors):
         if isinstance(x, (tf.SparseTensor, tf.RaggedTensor)):
             msg = f"TensorFlow cannot split a {type(x).__name__}"
             raise UnsupportedError(msg, "make it dense first: tf.sparse.to_dense(x), or x.to_tensor() if it is ragged")
-        # NumPy arrays: TensorFlow takes 12 us to make a tensor of a list, and 1 us of an array (2.21).
+        # NumPy arrays: TensorFlow takes 12 us to make a tensor from a list, and 1 us from an array (2.21).
         begin, size = np.zeros(len(x.shape), np.int64), np.full(len(x.shape), -1, np.int64)
         begin[axis], size[axis] = start, stop - start
         if type(x) is EAGER and computes_on_host():

@@ -2,7 +2,7 @@
 
 libcst keeps comments, blank lines and the author's names. Native code that is made of statements is put before the
 statement of the call, in the same block; where that would change the order in which the program computes, a helper
-function is made of it.
+function is made from it.
 """
 
 from __future__ import annotations

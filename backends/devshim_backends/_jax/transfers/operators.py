@@ -146,7 +146,7 @@ def report_updates(
 ) -> Iterator[None]:
     """Report, inside the context, what ``x.at[index].set(values)`` and similar methods copy to the device of ``x``.
 
-    JAX makes arrays of the index and the values before any compiled function sees them.
+    JAX makes arrays from the index and the values before any compiled function sees them.
 
     Args:
         where: Returns an array's device, or None.

@@ -178,7 +178,7 @@ def _run_without_policy(run: RunOn, device: Device, inputs: Sequence[Any], polic
 
 
 def is_operand(depth: int = 2) -> bool:
-    """Return True if a tensor is being made of the other operand in ``x + array``; it has no chosen device yet.
+    """Return True if a tensor is being made from the other operand in ``x + array``; it has no chosen device yet.
 
     An error here would not reach the user: on a `ValueError` TensorFlow lets the array try, and NumPy reads the GPU.
     """

@@ -168,7 +168,7 @@ for _class in (CUDAPlace, CUDAPinnedPlace):
 
 # ---------------------------------------------------------------------- what is replaced
 def _accept_names(original: Any) -> Any:
-    """Return a function that makes a place of a name, and knows those of CUDA."""
+    """Return a function that makes a place from a name, and knows those of CUDA."""
 
     def convert(device: Any) -> Any:
         place = named_place(device)

@@ -142,7 +142,7 @@ class ArgumentConverter:
         return is_scalar or position in plan.host_positions
 
     def _make_tensors(self, converted: list[Any]) -> None:
-        """Make tensors of Python numbers, to which PyTorch's boxing has converted its own 0-d tensors.
+        """Make tensors from Python numbers, to which PyTorch's boxing has converted its own 0-d tensors.
 
         Each has the dtype that the result has anyway, so that, like the original tensors, it does not change it.
         """

@@ -45,7 +45,7 @@ def _refuse_result_on_gpu(create: Any) -> Any:
 
 
 def _refuse_gpu_input(convert: Any) -> Any:
-    """Return a method that makes a sparse tensor of a dense one, on the host only."""
+    """Return a method that makes a sparse tensor from a dense one, on the host only."""
 
     def method(x: Any, *args: Any, **kwargs: Any) -> Any:
         if is_simulated(x.place):
