@@ -155,7 +155,7 @@ def _memory(gpu: Gpu, reference: Any) -> int:
 
 
 def _utilization(gpu: Gpu, reference: Any) -> int:
-    """Write 0 %: no kernel runs on a simulated GPU, because the CPU computes."""
+    """Write 0%: no kernel runs on a simulated GPU, because the CPU computes."""
     rates = _target(reference)
     rates.gpu = rates.memory = 0
     return _SUCCESS

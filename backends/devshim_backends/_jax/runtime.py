@@ -1,6 +1,6 @@
 """JAX at run time: its start, and the memory of its devices.
 
-When JAX starts its devices, it reads its memory settings and takes 75 % of each GPU. So the settings are environment
+When JAX starts its devices, it reads its memory settings and takes 75% of each GPU. So the settings are environment
 variables that must be set before the start.
 """
 
