@@ -42,13 +42,13 @@ def unfinished_name(save: str) -> str:
 
 
 def is_part(name: str, save: str | None = None) -> bool:
-    """Return True if a name is that of a part, of a save or of any."""
+    """Return True for the name of a part's file: of one save, or of any save without ``save``."""
     found = _PART.fullmatch(name)
     return found is not None and save in (None, found[1])
 
 
 def is_unfinished(name: str, save: str | None = None) -> bool:
-    """Return True if a name is that of the folder of an unfinished save, of a save or of any."""
+    """Return True for the name of an unfinished save's folder: of one save, or of any save without ``save``."""
     found = _UNFINISHED.fullmatch(name)
     return found is not None and save in (None, found[1])
 

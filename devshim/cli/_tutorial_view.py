@@ -47,23 +47,23 @@ class TableWatcher(Watcher):
         self._live: Live | None = None
 
     def started(self, framework: str) -> None:
-        """A framework starts."""
+        """Show that a framework starts."""
         self._totals[framework] = "starting"
         self._refresh()
 
     def cell(self, framework: str, cell: Cell, record: CellRecord) -> None:
-        """A cell is done."""
+        """Show that a cell is done."""
         self._totals[framework] = "running"
         self._states[framework, cell.id] = record.status, record.seconds
         self._refresh()
 
     def finished(self, framework: str, record: Record) -> None:
-        """A framework is done."""
+        """Show that a framework is done."""
         self._add(framework, record, f"{record.seconds:.1f} s")
         self._refresh()
 
     def compared(self, outcome: Outcome, report: Report) -> None:
-        """All frameworks are done, and compared."""
+        """Show the results after all frameworks are done and compared."""
         for name, record in outcome.records.items():
             self._add(name, record, "unchanged" if name in outcome.unchanged else f"{record.seconds:.1f} s")
         for name in outcome.problems:

@@ -278,7 +278,7 @@ def _unpickle(module: str, name: str, public: str, problem: str, hint: str | Non
 
 
 def _find_class(module: str, name: str, public: str) -> type[DevshimError]:
-    """Return a `JoinedError` class by its home, or devshim's own class if the framework is not loaded."""
+    """Return a `JoinedError` class of a module, or devshim's own class if the framework is not loaded."""
     from importlib import import_module
 
     root, *inside = module.split(".")  # devshim_backends._torch.simulation.device_rules, or a third party's module

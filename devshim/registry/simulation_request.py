@@ -84,7 +84,7 @@ def visible_indices(gpus: int) -> list[int]:
 
 
 def full_request() -> Request:
-    """Return the request: of a call, otherwise of the environment, otherwise for no GPUs."""
+    """Return the last request of `simulate`; without one, that of the environment; without either, no GPUs."""
     given = asked
     if given is not None:
         return given

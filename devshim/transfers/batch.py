@@ -233,7 +233,7 @@ class _Announced:
 
 def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arrived: list[Tensor]) -> None:
     """Copy all, and check where each has arrived; one on another device counts as the one that failed."""
-    arrived.extend(backend.copy_many(xs, target, non_blocking))  # keeps those that arrived before one that fails
+    arrived.extend(backend.copy_many(xs, target, non_blocking))  # not assigned: if one fails, the earlier ones are kept
     if target is CPU and engine.are_on_host(backend, arrived):
         return
     for i, result in enumerate(arrived):

@@ -139,7 +139,12 @@ def locate_errors(cell: Cell, how: Callable[..., Any], *args: Any) -> Any:
 
 
 def structure_error(call: str, noun: str) -> Unlike:
-    """Return a function that makes the error for trees of different structure; ``noun`` is the call's word for one."""
+    """Return a function that makes the error for trees of different structure.
+
+    Args:
+        call: The public call, such as ``"gather"``.
+        noun: What the call's documentation calls one of the trees, such as ``"part"``.
+    """
 
     def make(cell: Cell, which: int, why: str) -> Exception:
         where = brackets(cell)

@@ -38,16 +38,16 @@ _SLOWEST = ("tensorflow", "torch", "paddle", "jax")
 
 
 class Watcher:
-    """Is notified of the progress of a run; this one ignores it."""
+    """An object that is notified of the progress of a run; this class ignores it."""
 
     def started(self, framework: str) -> None:
-        """A framework starts."""
+        """Note that a framework starts."""
 
     def cell(self, framework: str, cell: Cell, record: CellRecord) -> None:
-        """A cell is done."""
+        """Note that a cell is done."""
 
     def finished(self, framework: str, record: Record) -> None:
-        """A framework is done."""
+        """Note that a framework is done."""
 
 
 def run(

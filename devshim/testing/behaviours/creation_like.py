@@ -114,7 +114,7 @@ class LikeTests(Kit):
 
     @feature("create")
     def test_like_gives_the_framework(self) -> None:
-        """A NumPy array as the model gives NumPy arrays with any current framework."""
+        """With ``like=`` a NumPy array, the result is a NumPy array, whichever framework is current."""
         model = numbers((2,), "float32")
         for call, make in CALLS.items():
             x = make(like=model)

@@ -47,7 +47,7 @@ HERE = (__file__, implicit_transfers.__file__)
 
 
 class GuardTests(Kit):
-    """`guard`."""
+    """Implicit transfers that `guard` reports or refuses, and explicit ones that it allows."""
 
     def scalar(self, device: Device, value: float = 1) -> Tensor:
         """Return a tensor of one number on a device."""

@@ -120,7 +120,7 @@ def _without_text(record: CellRecord) -> CellRecord:
 
 
 def _plain(record: CellRecord, without_numbers: bool) -> CellRecord:
-    """Return what a cell did with the devices in devshim's notation, and if asked without numbers."""
+    """Return a cell's record with devices in devshim's notation and, on request, without numbers."""
     outputs = tuple(_text(each, without_numbers) for each in record.outputs if each["output_type"] != "display_data")
     names = {name: _value(each, without_numbers) for name, each in record.names.items()}
     value = None if record.value is None else _value(record.value, without_numbers)

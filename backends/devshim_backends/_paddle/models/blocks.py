@@ -98,7 +98,7 @@ _RULES = BlockRules(_iter_tensor_names, _children, _is_chain, _can_be_cut)
 
 # ---------------------------------------------------------------------- layers
 def _describe_layer(path: str, layer: Any, unclear: str) -> Iterator[Layer]:
-    """Yield the layer of a layer's own tensors, in canonical terms."""
+    """Yield the framework-neutral description of the tensors that a layer itself has; nothing if it has none."""
     names = list(_iter_tensor_names(layer))
     if not names:
         return
