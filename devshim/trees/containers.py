@@ -13,11 +13,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 import sys
-from collections import UserList
+from collections import ChainMap, Counter, UserList, defaultdict, deque
 from collections.abc import Mapping, MutableMapping
+from functools import partial
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from devshim._compiler_marks import constant_under_compile
 from devshim.errors import ArgumentError
 from devshim.errors.formatting import type_name
 from devshim.registry import registry
@@ -79,10 +81,14 @@ def _keep_fields(node: Any, flat: Flat) -> Flat:
 
 
 def _of_python(node: Any) -> Flat | None:
-    """Flatten a named tuple, a dataclass, an attrs class, or a namespace."""
+    """Flatten a named tuple, a deque, a chain of maps, a dataclass, an attrs class, or a namespace."""
     cls = type(node)
     if isinstance(node, tuple):
         return _of_tuple(node)
+    if isinstance(node, deque):
+        return list(range(len(node))), list(node), lambda new: _rebuild_deque(node, new)
+    if isinstance(node, ChainMap):  # values that an earlier map hides move, too
+        return list(range(len(node.maps))), list(node.maps), lambda new: _rebuild_chain(node, new)
     if hasattr(cls, "__dataclass_fields__"):
         names = [field.name for field in dataclasses.fields(node) if hasattr(node, field.name)]
     elif hasattr(cls, "__attrs_attrs__"):
@@ -99,12 +105,13 @@ def _of_tuple(node: Any) -> Flat:
     cls = type(node)
     fields = getattr(cls, "_fields", None)
     if fields is not None and hasattr(cls, "_make"):
-        return list(fields), list(node), lambda new: _copy_attributes(node, cls._make(new))
+        rebuild = partial(_remake, node) if _has_attributes(cls) else cls._make
+        return list(fields), list(node), rebuild
     return _by_optree(node) or (list(range(len(node))), list(node), lambda new: _rebuild_tuple(node, new))
 
 
 def _by_optree(node: Any) -> Flat | None:
-    """Flatten a node registered with optree for devshim or by Keras, or supported by optree itself (Python's deque)."""
+    """Flatten a node registered with optree for devshim or by Keras, or known to optree itself (`time.struct_time`)."""
     import optree
 
     # Test first: the error for a leaf contains its whole repr, which may be pages long and may copy data.
@@ -117,24 +124,62 @@ def _by_optree(node: Any) -> Flat | None:
 
 
 # ---------------------------------------------------------------------- rebuilding
+@constant_under_compile
+def _has_attributes(cls: type) -> bool:
+    """Return True if instances of a class can have attributes besides its slots."""
+    return bool(cls.__dictoffset__)
+
+
+def _remake(node: Any, values: list[Any]) -> Any:
+    """Return a named tuple with other items and the same attributes."""
+    return _copy_attributes(node, type(node)._make(values))
+
+
 def _rebuild_tuple(node: Any, values: list[Any]) -> Any:
     """Return an instance of a tuple subclass with other items and the same attributes; do not run ``__new__`` again."""
     return _copy_attributes(node, tuple.__new__(type(node), values))
 
 
 def _copy_attributes(node: Any, new: Any) -> Any:
-    """Return a new instance of a tuple subclass after giving it the attributes of another."""
+    """Return a new instance of a container after giving it the attributes of another."""
     if hasattr(node, "__dict__"):
         vars(new).update(vars(node))
     return new
 
 
+def _rebuild_deque(node: deque[Any], values: list[Any]) -> deque[Any]:
+    """Return a deque of the same subclass, length limit and attributes; do not run its own ``__init__`` again."""
+    new = type(node).__new__(type(node))
+    deque.__init__(new, values, node.maxlen)
+    return _copy_attributes(node, new)  # type: ignore[no-any-return]
+
+
+def _rebuild_chain(node: ChainMap[Any, Any], maps: list[Any]) -> ChainMap[Any, Any]:
+    """Return a chain of the same subclass and attributes around other maps; do not run its own ``__init__`` again."""
+    if type(node) is ChainMap:
+        return ChainMap(*maps)
+    new = _copy_attributes(node, type(node).__new__(type(node)))
+    new.maps = maps
+    return new  # type: ignore[no-any-return]
+
+
 def _refill(node: Any, items: Iterable[tuple[Any, Any]]) -> Any:
     """Return a shallow copy of a dict or list with other items, of the same subclass, order and attributes."""
-    new = copy.copy(node)
+    new = _empty_copy(node) if isinstance(node, (Counter, defaultdict)) else copy.copy(node)
     for key, value in items:
         new[key] = value
     return new
+
+
+def _empty_copy(node: Any) -> Any:
+    """Return a copy without items of a dict that Python copies by calling ``__init__``, which loses its attributes."""
+    cls = type(node)
+    if getattr(cls, "__copy__", None) not in (None, defaultdict.__copy__):
+        return copy.copy(node)
+    new = cls.__new__(cls)
+    if isinstance(node, defaultdict):
+        new.default_factory = node.default_factory
+    return _copy_attributes(node, new)
 
 
 def _replace_attributes(node: Any, names: list[str], values: list[Any]) -> Any:
@@ -155,12 +200,9 @@ def _replace_attributes(node: Any, names: list[str], values: list[Any]) -> Any:
 
 # ---------------------------------------------------------------------- mappings of other classes
 def _of_mapping(node: Any) -> Flat | None:
-    """Flatten a mapping that is not a dict, such as a `UserDict`, a read-only view, or a `ChainMap` of several."""
+    """Flatten a mapping that is not a dict, such as a `UserDict` or a read-only view."""
     if not isinstance(node, Mapping):
         return None
-    maps = getattr(node, "maps", None)
-    if isinstance(maps, list):  # a ChainMap: values that an earlier map hides move, too
-        return list(range(len(maps))), list(maps), lambda new: type(node)(*new)
     keys = list(node)
     values = [node[key] for key in keys]
     return keys, values, lambda new: _rebuild_mapping(node, dict(zip(keys, values, strict=True)), new)

@@ -9,7 +9,7 @@ import sys
 import warnings
 import weakref
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defaultdict, deque, namedtuple
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
@@ -132,6 +132,73 @@ def test_what_a_subclass_carries_is_kept(x: np.ndarray) -> None:
     assert moved[3].default_factory is list
     assert moved[5].maxlen == 3
     assert all(map(on, (moved[0]["a"], moved[1][0], moved[2][0], moved[3]["a"], moved[5][0])))
+
+
+class Settings(ChainMap):  # type: ignore[type-arg]
+    def __init__(self, label: str, *maps: Any) -> None:
+        super().__init__(*maps)
+        self.label = label
+
+
+class Window(deque):  # type: ignore[type-arg]
+    def __init__(self, label: str, *items: Any) -> None:
+        super().__init__(items, maxlen=3)
+        self.label = label
+
+
+class Groups(defaultdict):  # type: ignore[type-arg]
+    def __init__(self, label: str, **items: Any) -> None:
+        super().__init__(list, **items)
+        self.label = label
+
+
+class Tally(Counter):  # type: ignore[type-arg]
+    def __init__(self, label: str, **items: Any) -> None:
+        super().__init__(**items)
+        self.label = label
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: Settings("mine", {"a": x}, {"a": x}),
+        lambda x: Window("mine", x, 1),
+        lambda x: Groups("mine", a=x),
+        lambda x: Tally("mine", a=x),
+    ],
+    ids=["ChainMap", "deque", "defaultdict", "Counter"],
+)
+def test_a_subclass_with_its_own_init_is_rebuilt_with_its_attributes(make: Callable[[Any], Any], x: np.ndarray) -> None:
+    """Python's own copies of these classes call ``__init__``, and lose attributes."""
+    tree = make(x)
+    moved = ds.place(tree, GPU)
+    assert (type(moved), moved.label, len(moved)) == (type(tree), "mine", len(tree))
+    assert all(map(on, ds.leaves(moved).values()))
+    assert len(ds.leaves(moved)) == len(ds.leaves(tree)) > 0
+    assert all(value is x for value in ds.leaves(tree).values())
+    for name in ("maxlen", "default_factory"):
+        assert getattr(moved, name, None) == getattr(tree, name, None)
+
+
+def test_a_mapping_with_an_attribute_called_maps_is_not_a_chain(x: np.ndarray) -> None:
+    """Its tensors move, or an error is raised; they are not left behind."""
+
+    class Atlas(Mapping[str, Any]):
+        def __init__(self, items: dict[str, Any]) -> None:
+            self.items_, self.maps = items, ["roads"]
+
+        def __getitem__(self, key: str) -> Any:
+            return self.items_[key]
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(self.items_)
+
+        def __len__(self) -> int:
+            return len(self.items_)
+
+    moved = ds.place(Atlas({"a": x}), GPU)
+    assert on(moved["a"])
+    assert moved.maps == ["roads"]
 
 
 def test_named_tuples(x: np.ndarray) -> None:
