@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import numpy as np
 import pytest
 from gluon_arrays import DEVICE, IS_2, array, chain, fill, trainer_of
@@ -269,6 +271,41 @@ def test_states_of_recurrent_parts_are_copied():
     y = steps(net, trainer_of(net), x, on="gpu:2")
     assert ds.device_of(y) is ds.gpu(0)
     check_same(weights(net), weights(expected))
+
+
+Pair = namedtuple("Pair", "left right")
+
+
+class Wrapping(mx.gluon.Block):
+    """Two parts that exchange their values in a container."""
+
+    def __init__(self, wrap):
+        super().__init__()
+        self.wrap, self.first, self.second = wrap, nn.Dense(5), Unwrapping()
+
+    def forward(self, x):
+        return self.second(self.wrap(self.first(x)))
+
+
+class Unwrapping(mx.gluon.Block):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Dense(2)
+
+    def forward(self, values):
+        (x, other) = values.values() if isinstance(values, dict) else values
+        return type(values)(left=self.layer(x), right=other)
+
+
+@pytest.mark.parametrize("wrap", [lambda x: Pair(x, 1), lambda x: {"left": x, "right": x}], ids=["named tuple", "dict"])
+def test_parts_exchange_named_tuples_and_dicts(wrap):
+    expected, net = fill(Wrapping(wrap), X), fill(Wrapping(wrap), X)
+    ds.place(net, ds.Placement({"first": "gpu:0"}, "gpu:1"))
+    found, wanted = net(array(X)), expected(array(X))
+    assert type(found) is type(wanted)
+    (left, *_), (right, *_) = (each.values() if isinstance(each, dict) else each for each in (found, wanted))
+    assert ds.device_of(left) is ds.gpu(1)
+    assert np.allclose(left.asnumpy(), right.asnumpy(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("place", ["cpu", "gpu:1"])

@@ -82,9 +82,12 @@ def align_operators() -> Iterator[None]:
 
 
 def move_arrays(values: Any, native: Any, sources: frozenset[Any] | None = None) -> Any:
-    """Return nested lists and tuples with their arrays on a device: all, or only those on certain source devices."""
+    """Return nested lists, tuples and dicts with their arrays on a device: all, or those on certain source devices."""
+    if type(values) is dict:
+        return {key: move_arrays(value, native, sources) for key, value in values.items()}
     if isinstance(values, (list, tuple)):
-        return type(values)([move_arrays(value, native, sources) for value in values])
+        moved = [move_arrays(value, native, sources) for value in values]
+        return values._make(moved) if hasattr(values, "_make") else type(values)(moved)
     if not isinstance(values, mx.nd.NDArray) or (sources is not None and native_device(values) not in sources):
         return values
     return activations.move_activation(values, native)
