@@ -7,6 +7,7 @@ import gc
 import io
 import pickle
 import threading
+from collections import deque, namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -190,6 +191,34 @@ def test_what_leaves_the_process_is_host_data(x: Any) -> None:
     np.save(file := io.BytesIO(), x)
     file.seek(0)
     assert type(np.load(file)) is np.ndarray
+
+
+class Rows(list):  # type: ignore[type-arg]
+    """A subclass of a list."""
+
+
+@pytest.mark.parametrize(
+    "collect",
+    [namedtuple("Pair", "a b"), lambda *xs: Rows(xs), lambda *xs: deque(xs), lambda *xs: dict(enumerate(xs)).values()],
+    ids=["named tuple", "list", "deque", "dict"],
+)
+def test_functions_take_arrays_in_any_sequence(collect: Callable[..., Any], x: Any) -> None:
+    """NumPy finds the arrays there, and without their labels removed it would call the simulation without end."""
+    joined = np.concatenate(collect(x, x))
+    assert ds.device_of(joined) is G0
+    assert joined.shape == (6, 4)
+    with pytest.raises(ds.DeviceMismatchError):
+        np.concatenate(collect(x, ds.place(x, 1)))
+
+
+def test_an_array_like_another_is_on_its_gpu(x: Any) -> None:
+    """``like=``, which CuPy follows, too."""
+    host, there = np.ones(3), ds.place(x, 1)
+    for made in (np.ones(3, like=there), np.asarray([1, 1, 1], like=there), np.asarray(host, like=there)):
+        assert ds.device_of(made) is G1
+        assert made.tolist() == [1, 1, 1]
+        assert not np.shares_memory(made, host)
+    assert ds.device_of(host) is ds.cpu()
 
 
 def test_there_and_back(x: Any) -> None:

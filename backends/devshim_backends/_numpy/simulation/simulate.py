@@ -15,6 +15,7 @@ gives a subclass no hook for ``host[...] = gpu_array`` and ``numpy.array(gpu_arr
 
 from __future__ import annotations
 
+from collections import UserList, deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +74,8 @@ class SimulatedArray(np.ndarray):
             return func(*_unlabel(args), **_unlabel(kwargs))
         out = kwargs.get("out")
         gpu = _require_one_device((args, kwargs), func.__name__, () if out is None else (out,))
+        if gpu is CPU:  # this array was given as `like=`, which NumPy does not pass on
+            return _label(np.array(func(*args, **kwargs)), self._gpu)
         result = func(*_unlabel(args), **_unlabel(kwargs))
         return _label(result, gpu) if out is None else out
 
@@ -118,6 +121,10 @@ for _name in ("argmax", "argmin", "choose", "dot", "nonzero", "put", "repeat", "
     setattr(SimulatedArray, _name, _method_by_function(_name))
 
 
+_SEQUENCES = (tuple, list, deque, UserList, type({}.values()))
+"""The types, with their subclasses, in which NumPy finds the arrays of a call."""
+
+
 def _devices_of(values: Any) -> Iterator[Device]:
     """Yield the device of each array among arguments, without 0-d host arrays, which every device accepts."""
     for value in values.values() if isinstance(values, dict) else values:
@@ -125,7 +132,7 @@ def _devices_of(values: Any) -> Iterator[Device]:
             yield value._gpu
         elif isinstance(value, np.ndarray) and value.ndim:
             yield CPU
-        elif isinstance(value, (tuple, list, dict)):
+        elif isinstance(value, (dict, *_SEQUENCES)):
             yield from _devices_of(value)
 
 
@@ -149,12 +156,15 @@ def _require_same_gpu(gpu: Device, key: Any, call: str) -> None:
 
 
 def _unlabel(value: Any) -> Any:
-    """Return the same memory without the label, even inside tuples, lists and dicts."""
+    """Return the same memory without the label, even inside sequences and dicts, which become plain ones.
+
+    NumPy would call `SimulatedArray` again, and without end, for an array that keeps its label.
+    """
     if isinstance(value, SimulatedArray):
         return value.view(np.ndarray)
-    if type(value) in (tuple, list):
-        return type(value)(_unlabel(each) for each in value)
-    if type(value) is dict:
+    if isinstance(value, _SEQUENCES):
+        return (tuple if isinstance(value, tuple) else list)(map(_unlabel, value))
+    if isinstance(value, dict):
         return {key: _unlabel(each) for key, each in value.items()}
     return value
 
