@@ -173,7 +173,7 @@ def _refill(node: Any, items: Iterable[tuple[Any, Any]]) -> Any:
 
 def _empty_copy(node: Any) -> Any:
     """Return a copy without items of a dict that Python copies by calling ``__init__``, which loses its attributes."""
-    cls = type(node)
+    cls: Any = type(node)
     if getattr(cls, "__copy__", None) not in (None, defaultdict.__copy__):
         return copy.copy(node)
     new = cls.__new__(cls)

@@ -121,7 +121,7 @@ for _name in ("argmax", "argmin", "choose", "dot", "nonzero", "put", "repeat", "
     setattr(SimulatedArray, _name, _method_by_function(_name))
 
 
-_SEQUENCES = (tuple, list, deque, UserList, type({}.values()))
+_SEQUENCES: tuple[type[Any], ...] = (tuple, list, deque, UserList, type({}.values()))
 """The types, with their subclasses, in which NumPy finds the arrays of a call."""
 
 
@@ -163,7 +163,8 @@ def _unlabel(value: Any) -> Any:
     if isinstance(value, SimulatedArray):
         return value.view(np.ndarray)
     if isinstance(value, _SEQUENCES):
-        return (tuple if isinstance(value, tuple) else list)(map(_unlabel, value))
+        plain = [_unlabel(each) for each in value]
+        return tuple(plain) if isinstance(value, tuple) else plain
     if isinstance(value, dict):
         return {key: _unlabel(each) for key, each in value.items()}
     return value
