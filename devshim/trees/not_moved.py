@@ -164,7 +164,7 @@ def _tensors_in(x: Any) -> list[str]:
         values = islice(members.mapping.values() if is_view else members, _MOST)
         return [f" of the {'dict' if is_view else 'set'}"] if any(map(_moves, values)) else []
     seen = {id(x)}
-    return [f".{name}" for name, value in _attributes(x) if _holds(value, seen, 0)]
+    return [f".{name}" for name, value in _attributes(x) if not _is_plain(value) and _holds(value, seen, 0)]
 
 
 def _holds(value: Any, seen: set[int], depth: int) -> bool:
@@ -175,16 +175,20 @@ def _holds(value: Any, seen: set[int], depth: int) -> bool:
         seen: The addresses of the values that have been inspected.
         depth: How many objects deep the value is in the object that was given.
     """
-    if type(value) in registry_module.LEAF_TYPES or id(value) in seen or len(seen) >= _MOST_IN_ALL:
+    if id(value) in seen or len(seen) >= _MOST_IN_ALL:
         return False
     seen.add(id(value))
     if _moves(value):
         return True
     if isinstance(value, (dict, list, tuple)):
-        return any(_holds(each, seen, depth) for each in _members(value))
+        return any(_holds(each, seen, depth) for each in _members(value) if not _is_plain(each))
     if isinstance(value, (set, frozenset, *_CODE)) or depth == _DEEPEST:
         return False
-    return any(_holds(each, seen, depth + 1) for _, each in _attributes(value))
+    return any(_holds(each, seen, depth + 1) for _, each in _attributes(value) if not _is_plain(each))
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in registry_module.LEAF_TYPES
 
 
 def is_code(value: Any) -> bool:
