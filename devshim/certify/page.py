@@ -43,17 +43,17 @@ framework, `--only 'tensors.*'` some claims, and `--simulate` tries the checks t
 |---|---|
 | 0 | every claim is true, or was skipped for the reason printed |
 | 1 | a claim is false |
-| 2 | there is no card; the text says why, as `devshim doctor` does |
+| 2 | no card was found; the text gives the reason, as `devshim doctor` does |
 
 If a framework ends the process, the claim that was running fails with the signal's name, and a new process continues
 with the next one. Attach `certified.json` to a bug report: it has the models of the cards, the versions and every
-result. It has no name and no serial number of the machine; texts of errors are in it as they were raised.
+result. It contains neither the name nor a serial number of the machine; it has the texts of errors as they were raised.
 
 To list the machine here, add the file to `docs/certified/` and run `nox -s certified`.
 """
 _NONE = """**No machine is certified yet.** devshim is developed and tested on simulated GPUs; no result on a real
 card is recorded here. The first report is welcome: it takes the command below."""
-_SOME = "Machines on which every framework listed was checked with its GPUs. Failures are listed, not hidden."
+_SOME = "On these machines, each listed framework was checked with its GPUs. Failures are listed, not hidden."
 
 
 def page(reports: Sequence[Report]) -> str:

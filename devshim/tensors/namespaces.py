@@ -102,10 +102,10 @@ def namespace(x: object = None) -> Any:
     Examples:
         >>> import devshim as ds
         >>> ds.use("numpy")
-        >>> def normalised(x):  # the rows of x, on every framework and device
+        >>> def normalized(x):  # the rows of x, on every framework and device
         ...     xp = ds.namespace(x)
         ...     return x / xp.linalg.vector_norm(x, axis=-1, keepdims=True)
-        >>> normalised(ds.asarray([[3.0, 4.0]]))
+        >>> normalized(ds.asarray([[3.0, 4.0]]))
         array([[0.6, 0.8]])
     """
     backend = current.current() if x is None else registry.backend_for(x) or _backend_of_tree(x)

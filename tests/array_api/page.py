@@ -22,7 +22,7 @@ the arguments are. A program that is written with it runs on every framework and
 import devshim as ds
 
 
-def normalised(x):
+def normalized(x):
     xp = ds.namespace(x)
     return xp.divide(x, xp.linalg.vector_norm(x, axis=-1, keepdims=True))
 ```
@@ -41,7 +41,7 @@ Without it, the device is that of `ds.on`, or the CPU.
 The checker in `tests/array_api` calls each function of the standard with sample arguments of all dtypes
 that the framework has, and compares values and dtypes with `array-api-strict`. A function passes if
 all its calls do. `nox -s array-api` runs it and writes this page. JAX runs with 64-bit dtypes on.
-PyTorch has uint16, uint32 and uint64 as dtypes, and few functions of them.
+PyTorch has the dtypes uint16, uint32 and uint64, but few functions for them.
 """
 
 

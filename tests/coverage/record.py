@@ -47,4 +47,4 @@ def summary(report: Mapping[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     found = summary(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
     Path(sys.argv[2]).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    print(f"{found['percent']} % of lines and branches are covered")
+    print(f"{found['percent']}% of lines and branches are covered")

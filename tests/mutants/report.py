@@ -15,15 +15,15 @@ survives. A test that fails counts only if it passes without the fault.
 This page is generated from {total} faults, drawn at random with seed {seed} from the {possible} that can be made,
 and judged on {date}.
 
-**{killed} of {total} faults were killed ({share:.1f} %).**{before}
+**{killed} of {total} faults were killed ({share:.1f}%).**{before}
 
 | file | killed | survived |
 |---|---|---|
 {rows}
 """
 
-BEFORE = """ Before tests were written for those that survived, {first} were ({share:.1f} %):
-a fault that is not in this sample is likelier to survive than one that is."""
+BEFORE = """ Before tests were written for those that survived, {first} were ({share:.1f}%):
+a fault outside this sample is more likely to survive than one in it."""
 
 
 def record(outcome: dict[str, Any]) -> str:

@@ -87,7 +87,7 @@ ALIVE = {**DEAD, "line": 2, "text": "y = 1 | 2", "fate": "survived"}
 
 def test_the_page_counts_and_names_survivors():
     text = page(outcome(DEAD, DEAD, DEAD, ALIVE))
-    assert "3 of 4 faults were killed (75.0 %)" in text
+    assert "3 of 4 faults were killed (75.0%)" in text
     assert "4 faults, drawn at random with seed 5 from the 90" in text
     assert "2026-01-31" in text
     assert "| `a.py` | 3 | 1 |" in text
@@ -97,8 +97,8 @@ def test_the_page_counts_and_names_survivors():
 def test_the_page_says_how_many_were_killed_before_tests_were_written():
     later = {**DEAD, "first": "survived"}
     text = page(outcome({**DEAD, "first": "killed"}, later, DEAD, later))
-    assert "4 of 4 faults were killed (100.0 %)" in text
-    assert "survived, 2 were (50.0 %)" in text
+    assert "4 of 4 faults were killed (100.0%)" in text
+    assert "survived, 2 were (50.0%)" in text
     assert "Before" not in page(outcome(DEAD, ALIVE))
 
 

@@ -134,9 +134,9 @@ def tables(record: Sequence[dict[str, Any]]) -> str:
 
 
 def share(counts: Sequence[int]) -> str:
-    """Return the part of the tests that passed; never 100 % unless all did."""
+    """Return the part of the tests that passed; never 100% unless all did."""
     passed, total = counts[0], sum(counts)
-    return f"{1000 * passed // total / 10:g} %" if total else "-"
+    return f"{1000 * passed // total / 10:g}%" if total else "-"
 
 
 def page(text: str, record: Sequence[dict[str, Any]]) -> str:

@@ -49,8 +49,8 @@ def test_a_row_counts_each_test_once_and_groups_causes() -> None:
 
 
 def test_a_share_is_100_only_if_all_passed() -> None:
-    assert native_record.share([2999, 1, 0]) == "99.9 %"
-    assert native_record.share([3, 0, 0]) == "100 %"
+    assert native_record.share([2999, 1, 0]) == "99.9%"
+    assert native_record.share([3, 0, 0]) == "100%"
 
 
 def test_a_new_row_replaces_that_of_the_same_suite(tmp_path: Path) -> None:

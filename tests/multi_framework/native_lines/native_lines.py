@@ -22,9 +22,10 @@ HEAD = """# From your framework to devshim
 
 Each table has the lines that you write for one framework now, and the line of devshim that replaces
 them on every framework. `x` is a tensor on the CPU, `a` is a NumPy array, and `parts` are tensors on
-two GPUs. devshim chooses the framework by the tensor, or by `ds.use("torch")` where there is none.
+two GPUs. devshim uses the framework of the tensor, or that of `ds.use("torch")` if a call takes no
+tensor.
 
-A whole program can do without all of these lines: [examples/lenet.py](../examples/lenet.py) trains a
+A whole program can do without any of these lines: [examples/lenet.py](../examples/lenet.py) trains a
 convolutional network on two GPUs, with prefetched batches, metrics and a checkpoint from which
 another framework continues, and names no framework. [Gradients](guides/gradients.md) explains its calls.
 
