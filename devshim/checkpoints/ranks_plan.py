@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SAME", "Plan", "require_equal_forms"]
 
-SAME = "pass the same tree on all ranks; wrap what each rank has a part of in ds.Rows"
+SAME = "pass the same tree on all ranks; wrap a tensor of which each rank has some rows in ds.Rows"
 
 
 class Plan(Writer):

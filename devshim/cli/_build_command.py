@@ -32,7 +32,7 @@ RECORDS = click.option(
     *("--format", "formats"),
     default="md,html,ipynb",
     metavar="FORMATS",
-    help="With commas: md (for Sphinx), html (one file), ipynb; all by default.",
+    help="Separated by commas: md (for Sphinx), html (one file), ipynb; all by default.",
 )
 @click.option(
     "--own-words", "native_notebooks", is_flag=True, help="Also write and check notebooks in each framework's own code."
@@ -56,7 +56,7 @@ def build(
     """Write pages with tabs of all frameworks, and notebooks of each; run first what has changed.
 
     A PAGE is a MyST file (.md), a percent script (.py) or a notebook (.ipynb). Exit code 1 if a cell fails, a framework
-    has no record, or a notebook in own code fails.
+    has no record, or a notebook in native code fails.
     """
     from devshim.cli import building as code
 

@@ -23,7 +23,7 @@ def cluster() -> None:
     "--listen",
     default="127.0.0.1",
     metavar="ADDRESS",
-    help="This machine's address; by default, no other can join.",
+    help="This machine's address; by default, no other machine can join.",
 )
 @click.option("--port", type=click.IntRange(1, 65535), default=6379, metavar="N", help="6379 by default.")
 @SIMULATE
@@ -56,7 +56,7 @@ def status() -> int:
 
 @cluster.command()
 def stop() -> None:
-    """End the node of this machine, and with the first machine's node the cluster."""
+    """End the node of this machine; ending the first machine's node ends the cluster."""
     from devshim.cli import cluster as code
 
     code.stop()

@@ -12,9 +12,9 @@ __all__ = ["smi"]
 @click.option("--query-compute-apps", metavar="FIELDS", help="Print fields of each process: pid,used_memory.")
 @click.option("--format", "form", metavar="FORM", help="With a query: csv, with ',noheader' and ',nounits'.")
 @click.option("--list-gpus", "-L", is_flag=True, help="Print one line for each GPU.")
-@click.option("--query", "-q", is_flag=True, help="List the fields of each GPU, one a line.")
+@click.option("--query", "-q", is_flag=True, help="List the fields of each GPU, one per line.")
 @click.option("--display", "-d", metavar="SECTIONS", help="With -q: these sections, such as MEMORY,PIDS.")
-@click.option("--id", "-i", "ids", metavar="ID", help="Show these GPUs: indices or UUIDs, with commas.")
+@click.option("--id", "-i", "ids", metavar="ID", help="Show these GPUs: indices or UUIDs, separated by commas.")
 @click.option("--loop", "-l", type=click.FloatRange(0.1), metavar="SECONDS", help="Repeat until Ctrl-C.")
 def smi(
     query_gpu: str | None,

@@ -13,7 +13,7 @@ __all__ = ["tabs"]
 
 @click.command()
 @click.argument("script", type=PATH, metavar="SCRIPT")
-@click.option("--frameworks", metavar="NAMES", help="The tabs, with commas; mxnet,torch,tensorflow,paddle,jax.")
+@click.option("--frameworks", metavar="NAMES", help="The tabs, separated by commas; mxnet,torch,tensorflow,paddle,jax.")
 @click.option(
     *("--backend", "-b"),
     default="numpy",

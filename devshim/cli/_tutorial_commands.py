@@ -71,7 +71,7 @@ def _add_run_options(function: Callable[..., Any]) -> Callable[..., Any]:
     *("--frameworks", "-f"),
     default="torch,tensorflow,jax,numpy",
     metavar="NAMES",
-    help="Its frameworks, with commas; torch,tensorflow,jax,numpy by default.",
+    help="Its frameworks, separated by commas; torch,tensorflow,jax,numpy by default.",
 )
 def new(page: Path, frameworks: str) -> int:
     """Write a page that runs: with a neutral cell, a framework's own cell, and a cell that may differ.

@@ -47,8 +47,8 @@ def app() -> None:
 def tour(backend: str | None, gpus: int | None, json: Path | None) -> int:
     """Run the GPU chapter of Dive into Deep Learning on a framework, and check each step.
 
-    Each step shows the devshim line, the framework's own line for it, and if its condition is true.
-    Without another framework it runs on NumPy with two simulated GPUs. Exit code 1 if a step fails.
+    Each step shows the devshim line, the framework's own line for it, and whether its condition is true.
+    Without another framework, it runs on NumPy with two simulated GPUs. Exit code 1 if a step fails.
     """
     from devshim.cli import tour as touring
 
@@ -72,10 +72,12 @@ def tour(backend: str | None, gpus: int | None, json: Path | None) -> int:
 @click.option(
     "--async-copies",
     metavar="WHEN",
-    help="When copies that do not block arrive: immediate (default) or late, which finds missing waits.",
+    help="When non-blocking copies arrive: immediate (default) or late, which finds missing waits.",
 )
 @click.option(
-    "--check", is_flag=True, help="Run nothing: list the program's calls that cannot be simulated; exit code 1."
+    "--check",
+    is_flag=True,
+    help="Run nothing: list the program's calls that cannot be simulated; exit code 1 if there are any.",
 )
 @BACKEND
 def run(
@@ -132,7 +134,9 @@ def devices(backend: str | None, json: bool) -> int:
 
 @app.command()
 @BACKEND
-@click.option("--only", default="*", metavar="PATTERN", help="Check the claims whose names match, such as 'torch.*'.")
+@click.option(
+    "--only", default="*", metavar="PATTERN", help="Check only the claims whose names match, such as 'torch.*'."
+)
 @click.option("--quick", is_flag=True, help="Use an eighth of the memory and fewer rounds for the rates.")
 @click.option("--json", type=PATH, metavar="FILE", help="Also write every result as JSON, for a bug report.")
 @click.option("--simulate", is_flag=True, help="Try the checks on two simulated GPUs; this certifies nothing.")

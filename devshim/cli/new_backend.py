@@ -20,7 +20,7 @@ __all__ = ["files", "main", "problem_with"]
 
 MODULE = '''"""A devshim backend for {name}.
 
-`backends/README.md` of devshim's sources explains each step, and writes a complete backend in a hundred lines.
+`backends/README.md` of devshim's sources explains each step, and has a complete backend in a hundred lines.
 """
 
 from __future__ import annotations

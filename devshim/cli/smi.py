@@ -33,7 +33,7 @@ class Request:
         names: True to list only names and UUIDs.
         ids: Indices or UUIDs of the GPUs to show, separated by commas, or None for all.
         every: Seconds between repetitions, or None for one answer.
-        listing: True to list the fields of each GPU, one a line.
+        listing: True to list the fields of each GPU, one per line.
         display: Sections of that list, separated by commas, or None for all.
     """
 
