@@ -117,7 +117,7 @@ def devshim_cluster() -> Iterator[Callable[..., SimulatedHosts]]:
 
 
 def _simulate_arguments(item: pytest.Item, param: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments for `simulate`, from indirect parametrisation or the mark; none without both."""
+    """Return the arguments for `simulate`, from indirect parametrization or the mark; none without both."""
     if param is not None:
         return ((), dict(param)) if isinstance(param, dict) else ((param,), {})
     mark = item.get_closest_marker(_GPUS)
@@ -183,9 +183,9 @@ def _named_backends(config: pytest.Config) -> list[str]:
     return [] if requested == [_INSTALLED] else requested
 
 
-# ---------------------------------------------------------------------- parametrisation and processes
+# ---------------------------------------------------------------------- parametrization and processes
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrise a test with its backends, unless indirect parametrisation names them."""
+    """Parametrize a test with its backends, unless indirect parametrization names them."""
     if _BACKEND not in metafunc.fixturenames or _is_parametrized(metafunc):
         return
     requested = _named_backends(metafunc.config)

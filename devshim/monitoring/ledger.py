@@ -44,7 +44,7 @@ class Transfer(NamedTuple):
     bytes: int
     """Elements times element size, of all tensors together."""
     seconds: float
-    """The time from the call to its return; if the log synchronises, to the end of the copy."""
+    """The time from the call to its return; if the log synchronizes, to the end of the copy."""
     tensors: int
     """The number of tensors that were copied together."""
     site: str

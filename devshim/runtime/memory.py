@@ -1,4 +1,4 @@
-"""Synchronisation and memory of devices, and settings that must be made before a framework starts its devices."""
+"""Synchronization and memory of devices, and settings that must be made before a framework starts its devices."""
 
 from __future__ import annotations
 

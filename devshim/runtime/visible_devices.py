@@ -125,7 +125,7 @@ def _require_unread(call: str) -> None:
     from devshim.devices import nvml
 
     if nvml.cuda_started():
-        msg = f"{call} came too late: CUDA is initialised in this process, and has read CUDA_VISIBLE_DEVICES"
+        msg = f"{call} came too late: CUDA is initialized in this process, and has read CUDA_VISIBLE_DEVICES"
         raise AlreadyStartedError(
             msg,
             f"move {call} to the top of the program, before any library, including CuPy and numba, looks for GPUs",

@@ -27,7 +27,7 @@ __all__ += ["ones", "ones_like", "zeros", "zeros_like"]
 def empty(
     shape: Shape, *_more: NoReturn, dtype: object = None, device: DeviceLike | None = None, like: Tensor | None = None
 ) -> Tensor:
-    """Return a tensor of a shape with uninitialised values.
+    """Return a tensor of a shape with uninitialized values.
 
     Args:
         shape: An int or a tuple of ints.
@@ -236,7 +236,7 @@ def eye(
 
 
 def empty_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-    """Return uninitialised values in the shape of ``x``; dtype, device and framework are ``x``'s unless given.
+    """Return uninitialized values in the shape of ``x``; dtype, device and framework are ``x``'s unless given.
 
     Examples:
         >>> import devshim as ds

@@ -58,7 +58,7 @@ class _Creation:
             return from_values.asarray(obj, dtype=dtype, device=device, copy=copy)
 
     def empty(self, shape: Shape, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-        """Return a tensor of a shape with uninitialised values."""
+        """Return a tensor of a shape with uninitialized values."""
         return self._make("empty", (arguments.shape(shape),), dtype, device)
 
     def zeros(self, shape: Shape, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
@@ -121,7 +121,7 @@ class _Creation:
         return self._make("eye", (rows, columns, arguments.integer("k", k)), dtype, device)
 
     def empty_like(self, x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-        """Return uninitialised values in the shape of ``x``."""
+        """Return uninitialized values in the shape of ``x``."""
         return creation.empty_like(self._own(x), dtype=dtype, device=device)
 
     def zeros_like(self, x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:

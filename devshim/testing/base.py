@@ -151,7 +151,7 @@ class Kit:
     def train(self, device: Device, inputs: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
         """Return the weights of a small network after three steps of Adam on a device. Optional: some have no layers.
 
-        The network has a convolution, batch normalisation, dropout (with the same numbers on every device) and a linear
+        The network has a convolution, batch normalization, dropout (with the same numbers on every device) and a linear
         layer, and always starts from the same weights.
 
         Args:

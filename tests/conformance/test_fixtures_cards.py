@@ -50,7 +50,7 @@ def test_there_are_two_and_the_test_may_ask_for_others(project: Any) -> None:
     done.assert_outcomes(passed=4)
 
 
-def test_by_mark_and_by_indirect_parametrisation(project: Any) -> None:
+def test_by_mark_and_by_indirect_parametrization(project: Any) -> None:
     done = project(
         """
         @pytest.mark.simulated_gpus(4)

@@ -143,7 +143,7 @@ def test_nvml_is_started_once(run):
 
 @pytest.mark.parametrize("error", ["35", "3", "999"])
 def test_a_driver_that_cannot_start(run, error):
-    """If it is too old, not initialised or unknown, NVML still answers, so GPUs are counted until one is used."""
+    """If it is too old, not initialized or unknown, NVML still answers, so GPUs are counted until one is used."""
     run(
         """
         calls = [
@@ -191,7 +191,7 @@ def test_set_visible_devices(run):
         ds.set_visible_devices([0])
     """)
     run("""
-    assert torch.cuda.is_available()  # initialises the driver
+    assert torch.cuda.is_available()  # initializes the driver
     with pytest.raises(ds.AlreadyStartedError):
         ds.set_visible_devices([0])
     """)

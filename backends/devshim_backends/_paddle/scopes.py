@@ -13,7 +13,7 @@ How it works: Paddle's Python layer reads the default place with one function an
 scope both functions get code that consults a context variable first. The function objects stay the same, because
 modules have imported them by name.
 
-A place that came from a scope is recognised when it is passed back to the setter, in any thread: Paddle's
+A place that came from a scope is recognized when it is passed back to the setter, in any thread: Paddle's
 ``DataLoader`` takes the caller's place to its worker threads and sets it there.
 
 On real cards the C++ layer computes on the *process-wide* card, not where the arguments are

@@ -283,7 +283,7 @@ def _view(array: np.ndarray, name: str) -> Tensor:
     """Return a tensor over the memory of an array that `_is_shareable` has accepted."""
     if name in SMALL_FLOATS:
         return torch.from_numpy(array.view(_integer_of_width(name))).view(TORCH_DTYPES[name])
-    # NumPy has two equal dtypes for unsigned 64-bit integers, and PyTorch recognises only one of them.
+    # NumPy has two equal dtypes for unsigned 64-bit integers, and PyTorch recognizes only one of them.
     return torch.from_numpy(array if array.dtype is NUMPY_DTYPES[name] else array.view(NUMPY_DTYPES[name]))
 
 

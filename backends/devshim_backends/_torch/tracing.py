@@ -91,7 +91,7 @@ raise_traced._dynamo_marked_constant = True  # type: ignore[attr-defined]  # tra
 
 @cache
 def _trace_error_class(kind: type[DevshimError]) -> type[DevshimError]:
-    """Return a subclass of an error's class that dynamo also recognises as its own error for code it cannot trace.
+    """Return a subclass of an error's class that dynamo also recognizes as its own error for code it cannot trace.
 
     Any other error that is raised while dynamo traces becomes an ``InternalTorchDynamoError``, or is lost, because
     dynamo cannot trace the construction of an exception whose class has an ``__init__`` (2.10 to 2.13). With

@@ -21,7 +21,7 @@ class DtypeTests(Kit):
     @feature("numpy")
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_dtype_names_round_trip(self, dtype: str) -> None:
-        """The framework's dtype for a name is recognised as its own, and tensors made with it have that name."""
+        """The framework's dtype for a name is recognized as its own, and tensors made with it have that name."""
         own = self.adapter.dtype(dtype)
         assert self.adapter.is_dtype(own)
         assert self.adapter.dtype_name(ds.zeros(2, dtype=own)) == dtype

@@ -194,7 +194,7 @@ class ThreeGpuTests(ModelKit):
     # ------------------------------------------------------------------ placements
     @cards(3)
     def test_a_placement_spreads_a_tree_over_three_gpus(self) -> None:
-        """A plan gives each GPU consecutive layers and minimises the largest load; `place` applies it exactly."""
+        """A plan gives each GPU consecutive layers and minimizes the largest load; `place` applies it exactly."""
         rows = (4, 1, 2, 3, 1, 1)
         tree = {"layers": [{"w": ds.from_numpy(numbers((n, 4)))} for n in rows]}
         plan = ds.Placement.balanced(tree, GPUS)

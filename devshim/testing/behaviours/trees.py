@@ -30,7 +30,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class Frozen:
-    """A container that forbids assignment, and counts how often it is initialised."""
+    """A container that forbids assignment, and counts how often it is initialized."""
 
     x: Any
     made: list[int] = dataclasses.field(default_factory=list, compare=False)
@@ -198,7 +198,7 @@ class TreeTests(Kit):
 
     @feature("place")
     def test_order_and_extras_are_kept(self, journey: tuple[Device, Device]) -> None:
-        """Dicts keep their insertion order and defaults; dataclasses are not initialised again."""
+        """Dicts keep their insertion order and defaults; dataclasses are not initialized again."""
         x = self.tensor(journey[0])
         assert list(ds.copy({"z": x, 1: x, "a": 0}, journey[1])) == ["z", 1, "a"]
         assert ds.copy(defaultdict(list, k=x), journey[1]).default_factory is list

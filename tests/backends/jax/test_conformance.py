@@ -182,7 +182,7 @@ def _dataclass() -> Any:
 
 
 def _loss(weights: Any, x: Any, y: Any, key: Any) -> Any:
-    """Return the loss of convolution, batch normalisation, ReLU, dropout, a linear layer and cross entropy."""
+    """Return the loss of convolution, batch normalization, ReLU, dropout, a linear layer and cross entropy."""
     import jax
     import jax.numpy as jnp
 

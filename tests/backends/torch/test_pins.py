@@ -87,7 +87,7 @@ def test_registered_kernels_can_be_listed():
 
 
 def test_memory_from_dlpack_cannot_grow():
-    """`hooks` recognises by this message that a kernel needed more memory."""
+    """`hooks` recognizes by this message that a kernel needed more memory."""
     x = _C._from_dlpack(_C._to_dlpack(torch.ones(2)))
     with pytest.raises(RuntimeError, match="not resizable"):
         x.resize_(100)

@@ -151,7 +151,7 @@ FAILING = {
 @pytest.mark.parametrize("name", FAILING)
 def test_an_error_in_a_hook_is_raised(name):
     """PyTorch queries the device's guard for its type while the error is pending, and used to crash."""
-    for _ in range(40):  # also after Python has specialised the guard's code
+    for _ in range(40):  # also after Python has specialized the guard's code
         with pytest.raises(KeyboardInterrupt) as caught:
             FAILING[name]().sum().backward()
         assert "_fails" in [each.name for each in caught.traceback]

@@ -625,7 +625,7 @@ class TestOnACard:
         assert torch.equal(draws[0][1], draws[1][1])
 
     def test_choosing_cards_after_the_driver_has_read_its_environment(self, tmp_path):
-        """``torch.cuda.is_available`` initialises the driver, and from then on CUDA_VISIBLE_DEVICES is ignored."""
+        """``torch.cuda.is_available`` initializes the driver, and from then on CUDA_VISIBLE_DEVICES is ignored."""
         run_program(
             """
 import torch, devshim as ds

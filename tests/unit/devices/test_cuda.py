@@ -131,7 +131,7 @@ def test_visible_devices_are_too_late_once_anybody_has_started_cuda(
     """CuPy, numba or a framework's own list of devices: CUDA has then read the variable, and never reads it again."""
     machine.cards = 2
     monkeypatch.setattr(nvml, "cuda_started", lambda: True)
-    with pytest.raises(ds.AlreadyStartedError, match="CUDA is initialised in this process") as caught:
+    with pytest.raises(ds.AlreadyStartedError, match="CUDA is initialized in this process") as caught:
         ds.set_visible_devices([1])
     assert "top of the program" in str(caught.value.hint)
     assert "CUDA_VISIBLE_DEVICES" not in os.environ

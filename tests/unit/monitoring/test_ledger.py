@@ -266,7 +266,7 @@ def test_off_nothing_is_asked() -> None:
     assert observing.ACTIVE is None
 
 
-def test_synchronised_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synchronized_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[ds.Device] = []
     monkeypatch.setattr(type(registry.load("numpy")), "synchronize", lambda self, device: waited.append(device))
     with ds.transfers():

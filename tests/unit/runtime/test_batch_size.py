@@ -53,7 +53,7 @@ def test_shrink_batch_knows_the_frameworks_own_error(fake: Any, monkeypatch: pyt
 
 
 def test_shrink_batch_may_be_the_first_call(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A framework that is imported, but not yet used by devshim, still recognises its own error."""
+    """A framework that is imported, but not yet used by devshim, still recognizes its own error."""
 
     class OutOfPaper(RuntimeError):
         pass

@@ -170,7 +170,7 @@ def a_tree(draw: random.Random, here: Any, away: Any, depth: int = 0) -> Any:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_glance_says_what_a_closer_look_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It never returns the tree if a tensor must move, and always recognises a plain tree in which none must."""
+    """It never returns the tree if a tensor must move, and always recognizes a plain tree in which none must."""
     here, away = ds.ones(2, device=GPU), ds.ones(2)
     tree = [a_tree(random.Random(seed), here, away)]  # a bare number is refused
     glance = trees.all_on_target(tree, GPU)

@@ -158,7 +158,7 @@ def _start_with_cuda() -> None:
 @contextmanager
 def _suppress_explicit_copies() -> Iterator[None]:
     """Report no copies of functions that copy explicitly, and no gradients of these copies."""
-    _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognises calls
+    _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognizes calls
     with ExitStack() as stack:
         for owner, names in _EXPLICIT.items():
             stack.enter_context(patched(owner, {name: _suppress_reports(getattr(owner, name)) for name in names}))

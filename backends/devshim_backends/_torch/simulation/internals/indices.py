@@ -42,11 +42,11 @@ def _fill_in_index(function: Any, moves: bool) -> Callable[..., Any]:
 
 def patch() -> None:
     """Install the patches."""
-    _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognises calls
+    _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognizes calls
     for name in ("tensor", "as_tensor", "asarray"):
         install(torch, name, _fill_in_index(getattr(torch, name), moves=False))
     to = _fill_in_index(torch._C.TensorBase.to, moves=True)
     install(torch.Tensor, "to", to)
     install(torch.Tensor, "_devshim_to", torch._C.TensorBase.to)  # dynamo traces only C methods that the class has
-    # The parameters of lazy modules accept only listed operators, and recognise `to` only by the object itself.
+    # The parameters of lazy modules accept only listed operators, and recognize `to` only by the object itself.
     install(UninitializedTensorMixin, "_allowed_methods", [*UninitializedTensorMixin._allowed_methods, to])

@@ -56,8 +56,8 @@ def gather_stats(
     return gather_stats_with_counts(x, mean, invstd, running_mean, running_var, momentum, eps, counts)
 
 
-def normalise(x: Any, weight: Any, bias: Any, mean: Any, invstd: Any, eps: float) -> Any:
-    """Implement ``aten::batch_norm_elemt``: normalise each element."""
+def normalize(x: Any, weight: Any, bias: Any, mean: Any, invstd: Any, eps: float) -> Any:
+    """Implement ``aten::batch_norm_elemt``: normalize each element."""
     result = (_wide(x) - _per_channel(mean, x)) * _per_channel(invstd, x)
     if weight is not None:
         result = result * _per_channel(weight, x)
@@ -97,7 +97,7 @@ SYNC_BATCH_NORM_KERNELS: Mapping[str, Callable[..., Any]] = {
     "batch_norm_stats": stats,
     "batch_norm_gather_stats": gather_stats,
     "batch_norm_gather_stats_with_counts": gather_stats_with_counts,
-    "batch_norm_elemt": normalise,
+    "batch_norm_elemt": normalize,
     "batch_norm_backward_reduce": backward_reduce,
     "batch_norm_backward_elemt": backward_elemt,
 }

@@ -114,7 +114,7 @@ def _create_on_default(self: Any, func: Any, types: Any, args: Any = (), kwargs:
 
 def install(patches: Patches) -> None:
     """Install the replacements."""
-    _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognises calls
+    _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognizes calls
     for wrap, names in ((_pin_result, _PINNING), (_translate_device, _NAMES), (_translated_with_out, _WITH_OUT)):
         for name in names:
             patches.replace(torch, name, wrap(getattr(torch, name)))
