@@ -39,6 +39,7 @@ class {cls}(Backend):
 
     name = "{name}"
     title = "{name}"  # as its authors write it
+    immutable = False  # True if arrays cannot be written to, as in JAX
     gaps = {{
         # The features that {name} lacks, each with the reason; `devshim.adapters.FEATURES` lists all features.
         # "gradient": Gap("never", "{name} has no automatic differentiation"),
