@@ -50,7 +50,7 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "(jax-ml/jax#18246); the count stays exact"
         ),
         "native_names": (
-            "XLA compiles for the CPU, so jax.lax.platform_dependent takes the branch for the CPU; Pallas kernels "
+            "XLA compiles for the CPU, even the branch for CUDA that jax.lax.platform_dependent takes; Pallas kernels "
             "without interpret=True, calls of functions exported only for CUDA, and jax_cuda_visible_devices raise"
         ),
         "trace_gradient": (
