@@ -1,4 +1,4 @@
-"""The conformance kit: one suite of tests that any adapter runs by subclassing ``Conformance`` in about twenty lines.
+"""The conformance kit: one suite of tests that any adapter runs by subclassing ``Conformance`` in about ten lines.
 
 Requirements that this package meets:
 
