@@ -56,8 +56,8 @@ LAYOUTS_HEAD = """## Layouts
 
 **Gradients**: differentiation does not cross frameworks. On every framework, a tensor that requires a gradient is
 converted by its values. So are a tensor that was computed from one, a parameter, a TensorFlow variable, and, under
-`jax.grad`, the array by which JAX differentiates. The source still requires its gradient, and the result does not
-require one.
+`jax.grad`, the array with respect to which JAX differentiates. The source still requires its gradient, and the result
+does not require one.
 
 """
 CARDS = """## Simulated GPUs
