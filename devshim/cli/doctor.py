@@ -83,7 +83,7 @@ def _describe_frameworks(answers: Sequence[Answer]) -> Grid:
         Column("Framework", "bold"),
         Column("Version", no_wrap=True),
         Column("GPUs", no_wrap=True),
-        Column("Why no more"),
+        Column("Why not more"),
     ]
     grid = Grid("The frameworks", columns, styles={"broken": "bold red"})
     for answer in answers:
@@ -153,7 +153,7 @@ def cause(machine: Machine, answers: Sequence[Answer]) -> str:
     if machine.driver is None:
         return (
             f"No framework sees a GPU, because of the machine: {machine.why}. "
-            "If it has an NVIDIA card, install its driver until `nvidia-smi` lists the card."
+            "If it has an NVIDIA card, install its driver, and check that `nvidia-smi` lists the card."
         )
     if not count:
         return f"No framework sees a GPU, because NVIDIA driver {machine.driver} shows no card to this process."
