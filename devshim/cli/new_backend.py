@@ -60,6 +60,7 @@ build-backend = "hatchling.build"
 name = "devshim-{dashed}"
 version = "0.1.0"
 description = "A devshim backend for {name}"
+# "{dashed}" is a guess: write the name of the distribution that contains {name}
 dependencies = ["devshim", "{dashed}", "numpy"]
 
 [project.optional-dependencies]
