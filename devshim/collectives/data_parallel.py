@@ -181,7 +181,8 @@ def _sum_results(backend: Backend, cell: Cell, xs: list[Tensor], weights: list[f
         where = brackets(cell)
         msg = f"ds.data_parallel cannot give the {op} of {name} results{f' at {where}' if where else ''}"
         raise ArgumentError(msg, "return it as 'float32', or use op='sum' for counts")
-    if backend.has_plain_arrays and current.chosen_name() != backend.name:
+    on_host = backend.has_plain_arrays and all(backend.device_of(x) is CPU for x in xs)
+    if on_host and current.chosen_name() != backend.name:
         home = CPU  # numbers that the function computed in host memory, such as a metric
     there = [x if backend.device_of(x) is home else engine.move(backend, x, home) for x in xs]
     return there[0] if len(there) == 1 else numpy_scalars.as_array(running.run(backend.weighted_sum, there, weights))

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     Arrived = Callable[[dict[Key, Any]], dict[Key, Any]]
 
 
-_COUNTS = ("state", "random", "stream")
-"""Kinds of leaves that a `Placement` without their paths keeps together: step counts and generators."""
+_COUNTS = ("state", "random", "stream", "unsaved")
+"""Kinds of leaves that a `Placement` without their paths keeps together: step counts, generators, sums of metrics."""
 
 
 def _key(leaf: Leaf) -> Key:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import types
 import warnings
+import weakref
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,9 +41,11 @@ _SECOND = {"leaves": "", "placement_of": "", "assign": ", values"}
 _MOST = 256
 """The largest number of attributes or members of an object that are inspected."""
 _MOST_IN_ALL = 1024
-"""The largest number of values that are inspected for one object and what is in it."""
+"""The largest number of values that are inspected in the objects of an object."""
 _DEEPEST = 2
 """How many objects deep the search goes: 0 is the attributes of the given object."""
+_WITHOUT: set[type] = set()
+"""Types of which one object was searched through, and no tensor found: others are inspected only at the surface."""
 _WARNED: set[type] = set()
 
 
@@ -134,7 +137,7 @@ def _instead(call: str, x: Any, names: list[str], device: str) -> str:
         return f"partial(x.func, *ds.{call}(x.args{to}), **ds.{call}(x.keywords{to}))"
     if isinstance(x, _VIEWS):
         return f"a view of a dict is not a tree: pass the dict, or ds.{call}(list(x){to})"
-    name = next(_placeable(x), None)
+    name = next((name for name in _near(x) if not name.startswith("_")), None)
     if name is not None and call not in ("place", "copy"):
         return f"pass its tensors, as in ds.{call}({{{name!r}: x.{name}}}), or register its class as a pytree"
     if name is not None:
@@ -144,15 +147,9 @@ def _instead(call: str, x: Any, names: list[str], device: str) -> str:
     if hasattr(type(x), "__next__"):
         return f"pass what it yields: [ds.{call}(item{to}) for item in x]"
     if hasattr(type(x), "__iter__") or hasattr(type(x), "__getitem__"):
-        return f"pass each batch: for batch in x: {'' if call in _SECOND else 'batch = '}ds.{call}(batch{to})"
+        first = "pass the tensors in it, or each batch" if names else "pass each batch"
+        return f"{first}: for batch in x: {'' if call in _SECOND else 'batch = '}ds.{call}(batch{to})"
     return "pass the tensors in it, one at a time or in a dict or list"
-
-
-def _placeable(x: Any) -> Iterator[str]:
-    """Yield the public attributes that `place` moves: tensors, models, and lists, tuples and dicts of them."""
-    for name, value in _attributes(x):
-        if not name.startswith("_") and (_moves(value) or any(map(_moves, _members(value)))):
-            yield name
 
 
 def _tensors_in(x: Any) -> list[str]:
@@ -163,32 +160,45 @@ def _tensors_in(x: Any) -> list[str]:
         is_view, members = isinstance(x, _VIEWS), cast("Any", x)
         values = islice(members.mapping.values() if is_view else members, _MOST)
         return [f" of the {'dict' if is_view else 'set'}"] if any(map(_moves, values)) else []
-    seen = {id(x)}
-    return [f".{name}" for name, value in _attributes(x) if not _is_plain(value) and _holds(value, seen, 0)]
+    return [f".{name}" for name in _near(x)] or [f".{name}" for name in _deep(x)]
 
 
-def _holds(value: Any, seen: set[int], depth: int) -> bool:
-    """Return True if a value is a tensor or a model, or has one in its members or attributes.
-
-    Args:
-        value: An attribute, or a member of one.
-        seen: The addresses of the values that have been inspected.
-        depth: How many objects deep the value is in the object that was given.
-    """
-    if id(value) in seen or len(seen) >= _MOST_IN_ALL:
-        return False
-    seen.add(id(value))
-    if _moves(value):
-        return True
-    if isinstance(value, (dict, list, tuple)):
-        return any(_holds(each, seen, depth) for each in _members(value) if not _is_plain(each))
-    if isinstance(value, (set, frozenset, *_CODE)) or depth == _DEEPEST:
-        return False
-    return any(_holds(each, seen, depth + 1) for _, each in _attributes(value) if not _is_plain(each))
+def _near(x: Any) -> list[str]:
+    """Return the attributes that are tensors or models, or lists, tuples and dicts of them."""
+    return [name for name, value in _attributes(x) if _moves(value) or any(map(_moves, _members(value)))]
 
 
-def _is_plain(value: Any) -> bool:
-    return type(value) in registry_module.LEAF_TYPES
+def _deep(x: Any) -> list[str]:
+    """Return the first attribute that holds an object with a tensor, if any: the nearest objects are searched first."""
+    cls = type(x)
+    if cls in _WITHOUT or callable(x):  # the search takes long, and code is searched by its own rules
+        return []
+    seen, level = {id(x)}, [(name, value) for name, value in _attributes(x)]
+    for _ in range(_DEEPEST):
+        below: list[tuple[str, Any]] = []
+        for name, value in _flat(level, seen):
+            if _near(value):
+                return [name]
+            below += [(name, each) for _, each in _attributes(value)]
+        level = below
+    if len(_WITHOUT) < 4096:
+        _WITHOUT.add(cls)
+    return []
+
+
+def _flat(level: list[tuple[str, Any]], seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield the objects among values and their members, each once, with the names of the attributes they are in."""
+    level = list(level)
+    while level and len(seen) < _MOST_IN_ALL:
+        name, value = level.pop()
+        cls = type(value)
+        if cls in registry_module.LEAF_TYPES or issubclass(cls, _CODE) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if issubclass(cls, (dict, list, tuple)):
+            level += [(name, each) for each in _members(value)]
+        elif not issubclass(cls, (set, frozenset)):
+            yield name, value
 
 
 def is_code(value: Any) -> bool:
@@ -197,16 +207,17 @@ def is_code(value: Any) -> bool:
     if multi_map.is_leaf(value) and not isinstance(value, type):
         return False
     is_marker = cls is object or (cls.__mro__ == (cls, object) and getattr(value, "__dict__", None) == {})
-    return (callable(value) or is_marker) and not _tensors_in(value)
+    return (callable(value) or is_marker) and not _near(value)
 
 
 def _members(value: Any) -> list[Any]:
     """Return the members of a list, tuple or dict, the first ones of a long one; a subclass's own code does not run."""
-    if isinstance(value, dict):
+    cls = type(value)  # not isinstance, which asks an object for its class
+    if issubclass(cls, dict):
         return list(islice(dict.values(value), _MOST))
-    if isinstance(value, list):
+    if issubclass(cls, list):
         return list(islice(list.__iter__(value), _MOST))
-    return list(islice(tuple.__iter__(value), _MOST)) if isinstance(value, tuple) else []
+    return list(islice(tuple.__iter__(value), _MOST)) if issubclass(cls, tuple) else []
 
 
 def _moves(value: Any) -> bool:
@@ -216,13 +227,18 @@ def _moves(value: Any) -> bool:
         return False
     if registry_module.backend_for(value) is not None:
         return True
-    owner = None if isinstance(value, (dict, list, tuple)) else registry_module.backend_of_type(cls)
+    owner = None if issubclass(cls, (dict, list, tuple)) else registry_module.backend_of_type(cls)
     return owner is not None and owner.is_model(cls)
 
 
 def _attributes(x: Any) -> Iterator[tuple[str, Any]]:
     """Yield the values in an instance's dict and slots, and in the members of a C class (`functools.partial`)."""
-    held = getattr(x, "__dict__", None)
+    if type(x) in weakref.ProxyTypes:
+        return
+    try:
+        held = object.__getattribute__(x, "__dict__")  # not a `__getattr__` of its own
+    except AttributeError:
+        held = None
     if type(held) is dict:
         yield from list(held.items())[:_MOST]
     for cls in type(x).__mro__:

@@ -106,7 +106,7 @@ def rebuild_layer(contents: Contents, layer: Any) -> Any:
         return _rebuild_from_config(contents, layer)
     # The constructor does not accept a layer's standard options, which Keras would pass and fail.
     new = type(layer)(**{name: value for name, value in layer.get_config().items() if name in known})
-    if layer.built and layer.get_build_config():
+    if getattr(layer, "built", False) and layer.get_build_config():  # a metric is never built
         new.build_from_config(layer.get_build_config())
     return new
 

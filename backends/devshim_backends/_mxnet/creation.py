@@ -85,7 +85,7 @@ class MxnetCreation(MxnetTensors):
         require_recordable(self)
         if dtype is None or not is_bfloat16(dtype):
             return mx.np.array(values, **options)
-        return _to_bfloat16(mx.np.array(_nearest_bfloat16(np, values), **options))
+        return _to_bfloat16(mx.np.array(_nearest_bits(values), **options))
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         with numpy_shapes():
@@ -172,20 +172,28 @@ def _to_bfloat16(x: Tensor) -> Tensor:
     return mx.nd.cast(x, dtype=BFLOAT16)
 
 
-def _nearest_bfloat16(interface: Any, x: Any) -> Any:
-    """Return values as float32, rounded to the 8 significant bits of bfloat16, ties to even.
+def _nearest_bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return NumPy's values as float32, rounded to the 16 bits of bfloat16, ties to even."""
+    wide = np.ascontiguousarray(values, np.float32).reshape(np.shape(values))
+    bits = wide.view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return np.where(np.isnan(wide), wide, rounded.view(np.float32))
 
-    This is Veltkamp's splitting: of the 53 bits of a float64, a product with 2**45 + 1 leaves 8. Unlike operations on
-    bits it works in NumPy and in both interfaces of MXNet, and its gradient is 1.
+
+def _nearest_bfloat16(interface: Any, x: Tensor) -> Tensor:
+    """Return an array as float32, rounded to the 8 significant bits of bfloat16, ties to even.
+
+    This is Veltkamp's splitting: of the 53 bits of a float64, a product with 2**45 + 1 leaves 8. MXNet has no
+    operations on the bits of floats; the gradient of these is 1. Numbers below 2**-126, which have fewer bits in
+    bfloat16, are cut off.
 
     Args:
-        interface: ``np``, ``mx.np`` or ``mx.nd``, to which the array belongs.
-        x: An array; its values are of any dtype but bfloat16.
+        interface: ``mx.np`` or ``mx.nd``, to which the array belongs.
+        x: An array of any dtype but bfloat16.
     """
     wide = x.astype("float64")
-    with np.errstate(invalid="ignore"):  # the difference of infinite values, which is not used
-        scaled = wide * (2.0**45 + 1)
-        rounded = scaled - (scaled - wide)
+    scaled = wide * (2.0**45 + 1)
+    rounded = scaled - (scaled - wide)
     return interface.where(interface.abs(wide) < 2.0**128, rounded, wide).astype("float32")
 
 

@@ -57,3 +57,6 @@ def test_a_metric_of_ones_own_moves():
     metric.update_state(ds.from_numpy(OUTPUTS, GPU))
     assert devices(metric) == {GPU}
     assert float(metric.result()) == np.float32(0.9)
+    twin = ds.copy(metric, "gpu:0")
+    assert devices(twin) == {ds.gpu(0)}
+    assert float(twin.result()) == np.float32(0.9)

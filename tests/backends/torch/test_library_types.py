@@ -57,6 +57,14 @@ def test_batches_of_graphs_are_prefetched():
     assert [each.name for each in found[1].to_data_list()] == ["graph 2", "graph 3"]
 
 
+def test_a_graph_is_not_cut():
+    """Its edges are indices of its nodes."""
+    small = data.Data(x=torch.ones(2, 2), edge_index=torch.tensor([[0, 1], [1, 0]]))
+    with pytest.raises(ds.ArgumentError, match="belong together"):
+        ds.split(small, [GPU, "cpu"])
+    assert [ds.device_of(each.x) for each in ds.broadcast(small, [GPU, "cpu"])] == [GPU, ds.cpu()]
+
+
 # ---------------------------------------------------------------- TensorDict
 def test_a_tensordict_is_a_container():
     before = tensordict.TensorDict({"a": torch.ones(2, 3), "b": {"c": torch.zeros(2)}}, batch_size=[2])

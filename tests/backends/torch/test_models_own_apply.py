@@ -47,10 +47,10 @@ class Noting(nn.Module):
     def __init__(self):
         super().__init__()
         self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
-        self.noted = torch.device("cpu")
+        self.device = torch.device("cpu")
 
     def to(self, device):
-        self.noted = torch.device(device)
+        self.device = torch.device(device)
         return super().to(device)
 
 
@@ -90,12 +90,12 @@ def test_a_placement_gives_a_metric_its_own_device():
     assert net.mean.device == GPU.native()
 
 
-def test_a_module_that_notes_its_device_is_told():
+def test_a_module_that_notes_its_device_is_notified():
     model = Noting()
     ds.place(nn.Sequential(model), GPU)
-    assert model.noted == GPU.native()
-    assert ds.copy(model, "gpu:0").noted == ds.gpu(0).native()
-    assert model.noted == GPU.native()
+    assert model.device == GPU.native()
+    assert ds.copy(model, "gpu:0").device == ds.gpu(0).native()
+    assert model.device == GPU.native()
 
 
 @pytest.mark.parametrize("kind", [Noting, Mean])
@@ -107,20 +107,58 @@ def test_a_split_module_stays_split(kind):
     assert (devices(model.first), devices(model.second)) == ({ds.gpu(0)}, {GPU})
 
 
-def test_the_guard_allows_a_module_that_is_told():
+def test_the_guard_allows_a_metric_to_move():
     with ds.guard("error"):
         metric = ds.place(Mean(), GPU)
     assert metric.device == GPU.native()
 
 
-def test_a_tensor_with_a_graph_keeps_it():
+def test_a_tensor_with_a_graph_stays():
+    """It is the result of a computation, such as a kept loss."""
     metric = Mean()
     weight = torch.ones(2, requires_grad=True)
-    metric.total = metric.total + weight.sum()
+    metric.last = weight.sum()
     ds.place(metric, GPU)
-    assert metric.total.device == GPU.native()
-    metric.total.backward()
+    assert metric.last.device == torch.device("cpu")
+    metric.last.backward()
     assert weight.grad.tolist() == [1.0, 1.0]
+
+
+def test_a_parameter_in_a_list_is_moved_once():
+    """Recurrent modules of other libraries keep their parameters in a list besides."""
+    metric = Mean()
+    metric.weight = nn.Parameter(torch.ones(4))
+    metric.flat, metric.loop = [metric.weight], []
+    metric.loop.append(metric.loop)
+    with ds.transfers() as log:
+        ds.place(metric, GPU)
+    assert sum(each.bytes for each in log.records) == 4 * 4 + 2 * 4  # the weight, total and first
+    assert metric.flat[0] is metric.weight
+    assert metric.flat[0].device == GPU.native()
+
+
+def test_a_placement_that_names_other_leaves_moves_the_rest_along():
+    metric = Mean()
+    metric.weight = nn.Parameter(torch.ones(4))
+    ds.place(metric, ds.Placement({"weight": "gpu:1"}))
+    assert devices(metric) == {GPU}
+    found = ds.placement_of(metric)
+    metric(torch.ones(2, device=GPU.native()))
+    assert ds.place(metric, found) is metric
+    assert devices(metric) == {GPU}
+
+
+def test_the_modules_own_methods_do_not_run():
+    class Failing(Mean):
+        def _apply(self, fn, recurse=True):
+            raise AssertionError
+
+        def to(self, *args):
+            raise AssertionError
+
+    metric = ds.place(Failing(), GPU)
+    assert devices(metric) == {GPU}
+    assert metric.device == GPU.native()
 
 
 def test_a_failure_after_the_move_undoes_it():

@@ -542,12 +542,15 @@ def test_tensors_in_the_containers_of_an_object_are_named(
         lambda x: Holder(layers=[SlottedHolder(x)]),
         lambda x: Holder(found=OrderedDict(x=x)),
         lambda x: Holder(a=Holder(b=Holder(c=x))),
+        lambda x: Holder(rows=[[Holder(), Holder()] for _ in range(256)], image=x),
+        lambda x: Holder(a=Holder(b=Holder(c=(inner := Holder(x=x)))), d=inner),
     ],
-    ids=["store", "layers", "subclass", "deep"],
+    ids=["store", "layers", "subclass", "deep", "after_many", "at_two_depths"],
 )
 def test_tensors_in_the_objects_of_an_object_warn(make: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs and caches of other libraries keep their tensors there."""
     monkeypatch.setattr(not_moved, "_WARNED", set())
+    monkeypatch.setattr(not_moved, "_WITHOUT", set())
     with pytest.warns(ds.NotMovedWarning, match="did not move the tensors of the Holder at 'g'"):
         ds.place({"g": make(x), "x": x}, GPU)
     with pytest.raises(ds.NotATensorError, match="not a container that devshim knows"):
@@ -560,6 +563,25 @@ def test_objects_that_hold_each_other_are_looked_into_once(x: np.ndarray) -> Non
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ds.place({"g": first, "x": x}, GPU)
+
+
+def test_the_code_of_an_object_in_an_object_does_not_run(x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lazy:
+        __slots__ = ()
+
+        def __getattr__(self, name: str) -> Any:
+            raise KeyError(name)
+
+    class Disguised:
+        @property
+        def __class__(self) -> Any:
+            raise AssertionError
+
+    monkeypatch.setattr(not_moved, "_WITHOUT", set())
+    gone = weakref.proxy(Holder())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds.place({"g": Holder(a=Lazy(), b=Holder(c=Disguised()), d=[gone]), "x": x}, GPU)
 
 
 def test_the_hint_for_an_object_that_moves_itself(x: np.ndarray) -> None:

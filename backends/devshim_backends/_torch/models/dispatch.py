@@ -18,15 +18,15 @@ from torch.nn.modules.module import _forward_unimplemented
 from torch.nn.parameter import is_lazy
 
 from devshim.contract.blocks import join_path
-from devshim.errors import UnsupportedError
+from devshim.errors import ArgumentError, UnsupportedError
 from devshim_backends._torch.devices import native
-from devshim_backends._torch.models.internals.own_apply import finish_move, notes_device, plain_tensors
+from devshim_backends._torch.models.internals.own_apply import note_device, noting_modules
 from devshim_backends._torch.models.split_forward import SplitForward, copy_inputs
 from devshim_backends._torch.models.storage_swap import data_setter
 from devshim_backends._torch.models.traversal import devices_of, own_devices_of, own_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
@@ -50,8 +50,10 @@ def install_hooks(backend: Backend, model: Any, where: Callable[[str], Device]) 
             _remove_hooks(module)
             if isinstance(module, torch.nn.RNNBase):
                 _flatten_weights(backend, module)
-        for module, device in _moved_modules(model, where):
-            undo.append(finish_move(module, device))
+        for path, module, found in noting_modules(model):
+            device = _only_device(path, found, where)
+            if device is not None:
+                undo.append(note_device(module, device))
         if len(devices_of(model)) > 1:
             _install_on_parts(backend, "", model, set())
     except BaseException:
@@ -89,13 +91,15 @@ def _flatten_weights(backend: Backend, module: Any) -> None:
                 raise
 
 
-def _moved_modules(model: Any, where: Callable[[str], Device]) -> Iterator[tuple[Any, Any]]:
-    """Yield each module that must be told that it has moved, and its native device, if that is one."""
-    for path, module in model.named_modules():
-        if notes_device(module):
-            found = devices_of(module) | {x.device: None for each in module.modules() for _, x in plain_tensors(each)}
-            if len(found) < 2:
-                yield module, next(iter(found)) if found else native(where(path))
+def _only_device(path: str, found: Iterable[Any], where: Callable[[str], Device]) -> Any:
+    """Return the native device of a module's tensors, or on which one without tensors was placed; None for several."""
+    devices = list(found)
+    if devices:
+        return devices[0] if len(devices) == 1 else None
+    try:
+        return native(where(path))
+    except ArgumentError:  # a placement that names other leaves only
+        return None
 
 
 # ---------------------------------------------------------------------- hooks

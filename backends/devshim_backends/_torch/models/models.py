@@ -95,17 +95,20 @@ def _refuse_unplaced(path: str) -> Device:
 
 
 def _leaves_of_module(model: Any) -> Iterator[Leaf]:
-    """Yield the parameters and buffers of every module, each followed by its gradient, then what it moves besides."""
+    """Yield the parameters and buffers of every module, each followed by its gradient, then tensors in attributes."""
+    known: set[int] = set()
     for prefix, module in model.named_modules(remove_duplicate=False):
         require_not_frozen(module)
         # TorchScript stores its tensors in C++, and must be notified where `data =` replaces one (on simulated GPUs).
         notify = module._c.setattr if isinstance(module, torch.jit.ScriptModule) else None
         for name, tensor in own_tensors(module):
+            known |= {id(tensor), id(tensor.grad)}
             if not is_lazy(tensor):
                 kind = "parameter" if name in module._parameters else "buffer"
                 after = None if notify is None else partial(notify, name, tensor)
                 yield from leaves_of_tensor(join_path(prefix, name), kind, tensor, after=after)
-        for name, tensor in plain_tensors(module):
+    for prefix, module in model.named_modules():
+        for name, tensor in plain_tensors(module, known):
             yield from leaves_of_tensor(join_path(prefix, name), "unsaved", tensor)
 
 
