@@ -174,10 +174,10 @@ def _to_bfloat16(x: Tensor) -> Tensor:
 
 def _nearest_bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return NumPy's values as float32, rounded to the 16 bits of bfloat16, ties to even."""
-    wide = np.ascontiguousarray(values, np.float32).reshape(np.shape(values))
-    bits = wide.view(np.uint32)
+    flat = np.asarray(values, np.float32).reshape(-1)  # NumPy 1 computes with numbers without an axis in 64 bits
+    bits = flat.view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-    return np.where(np.isnan(wide), wide, rounded.view(np.float32))
+    return np.where(np.isnan(flat), flat, rounded.view(np.float32)).reshape(np.shape(values))
 
 
 def _nearest_bfloat16(interface: Any, x: Tensor) -> Tensor:
