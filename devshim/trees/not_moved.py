@@ -44,8 +44,10 @@ _MOST_IN_ALL = 1024
 """The largest number of values that are inspected in the objects of an object."""
 _DEEPEST = 2
 """How many objects deep the search goes: 0 is the attributes of the given object."""
+_MOST_AGAIN = 64
+"""How many objects the search goes through at every call."""
 _WITHOUT: set[type] = set()
-"""Types of which one object was searched through, and no tensor found: others are inspected only at the surface."""
+"""Types of which one object took a longer search that found nothing: others are inspected only at the surface."""
 _WARNED: set[type] = set()
 
 
@@ -163,9 +165,9 @@ def _tensors_in(x: Any) -> list[str]:
     return [f".{name}" for name in _near(x)] or [f".{name}" for name in _deep(x)]
 
 
-def _near(x: Any) -> list[str]:
-    """Return the attributes that are tensors or models, or lists, tuples and dicts of them."""
-    return [name for name, value in _attributes(x) if _moves(value) or any(map(_moves, _members(value)))]
+def _near(x: Any, most: int = _MOST) -> list[str]:
+    """Return the attributes that are tensors or models, or lists, tuples and dicts of them; ``most`` as `_members`."""
+    return [name for name, value in _attributes(x) if _moves(value) or any(map(_moves, _members(value, most)))]
 
 
 def _deep(x: Any) -> list[str]:
@@ -177,11 +179,11 @@ def _deep(x: Any) -> list[str]:
     for _ in range(_DEEPEST):
         below: list[tuple[str, Any]] = []
         for name, value in _flat(level, seen):
-            if _near(value):
+            if _near(value, _MOST_AGAIN):
                 return [name]
             below += [(name, each) for _, each in _attributes(value)]
         level = below
-    if len(_WITHOUT) < 4096:
+    if len(seen) > _MOST_AGAIN and len(_WITHOUT) < 4096:
         _WITHOUT.add(cls)
     return []
 
@@ -210,14 +212,14 @@ def is_code(value: Any) -> bool:
     return (callable(value) or is_marker) and not _near(value)
 
 
-def _members(value: Any) -> list[Any]:
-    """Return the members of a list, tuple or dict, the first ones of a long one; a subclass's own code does not run."""
+def _members(value: Any, most: int = _MOST) -> list[Any]:
+    """Return the members of a list, tuple or dict, at most so many; a subclass's own code does not run."""
     cls = type(value)  # not isinstance, which asks an object for its class
     if issubclass(cls, dict):
-        return list(islice(dict.values(value), _MOST))
+        return list(islice(dict.values(value), most))
     if issubclass(cls, list):
-        return list(islice(list.__iter__(value), _MOST))
-    return list(islice(tuple.__iter__(value), _MOST)) if issubclass(cls, tuple) else []
+        return list(islice(list.__iter__(value), most))
+    return list(islice(tuple.__iter__(value), most)) if issubclass(cls, tuple) else []
 
 
 def _moves(value: Any) -> bool:

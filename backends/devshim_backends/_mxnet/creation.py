@@ -173,7 +173,7 @@ def _to_bfloat16(x: Tensor) -> Tensor:
 
 
 def _nearest_bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return NumPy's values as float32, rounded to the 16 bits of bfloat16, ties to even."""
+    """Return NumPy's values, as float32, rounded to the 16 bits of bfloat16, ties to even."""
     flat = np.asarray(values, np.float32).reshape(-1)  # NumPy 1 computes with numbers without an axis in 64 bits
     bits = flat.view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000

@@ -113,15 +113,68 @@ def test_the_guard_allows_a_metric_to_move():
     assert metric.device == GPU.native()
 
 
-def test_a_tensor_with_a_graph_stays():
-    """It is the result of a computation, such as a kept loss."""
-    metric = Mean()
-    weight = torch.ones(2, requires_grad=True)
-    metric.last = weight.sum()
+def test_a_tensor_with_a_graph_moves_and_keeps_it():
+    """The module gets another tensor, everywhere, because the data of this one cannot be replaced."""
+    metric, weight = Mean(), torch.ones(2, requires_grad=True)
+    total = weight.sum()
+    metric.last, metric.values, metric.cache = total, [total], {"last": total}
     ds.place(metric, GPU)
-    assert metric.last.device == torch.device("cpu")
+    assert metric.last is metric.values[0] is metric.cache["last"]
+    assert metric.last.device == GPU.native()
     metric.last.backward()
     assert weight.grad.tolist() == [1.0, 1.0]
+
+
+def test_a_tensor_with_a_graph_in_a_tuple_is_refused():
+    metric = Mean()
+    metric.pair = (1, torch.ones(2, requires_grad=True).sum())
+    with pytest.raises(ds.UnsupportedError, match=r"pair.1 is in a tuple"):
+        ds.place(metric, GPU)
+    assert devices(metric.__class__()) == {ds.cpu()}
+    assert metric.total.device == torch.device("cpu")
+
+
+def test_a_failure_after_the_move_gives_the_module_its_tensors_back():
+    metric, line = Mean(), nn.Linear(2, 2)
+    metric.last = last = torch.ones(2, requires_grad=True).sum()
+    line._hf_hook = object()  # refused when the hooks are installed
+    with pytest.raises(ds.UnsupportedError, match="accelerate"):
+        ds.place([metric, line], GPU)
+    assert metric.last is last
+
+
+def test_other_kinds_of_tensors_move():
+    class Named(torch.Tensor):
+        pass
+
+    metric = Mean()
+    metric.named, metric.shape = torch.ones(2).as_subclass(Named), torch.empty(2, device="meta")
+    ds.place(metric, GPU)
+    assert (type(metric.named), metric.named.device) == (Named, GPU.native())
+    assert metric.shape.is_meta
+
+
+def test_tuples_and_lists_may_be_deep():
+    metric = Mean()
+    metric.deep = x = torch.ones(1)
+    for _ in range(5000):
+        metric.deep = (metric.deep,)
+    ds.place(metric, GPU)
+    assert x.device == GPU.native()
+
+
+def test_a_recurrent_module_that_moves_more():
+    class Masked(nn.LSTM):
+        def __init__(self):
+            super().__init__(2, 2)
+            self.mask = torch.ones(2)
+
+        def _apply(self, fn, recurse=True):
+            self.mask = fn(self.mask)
+            return super()._apply(fn, recurse)
+
+    model = ds.place(Masked(), GPU)
+    assert model.mask.device == GPU.native()
 
 
 def test_a_parameter_in_a_list_is_moved_once():

@@ -557,6 +557,17 @@ def test_tensors_in_the_objects_of_an_object_warn(make: Any, x: np.ndarray, monk
         ds.place(make(x), GPU)
 
 
+def test_an_empty_object_does_not_hide_a_full_one_of_its_type(x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache is empty when a program starts."""
+    monkeypatch.setattr(not_moved, "_WARNED", set())
+    monkeypatch.setattr(not_moved, "_WITHOUT", set())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds.place({"cache": Holder(layers=[]), "x": x}, GPU)
+    with pytest.warns(ds.NotMovedWarning):
+        ds.place({"cache": Holder(layers=[Holder(keys=x)]), "x": x}, GPU)
+
+
 def test_objects_that_hold_each_other_are_looked_into_once(x: np.ndarray) -> None:
     first, second = Holder(), Holder()
     first.other, second.other, first.many = second, first, [Holder(number=i) for i in range(5000)]

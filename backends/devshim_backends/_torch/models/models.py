@@ -24,7 +24,7 @@ from devshim_backends._keras.cloning import clone_objects, rebuild_layer
 from devshim_backends._keras.models import leaves_of
 from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models import dispatch, optimizers
-from devshim_backends._torch.models.internals.own_apply import plain_tensors
+from devshim_backends._torch.models.internals.own_apply import plain_leaves
 from devshim_backends._torch.models.keras import dispatch as keras_dispatch
 from devshim_backends._torch.models.keras.traversal import CONTENTS, leaves_of_variable
 from devshim_backends._torch.models.storage_swap import leaves_of_tensor, require_not_frozen
@@ -102,14 +102,13 @@ def _leaves_of_module(model: Any) -> Iterator[Leaf]:
         # TorchScript stores its tensors in C++, and must be notified where `data =` replaces one (on simulated GPUs).
         notify = module._c.setattr if isinstance(module, torch.jit.ScriptModule) else None
         for name, tensor in own_tensors(module):
-            known |= {id(tensor), id(tensor.grad)}
+            known |= {id(tensor), id(tensor.grad) if tensor.is_leaf else 0}
             if not is_lazy(tensor):
                 kind = "parameter" if name in module._parameters else "buffer"
                 after = None if notify is None else partial(notify, name, tensor)
                 yield from leaves_of_tensor(join_path(prefix, name), kind, tensor, after=after)
     for prefix, module in model.named_modules():
-        for name, tensor in plain_tensors(module, known):
-            yield from leaves_of_tensor(join_path(prefix, name), "unsaved", tensor)
+        yield from plain_leaves(prefix, module, known)
 
 
 def _refuse_generator(backend: Backend, generator: Any, device: Device) -> None:

@@ -1,7 +1,8 @@
 """Modules that move more than their parameters and buffers, or note their device: metrics, and modules of Lightning.
 
-The metrics of torchmetrics keep tensors in plain attributes, and override ``_apply``, which ``Module.to`` calls. Such
-tensors are leaves here, but not part of a checkpoint. Modules of Lightning override ``to``, to note the device in an
+The metrics of torchmetrics keep tensors in plain attributes, and override ``_apply``, which ``Module.to`` calls. All
+such tensors are leaves here, but not part of a checkpoint. Where the data of one cannot be replaced, as it has a graph
+or is sparse, the module gets another tensor instead. Modules of Lightning override ``to``, to note the device in an
 attribute, as torchmetrics does.
 
 The methods of these modules are not called: they could fail after half of a move, or replace parameters.
@@ -9,11 +10,16 @@ The methods of these modules are not called: they could fail after half of a mov
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from devshim.contract.blocks import join_path
+from devshim.contract.models import Leaf
+from devshim.errors import UnsupportedError
+from devshim_backends._torch.models.storage_swap import leaves_of_tensor
 from devshim_backends._torch.models.traversal import devices_of
 
 if TYPE_CHECKING:
@@ -21,8 +27,6 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Tensor
 
-_OWN_OF_TORCH = (torch.nn.RNNBase, torch.jit.ScriptModule)
-"""Classes of PyTorch that override ``_apply`` for their parameters only."""
 _SEARCHED = frozenset({"_parameters", "_buffers", "_modules"})
 """The attributes of a module whose tensors are found elsewhere."""
 _NOTES = ("device", "_device")
@@ -30,41 +34,81 @@ _NOTES = ("device", "_device")
 
 
 def _overrides(module: Any, name: str) -> bool:
-    return getattr(type(module), name) is not getattr(torch.nn.Module, name) and not isinstance(module, _OWN_OF_TORCH)
+    """Return True if a class outside of PyTorch defines a method; PyTorch's own ones move only what it registers."""
+    owner = next(cls for cls in type(module).__mro__ if name in vars(cls))
+    return owner.__module__.partition(".")[0] != "torch"
 
 
-def plain_tensors(module: Any, known: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the names and the tensors in the plain attributes of a module that overrides ``_apply``.
+def plain_leaves(prefix: str, module: Any, known: set[int]) -> Iterator[Leaf]:
+    """Yield the leaves of the tensors in the plain attributes of a module that overrides ``_apply``.
 
     Args:
+        prefix: The path of the module.
         module: The module.
-        known: The addresses of tensors and containers that are not yielded, or not searched, again. It grows.
+        known: The addresses of the model's tensors that are leaves already. It grows.
+
+    Raises:
+        UnsupportedError: A tensor with a graph, or one that consists of others, is in a tuple.
     """
-    if _overrides(module, "_apply"):
-        for name, value in vars(module).items():
-            if name not in _SEARCHED:
-                yield from _tensors_in(name, value, known)
+    for path, (tensor, slots) in _plain_tensors(module, known).items():
+        known.add(id(tensor))
+        full = join_path(prefix, path)
+        if _is_replaceable(tensor):
+            yield from leaves_of_tensor(full, "unsaved", tensor)
+        elif None in slots:
+            msg = f"{full} is in a tuple, where no other tensor can take its place"
+            raise UnsupportedError(msg, "keep it in a list, or detach it first")
+        else:
+            yield Leaf(full, "unsaved", partial(_same, tensor), partial(_fill, slots), tensor)
 
 
-def _tensors_in(path: str, value: Any, known: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors whose data can be replaced, also those in lists, tuples and dictionaries."""
-    if id(value) in known:
-        return
-    if isinstance(value, torch.Tensor):
-        if _is_replaceable(value):
-            known.add(id(value))
-            yield path, value
-    elif isinstance(value, (dict, list, tuple)):
-        known.add(id(value))
-        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _tensors_in(join_path(path, key), each, known)
+def _plain_tensors(module: Any, known: set[int]) -> dict[str, tuple[Tensor, list[Any]]]:
+    """Return path -> a tensor, and a function for each place where it is, which puts another one there."""
+    found: dict[int, tuple[str, Tensor, list[Any]]] = {}
+    if not _overrides(module, "_apply"):
+        return {}
+    seen = {id(vars(module))}
+    pending = [
+        (name, value, partial(vars(module).__setitem__, name))
+        for name, value in reversed(vars(module).items())
+        if name not in _SEARCHED
+    ]
+    while pending:
+        path, value, slot = pending.pop()
+        if isinstance(value, torch.Tensor):
+            if id(value) not in known and not value.is_meta:
+                found.setdefault(id(value), (path, value, []))[2].append(slot)
+        elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
+            seen.add(id(value))
+            pending += [(join_path(path, key), each, place) for key, each, place in _members(value)]
+    return {path: (tensor, slots) for path, tensor, slots in found.values()}
+
+
+def _members(value: Any) -> list[tuple[Any, Any, Any]]:
+    """Return the key, the member and the function that replaces it; a subclass's own code does not run."""
+    if isinstance(value, dict):
+        found = [(key, each, partial(dict.__setitem__, value, key)) for key, each in dict.items(value)]
+    elif isinstance(value, list):
+        found = [(i, each, partial(list.__setitem__, value, i)) for i, each in enumerate(list.__iter__(value))]
+    else:
+        return [(i, each, None) for i, each in enumerate(tuple.__iter__(value))][::-1]
+    return found[::-1]
 
 
 def _is_replaceable(x: Tensor) -> bool:
     """Return True for a tensor in memory that is not the result of a computation, and not made of other tensors."""
-    if type(x) not in (torch.Tensor, torch.nn.Parameter) or not x.is_leaf or x.is_meta:
+    if not x.is_leaf or is_traceable_wrapper_subclass(x):
         return False
     return x.layout is torch.strided and not x.is_quantized and not x.is_nested
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _fill(slots: list[Any], new: Tensor) -> None:
+    for put in slots:
+        put(new)
 
 
 def noting_modules(model: Any) -> Iterator[tuple[str, Any, dict[Any, None]]]:
@@ -73,7 +117,7 @@ def noting_modules(model: Any) -> Iterator[tuple[str, Any, dict[Any, None]]]:
         if notes_of(module):
             found = devices_of(module)
             for each in module.modules():
-                found.update((x.device, None) for _, x in plain_tensors(each, set()))
+                found.update((x.device, None) for x, _ in _plain_tensors(each, set()).values())
             yield path, module, found
 
 
