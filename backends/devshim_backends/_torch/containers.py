@@ -50,12 +50,10 @@ def _flatten_packed_sequence(node: Any) -> Flat:
     names = ["data", "sorted_indices", "unsorted_indices"]
 
     def rebuild(new: list[Any]) -> Any:
-        _require_shapes(node, values, new, "pack the parts: pad_packed_sequence(x), then pack_padded_sequence")
         data, sorted_indices, unsorted_indices = new
         return type(node)(data, node.batch_sizes, sorted_indices, unsorted_indices)
 
-    values = [getattr(node, name) for name in names]
-    return names, values, rebuild
+    return names, [getattr(node, name) for name in names], rebuild
 
 
 def _is_graph(node: Any) -> bool:
@@ -72,7 +70,7 @@ def _flatten_graph(graph: Any) -> Flat:
             values.append(value)
 
     def rebuild(new: list[Any]) -> Any:
-        _require_shapes(graph, values, new, "use torch_geometric.data.Batch and to_data_list()")
+        _require_shapes(graph, values, new)
         made, remaining = copy.copy(graph), iter(new)  # a copy has stores of its own
         for store in made.stores:
             for key in list(store.keys()):
@@ -82,16 +80,16 @@ def _flatten_graph(graph: Any) -> Flat:
     return names, values, rebuild
 
 
-def _require_shapes(node: Any, old: list[Any], new: list[Any], hint: str) -> None:
-    """Refuse a container whose tensors were cut or joined: they refer to each other by index.
+def _require_shapes(graph: Any, old: list[Any], new: list[Any]) -> None:
+    """Refuse to cut or join the tensors of a graph: its edges are indices of its nodes.
 
     Raises:
         ArgumentError: A tensor has another shape than before.
     """
     for before, after in zip(old, new, strict=True):
         if getattr(before, "shape", None) != getattr(after, "shape", None):
-            msg = f"the tensors of a {type(node).__name__} belong together, and cannot be cut or joined one by one"
-            raise ArgumentError(msg, hint)
+            msg = f"the tensors of a {type(graph).__name__} belong together, and cannot be cut or joined one by one"
+            raise ArgumentError(msg, "use torch_geometric.data.Batch and to_data_list()")
 
 
 def _plain_key(key: Any) -> Any:
