@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["send"]
 
 _NO_NUMBERS = "OSUMm"
-"""The kinds of NumPy's dtypes that are not numbers: objects, text, dates."""
+"""The kinds of NumPy dtypes without numbers: objects, text, dates."""
 
 
 def send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:

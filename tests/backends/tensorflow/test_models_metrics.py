@@ -1,4 +1,4 @@
-"""Tests of Keras metrics that are placed by themselves, without a model."""
+"""Tests of Keras metrics that are placed without a model."""
 
 from __future__ import annotations
 
