@@ -20,7 +20,7 @@ from devshim.devices.device import CPU
 from devshim.devices.dtypes import is_number
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
-from devshim.registry import argument_hints, current, numpy_scalars, registry, tracing
+from devshim.registry import argument_hints, missing_devices, numpy_scalars, registry, tracing
 from devshim.registry.registry import model_backend
 from devshim.runtime import running, scopes
 from devshim.tensors import placing, value_hints
@@ -64,8 +64,8 @@ def data_parallel(
         already, and independent replicas of models) and its part of the batch; all compute at the same time. The
         tensors and floats in the results (a tensor, a tuple or any tree of them) are reduced on the device of the
         params, NumPy arrays beside tensors of another framework in host memory; other leaves must be equal in all
-        parts. Gradients flow to tensors in the params; for models in the
-        params, let ``fn`` compute them: ``ds.data_parallel(ds.value_and_grad(loss), devices)``.
+        parts. Gradients flow to tensors in the params; for models in the params, let ``fn`` compute them:
+        ``ds.data_parallel(ds.value_and_grad(loss), devices)``.
 
         For a model, a function of the model's tensors, which all have the batch's axis. Replicas compute the parts,
         and the results are joined along the axis on the model's device. Gradients flow to the model's parameters. The
@@ -181,8 +181,7 @@ def _sum_results(backend: Backend, cell: Cell, xs: list[Tensor], weights: list[f
         where = brackets(cell)
         msg = f"ds.data_parallel cannot give the {op} of {name} results{f' at {where}' if where else ''}"
         raise ArgumentError(msg, "return it as 'float32', or use op='sum' for counts")
-    on_host = backend.has_plain_arrays and all(backend.device_of(x) is CPU for x in xs)
-    if on_host and current.chosen_name() != backend.name:
+    if missing_devices.stays_on_host(backend) and all(backend.device_of(x) is CPU for x in xs):
         home = CPU  # numbers that the function computed in host memory, such as a metric
     there = [x if backend.device_of(x) is home else engine.move(backend, x, home) for x in xs]
     return there[0] if len(there) == 1 else numpy_scalars.as_array(running.run(backend.weighted_sum, there, weights))

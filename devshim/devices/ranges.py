@@ -13,7 +13,8 @@ import numpy as np
 
 from devshim.errors import ConversionError
 
-__all__ = ["keep_below", "largest_draw", "require_all_fit", "require_fit", "require_values_fit", "surely_fit"]
+__all__ = ["keep_below", "largest_draw", "nearest_bfloat16"]
+__all__ += ["require_all_fit", "require_fit", "require_values_fit", "surely_fit"]
 
 
 _BOUNDS = {f"int{bits}": (-(1 << bits - 1), 1 << bits - 1) for bits in (2, 4, 8, 16, 32, 64)}
@@ -100,6 +101,13 @@ def keep_below(values: Any, low: float, high: float, name: str | None) -> Any:
 
 _ROUNDED = ("float16", "float32", "bfloat16")
 """The floating dtypes to which float64 is rounded."""
+
+
+def nearest_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Return float32 values as the nearest float32 numbers that bfloat16 can represent, ties to even."""
+    bits = values.view(np.uint32)
+    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return np.where(np.isfinite(values), rounded & np.uint32(0xFFFF0000), bits).astype(np.uint32).view(np.float32)
 
 
 def largest_draw(low: float, high: float, name: str) -> float:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend
     from devshim.devices.device import Device
 
-__all__ = ["not_found_error", "plain_array_error", "refuse_plain_array"]
+__all__ = ["not_found_error", "plain_array_error", "refuse_plain_array", "stays_on_host"]
 
 
 def not_found_error(backend: Backend, device: Device) -> DeviceNotFoundError:
     """Return the error for a device that does not exist: how many there are, why, and what to type instead."""
-    if backend.has_plain_arrays and current.chosen_name() != backend.name:
+    if stays_on_host(backend):
         return plain_array_error(backend, device)
     count = backend.count(device.kind)
     have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
@@ -41,12 +41,17 @@ def not_found_error(backend: Backend, device: Device) -> DeviceNotFoundError:
     return DeviceNotFoundError(f"{device} was asked for, and {backend.title} has {have}: {why}", hint)
 
 
+def stays_on_host(backend: Backend) -> bool:
+    """Return True if another framework is current, to whose GPUs the arrays of this backend cannot go."""
+    return backend.has_plain_arrays and current.chosen_name() != backend.name
+
+
 def refuse_plain_array(backend: Backend, device: Device) -> None:
     """Raise `DeviceNotFoundError` for an array in host memory that would go to a GPU, if another framework is current.
 
     Simulated GPUs belong to the current framework, which would treat this array as one in host memory.
     """
-    if current.chosen_name() != backend.name:
+    if stays_on_host(backend):
         backend.raise_error(plain_array_error, (backend, device))
 
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from devshim.devices.ranges import nearest_bfloat16
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -153,11 +155,7 @@ def as_dtype(values: Array, name: str) -> Array:
         narrow: Array = values.astype(np.float32)
         if name == "float16":
             return narrow.astype(np.float16)
-    if name != "bfloat16":
-        return narrow
-    bits = narrow.view(np.uint32)
-    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return np.where(np.isfinite(narrow), rounded & np.uint32(0xFFFF0000), bits).astype(np.uint32).view(np.float32)
+    return nearest_bfloat16(narrow) if name == "bfloat16" else narrow
 
 
 def _neighbour(value: Array, name: str, direction: int) -> Array:

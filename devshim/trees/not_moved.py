@@ -45,7 +45,7 @@ _MOST_IN_ALL = 1024
 _DEEPEST = 2
 """How many objects deep the search goes: 0 is the attributes of the given object."""
 _MOST_AGAIN = 64
-"""How many objects the search goes through at every call."""
+"""How many objects the search goes through at every call, and the largest number of members of each."""
 _WITHOUT: set[type] = set()
 """Types of which one object took a longer search that found nothing: others are inspected only at the surface."""
 _WARNED: set[type] = set()
@@ -175,7 +175,7 @@ def _deep(x: Any) -> list[str]:
     cls = type(x)
     if cls in _WITHOUT or callable(x):  # the search takes long, and code is searched by its own rules
         return []
-    seen, level = {id(x)}, [(name, value) for name, value in _attributes(x)]
+    seen, level = {id(x)}, list(_attributes(x))
     for _ in range(_DEEPEST):
         below: list[tuple[str, Any]] = []
         for name, value in _flat(level, seen):
@@ -189,8 +189,10 @@ def _deep(x: Any) -> list[str]:
 
 
 def _flat(level: list[tuple[str, Any]], seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield the objects among values and their members, each once, with the names of the attributes they are in."""
-    level = list(level)
+    """Yield the objects among values and their members, each once, with the names of the attributes they are in.
+
+    The list of values is used up.
+    """
     while level and len(seen) < _MOST_IN_ALL:
         name, value = level.pop()
         cls = type(value)

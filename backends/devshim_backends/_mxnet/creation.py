@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
-from devshim.devices.ranges import require_values_fit
+from devshim.devices.ranges import nearest_bfloat16, require_values_fit
 from devshim.errors import messages
 from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, DEVICE_ARGUMENT, allocate, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
@@ -85,14 +85,14 @@ class MxnetCreation(MxnetTensors):
         require_recordable(self)
         if dtype is None or not is_bfloat16(dtype):
             return mx.np.array(values, **options)
-        return _to_bfloat16(mx.np.array(_nearest_bits(values), **options))
+        return _to_bfloat16(mx.np.array(nearest_bfloat16(values), **options))
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         with numpy_shapes():
             if not is_bfloat16(dtype):
                 return x.astype(np.dtype(dtype).name)
             interface = mx.np if isinstance(x, mx.np.ndarray) else mx.nd
-            return _to_bfloat16(x if self.dtype_name(x) == "bfloat16" else _nearest_bfloat16(interface, x))
+            return _to_bfloat16(x if self.dtype_name(x) == "bfloat16" else _rounded_to_bfloat16(interface, x))
 
     def round_to(self, x: Tensor, dtype: Any | None) -> Tensor:
         """Return an array in the requested dtype: unchanged, but bfloat16 is rounded from float32 on the device."""
@@ -172,20 +172,12 @@ def _to_bfloat16(x: Tensor) -> Tensor:
     return mx.nd.cast(x, dtype=BFLOAT16)
 
 
-def _nearest_bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return NumPy's values, as float32, rounded to the 16 bits of bfloat16, ties to even."""
-    flat = np.asarray(values, np.float32).reshape(-1)  # NumPy 1 computes with numbers without an axis in 64 bits
-    bits = flat.view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-    return np.where(np.isnan(flat), flat, rounded.view(np.float32)).reshape(np.shape(values))
-
-
-def _nearest_bfloat16(interface: Any, x: Tensor) -> Tensor:
+def _rounded_to_bfloat16(interface: Any, x: Tensor) -> Tensor:
     """Return an array as float32, rounded to the 8 significant bits of bfloat16, ties to even.
 
     This is Veltkamp's splitting: of the 53 bits of a float64, a product with 2**45 + 1 leaves 8. MXNet has no
-    operations on the bits of floats; the gradient of these is 1. Numbers below 2**-126, which have fewer bits in
-    bfloat16, are cut off.
+    operations on the bits of floats, as `nearest_bfloat16` uses on NumPy's; the gradient of these is 1. Numbers below
+    2**-126, which have fewer bits in bfloat16, are cut off.
 
     Args:
         interface: ``mx.np`` or ``mx.nd``, to which the array belongs.

@@ -27,14 +27,7 @@ from devshim_backends._keras.optimizers import wrapped_optimizers
 from devshim_backends._tensorflow.models import patching
 from devshim_backends._tensorflow.models.split_forward import CallHook, DeviceHook, FollowHook, OptimizerHook, SplitHook
 from devshim_backends._tensorflow.models.storage_swap import recompile_functions, stays_on_host
-from devshim_backends._tensorflow.models.traversal import (
-    compiled_parts,
-    is_layer,
-    is_metric,
-    named_variables,
-    native,
-    parts,
-)
+from devshim_backends._tensorflow.models.traversal import compiled_parts, is_part, named_variables, native, parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +44,7 @@ _FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 def install_hooks(backend: TensorflowModels, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
     """Install hooks on a model or optimizer to compute where its variables are; see `ModelBackend.install_hooks`."""
-    if isinstance(obj, tf.Module) or is_layer(obj) or is_metric(obj):
+    if is_part(obj):
         hooked = _model_hooks(backend, obj, where)
         models = [part for _, part in compiled_parts(obj)]
         optimizers = {id(model.optimizer): model.optimizer for model in models if model.optimizer is not None}

@@ -23,7 +23,7 @@ from devshim_backends._tensorflow.internals.locations import TensorflowLocations
 from devshim_backends._tensorflow.models import dispatch
 from devshim_backends._tensorflow.models.cloning import clone_model
 from devshim_backends._tensorflow.models.storage_swap import StorageSwap, check_swappable, stays_on_host
-from devshim_backends._tensorflow.models.traversal import CONTENTS, is_layer, is_metric, native
+from devshim_backends._tensorflow.models.traversal import CONTENTS, is_part, native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ class TensorflowModels(TensorflowLocations):
 
     def leaves_in_trace(self, obj: Any) -> list[Leaf]:
         """Return the leaves of a model or an optimizer, even inside a ``tf.function``, where they cannot move."""
-        if not isinstance(obj, tf.Module) and not is_layer(obj) and not is_metric(obj):
+        if not is_part(obj):
             return list(optimizer_leaves(CONTENTS, self._leaves_of, obj))
         return list(model_leaves(CONTENTS, self._leaves_of, obj))
 

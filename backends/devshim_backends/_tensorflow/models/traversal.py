@@ -19,6 +19,7 @@ __all__ = [
     "is_layer",
     "is_metric",
     "is_optimizer",
+    "is_part",
     "named_variables",
     "native",
     "parts",
@@ -44,6 +45,11 @@ class TensorflowContents(Contents):
 CONTENTS = TensorflowContents()
 parts, named_variables, children = CONTENTS.parts, CONTENTS.named_variables, CONTENTS.children
 compiled_parts = CONTENTS.compiled_parts
+
+
+def is_part(x: object) -> bool:
+    """Return True for a module, layer or metric: what an adapter moves besides optimizers."""
+    return isinstance(x, tf.Module) or is_layer(x) or is_metric(x)
 
 
 def native(variable: Any) -> Any:

@@ -20,13 +20,13 @@ from torch.nn.parameter import is_lazy
 from devshim.contract.blocks import join_path
 from devshim.errors import ArgumentError, UnsupportedError
 from devshim_backends._torch.devices import native
-from devshim_backends._torch.models.internals.own_apply import note_device, noting_modules
+from devshim_backends._torch.models.internals.own_apply import all_devices_of, note_device, notes_of
 from devshim_backends._torch.models.split_forward import SplitForward, copy_inputs
 from devshim_backends._torch.models.storage_swap import data_setter
 from devshim_backends._torch.models.traversal import devices_of, own_devices_of, own_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
@@ -46,12 +46,11 @@ def install_hooks(backend: Backend, model: Any, where: Callable[[str], Device]) 
         for path, tensor in _lazy_tensors(model):
             undo.append(_place_lazy(tensor, native(where(path))))
         _refuse_fixed_devices(backend, model)
-        for module in model.modules():
+        for path, module in model.named_modules():
             _remove_hooks(module)
             if isinstance(module, torch.nn.RNNBase):
                 _flatten_weights(backend, module)
-        for path, module, found in noting_modules(model):
-            device = _only_device(path, found, where)
+            device = _device_to_note(path, module, where) if notes_of(module) else None
             if device is not None:
                 undo.append(note_device(module, device))
         if len(devices_of(model)) > 1:
@@ -91,9 +90,9 @@ def _flatten_weights(backend: Backend, module: Any) -> None:
                 raise
 
 
-def _only_device(path: str, found: Iterable[Any], where: Callable[[str], Device]) -> Any:
+def _device_to_note(path: str, module: Any, where: Callable[[str], Device]) -> Any:
     """Return the native device of a module's tensors, or on which one without tensors was placed; None for several."""
-    devices = list(found)
+    devices = all_devices_of(module)
     if devices:
         return devices[0] if len(devices) == 1 else None
     try:

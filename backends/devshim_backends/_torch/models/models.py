@@ -24,7 +24,7 @@ from devshim_backends._keras.cloning import clone_objects, rebuild_layer
 from devshim_backends._keras.models import leaves_of
 from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models import dispatch, optimizers
-from devshim_backends._torch.models.internals.own_apply import plain_leaves
+from devshim_backends._torch.models.internals.own_apply import moves_more, plain_leaves
 from devshim_backends._torch.models.keras import dispatch as keras_dispatch
 from devshim_backends._torch.models.keras.traversal import CONTENTS, leaves_of_variable
 from devshim_backends._torch.models.storage_swap import leaves_of_tensor, require_not_frozen
@@ -97,7 +97,10 @@ def _refuse_unplaced(path: str) -> Device:
 def _leaves_of_module(model: Any) -> Iterator[Leaf]:
     """Yield the parameters and buffers of every module, each followed by its gradient, then tensors in attributes."""
     known: set[int] = set()
+    moving_more = []
     for prefix, module in model.named_modules(remove_duplicate=False):
+        if moves_more(module):
+            moving_more.append((prefix, module))
         require_not_frozen(module)
         # TorchScript stores its tensors in C++, and must be notified where `data =` replaces one (on simulated GPUs).
         notify = module._c.setattr if isinstance(module, torch.jit.ScriptModule) else None
@@ -107,7 +110,7 @@ def _leaves_of_module(model: Any) -> Iterator[Leaf]:
                 kind = "parameter" if name in module._parameters else "buffer"
                 after = None if notify is None else partial(notify, name, tensor)
                 yield from leaves_of_tensor(join_path(prefix, name), kind, tensor, after=after)
-    for prefix, module in model.named_modules():
+    for prefix, module in moving_more:  # when all parameters and buffers are known
         yield from plain_leaves(prefix, module, known)
 
 

@@ -33,24 +33,31 @@ _NOTES = ("device", "_device")
 """The attributes in which such modules note their device."""
 
 
-def _overrides(module: Any, name: str) -> bool:
+def _overrides(cls: type, name: str) -> bool:
     """Return True if a class outside of PyTorch defines a method; PyTorch's own ones move only what it registers."""
-    owner = next(cls for cls in type(module).__mro__ if name in vars(cls))
+    if getattr(cls, name) is getattr(torch.nn.Module, name):
+        return False
+    owner = next(each for each in cls.__mro__ if name in vars(each))
     return owner.__module__.partition(".")[0] != "torch"
 
 
+def moves_more(module: Any) -> bool:
+    """Return True if a module's class moves tensors in its plain attributes."""
+    return _overrides(type(module), "_apply")
+
+
 def plain_leaves(prefix: str, module: Any, known: set[int]) -> Iterator[Leaf]:
-    """Yield the leaves of the tensors in the plain attributes of a module that overrides ``_apply``.
+    """Yield the leaves of the tensors in a module's plain attributes.
 
     Args:
         prefix: The path of the module.
-        module: The module.
+        module: A module of which `moves_more` is True.
         known: The addresses of the model's tensors that are leaves already. It grows.
 
     Raises:
         UnsupportedError: A tensor with a graph, or one that consists of others, is in a tuple.
     """
-    for path, (tensor, slots) in _plain_tensors(module, known).items():
+    for path, tensor, slots in _plain_tensors(module, known):
         known.add(id(tensor))
         full = join_path(prefix, path)
         if _is_replaceable(tensor):
@@ -62,37 +69,31 @@ def plain_leaves(prefix: str, module: Any, known: set[int]) -> Iterator[Leaf]:
             yield Leaf(full, "unsaved", partial(_same, tensor), partial(_fill, slots), tensor)
 
 
-def _plain_tensors(module: Any, known: set[int]) -> dict[str, tuple[Tensor, list[Any]]]:
-    """Return path -> a tensor, and a function for each place where it is, which puts another one there."""
+def _plain_tensors(module: Any, known: set[int]) -> list[tuple[str, Tensor, list[Any]]]:
+    """Return the path of each tensor, the tensor, and a function for each place where it is, which puts another there.
+
+    A place in a tuple has None instead of a function.
+    """
     found: dict[int, tuple[str, Tensor, list[Any]]] = {}
-    if not _overrides(module, "_apply"):
-        return {}
-    seen = {id(vars(module))}
-    pending = [
-        (name, value, partial(vars(module).__setitem__, name))
-        for name, value in reversed(vars(module).items())
-        if name not in _SEARCHED
-    ]
-    while pending:
-        path, value, slot = pending.pop()
+    seen: set[int] = set()
+    pending = [each for each in _members(vars(module)) if each[0] not in _SEARCHED]
+    for path, value, put in pending:  # which grows
         if isinstance(value, torch.Tensor):
             if id(value) not in known and not value.is_meta:
-                found.setdefault(id(value), (path, value, []))[2].append(slot)
+                found.setdefault(id(value), (path, value, []))[2].append(put)
         elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
             seen.add(id(value))
-            pending += [(join_path(path, key), each, place) for key, each, place in _members(value)]
-    return {path: (tensor, slots) for path, tensor, slots in found.values()}
+            pending += [(join_path(path, key), each, put) for key, each, put in _members(value)]
+    return list(found.values())
 
 
 def _members(value: Any) -> list[tuple[Any, Any, Any]]:
     """Return the key, the member and the function that replaces it; a subclass's own code does not run."""
     if isinstance(value, dict):
-        found = [(key, each, partial(dict.__setitem__, value, key)) for key, each in dict.items(value)]
-    elif isinstance(value, list):
-        found = [(i, each, partial(list.__setitem__, value, i)) for i, each in enumerate(list.__iter__(value))]
-    else:
-        return [(i, each, None) for i, each in enumerate(tuple.__iter__(value))][::-1]
-    return found[::-1]
+        return [(key, each, partial(dict.__setitem__, value, key)) for key, each in dict.items(value)]
+    if isinstance(value, list):
+        return [(i, each, partial(list.__setitem__, value, i)) for i, each in enumerate(list.__iter__(value))]
+    return [(i, each, None) for i, each in enumerate(tuple.__iter__(value))]
 
 
 def _is_replaceable(x: Tensor) -> bool:
@@ -111,19 +112,17 @@ def _fill(slots: list[Any], new: Tensor) -> None:
         put(new)
 
 
-def noting_modules(model: Any) -> Iterator[tuple[str, Any, dict[Any, None]]]:
-    """Yield the path of each module that notes its device, the module, and the devices of its tensors."""
-    for path, module in model.named_modules():
-        if notes_of(module):
-            found = devices_of(module)
-            for each in module.modules():
-                found.update((x.device, None) for x, _ in _plain_tensors(each, set()).values())
-            yield path, module, found
+def all_devices_of(module: Any) -> list[Any]:
+    """Return the devices of all tensors in a module and its submodules, also those in plain attributes."""
+    found = devices_of(module)
+    for each in filter(moves_more, module.modules()):
+        found.update((x.device, None) for _, x, _ in _plain_tensors(each, set()))
+    return list(found)
 
 
 def notes_of(module: Any) -> dict[str, torch.device]:
     """Return the attributes in which a module notes its device, if it overrides a method by which modules move."""
-    if not _overrides(module, "_apply") and not _overrides(module, "to"):
+    if not moves_more(module) and not _overrides(type(module), "to"):
         return {}
     found = {name: vars(module).get(name) for name in _NOTES}
     return {name: x for name, x in found.items() if isinstance(x, torch.device)}
