@@ -34,6 +34,8 @@ __all__ = [
 
 _IGNORED = frozenset({"_devshim_hook", "_tracker"})
 _VARIABLES = frozenset({"Variable", "KerasVariable"})
+_PLAIN = frozenset({type(None), bool, int, float, str})
+"""Types of most attributes of a layer, which contain nothing that moves."""
 
 
 class NamedVariable(NamedTuple):
@@ -197,13 +199,15 @@ def _is_compiled(part: Any) -> bool:
 def _attributes(obj: Any) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of an object, and the items of lists, tuples and dictionaries, in alphabetical order.
 
-    A layer's private lists are omitted: they belong to Keras, and their contents are listed under their names.
+    Numbers, strings and None are omitted. So are a layer's private lists: they belong to Keras, and their contents are
+    listed under their names.
     """
     hidden: frozenset[str] = getattr(type(obj), "_TF_MODULE_IGNORED_PROPERTIES", frozenset())
+    private_lists = is_layer(obj)
     for name, x in sorted(vars(obj).items()):
-        if name in hidden or name in _IGNORED or name.startswith("_self_"):
+        if type(x) in _PLAIN or name in hidden or name in _IGNORED or name.startswith("_self_"):
             continue
-        if not (name.startswith("_") and is_layer(obj) and isinstance(x, (list, tuple, dict))):
+        if not (private_lists and name.startswith("_") and isinstance(x, (list, tuple, dict))):
             yield from _items(name.lstrip("_") or name, x)
 
 
@@ -214,7 +218,7 @@ def _items(name: str, x: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(x, (list, tuple)):
         for i, each in enumerate(x):
             yield from _items(f"{name}.{i}", each)
-    else:
+    elif type(x) not in _PLAIN:
         yield name, x
 
 
