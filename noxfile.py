@@ -186,7 +186,8 @@ def conform(session: nox.Session, name: str) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     folder = TESTS / backend
     kits = sorted(folder.glob("test_conformance*.py"))
-    plugin = ["-p", "devshim.testing.plugin", f"--devshim-stress={STRESS}"]
+    # Without pytest's handlers for log messages: for each test, it would add one to PyTorch's 60 loggers three times.
+    plugin = ["-p", "devshim.testing.plugin", "-p", "no:logging", f"--devshim-stress={STRESS}"]
     runs = [[*plugin, kit, "--devshim-gpus=2", f"--devshim-results={RESULTS / name}-2-{kit.stem}.json"] for kit in kits]
     same = ["-m", "not fresh"]  # the others would be the same as with two
     runs.append([*plugin, *kits, "--devshim-gpus=0", f"--devshim-results={RESULTS / name}-0.json", *same])
@@ -218,7 +219,15 @@ def conform_again(session: nox.Session, name: str) -> None:
 
 
 def check_style(session: nox.Session) -> None:
-    """Check style, formatting, spelling, prose, the stub of the package, and what describes the repository."""
+    """Check prose, and at the same time all that `check_files` does."""
+    with ThreadPoolExecutor(1) as pool:
+        prose = pool.submit(session.run, "pytest", "-q", "tests/prose")
+        check_files(session)
+    prose.result()
+
+
+def check_files(session: nox.Session) -> None:
+    """Check style, formatting, spelling, the stub of the package, and what describes the repository."""
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("codespell")
@@ -235,7 +244,7 @@ def check_style(session: nox.Session) -> None:
     files = [str(path) for path in sorted(CLUSTERS.glob("*.yaml"))]
     session.run("yamllint", "-s", "-d", YAML_RULES, *files)
     session.run("kubernetes-validate", "--strict", "--no-warn", *files)  # it has no schema of KubeRay's own kind
-    session.run("pytest", "-q", "tests/prose", "tests/repository")
+    session.run("pytest", "-q", "tests/repository")
 
 
 def check_types(session: nox.Session) -> None:
@@ -258,8 +267,10 @@ def typing(session: nox.Session) -> None:
     The frameworks themselves count as untyped.
     """
     install(session, *group("typing"), ".")
-    check_types(session)
-    session.run("pytest", "-q", "tests/typing")
+    with ThreadPoolExecutor(1) as pool:
+        programs = pool.submit(session.run, "pytest", "-q", "tests/typing")
+        check_types(session)
+    programs.result()
 
 
 @nox.session(python=DEFAULT, default=False)
@@ -394,7 +405,7 @@ def mutants(session: nox.Session) -> None:
 def notebook(session: nox.Session) -> None:
     """Test the output in a notebook, in a Jupyter kernel, and `devshim tutorial`, which runs pages in such kernels."""
     install(session, *group("test", "notebook", "tutorial", "ray"), ".")
-    session.run("pytest", "-q", "tests/notebook", "tests/tutorial", *session.posargs)
+    pytests(session, [["tests/tutorial"], ["tests/notebook"]])
 
 
 @nox.session(name="jupyter-lab", python=DEFAULT, default=False)
