@@ -69,10 +69,15 @@ FRAMEWORKS = {
 BESIDE = {"torch": ("accelerate", "keras", "torch-libraries"), "jax": ("keras", "flax")}
 """Session name -> groups of the libraries to which the tests compare devshim, or whose models they move."""
 SETTINGS = {
-    "jax": {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"},
+    "jax": {
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1",
+        "JAX_COMPILATION_CACHE_DIR": str(Path("build/jax-cache").resolve()),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    },
 }
-"""Session name -> environment variables of its tests. JAX compiles every operator that a test uses: here quickly, and
-without making it fast."""
+"""Session name -> environment variables of its tests. JAX compiles every operator that a test uses: here once for all
+processes, quickly, and without making it fast."""
 ALONE = {
     "torch": ("test_cards.py", "test_native_names.py", "test_platforms.py", "test_traps.py"),
     "tensorflow": (
