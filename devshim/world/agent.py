@@ -28,12 +28,11 @@ from devshim.world.cluster import tied
 from devshim.world.launchers import without_launchers
 from devshim.world.news import News
 from devshim.world.output import lines
+from devshim.world.output_end import OutputEnd
 from devshim.world.step_store import StepStore
 
 __all__ = ["Agent", "with_concurrency_groups"]
 
-TAIL = 6000
-"""The number of characters of a rank's output that are kept for its error."""
 _GRACE = 0.5
 _ENDING = 4.0
 """Seconds that the process of a rank may take to end after an exception; then it is reported."""
@@ -47,11 +46,16 @@ class _Rank:
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self.process, self.folder = process, folder
-        self.tail, self.heartbeat = "", {}  # type: str, dict[str, Any]
+        self.output_end, self.heartbeat = OutputEnd(), {}  # type: OutputEnd, dict[str, Any]
         self.last_heartbeat = time.monotonic()
         self.raised_since: float | None = None
         self.reported_late, self.reported_raised = False, False
         self.reported: tuple[Any, ...] = ()
+
+    @property
+    def tail(self) -> str:
+        """The end of what it has printed as errors."""
+        return str(self.output_end)
 
     @property
     def silent(self) -> float:
@@ -194,7 +198,7 @@ class Agent:
         each = self._ranks[rank]
         for line in lines(stream):
             if name == "stderr":
-                each.tail = (each.tail + line + "\n")[-TAIL:]
+                each.output_end.add(line)
             self._news.add_line(rank, name, line)
 
     def _look(self) -> None:

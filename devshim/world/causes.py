@@ -17,6 +17,7 @@ from devshim.errors import HostLostError, RankFailedError, RankLateError, RanksD
 from devshim.errors.formatting import list_some
 from devshim.registry.processes import describe_exit
 from devshim.world.heartbeat import is_program
+from devshim.world.output_end import TRACEBACK
 
 if TYPE_CHECKING:
     from devshim.errors import WorldError
@@ -45,7 +46,6 @@ _BY_EXIT = (1, 2)
 """The exit statuses of ``sys.exit("...")`` and of wrong arguments, which print the reason."""
 _LONGEST_SHOWN = 300
 """The maximum number of characters of a printed reason that an error shows."""
-TRACEBACK = "Traceback (most recent call last)"
 _HEAD = re.compile(r"^(?P<group>  \+ Exception Group )?(?! *\|).*?Traceback \(most recent call last\)", re.MULTILINE)
 """The first line of a traceback that is not part of an exception group: of one error, or of a whole group."""
 _BORDER = re.compile(r"^ *\| ?(.*)$", re.MULTILINE)
