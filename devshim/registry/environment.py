@@ -41,9 +41,10 @@ KNOWN = {
 """All variables: name -> its meaning."""
 
 OF_RANKS = frozenset(
-    f"DEVSHIM_{name}" for name in ("JOB", "HOSTS", "ADDRESSES", "TIMEOUT", "ATTEMPT", "RAY", "HEARTBEAT")
+    f"DEVSHIM_{name}"
+    for name in ("JOB", "HOSTS", "ADDRESSES", "TIMEOUT", "ATTEMPT", "RAY", "HEARTBEAT", "RANK_PROCESS")
 )
-"""Variables that the launcher of several ranks sets for each of them."""
+"""Variables that the launcher of several ranks, or a rank itself, sets for each of them."""
 
 _looked = False
 

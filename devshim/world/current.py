@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from devshim.registry import current as frameworks
 from devshim.registry import tracing
@@ -22,6 +23,8 @@ __all__ = ["world"]
 _LOCK = threading.Lock()
 _world: tuple[int, World] | None = None
 """The process that created the object, and the object; a forked process is not a rank."""
+_OWNER = "DEVSHIM_RANK_PROCESS"
+"""The variable in which a rank leaves its process and its place to the processes that it starts."""
 
 
 def world() -> World:
@@ -29,7 +32,8 @@ def world() -> World:
 
     Returns:
         The same object at each call. Its place comes from the environment variables of `devshim.launch`, torchrun,
-        srun or mpirun, so that each of them can start the same program.
+        srun or mpirun, so that each of them can start the same program. A process that a rank has started with
+        multiprocessing is not a rank: there, the size is 1.
 
     On JAX, and with any framework if the variable ``DEVSHIM_ENGINE`` is ``native``, the first call waits until the
     collectives of the current framework have started on all ranks: choose the framework before, and create tensors
@@ -52,7 +56,7 @@ def world() -> World:
         with _LOCK:
             found = _world
             if found is None:
-                _world = found = os.getpid(), World(find_place(os.environ), _peers)
+                _world = found = os.getpid(), World(_own_place(), _peers)
                 heartbeat.begin(found[1].steps)
                 is_new = True
             elif found[0] != os.getpid():  # a fork: a data loader's process, for example
@@ -62,6 +66,31 @@ def world() -> World:
         if backend.ranks_start_early or requested_engine() == "native":
             found[1].native.start(backend)
     return found[1]
+
+
+def _own_place() -> Place:
+    """Return the place of this process; alone if a rank has started it with multiprocessing.
+
+    Such a process, as a worker of a data loader, has the variables of its rank, and runs the program's file again. As a
+    second process with the same rank, it would take part in the collectives of the job.
+    """
+    place = find_place(os.environ)
+    if place.size == 1:
+        return place
+    job = f"{place.rank} of {place.size} at {place.engine_address}"
+    owner, _, of_owner = os.environ.get(_OWNER, "").partition(" ")
+    if of_owner == job and owner != str(os.getpid()) and _is_of_multiprocessing():
+        return find_place({})
+    os.environ[_OWNER] = f"{os.getpid()} {job}"
+    return place
+
+
+def _is_of_multiprocessing() -> bool:
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is None:
+        return False
+    runs_file = getattr(process.current_process(), "_inheriting", False)  # it has no parent process then (Python 3.14)
+    return runs_file or process.parent_process() is not None
 
 
 def _peers(place: Place) -> Peers:
