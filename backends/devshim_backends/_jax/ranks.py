@@ -87,7 +87,7 @@ class JaxRankEngine(RankEngine):
 
     def max_ints(self, values: Sequence[int]) -> list[int]:
         x = jax.device_put(np.array(values, "int32"), self._mine)
-        found: list[int] = np.asarray(self.reduce_flat(x, "max")).tolist()
+        found: list[int] = jax.device_get(self.reduce_flat(x, "max")).tolist()
         return found
 
     def close(self) -> None:

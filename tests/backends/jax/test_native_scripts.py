@@ -111,6 +111,7 @@ def test_devshim_finds_the_native_arrays() -> None:
         "    except ds.TransferError as error: print(str(error).partition(' at ')[0])\n"
         "with ds.explain(file=None) as lines: ds.place(x, 'gpu:0')\n"
         "print(*lines, ds.describe('gpu:1').simulated)\n"
+        "with jax.transfer_guard('disallow'): print(ds.to_numpy(y).sum(), ds.place(y, 'cpu').sum())\n"
     )
     done = run("-c", code)
     assert done.stdout.splitlines() == [
@@ -119,6 +120,7 @@ def test_devshim_finds_the_native_arrays() -> None:
         "cuda:1",
         "JAX copies from gpu:1 to cpu for float() (an implicit transfer)",
         'jax.device_put(x, jax.devices("gpu")[0]) True',
+        "300.0 300.0",
     ], done.stderr
 
 

@@ -22,7 +22,7 @@ for x, y in ((one, two), (one, host)):
 try:
     jnp.zeros(300_000) + 1
 except jax.errors.JaxRuntimeError as error:
-    print(type(error).__mro__[1].__name__, "-", str(error).splitlines()[0])
+    print(type(error).__name__, "-", str(error).splitlines()[0])
 print((jnp.zeros(30_000) + 1).device)
 
 try:

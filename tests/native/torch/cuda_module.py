@@ -49,6 +49,8 @@ torch.cuda.current_stream().wait_stream(stream)
 torch.cuda.synchronize()
 print(start.elapsed_time(end) >= 0, end.query(), torch.cuda.current_stream() == torch.cuda.default_stream())
 print(isinstance(stream, torch.cuda.Stream), isinstance(start, torch.cuda.Event), stream.device)
+with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
+    print(torch.cuda.current_stream().priority, torch.cuda.Stream().priority)
 torch.cuda.nvtx.range_push("step")
 torch.cuda.nvtx.range_pop()
 print(torch.Stream("cuda:1"), str(torch.Event("cuda")).split(",")[0], str(torch.Generator("cuda:1")).split(" at ")[0])

@@ -170,9 +170,14 @@ def pin_memory(self: Any, device: Any = None) -> Any:
     if is_pinned(self):
         return self
     tensor = self.clone()
+    mark_pinned(tensor)
+    return tensor
+
+
+def mark_pinned(tensor: Any) -> None:
+    """Record that the memory of a host tensor counts as pinned."""
     storage = tensor.untyped_storage()
     _PINNED[storage.data_ptr()] = storage
-    return tensor
 
 
 def is_pinned(self: Any, device: Any = None) -> bool:

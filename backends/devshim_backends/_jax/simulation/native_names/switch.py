@@ -51,6 +51,7 @@ def uninstall() -> None:
     """Give JAX's names for GPUs back to JAX."""
     with xla_bridge._backend_lock:
         _patches.undo()
+    tensors.uninstall()
     platforms.uninstall()
     devices.show([], 0)
     clients.keep_client(None)

@@ -21,6 +21,10 @@ from torch import distributed
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.relabel import to_host
 from devshim_backends._torch.simulation.internals.state import require_simulated
+from devshim_backends._torch.simulation.native_names.internals.unused_parameters import provide_pinned_memory
+from devshim_backends._torch.simulation.native_names.internals.unused_parameters import (
+    uninstall as uninstall_pinned_memory,
+)
 
 _TEXT = "simulated GPUs: gloo runs the collectives of the backend nccl"
 _get_device = torch._C.TensorBase.get_device
@@ -31,6 +35,11 @@ _OPERATORS = (
     *("reduce_scatter_", "_reduce_scatter_base_", "allgather_into_tensor_coalesced_"),
     *("reduce_scatter_tensor_coalesced_", "barrier"),
 )
+_FLATTENED = (
+    *("_allgather_base_", "_reduce_scatter_base_", "allgather_into_tensor_coalesced_"),
+    "reduce_scatter_tensor_coalesced_",
+)
+"""Operators on whole buffers: NCCL compares the number of elements, gloo the shapes."""
 _LOCK = RLock()
 _LIBRARIES: list[Any] = []
 _NCCL_GROUPS: set[str | None] = set()
@@ -39,23 +48,25 @@ _DEVICES: list[Any] = []
 """The device that the program gave to `init_process_group`."""
 
 
-def _kernel(op: Any) -> Callable[..., Any]:
-    """Return a kernel that runs a collective call on the host's view of the tensors."""
+def _kernel(op: Any, flatten: bool) -> Callable[..., Any]:
+    """Return a kernel that runs a collective call on the host's view of the tensors, which may be a flat one."""
 
     def run(*args: Any) -> Any:
         originals: dict[int, Any] = {}
         kept: list[Any] = []  # so that no id is used twice
-        converted = [_map(each, lambda x: _as_host(x, originals, kept)) for each in args]
+        converted = [_map(each, lambda x: _as_host(x, originals, kept, flatten)) for each in args]
         return _map(op._op_dk(_CUDA, *converted), lambda x: originals.get(id(x), x))
 
     return run
 
 
-def _as_host(tensor: Any, originals: dict[int, Any], kept: list[Any]) -> Any:
+def _as_host(tensor: Any, originals: dict[int, Any], kept: list[Any], flatten: bool) -> Any:
     if _get_device(tensor) < 0:
         return tensor
     require_simulated(_get_device(tensor))
     host = to_host(tensor.detach())
+    if flatten and host.is_contiguous():
+        host = host.view(-1)
     originals[id(host)] = tensor
     kept.append(host)
     return host
@@ -171,7 +182,7 @@ def _register() -> None:
         for name in _OPERATORS:
             packet = getattr(torch.ops.c10d, name, None)
             if packet is not None:
-                library.impl(name, _kernel(packet.default), "PrivateUse1", allow_override=True)
+                library.impl(name, _kernel(packet.default, name in _FLATTENED), "PrivateUse1", allow_override=True)
 
 
 def install(patches: Patches) -> None:
@@ -190,11 +201,14 @@ def install(patches: Patches) -> None:
         patches.replace(c10d, name, new)
         patches.replace(distributed, name, new)
     patches.replace(c10d.ProcessGroup, "name", _name_of(c10d.ProcessGroup.name))
+    model = torch.nn.parallel.DistributedDataParallel
+    patches.replace(model, "_ddp_init_helper", provide_pinned_memory(model._ddp_init_helper))
 
 
 def uninstall() -> None:
     """Remove the kernels."""
     _NCCL_GROUPS.clear()
     _DEVICES.clear()
+    uninstall_pinned_memory()
     while _LIBRARIES:
         _LIBRARIES.pop()._destroy()

@@ -21,6 +21,8 @@ from devshim_backends._torch.simulation.native_names.internals import sync_debug
 
 _IDS = itertools.count(3, 4)
 """Numbers of new streams; 0 is a GPU's default stream."""
+_PRIORITIES: dict[int, int] = {}
+"""The number of a stream -> its priority, if it has one: PyTorch makes an object from the number."""
 _HIGHEST = -3
 """The highest priority: PyTorch has four, and current cards have at least as many."""
 
@@ -55,7 +57,8 @@ class Stream(_CudaStreamBase):
         if priority > 0:
             msg = f"Expected cuda stream priority to be less than or equal to 0, got {priority}"
             raise RuntimeError(msg)
-        stream._priority = max(priority, _HIGHEST)
+        if priority:
+            _PRIORITIES[number] = max(priority, _HIGHEST)
         return stream
 
     @staticmethod
@@ -66,7 +69,7 @@ class Stream(_CudaStreamBase):
     @property
     def priority(self) -> int:
         """The priority; it has no effect."""
-        return int(self._priority)
+        return _PRIORITIES.get(self.stream_id, 0)
 
     @property
     def cuda_stream(self) -> int:
