@@ -35,7 +35,7 @@ FOR_ADAPTERS = (
         "simulation.memory",
         "simulation.patching",
     ),
-    *("simulation.driver_numbers", "tensors.activations", "transfers.observers"),
+    *("monitoring.buffer_protocol", "simulation.driver_numbers", "tensors.activations", "transfers.observers"),
 )
 """The packages and modules of the neutral half that an adapter may import."""
 SERVED_ARRAY_API = {"_tensorflow", "_paddle", "_mxnet", "_jax"}

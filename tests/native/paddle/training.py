@@ -26,13 +26,21 @@ def train(net):
 
 net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
 print(train(net), net[0].weight.place)
+trained = net
 print(train(paddle.DataParallel(nn.Linear(3, 1))))
+
+net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1D(8), nn.ReLU(), nn.Linear(8, 1))
+net = nn.SyncBatchNorm.convert_sync_batchnorm(net)
+print(train(net)[:2], type(net[1]).__name__, float(net[1]._mean.sum()) != 0, net[1]._mean.place)
+x = paddle.to_tensor(features)
+print(bool((nn.SyncBatchNorm(3)(x) == nn.BatchNorm1D(3)(x)).all()))
 
 model = paddle.Model(nn.Linear(3, 1))
 model.prepare(paddle.optimizer.SGD(0.1, parameters=model.parameters()), nn.MSELoss())
 model.fit(dataset, epochs=1, batch_size=4, verbose=0)
 print(model.network.weight.place)
 
+net = trained
 paddle.save(net.state_dict(), "net.pdparams")
 other = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
 other.set_state_dict(paddle.load("net.pdparams"))

@@ -1,4 +1,4 @@
-"""Views of tensors while GPUs are simulated: ``x.view(shape)`` and ``x.view(dtype)``.
+"""Operators that Paddle lacks on simulated GPUs: ``x.view(shape)``, ``x.view(dtype)``, and `paddle.nn.SyncBatchNorm`.
 
 The plug-in switches off Paddle's strided kernels, and there are no others for views: ``view_shape`` then returns
 the old shape, and ``view_dtype`` fails, on the CPU too (3.0 to 3.3). All tensors are contiguous then, so that a view
@@ -18,9 +18,23 @@ from paddle.autograd import PyLayer
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.tensors import storage_dtype
 
-__all__ = ["view_dtype", "view_shape"]
+__all__ = ["normalize_one_batch", "view_dtype", "view_shape"]
 
 Tensor = core.eager.Tensor
+_batch_norm = paddle._C_ops.batch_norm  # the original: this module is imported before the wrappers are installed
+
+
+def normalize_one_batch(operator: Any) -> Any:
+    """Return Paddle's operator ``sync_batch_norm_``, which only builds for CUDA have, for a program of one process.
+
+    There it normalizes the batch as ``batch_norm`` does. Programs of several processes are refused.
+    """
+
+    @wraps(operator)
+    def call(*args: Any) -> Any:
+        return _batch_norm(*args)
+
+    return call
 
 
 def view_shape(operator: Any) -> Any:

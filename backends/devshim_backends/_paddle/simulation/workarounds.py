@@ -31,7 +31,7 @@ from devshim_backends._paddle.models import optimizer_step
 from devshim_backends._paddle.models.optimizers import parameters_of
 from devshim_backends._paddle.simulation.device_rules import device_or_none, tensors_in
 from devshim_backends._paddle.simulation.internals import programs
-from devshim_backends._paddle.simulation.tensors import view_dtype, view_shape
+from devshim_backends._paddle.simulation.tensors import normalize_one_batch, view_dtype, view_shape
 from devshim_backends._paddle.tensors import Copy
 
 if TYPE_CHECKING:
@@ -286,6 +286,7 @@ OPERATORS = {
     "rmsprop_": run_in_place_on_host,
     "run_program": run_program_on_host,
     "sgd_": run_in_place_on_host,
+    "sync_batch_norm_": normalize_one_batch,
     "view_dtype": view_dtype,
     "view_shape": view_shape,
 }
