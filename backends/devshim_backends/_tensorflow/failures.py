@@ -6,11 +6,14 @@ TensorFlow's ``message`` is the whole text, including the hint.
 
 from __future__ import annotations
 
+import re
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python.eager import core
 
+from devshim.devices.device import CPU
 from devshim.errors import (
     DeviceMismatchError,
     DeviceNotFoundError,
@@ -19,9 +22,12 @@ from devshim.errors import (
     OutOfMemoryError,
     SimulationError,
     UnsupportedError,
+    messages,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from devshim.devices.device import Device
 
 __all__ = [
@@ -31,10 +37,16 @@ __all__ = [
     "MissingKernelError",
     "MixedDevicesError",
     "RemovedDeviceError",
+    "full_device_error",
 ]
 
 FAILURES: tuple[type[Exception], ...] = (core._NotOkStatusException, tf.errors.OpError)
 """The types of an operator's error: the fast path raises the status, and the slow path raises the error."""
+
+
+_FULL_HOST = re.compile(
+    r"OOM when allocating tensor with shape\[(?P<shape>[\d,]*)\] and type (?P<dtype>\w+) on (?P<device>\S+)"
+)
 
 
 class FullDeviceError(JoinedError, OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type: ignore[misc]  # TensorFlow is Any
@@ -47,6 +59,16 @@ class FullDeviceError(JoinedError, OutOfMemoryError, tf.errors.ResourceExhausted
     def _real_text(cls, device: Device, nbytes: int | None, free: int | None) -> str | None:
         name = f"/job:localhost/replica:0/task:0/device:GPU:{device.index}"
         return f"OOM when allocating a tensor of {nbytes} bytes on {name} by allocator GPU_{device.index}_bfc"
+
+
+def full_device_error(message: str, device_named: Callable[[str], Device | None]) -> OutOfMemoryError | None:
+    """Return the error for a simulated GPU, if TensorFlow's message is that the host has too little memory for it."""
+    found = _FULL_HOST.search(message)
+    device = None if found is None else device_named(found["device"])
+    if found is None or device is None or device is CPU:
+        return None
+    nbytes = prod(map(int, filter(None, found["shape"].split(",")))) * int(tf.as_dtype(found["dtype"]).size)
+    return messages.full_device(device, nbytes, None, FullDeviceError)
 
 
 class RemovedDeviceError(JoinedError, SimulationError, tf.errors.InternalError):  # type: ignore[misc]  # TensorFlow is Any

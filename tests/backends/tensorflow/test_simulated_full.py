@@ -126,3 +126,15 @@ def test_every_hook_is_uninstalled():
     with ds.simulate(gpus=0):  # nothing is left there
         assert entries() == list(hooks._ORIGINALS)
     assert entries() == list(hooks._WRAPPERS)
+
+
+def test_a_host_with_too_little_memory_is_a_full_gpu():
+    """TensorFlow's text names the logical CPU; its two ways to run an operator raise different errors."""
+    for make in (lambda: tf.zeros((2**44,)), tf.function(lambda: tf.random.normal((2**44,)))):
+        with pytest.raises(ds.OutOfMemoryError) as caught, ds.on("gpu:1"):
+            make()
+        assert isinstance(caught.value, tf.errors.ResourceExhaustedError)
+        assert caught.value.problem.startswith(f"gpu:1 is out of memory: {2**46:,} bytes were requested")
+        assert "CPU" not in str(caught.value)
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="device:CPU:0"), ds.on("cpu"):
+        tf.zeros((2**44,))

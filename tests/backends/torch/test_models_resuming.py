@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections import namedtuple
 
 import pytest
 import torch
 
 import devshim as ds
+
+Moments = namedtuple("Moments", "first second")
 
 nn = torch.nn
 
@@ -135,3 +138,13 @@ def test_another_model_is_refused_and_nothing_changes(tmp_path):
         ds.load(tmp_path / "run.safetensors", into=optimizer)
     assert optimizer.param_groups[0]["lr"] == 0.5
     assert not optimizer.state
+
+
+def test_named_tuples_in_the_state_of_an_optimizer_are_saved(tmp_path):
+    """PyTorch's `load_state_dict` cannot make named tuples, so this state can only be read as a tree."""
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    optimizer.state[model.weight]["moments"] = Moments(torch.ones(1, 2), torch.zeros(1, 2))
+    ds.save({"optimizer": optimizer}, tmp_path / "state.safetensors")
+    assert ds.leaves(optimizer)["state.0.moments.0"].tolist() == [[1, 1]]
+    assert type(optimizer.state[model.weight]["moments"]) is Moments

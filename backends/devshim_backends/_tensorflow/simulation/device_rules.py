@@ -36,7 +36,7 @@ from tensorflow.python.eager import context
 
 from devshim.devices.device import CPU
 from devshim.registry import mismatches
-from devshim_backends._tensorflow.failures import MixedDevicesError
+from devshim_backends._tensorflow.failures import MixedDevicesError, full_device_error
 from devshim_backends._tensorflow.internals.locations import EAGER, PLACED, RAW_BACKING_DEVICE
 from devshim_backends._tensorflow.models.align_devices import SPLIT, copy_tensors
 
@@ -126,10 +126,11 @@ def run_refused_operator(backend: TensorflowLocations, op: str, inputs: Sequence
 
     Raises:
         MixedDevicesError: The tensors are on different devices, or not on the scope's device.
+        FullDeviceError: The host has too little memory for a result on a simulated GPU.
         Exception: ``error`` itself, if it does not come from the policy.
     """
     if "Tensors on conflicting devices" not in error.message:
-        raise error
+        raise full_device_error(error.message, backend.device_named) or error
     try:
         device = _common_device(backend, op, inputs)
     except MixedDevicesError as refused:

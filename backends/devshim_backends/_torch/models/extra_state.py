@@ -88,7 +88,9 @@ def _replace_leaves(path: str, state: Any, leaves: set[str]) -> Any:
     if isinstance(state, dict):
         return {str(key): _replace_leaves(join_path(path, key), value, leaves) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
-        return type(state)(_replace_leaves(join_path(path, i), value, leaves) for i, value in enumerate(state))
+        return _same_sequence(
+            state, [_replace_leaves(join_path(path, i), each, leaves) for i, each in enumerate(state)]
+        )
     return state
 
 
@@ -100,5 +102,11 @@ def _insert_tensors(path: str, state: Any, forms: Forms, backend: Backend) -> An
     if isinstance(state, dict):
         return {key: _insert_tensors(join_path(path, key), value, forms, backend) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
-        return type(state)(_insert_tensors(join_path(path, i), value, forms, backend) for i, value in enumerate(state))
+        items = [_insert_tensors(join_path(path, i), each, forms, backend) for i, each in enumerate(state)]
+        return _same_sequence(state, items)
     return state
+
+
+def _same_sequence(original: Any, items: list[Any]) -> Any:
+    """Return items in a sequence of the type of another, which may be a named tuple."""
+    return original._make(items) if hasattr(original, "_make") else type(original)(items)
