@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
+from threading import RLock
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from devshim_backends._torch.simulation.tensors import is_pinned, mark_pinned
 _empty = torch.ops.aten.empty.memory_format
 _as_strided = torch.ops.aten.as_strided.default._op_dk
 _CPU = torch._C.DispatchKey.CPU
+_LOCK = RLock()
 _LIBRARIES: list[Any] = []
 
 
@@ -39,16 +41,25 @@ def provide_pinned_memory(real: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(real)
     def init(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.find_unused_parameters and not _LIBRARIES:
-            library = torch.library.Library("aten", "IMPL")
-            _LIBRARIES.append(library)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "(?s).*overrid", UserWarning)
-                library.impl("empty_strided", _empty_strided, "CPU", allow_override=True)
-                library.impl("is_pinned", is_pinned, "CPU", allow_override=True)
+        if self.find_unused_parameters:
+            _replace_operators()
         return real(self, *args, **kwargs)
 
     return init
+
+
+def _replace_operators() -> None:
+    """Replace the two operators, once in a process."""
+    with _LOCK:
+        libraries = _LIBRARIES
+        if libraries:
+            return
+        library = torch.library.Library("aten", "IMPL")
+        libraries.append(library)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*overrid", UserWarning)
+        library.impl("empty_strided", _empty_strided, "CPU", allow_override=True)
+        library.impl("is_pinned", is_pinned, "CPU", allow_override=True)
 
 
 def uninstall() -> None:
