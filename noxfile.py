@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 
@@ -173,6 +174,15 @@ def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]], at_once:
         each.result()
 
 
+@contextmanager
+def beside(session: nox.Session, *command: str) -> Iterator[None]:
+    """Run a command at the same time as the body, and wait for both."""
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(session.run, *command)
+        yield
+    started.result()
+
+
 def pages(backend: str) -> list[Path]:
     """Return the pages whose examples may run on a framework: exactly those that each page allows are collected."""
     folders = [Path("docs"), *(Path("docs", name) for name in ("start", "tutorials", "guides", "reference"))]
@@ -226,10 +236,8 @@ def conform_again(session: nox.Session, name: str) -> None:
 
 def check_style(session: nox.Session) -> None:
     """Check prose, and at the same time all that `check_files` does."""
-    with ThreadPoolExecutor(1) as pool:
-        prose = pool.submit(session.run, "pytest", "-q", "tests/prose")
+    with beside(session, "pytest", "-q", "tests/prose"):
         check_files(session)
-    prose.result()
 
 
 def check_files(session: nox.Session) -> None:
@@ -273,21 +281,17 @@ def typing(session: nox.Session) -> None:
     The frameworks themselves count as untyped.
     """
     install(session, *group("typing"), ".")
-    with ThreadPoolExecutor(1) as pool:
-        programs = pool.submit(session.run, "pytest", "-q", "tests/typing")
+    with beside(session, "pytest", "-q", "tests/typing"):
         check_types(session)
-    programs.result()
 
 
 @nox.session(python=DEFAULT, default=False)
 def quick(session: nox.Session) -> None:
     """Check style, types and the fast unit tests with NumPy, in one environment and under three minutes."""
     install(session, *group("lint", "mypy", "kit", "plot"), ".")
-    with ThreadPoolExecutor(2) as pool:
-        tests = pool.submit(session.run, "pytest", "-q", "-n", "2", "tests/unit", "-m", "not slow", *session.posargs)
+    with beside(session, "pytest", "-q", "-n", "2", "tests/unit", "-m", "not slow", *session.posargs):
         check_style(session)
         check_types(session)
-    tests.result()
 
 
 @nox.session(python=PYTHONS)
@@ -539,10 +543,8 @@ def package(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Check the generated tables, and build the pages without a warning; `framework` runs their examples."""
     install(session, *group("docs", "test"), ".")
-    with ThreadPoolExecutor(1) as pool:
-        built = pool.submit(session.run, *BUILD)
+    with beside(session, *BUILD):
         check_pages(session)
-    built.result()
 
 
 def check_pages(session: nox.Session) -> None:
