@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from threading import RLock
 from typing import Any
 
 import torch
@@ -21,9 +20,10 @@ from torch import distributed
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.relabel import to_host
 from devshim_backends._torch.simulation.internals.state import require_simulated
-from devshim_backends._torch.simulation.native_names.internals.unused_parameters import provide_pinned_memory
+from devshim_backends._torch.simulation.native_names.internals.replaced_operators import ReplacedOperators
 from devshim_backends._torch.simulation.native_names.internals.unused_parameters import (
-    uninstall as uninstall_pinned_memory,
+    PINNED_MEMORY,
+    provide_pinned_memory,
 )
 
 _TEXT = "simulated GPUs: gloo runs the collectives of the backend nccl"
@@ -40,8 +40,8 @@ _FLATTENED = (
     "reduce_scatter_tensor_coalesced_",
 )
 """Operators on whole buffers: NCCL compares the number of elements, gloo the shapes."""
-_LOCK = RLock()
-_LIBRARIES: list[Any] = []
+_COLLECTIVES = ReplacedOperators("c10d", "PrivateUse1")
+"""They are replaced when the first group is created."""
 _NCCL_GROUPS: set[str | None] = set()
 """The names of the groups for which the program requested nccl."""
 _DEVICES: list[Any] = []
@@ -87,7 +87,7 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
     @functools.wraps(real)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         backend = args[position] if len(args) > position else kwargs.get("backend")
-        _register()
+        _COLLECTIVES.install(_kernels)
         if backend is not None and "nccl" in str(backend).lower():
             warnings.warn(_TEXT, UserWarning, stacklevel=2)
         if backend is None and position and _uses_nccl(None):
@@ -169,20 +169,10 @@ def _barrier(real: Callable[..., Any]) -> Callable[..., Any]:
     return barrier
 
 
-def _register() -> None:
-    """Register the kernels, when the first group is created; PyTorch's kernels there do not support simulated GPUs."""
-    with _LOCK:
-        libraries = _LIBRARIES
-        if libraries:
-            return
-        library = torch.library.Library("c10d", "IMPL")
-        libraries.append(library)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*overrid", UserWarning)
-        for name in _OPERATORS:
-            packet = getattr(torch.ops.c10d, name, None)
-            if packet is not None:
-                library.impl(name, _kernel(packet.default, name in _FLATTENED), "PrivateUse1", allow_override=True)
+def _kernels() -> dict[str, Callable[..., Any]]:
+    """Return the kernels of the collective calls; PyTorch's kernels there do not support simulated GPUs."""
+    packets = {name: getattr(torch.ops.c10d, name, None) for name in _OPERATORS}
+    return {name: _kernel(packet.default, name in _FLATTENED) for name, packet in packets.items() if packet is not None}
 
 
 def install(patches: Patches) -> None:
@@ -209,6 +199,5 @@ def uninstall() -> None:
     """Remove the kernels."""
     _NCCL_GROUPS.clear()
     _DEVICES.clear()
-    uninstall_pinned_memory()
-    while _LIBRARIES:
-        _LIBRARIES.pop()._destroy()
+    PINNED_MEMORY.uninstall()
+    _COLLECTIVES.uninstall()

@@ -9,20 +9,17 @@ simulated GPU. Therefore two operators of the host are replaced once a process m
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
-from threading import RLock
 from typing import Any
 
 import torch
 
+from devshim_backends._torch.simulation.native_names.internals.replaced_operators import ReplacedOperators
 from devshim_backends._torch.simulation.tensors import is_pinned, mark_pinned
 
 _empty = torch.ops.aten.empty.memory_format
 _as_strided = torch.ops.aten.as_strided.default._op_dk
 _CPU = torch._C.DispatchKey.CPU
-_LOCK = RLock()
-_LIBRARIES: list[Any] = []
 
 
 def _empty_strided(
@@ -36,33 +33,17 @@ def _empty_strided(
     return tensor
 
 
+_KERNELS: dict[str, Callable[..., Any]] = {"empty_strided": _empty_strided, "is_pinned": is_pinned}
+PINNED_MEMORY = ReplacedOperators("aten", "CPU")
+
+
 def provide_pinned_memory(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper of ``DistributedDataParallel._ddp_init_helper`` that replaces the operators if needed."""
 
     @functools.wraps(real)
     def init(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.find_unused_parameters:
-            _replace_operators()
+            PINNED_MEMORY.install(lambda: _KERNELS)
         return real(self, *args, **kwargs)
 
     return init
-
-
-def _replace_operators() -> None:
-    """Replace the two operators, once in a process."""
-    with _LOCK:
-        libraries = _LIBRARIES
-        if libraries:
-            return
-        library = torch.library.Library("aten", "IMPL")
-        libraries.append(library)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*overrid", UserWarning)
-        library.impl("empty_strided", _empty_strided, "CPU", allow_override=True)
-        library.impl("is_pinned", is_pinned, "CPU", allow_override=True)
-
-
-def uninstall() -> None:
-    """Restore the operators of PyTorch."""
-    while _LIBRARIES:
-        _LIBRARIES.pop()._destroy()
