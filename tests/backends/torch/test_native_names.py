@@ -193,10 +193,9 @@ FROM_CPP = {
     "a generator": (lambda: torch.rand(2, generator=torch.Generator("cuda:1")), "found 'cuda'"),
     "a storage": (lambda: torch.ones(2).set_(torch.ones(2, device="cuda:1").untyped_storage()), "cuda:1"),
     "a convolution": (lambda: nn.Conv2d(1, 1, 1)(torch.ones(1, 1, 2, 2, device="cuda:1")), "torch.cuda.FloatTensor"),
-    "an image": (
-        lambda: nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2)),
-        "Input type (torch.FloatTensor) and weight",
-    ),
+    "an image": (lambda: nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2)), "Expected all tensors to be on the same"),
+    "an image in groups": (lambda: nn.Conv2d(2, 2, 2, groups=2).cuda()(torch.ones(1, 2, 2, 2)), "be a MKLDNN tensor"),
+    "an image of another shape": (lambda: nn.Conv2d(3, 2, 2).cuda()(torch.ones(1, 2, 2, 2)), "to have 3 channels"),
     "images": (lambda: nn.Conv2d(1, 1, 1).cuda()(torch.ones(2, 1, 2, 2)), "same or input should be a MKLDNN tensor"),
     "a mask": (lambda: torch.ones(2, device="cuda:1").masked_fill_(torch.ones(2) > 0, 0), "mask on cpu and self on"),
 }

@@ -10,8 +10,10 @@ all arguments before the kernel, unless their entry says ``device_check: NoCheck
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import torch
 
 from devshim.errors import DeviceMismatchError, JoinedError
 from devshim_backends._torch.simulation.internals.state import TYPES
@@ -66,27 +68,40 @@ def _hint(gpu: str) -> str:
 
 _BY_TYPE = {1: "weight", 2: "bias"}
 """Positions in a convolution, whose types PyTorch compares with that of the input: a tensor's type names its device."""
+_ONEDNN = ("_ConvBackend.Mkldnn", "_ConvBackend.???")
+"""What PyTorch prints for its kernels of oneDNN; it has no name for the transposed one."""
 
 
-def _in_its_terms(plan: Any, gpu: str, other: Any, position: int, host: Any) -> str:
+def _in_its_terms(plan: Any, gpu: str, other: Any, position: int, host: Any, arguments: Sequence[Any]) -> str:
     """Return the error text of an operator that checks its own arguments, or an empty text."""
     if plan.name in ("aten::masked_fill", "aten::masked_fill_") and position in (0, 1):
         mask, filled = (other, gpu) if position else (gpu, other)
         return f"expected self and mask to be on the same device, but got mask on {mask} and self on {filled}"
-    if plan.name == "aten::convolution" and position in _BY_TYPE and host is not None and "cuda" in TYPES:
-        kind = str(host.type())
-        there = kind.replace("torch.", "torch.cuda.")
+    if plan.name != "aten::convolution" or host is None or "cuda" not in TYPES:
+        return ""
+    kind = str(host.type())
+    there = kind.replace("torch.", "torch.cuda.")
+    if position in _BY_TYPE:
         return f"Input type ({there}) and {_BY_TYPE[position]} type ({kind}) should be the same"
-    if plan.name == "aten::convolution" and position == 0 and host is not None and "cuda" in TYPES:
-        kind = str(host.type())
-        text = f"Input type ({kind}) and weight type ({kind.replace('torch.', 'torch.cuda.')}) should be the same"
-        # PyTorch has chosen oneDNN by then: for several images in float32 (`use_mkldnn` in Convolution.cpp).
-        onednn = kind == "torch.FloatTensor" and len(host) > 1
-        return text + " or input should be a MKLDNN tensor and weight is a dense tensor" * onednn
+    if position == 0 and _is_for_onednn(arguments):
+        types = f"Input type ({kind}) and weight type ({there}) should be the same"
+        return f"{types} or input should be a MKLDNN tensor and weight is a dense tensor"
     return ""
 
 
-def mixed_devices_error(plan: Any, gpu: str, other: Any, position: int, host: Any = None) -> MixedDevicesError:
+def _is_for_onednn(arguments: Sequence[Any]) -> bool:
+    """Return True if PyTorch computes a convolution of an input on the host with oneDNN, which compares the types.
+
+    PyTorch chooses before it compares the devices: for several images, groups or large kernels.
+    """
+    bias = arguments[2]
+    sizes = None if bias is None else bias.shape
+    return str(torch._C._select_conv_backend(*arguments[:9], sizes)) in _ONEDNN
+
+
+def mixed_devices_error(
+    plan: Any, gpu: str, other: Any, position: int, host: Any = None, arguments: Sequence[Any] = ()
+) -> MixedDevicesError:
     """Return the error that PyTorch's kernels raise for an argument on another device than the earlier ones.
 
     Args:
@@ -95,8 +110,9 @@ def mixed_devices_error(plan: Any, gpu: str, other: Any, position: int, host: An
         other: The other device.
         position: The position of the argument on the other device, or -1.
         host: That argument, if it is on the host.
+        arguments: The positional arguments of the call, as host tensors, if all of them were converted.
     """
-    own = _in_its_terms(plan, gpu, other, position, host)
+    own = _in_its_terms(plan, gpu, other, position, host, arguments)
     if own:
         return MixedDevicesError(own, _hint(gpu))
     if plan.takes_indices and position in (0, 1):

@@ -67,7 +67,7 @@ def _compute_view_or_write(plan: OperatorPlan, args: tuple[Any, ...], kwargs: di
     """Return a view of a sparse tensor as a new tensor; write an in-place result's parts back to the argument."""
     converter = ArgumentConverter(plan)
     converted, keywords = converter.convert_positional(args), converter.convert_keywords(kwargs)
-    gpu = converter.choose_gpu()
+    gpu = converter.choose_gpu(converted)
     if plan.is_view:
         return converter.convert_results(plan.call(*converted, **keywords), gpu)
     plan.call(*converted, **keywords)
@@ -131,7 +131,7 @@ def _compute(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     converter = ArgumentConverter(plan)
     converted = converter.convert_positional(args)
     keywords = converter.convert_keywords(kwargs) if kwargs else kwargs
-    gpu = converter.choose_gpu()
+    gpu = converter.choose_gpu(converted)
     if plan.only_computes:
         return converter.convert_results(plan.call(*converted, **keywords), gpu)
     if plan.generator_name is not None:

@@ -105,13 +105,14 @@ class ArgumentConverter:
             self.host, self.host_position = value, position
         return value
 
-    def choose_gpu(self) -> int:
-        """Return the GPU of the call, after all arguments are converted."""
+    def choose_gpu(self, converted: list[Any]) -> int:
+        """Return the GPU of the call, after all arguments are converted; ``converted`` are the positional ones."""
         gpu = self.gpu
         if gpu < 0:
             gpu = current() if self.target < 0 else self.target
         elif self.host is not None:
-            raise mixed_devices_error(self.plan, gpu_name(gpu), self.host.device, self.host_position, self.host)
+            host, position = self.host, self.host_position
+            raise mixed_devices_error(self.plan, gpu_name(gpu), host.device, position, host, converted)
         elif self.target >= 0:
             gpu = self.target
         if gpu >= SIMULATION.count:
