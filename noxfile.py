@@ -22,8 +22,8 @@ nox.options.reuse_venv = "yes"
 nox.options.stop_on_first_error = False
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
-PYTHONS = ["3.10", "3.11", "3.13"]
-BETWEEN = "3.12"  # tested on demand: CI has 50 minutes
+PYTHONS = ["3.10", "3.11"]
+LATER = ["3.12", "3.13"]  # tested by workflows, and on demand: CI has 50 minutes
 NEXT = "3.14"  # tested every night, and on demand where it is installed
 DEFAULT = "3.11"  # the only Python for which every framework of the matrix has a wheel
 TESTS = Path("tests/backends")
@@ -111,6 +111,9 @@ ON_NUMPY = (
     "test_sums.py::test_ranks_that_disagree_are_one_error",
 )
 """Tests whose ranks use NumPy or no framework: they need to run in one environment only."""
+NOT_AGAIN = [f"--deselect={RANKS}/{each}" for each in ON_NUMPY]
+WAITING = 5
+"""How many runs of tests with several ranks start at once: a test waits for a seventh of its time even if four run."""
 IN_TUTORIALS = [name for name in FRAMEWORKS if name != "mxnet1"]
 PORTED = ["numpy", "torch", "jax", "tensorflow", "paddle"]
 """Frameworks that POT or TensorLy supports."""
@@ -218,6 +221,30 @@ def conform(session: nox.Session, name: str) -> None:
     pytests(session, runs)
 
 
+def install_for_ranks(session: nox.Session) -> None:
+    """Install PyTorch, Ray, devshim, and what the tests need; compile what the processes of a job import."""
+    install_framework(session, "torch", "test", "ray")
+    # Here and not in each of the processes that start at the same time.
+    session.run("python", "-c", "import pytest, ray, torch, torch.distributed, devshim", silent=True)
+
+
+def ranks_on_numpy() -> list[list[str]]:
+    """Return the runs of the tests with several ranks on NumPy, and of those that use no framework."""
+    numpy, matrix = "DEVSHIM_BACKEND=numpy", f"{RANKS}/test_failure_matrix.py"
+    apart = [f"{RANKS}/{each}" for each in LAUNCHED]
+    return [
+        *([numpy, matrix, "-k", f"{first} or {second}"] for first, second in (STAGES[:2], STAGES[2:])),
+        [numpy, RANKS, *(f"--ignore={each}" for each in (matrix, *apart))],
+        [numpy, *apart, "tests/unit/world/test_pickles.py"],  # that file needs Ray
+    ]
+
+
+def sums_of_pytorch() -> list[str]:
+    """Return the run of the tests with several ranks on PyTorch in which none fails, and none trains."""
+    apart = ("test_failure_matrix.py", *LAUNCHED, *TRAINED)
+    return ["DEVSHIM_BACKEND=torch", RANKS, *NOT_AGAIN, *(f"--ignore={RANKS}/{each}" for each in apart)]
+
+
 def install_revived(session: nox.Session, name: str) -> None:
     """Install an MXNet with today's NumPy, devshim, and what the tests need."""
     install(session, "--no-deps", *group(name))
@@ -312,9 +339,12 @@ def core(session: nox.Session) -> None:
     pytests(session, [neutral, ["tests/conformance", f"--ignore={slow}"], cli, [slow], STUB_TESTS, shared])
 
 
-@nox.session(python=BETWEEN, default=False)
-def between(session: nox.Session) -> None:
-    """Test the neutral half, the command line, the kit itself and both MXNets on the Python that `nox` leaves out."""
+@nox.session(python=LATER, default=False)
+def later(session: nox.Session) -> None:
+    """Test the neutral half, the command line, the kit itself and both MXNets on newer Pythons, with the newest NumPy.
+
+    Both MXNets are older than these Pythons.
+    """
     install(session, *group("test", "kit", "plot"), ".")
     pytests(session, [["tests/conformance"], ["tests/cli"], ["tests/unit", EXAMPLES]])
     for name in ("mxnet1", "mxnet2"):
@@ -460,19 +490,6 @@ def opinfo(session: nox.Session) -> None:
     session.run("python", "tests/opinfo", *session.posargs)
 
 
-@nox.session(python=PYTHONS[-1])
-def mxnet_revived(session: nox.Session) -> None:
-    """Test both MXNets on the newest Python and NumPy, which were released after them.
-
-    The kit runs on 1.9.1, whose own session has an older NumPy; the session of 2.0 has the newest one, so only its
-    traps run here.
-    """
-    install_revived(session, "mxnet1")
-    conform_again(session, "mxnet1")
-    install_revived(session, "mxnet2")
-    session.run("pytest", "-q", str(TESTS / "mxnet/test_traps.py"))
-
-
 @nox.session(python=DEFAULT)
 def together(session: nox.Session) -> None:
     """Test all frameworks in one interpreter, MXNet included, in the import orders that crash without devshim."""
@@ -481,24 +498,23 @@ def together(session: nox.Session) -> None:
 
 
 @nox.session(python=DEFAULT)
+def ranks(session: nox.Session) -> None:
+    """Start several ranks with Ray on NumPy, make them fail in every way, look for leftovers; sum with PyTorch.
+
+    It is `world` without jobs of Ray whose ranks use PyTorch, which take most of its time.
+    """
+    install_for_ranks(session)
+    pytests(session, [*ranks_on_numpy(), sums_of_pytorch()], at_once=WAITING)
+
+
+@nox.session(python=DEFAULT, default=False)
 def world(session: nox.Session) -> None:
     """Start several ranks with Ray on NumPy and PyTorch, make them fail in every way, and look for leftovers."""
-    install_framework(session, "torch", "test", "ray")
-    torch, numpy = "DEVSHIM_BACKEND=torch", "DEVSHIM_BACKEND=numpy"
-    matrix, trained = f"{RANKS}/test_failure_matrix.py", [f"{RANKS}/{each}" for each in TRAINED]
-    rest = [RANKS, f"--ignore={matrix}", *(f"--ignore={RANKS}/{each}" for each in LAUNCHED)]
-    once = [f"--deselect={RANKS}/{each}" for each in ON_NUMPY]
-    runs = [
-        [torch, *trained, *once],  # the longest first
-        *([torch, matrix, "-k", stage] for stage in STAGES),
-        *([numpy, matrix, "-k", f"{first} or {second}"] for first, second in (STAGES[:2], STAGES[2:])),
-        [torch, *rest, *once, *(f"--ignore={each}" for each in trained)],
-        [numpy, *rest],
-        [numpy, *(f"{RANKS}/{each}" for each in LAUNCHED), "tests/unit/world/test_pickles.py"],  # they need Ray
-    ]
-    # Here and not in each of the processes that start at the same time, Python compiles what they import.
-    session.run("python", "-c", "import pytest, ray, torch, torch.distributed, devshim", silent=True)
-    pytests(session, runs, at_once=5)  # a test waits for a seventh of its time even if four run at once
+    install_for_ranks(session)
+    torch, matrix = "DEVSHIM_BACKEND=torch", f"{RANKS}/test_failure_matrix.py"
+    trained = [torch, *(f"{RANKS}/{each}" for each in TRAINED), *NOT_AGAIN]
+    failing = [[torch, matrix, "-k", stage] for stage in STAGES]
+    pytests(session, [trained, *failing, *ranks_on_numpy(), sums_of_pytorch()], at_once=WAITING)
 
 
 @nox.session(name="world-others", python=DEFAULT, default=False)

@@ -1,4 +1,4 @@
-"""The workflows call sessions of the noxfile that exist, and leave out none that `nox` runs by default."""
+"""The workflows call sessions of the noxfile that exist, and leave out none that `nox` runs by default, or is long."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = {path.stem: YAML(typ="safe").load(path) for path in (ROOT / ".github/workflows").glob("*.yml")}
 NOX = re.compile(r'nox -s "?([^"\n]+?)"?$', re.MULTILINE)
 MAJOR = re.compile(r"@(v\d+|release/v\d+)$")
+LONG = {"later", "world"}
+"""Sessions that run for every change, but not by default: on two cores, CI has no time for them."""
 WRITES = {"docs/publish": {"pages", "id-token"}, "release/publish": {"id-token"}}
 """Job -> the permissions that it has besides reading the repository."""
 
@@ -65,9 +67,10 @@ def test_a_workflow_calls_sessions_that_exist(sessions: dict[str, bool]) -> None
     assert {"quick", "package", "docs", "downstream", "nightly(torch)"} <= everything
 
 
-def test_the_matrix_is_what_nox_runs_by_default(sessions: dict[str, bool]) -> None:
+def test_the_matrix_is_what_nox_runs_by_default_and_the_long_sessions(sessions: dict[str, bool]) -> None:
     default = {name for name, chosen in sessions.items() if chosen}
-    assert called(jobs()["tests/nox"]) | called(jobs()["docs/build"]) == default
+    assert not default & LONG
+    assert called(jobs()["tests/nox"]) | called(jobs()["docs/build"]) == default | LONG
 
 
 def test_every_nightly_framework_has_a_job(sessions: dict[str, bool]) -> None:
