@@ -72,7 +72,13 @@ BESIDE = {"torch": ("accelerate", "keras", "torch-libraries"), "jax": ("keras", 
 """Session name -> groups of the libraries to which the tests compare devshim, or whose models they move."""
 SETTINGS = {
     "jax": {
-        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1",
+        "XLA_FLAGS": " ".join(
+            (
+                "--xla_backend_optimization_level=0",
+                "--xla_cpu_parallel_codegen_split_count=1",
+                "--xla_cpu_use_fusion_emitters=false",
+            )
+        ),
         "JAX_COMPILATION_CACHE_DIR": str(Path("build/jax-cache").resolve()),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -494,6 +500,7 @@ def opinfo(session: nox.Session) -> None:
 def together(session: nox.Session) -> None:
     """Test all frameworks in one interpreter, MXNet included, in the import orders that crash without devshim."""
     install_all(session)
+    session.env.update(SETTINGS["jax"])
     pytests(session, [[file] for file in sorted(Path("tests/multi_framework").glob("test_*.py"))])
 
 
