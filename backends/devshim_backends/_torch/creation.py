@@ -20,7 +20,7 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
 from devshim.devices.ranges import require_fit, require_values_fit
-from devshim.errors import messages
+from devshim.errors import UnsupportedError, messages
 from devshim_backends._torch.devices import native
 from devshim_backends._torch.tracing import compiles_here
 
@@ -48,7 +48,7 @@ _DTYPES = frozenset(TORCH_DTYPES.values())
 
 def _make_like(make: Any, x: Tensor) -> Tensor | None:
     """Return the result of ``torch.zeros_like`` for a tensor that `TorchCreation.zeros` would make in the same form."""
-    plain = x.dtype in _DTYPES and x.layout is torch.strided and x.is_contiguous()
+    plain = x.dtype in _DTYPES and x.layout is torch.strided and not x.is_nested and x.is_contiguous()
     return make(x) if plain else None
 
 
@@ -107,19 +107,19 @@ class TorchCreation(Backend):
         return x.to(dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=native(device))
+        return _with_lengths(torch.empty, shape, dtype=dtype, device=native(device))
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
         largest = _LARGEST.get(dtype)
         if largest is not None and abs(value) > largest:
             value = torch.tensor(value, dtype=dtype).item()  # infinity, as on every framework: `full` refuses it
-        return torch.full(shape, value, dtype=dtype, device=native(device))
+        return _with_lengths(torch.full, shape, value, dtype=dtype, device=native(device))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return torch.zeros(shape, dtype=dtype, device=native(device))
+        return _with_lengths(torch.zeros, shape, dtype=dtype, device=native(device))
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return torch.ones(shape, dtype=dtype, device=native(device))
+        return _with_lengths(torch.ones, shape, dtype=dtype, device=native(device))
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         if step and (stop - start) / step <= 0:
@@ -142,6 +142,17 @@ class TorchCreation(Backend):
         if -n_rows < k < n_cols:
             x.diagonal(k).fill_(1)
         return x
+
+
+def _with_lengths(make: Any, shape: tuple[int, ...], *value: complex, **options: Any) -> Tensor:
+    """Return what ``make`` returns, or name the shape of a jagged tensor, in which one length is a symbol."""
+    try:
+        return make(shape, *value, **options)
+    except RuntimeError as error:
+        if not any(isinstance(length, torch.SymInt) and length.node.is_nested_int() for length in shape):
+            raise
+        msg = f"PyTorch's tensors of layout jagged have no fixed shape, and this one has {tuple(shape)}"
+        raise UnsupportedError(msg, "pad it first: x.to_padded_tensor(0.0), or call torch.zeros_like(x)") from error
 
 
 def _require_fit(values: object, dtype: torch.dtype) -> None:

@@ -118,6 +118,23 @@ def test_nested_tensors_are_refused_with_what_to_write():
         assert ds.device_of(ds.place(jagged, "gpu:1")) is ds.gpu(1)
 
 
+@pytest.mark.filterwarnings("ignore:.*nested")
+@pytest.mark.parametrize(
+    "like", [ds.empty_like, ds.zeros_like, ds.ones_like, lambda x, **more: ds.full_like(x, 2, **more)]
+)
+@pytest.mark.parametrize("more", [{}, {"dtype": "int32"}, {"device": "cpu"}], ids=str)
+def test_a_tensor_like_a_nested_one_is_refused(like, more):
+    parts = [torch.ones(2, 3), torch.ones(4, 3)]
+    jagged = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    with pytest.raises(
+        ds.UnsupportedError, match=r"layout jagged have no fixed shape, and this one has \(2, j\d+, 3\)"
+    ):
+        like(jagged, **more)
+    with pytest.raises(ds.UnsupportedError, match="nested tensors of layout strided have no shape"):
+        like(torch.nested.nested_tensor(parts), **more)
+    assert ds.zeros_like(jagged.to_padded_tensor(0.0)).shape == (2, 4, 3)  # as the hint says
+
+
 @pytest.mark.filterwarnings("ignore:.*(Sparse|nested|quantize)")
 @pytest.mark.parametrize("odd", REFUSED)
 def test_tensors_without_values_are_refused(odd):
