@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from devshim.devices.device import Device
 from devshim.errors import ArgumentError
 from devshim.tensors import arguments
+from devshim.tensors.lengths import known_length
 from devshim.transfers import engine
 from devshim.trees.key_paths import brackets
 
@@ -46,7 +47,7 @@ def axis_of(axis: Any, shape: tuple[int, ...], cell: Cell, call: str) -> int:
 
 def length_of(found: list[tuple[Cell, Tensor, Backend]], axes: list[int]) -> int:
     """Return the common length of all tensors along their axes."""
-    lengths = [backend.shape(x)[along] for (_, x, backend), along in zip(found, axes, strict=True)]
+    lengths = [known_length(backend, x, along, "split") for (_, x, backend), along in zip(found, axes, strict=True)]
     for (cell, _, _), length in zip(found, lengths, strict=True):
         if length != lengths[0]:
             first = brackets(found[0][0])

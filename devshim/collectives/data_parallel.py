@@ -24,6 +24,7 @@ from devshim.registry import argument_hints, missing_devices, numpy_scalars, reg
 from devshim.registry.registry import model_backend
 from devshim.runtime import running, scopes
 from devshim.tensors import placing, value_hints
+from devshim.tensors.lengths import known_length
 from devshim.transfers import device_lists, engine
 from devshim.trees import multi_map, trees
 from devshim.trees.flatten import flatten
@@ -128,8 +129,9 @@ def _count_rows(batch: Any, axis: int) -> int:
     """Return the length of the first tensor of a batch along the axis."""
     flat = flatten(batch)
     if flat.tensors:
-        shape = flat.backends[0].shape(flat.tensors[0])
-        return shape[arguments.axis_of(axis, shape, flat.cell(0), "data_parallel")]
+        backend, x = flat.backends[0], flat.tensors[0]
+        along = arguments.axis_of(axis, backend.shape(x), flat.cell(0), "data_parallel")
+        return known_length(backend, x, along, "data_parallel")
     msg = f"ds.data_parallel found no tensor in the batch, a {type_name(batch)}"
     raise NotATensorError(msg, "pass a tensor, or a dict or list of them, as the second argument")
 

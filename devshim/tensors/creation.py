@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim.tensors import arguments, on_host, value_hints
+from devshim.tensors import arguments, lengths, on_host, value_hints
 from devshim.transfers import engine
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value
     """Return the arguments of `engine.make` for a tensor in the shape of another."""
     backend, x = arguments.tensor_of(x, f"{call}_like")
     wanted, target = arguments.dtype_and_device_like(backend, x, dtype, device, f"{call}_like")
-    return arguments.plan_for(backend, call, target, (backend.shape(x), *value), wanted)
+    return arguments.plan_for(backend, call, target, (lengths.known_shape(backend, x, f"{call}_like"), *value), wanted)
 
 
 for _name in ("empty", "full", "ones", "zeros"):

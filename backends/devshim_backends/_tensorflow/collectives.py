@@ -45,9 +45,7 @@ class TensorflowCollectives(TensorflowTensors):
     """The mixin for collectives."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
-        if isinstance(x, (tf.SparseTensor, tf.RaggedTensor)):
-            msg = f"TensorFlow cannot split a {type(x).__name__}"
-            raise UnsupportedError(msg, "make it dense first: tf.sparse.to_dense(x), or x.to_tensor() if it is ragged")
+        _require_dense([x], "split")
         # NumPy arrays: TensorFlow takes 12 us to make a tensor from a list, and 1 us from an array (2.21).
         begin, size = np.zeros(len(x.shape), np.int64), np.full(len(x.shape), -1, np.int64)
         begin[axis], size[axis] = start, stop - start
@@ -57,6 +55,7 @@ class TensorflowCollectives(TensorflowTensors):
             return self._move_bits(lambda xs: tf.slice(xs[0], begin, size), [tf.convert_to_tensor(x)])
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        _require_dense(xs, "join")
         with self._scope_of(xs[0]):
             if len(xs) == 1:  # TensorFlow would return the tensor itself
                 return self.copy_to(xs[0], self.device_of(xs[0]))
@@ -64,10 +63,12 @@ class TensorflowCollectives(TensorflowTensors):
             return self._move_result(joined, xs[0])
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
+        _require_dense(xs, "join")
         with self._scope_of(xs[0]):
             return self._move_result(self._move_bits(tf.stack, [tf.convert_to_tensor(x) for x in xs]), xs[0])
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        _require_dense(xs, "reduce")
         with self._scope_of(xs[0]):
             values = list(xs) if _records_nothing(xs) else [tf.stop_gradient(tf.convert_to_tensor(x)) for x in xs]
             if len(values) == 1:
@@ -148,6 +149,13 @@ class TensorflowCollectives(TensorflowTensors):
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         return nullcontext  # a tape records only the operators of its own thread
+
+
+def _require_dense(xs: Sequence[Tensor], verb: str) -> None:
+    for x in xs:
+        if isinstance(x, (tf.SparseTensor, tf.RaggedTensor)):
+            msg = f"devshim cannot {verb} tensors of the type {type(x).__name__}"
+            raise UnsupportedError(msg, "make it dense first: tf.sparse.to_dense(x), or x.to_tensor() if it is ragged")
 
 
 def _records_nothing(xs: Sequence[Tensor]) -> bool:

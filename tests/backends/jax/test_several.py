@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -168,3 +169,13 @@ def test_a_collective_is_compiled_once_for_each_shape() -> None:
         assert compiled, "nothing is counted"
     finally:
         jax.monitoring.unregister_event_duration_listener(note)
+
+
+def test_a_batch_of_unknown_length_is_not_split() -> None:
+    (length,) = jax.export.symbolic_shape("length,")
+    batch = jax.ShapeDtypeStruct((length, 4), jnp.float32)
+
+    for count in (1, 2):
+        split = jax.jit(lambda x, count=count: ds.split(x, ["cpu"] * count)[0])
+        with pytest.raises(ds.TracingError, match="length of axis 0, and JAX is compiling a function for any length"):
+            jax.export.export(split)(batch)

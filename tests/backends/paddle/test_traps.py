@@ -447,3 +447,21 @@ def test_a_function_that_switches_gradients_off_switches_them_off_inside_alone(p
     assert paddle.is_grad_enabled()
     assert float(value) == 2
     assert ds.to_numpy(grads).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("name", ["split", "zeros_like", "ones_like", "full_like", "empty_like"])
+def test_a_length_that_the_compiler_does_not_know_is_not_used(paddle: Any, name: str) -> None:
+    """Paddle's compiler has -1 for the length of a batch: `split` returned all rows in its last part."""
+    arguments = {"split": (["cpu", "cpu"],), "full_like": (2,)}.get(name, ())
+
+    def call(x: Any) -> Any:
+        made = getattr(ds, name)(x, *arguments)
+        return made[0] if name == "split" else made
+
+    def compiled(length: int | None) -> Any:
+        spec = [paddle.static.InputSpec([length, 4], "float32")]
+        return paddle.jit.to_static(call, input_spec=spec, full_graph=True)
+
+    with pytest.raises(ds.TracingError, match=f"ds.{name} needs the length of axis 0, and PaddlePaddle is compiling"):
+        compiled(None)(paddle.ones([4, 4]))
+    assert compiled(4)(paddle.ones([4, 4])).shape == [2 if name == "split" else 4, 4]

@@ -66,6 +66,38 @@ def test_tf_distribute_only_sums_on_real_gpus(monkeypatch: pytest.MonkeyPatch) -
     [lambda: tf.sparse.from_dense([[1.0, 0.0]]), lambda: tf.ragged.constant([[1.0], [2.0, 3.0]])],
     ids=["sparse", "ragged"],
 )
-def test_composite_tensors_are_not_split(make: Callable[[], Any]) -> None:
-    with pytest.raises(ds.UnsupportedError, match=r"TensorFlow cannot split a (Sparse|Ragged)Tensor"):
-        ds.split([make()], ["cpu", "gpu:1"])
+@pytest.mark.parametrize(
+    ("call", "verb"),
+    [
+        (lambda x: ds.split([x], ["cpu", "gpu:1"]), "split"),
+        (lambda x: ds.split(x, ["cpu", "gpu:1"]), "split"),
+        (lambda x: ds.gather([x, x], "gpu:1"), "join"),
+        (lambda x: ds.gather([{"a": x}, {"a": x}], "gpu:1"), "join"),
+        (lambda x: ds.all_reduce_([x, x]), "reduce"),
+    ],
+)
+def test_composite_tensors_are_refused(make: Callable[[], Any], call: Callable[[Any], Any], verb: str) -> None:
+    with pytest.raises(ds.UnsupportedError, match=f"devshim cannot {verb} tensors of the type (Sparse|Ragged)Tensor"):
+        call(make())
+
+
+@pytest.mark.parametrize("like", [ds.empty_like, ds.zeros_like, ds.ones_like, lambda x: ds.full_like(x, 2)])
+def test_a_tensor_like_a_ragged_one_is_refused(like: Callable[[Any], Any]) -> None:
+    ragged = tf.ragged.constant([[1.0], [2.0, 3.0]])
+    with pytest.raises(ds.UnsupportedError, match="length of axis 1, and this RaggedTensor has no fixed one"):
+        like(ragged)
+    assert like(ragged.to_tensor()).shape == (2, 2)
+
+
+def test_a_batch_of_unknown_length_is_not_split() -> None:
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])], autograph=False)
+    def first(x: Any) -> Any:
+        return ds.split(x, ["cpu", "cpu"], axis=axis)[0]
+
+    axis = 0
+    with pytest.raises(
+        ds.TracingError, match="length of axis 0, and TensorFlow is compiling a function for any length"
+    ):
+        first(tf.ones((4, 3)))
+    axis = 1
+    assert first(tf.ones((4, 3))).shape == (4, 2)

@@ -171,3 +171,17 @@ def test_another_thread_works_as_usual_while_one_compiles():
     compiled = torch.compile(lambda y: y + 1, backend=compile_beside_a_thread)
     assert compiled(x).tolist() == [2, 2]
     assert found == [[1, 1], False]
+
+
+class Halved(torch.nn.Module):
+    def forward(self, x):
+        return ds.split(x, ["cpu", "cpu"])[0]
+
+
+def test_a_batch_of_unknown_length_is_not_split():
+    with pytest.raises(ds.UnsupportedError, match="length of axis 0, and this FakeTensor has no fixed one"):
+        torch.export.export(Halved(), (torch.ones(4, 3),), dynamic_shapes={"x": {0: torch.export.Dim("length")}})
+    exported = torch.export.export(Halved(), (torch.ones(4, 3),))
+    assert exported.module()(torch.ones(4, 3)).shape == (2, 3)
+    compiled = torch.compile(Halved(), dynamic=True, backend="eager")
+    assert [compiled(torch.ones(length, 3)).shape[0] for length in (4, 6, 7)] == [2, 3, 4]
