@@ -336,7 +336,7 @@ def core(session: nox.Session) -> None:
         packages = sorted({each.parent for each in Path("tests/unit").glob("*/test_*.py")})
         ignored = [f"--ignore={each}" for each in [*packages, *STATIC]]
         fast = ["-m", "not slow"]
-        pytests(session, [[*cli, *fast], [*neutral, *ignored, *fast], [*packages, *fast]])
+        pytests(session, [[*packages, *fast], [*cli, *fast], [*neutral, *ignored, *fast]])  # the longest first
         return
     slow = "tests/conformance/test_kit_can_fail.py"
     shared = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "numpy/test_conformance.py", "--devshim-gpus=2"]
