@@ -47,7 +47,8 @@ class TensorflowCollectives(TensorflowTensors):
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         _require_dense([x], "split")
         # NumPy arrays: TensorFlow takes 12 us to make a tensor from a list, and 1 us from an array (2.21).
-        begin, size = np.zeros(len(x.shape), np.int64), np.full(len(x.shape), -1, np.int64)
+        rank = len(self.shape(x))
+        begin, size = np.zeros(rank, np.int64), np.full(rank, -1, np.int64)
         begin[axis], size[axis] = start, stop - start
         if type(x) is EAGER and computes_on_host():
             return gen_array_ops._slice(x, begin, size)

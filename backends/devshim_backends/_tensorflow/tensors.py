@@ -31,6 +31,7 @@ from devshim_backends._tensorflow.internals.locations import (
     TensorflowLocations,
     parts_of,
 )
+from devshim_backends._tensorflow.internals.shapes import shape_of
 from devshim_backends._tensorflow.scopes import in_xla, refused_in_xla
 from devshim_backends._tensorflow.simulation.hooks import count_results
 from devshim_backends._tensorflow.simulation.memory import BUFFERED, LOCAL, memory_view
@@ -237,7 +238,7 @@ class TensorflowTensors(TensorflowLocations):
 
     def shape(self, x: Tensor) -> tuple[int, ...]:
         # The second builds a `TensorShape`, in 2.5 us (2.21).
-        return x._shape_tuple() if type(x) is EAGER else tuple(x.shape)
+        return x._shape_tuple() if type(x) is EAGER else shape_of(x)
 
     def is_writable(self, x: Tensor) -> bool:
         # A variable's memory is not writable either: TensorFlow shares it with tensors until one is assigned to.
@@ -249,7 +250,7 @@ class TensorflowTensors(TensorflowLocations):
         parts = parts_of(x)
         if parts is not None:
             return sum(self.nbytes(part) for part in parts)
-        return int(prod(size or 0 for size in x.shape) * tf.as_dtype(x.dtype).size)
+        return int(prod(size or 0 for size in self.shape(x)) * tf.as_dtype(x.dtype).size)
 
     def synchronize(self, device: Device) -> None:
         if self.is_accelerator(device) and self.started():

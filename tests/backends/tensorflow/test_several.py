@@ -101,3 +101,22 @@ def test_a_batch_of_unknown_length_is_not_split() -> None:
         first(tf.ones((4, 3)))
     axis = 1
     assert first(tf.ones((4, 3))).shape == (4, 2)
+
+
+@pytest.mark.parametrize("shape", [None, [None, 2]], ids=["any rank", "any length"])
+def test_a_variable_without_a_fixed_shape_has_that_of_its_value(shape: Any) -> None:
+    variable = tf.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], shape=tf.TensorShape(shape))
+    variable.assign([[1.0, 2.0], [3.0, 4.0]])
+    parts = ds.split(variable, ["cpu", "gpu:1"])
+    assert [ds.to_numpy(part).tolist() for part in parts] == [[[1.0, 2.0]], [[3.0, 4.0]]]
+    assert ds.gather([variable, variable], "cpu").shape == (4, 2)
+    assert ds.zeros_like(variable).shape == (2, 2)
+    with ds.transfers() as log:
+        ds.place([variable, ds.ones(2, device="gpu:0")], "gpu:1")
+    assert [record.bytes for record in log.records] == [16, 8]
+
+
+def test_tensors_of_any_rank_are_not_split() -> None:
+    split = tf.function(lambda x: ds.split(x, ["cpu", "cpu"]), input_signature=[tf.TensorSpec(None)], autograph=False)
+    with pytest.raises(ds.TracingError, match="for tensors with any number of axes"):
+        split(tf.ones((4, 3)))
