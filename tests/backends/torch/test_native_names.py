@@ -196,7 +196,7 @@ FROM_CPP = {
     "an image": (lambda: nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2)), "Expected all tensors to be on the same"),
     "an image in groups": (lambda: nn.Conv2d(2, 2, 2, groups=2).cuda()(torch.ones(1, 2, 2, 2)), "be a MKLDNN tensor"),
     "an image of another shape": (lambda: nn.Conv2d(3, 2, 2).cuda()(torch.ones(1, 2, 2, 2)), "to have 3 channels"),
-    "images": (lambda: nn.Conv2d(1, 1, 1).cuda()(torch.ones(2, 1, 2, 2)), "same or input should be a MKLDNN tensor"),
+    "images": (lambda: nn.Conv2d(1, 1, 2).cuda()(torch.ones(2, 1, 2, 2)), "same or input should be a MKLDNN tensor"),
     "a mask": (lambda: torch.ones(2, device="cuda:1").masked_fill_(torch.ones(2) > 0, 0), "mask on cpu and self on"),
 }
 
