@@ -157,14 +157,14 @@ def install_framework(session: nox.Session, name: str, *more: str) -> None:
     install(session, *group(*FRAMEWORKS[name], *more), ".")
 
 
-def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]], at_once: int = 3) -> None:
+def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]], at_once: int = 2) -> None:
     """Run pytest once for each of these lists of arguments, some at a time, each in its own process.
 
     The output of a run appears when it ends, under its arguments, and is in build/logs from its begin. Every run ends
     before the first failure is raised. Leading arguments such as ``NAME=value`` are environment variables of that run.
     OpenMP has one thread in each: its threads wait by spinning, and those of two runs on two cores made PyTorch's kit
     take four times as long.
-    Three runs keep two cores busy: with two, both were idle for 8% of the time.
+    More than two at once are no faster: the longest run, a kit, then has less of a core, and ends alone.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
 
