@@ -29,6 +29,7 @@ DEFAULT = "3.11"  # the only Python for which every framework of the matrix has 
 TESTS = Path("tests/backends")
 EXAMPLES = "tests/examples"
 RANKS = "tests/world"
+FAILURES = f"{RANKS}/test_failure_matrix.py"
 CLUSTERS = Path("examples/clusters")
 YAML_RULES = "{extends: default, rules: {document-start: disable, line-length: {max: 120}}}"
 LIBRARIES = "tests/libraries"
@@ -235,21 +236,16 @@ def install_for_ranks(session: nox.Session) -> None:
     session.run("python", "-c", "import pytest, ray, torch, torch.distributed, devshim", silent=True)
 
 
-def ranks_on_numpy() -> list[list[str]]:
-    """Return the runs of the tests with several ranks on NumPy, and of those that use no framework."""
-    numpy, matrix = "DEVSHIM_BACKEND=numpy", f"{RANKS}/test_failure_matrix.py"
-    apart = [f"{RANKS}/{each}" for each in LAUNCHED]
+def ranks_without_failures() -> list[list[str]]:
+    """Return the runs of the tests with several ranks on NumPy, and of sums on PyTorch, without the failure matrix."""
+    numpy, apart = "DEVSHIM_BACKEND=numpy", [f"{RANKS}/{each}" for each in LAUNCHED]
+    on_torch = ("DEVSHIM_BACKEND=torch", RANKS, *NOT_AGAIN, *(f"--ignore={RANKS}/{each}" for each in TRAINED))
+    ignored = [f"--ignore={each}" for each in (FAILURES, *apart)]
     return [
-        *([numpy, matrix, "-k", f"{first} or {second}"] for first, second in (STAGES[:2], STAGES[2:])),
-        [numpy, RANKS, *(f"--ignore={each}" for each in (matrix, *apart))],
+        [numpy, RANKS, *ignored],
         [numpy, *apart, "tests/unit/world/test_pickles.py"],  # that file needs Ray
+        [*on_torch, *ignored],
     ]
-
-
-def sums_of_pytorch() -> list[str]:
-    """Return the run of the tests with several ranks on PyTorch in which none fails, and none trains."""
-    apart = ("test_failure_matrix.py", *LAUNCHED, *TRAINED)
-    return ["DEVSHIM_BACKEND=torch", RANKS, *NOT_AGAIN, *(f"--ignore={RANKS}/{each}" for each in apart)]
 
 
 def install_revived(session: nox.Session, name: str) -> None:
@@ -508,22 +504,20 @@ def together(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT)
 def ranks(session: nox.Session) -> None:
-    """Start several ranks with Ray on NumPy, make them fail in every way, look for leftovers; sum with PyTorch.
-
-    It is `world` without jobs of Ray whose ranks use PyTorch, which take most of its time.
-    """
+    """Start several ranks with Ray on NumPy, let them fail in seven ways, look for leftovers; sum with PyTorch."""
     install_for_ranks(session)
-    pytests(session, [*ranks_on_numpy(), sums_of_pytorch()], at_once=WAITING)
+    pytests(session, [["DEVSHIM_BACKEND=numpy", FAILURES, "-k", SOME], *ranks_without_failures()], at_once=WAITING)
 
 
 @nox.session(python=DEFAULT, default=False)
 def world(session: nox.Session) -> None:
     """Start several ranks with Ray on NumPy and PyTorch, make them fail in every way, and look for leftovers."""
     install_for_ranks(session)
-    torch, matrix = "DEVSHIM_BACKEND=torch", f"{RANKS}/test_failure_matrix.py"
+    numpy, torch = "DEVSHIM_BACKEND=numpy", "DEVSHIM_BACKEND=torch"
     trained = [torch, *(f"{RANKS}/{each}" for each in TRAINED), *NOT_AGAIN]
-    failing = [[torch, matrix, "-k", stage] for stage in STAGES]
-    pytests(session, [trained, *failing, *ranks_on_numpy(), sums_of_pytorch()], at_once=WAITING)
+    failing = [[torch, FAILURES, "-k", stage] for stage in STAGES]
+    failing += [[numpy, FAILURES, "-k", f"{first} or {second}"] for first, second in (STAGES[:2], STAGES[2:])]
+    pytests(session, [trained, *failing, *ranks_without_failures()], at_once=WAITING)
 
 
 @nox.session(name="world-others", python=DEFAULT, default=False)
@@ -532,7 +526,7 @@ def world_others(session: nox.Session, name: str) -> None:
     """Train with several ranks on another framework, and let a rank, a host and the caller fail in seven ways."""
     install_framework(session, name, "test", "ray")
     current = f"DEVSHIM_BACKEND={backend_of(name)}"
-    matrix = [f"{RANKS}/test_failure_matrix.py", "-k", SOME]
+    matrix = [FAILURES, "-k", SOME]
     pytests(session, [[current, *matrix], [current, f"{RANKS}/test_example.py", f"{RANKS}/test_programs.py"]])
 
 
