@@ -164,8 +164,8 @@ def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]], at_once:
     The output of a run appears when it ends, under its arguments, and is in build/logs from its begin. Every run ends
     before the first failure is raised. Leading arguments such as ``NAME=value`` are environment variables of that run.
     OpenMP has one thread in each: its threads wait by spinning, and those of two runs on two cores made PyTorch's kit
-    take four times as long.
-    More than two at once are no faster: the longest run, a kit, then has less of a core, and ends alone.
+    take four times as long. Three runs at once are not faster: the longest run, a conformance kit, gets less of a core
+    and finishes last.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
 

@@ -69,7 +69,7 @@ def _hint(gpu: str) -> str:
 _BY_TYPE = {1: "weight", 2: "bias"}
 """Positions in a convolution, whose types PyTorch compares with that of the input: a tensor's type names its device."""
 _ONEDNN = ("_ConvBackend.Mkldnn", "_ConvBackend.???")
-"""What PyTorch prints for its kernels of oneDNN; it has no name for the transposed one."""
+"""The names that PyTorch prints for oneDNN's kernels. It prints ``???`` for the transposed kernel."""
 
 
 def _in_its_terms(plan: Any, gpu: str, other: Any, position: int, host: Any, arguments: Sequence[Any]) -> str:
