@@ -47,7 +47,10 @@ def axis_of(axis: Any, shape: tuple[int, ...], cell: Cell, call: str) -> int:
 
 def length_of(found: list[tuple[Cell, Tensor, Backend]], axes: list[int]) -> int:
     """Return the common length of all tensors along their axes."""
-    lengths = [known_length(backend, x, along, "split") for (_, x, backend), along in zip(found, axes, strict=True)]
+    lengths = [
+        known_length(backend, x, backend.shape(x), along, "split")
+        for (_, x, backend), along in zip(found, axes, strict=True)
+    ]
     for (cell, _, _), length in zip(found, lengths, strict=True):
         if length != lengths[0]:
             first = brackets(found[0][0])

@@ -130,8 +130,9 @@ def _count_rows(batch: Any, axis: int) -> int:
     flat = flatten(batch)
     if flat.tensors:
         backend, x = flat.backends[0], flat.tensors[0]
-        along = arguments.axis_of(axis, backend.shape(x), flat.cell(0), "data_parallel")
-        return known_length(backend, x, along, "data_parallel")
+        shape = backend.shape(x)
+        along = arguments.axis_of(axis, shape, flat.cell(0), "data_parallel")
+        return known_length(backend, x, shape, along, "data_parallel")
     msg = f"ds.data_parallel found no tensor in the batch, a {type_name(batch)}"
     raise NotATensorError(msg, "pass a tensor, or a dict or list of them, as the second argument")
 

@@ -25,8 +25,9 @@ __all__ = ["axis_of_parts", "copy_part", "gather_tensors", "join", "split_tensor
 def split_tensor(backend: Backend, x: Any, targets: Sequence[Device], axis: int, uneven: str) -> list[Any]:
     """Split one tensor, while nothing observes the copies: the usual case, without a tree to walk."""
     arguments.check_devices((backend,), targets)
-    along = arguments.axis_of(axis, backend.shape(x), (None, None), "split")
-    bounds = arguments.split_bounds(known_length(backend, x, along, "split"), len(targets), uneven)
+    shape = backend.shape(x)
+    along = arguments.axis_of(axis, shape, (None, None), "split")
+    bounds = arguments.split_bounds(known_length(backend, x, shape, along, "split"), len(targets), uneven)
     parts: list[Any] = []
     try:
         for target, (start, stop) in zip(targets, bounds, strict=True):

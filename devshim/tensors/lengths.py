@@ -32,9 +32,9 @@ def known_shape(backend: Backend, x: Tensor, call: str) -> tuple[int, ...]:
     return shape
 
 
-def known_length(backend: Backend, x: Tensor, axis: int, call: str) -> int:
-    """Return the length of an axis, counted from the start, as a number; the errors are those of `known_shape`."""
-    length = backend.shape(x)[axis]
+def known_length(backend: Backend, x: Tensor, shape: tuple[int, ...], axis: int, call: str) -> int:
+    """Return the length of an axis of a tensor with this shape, as a number; the errors are those of `known_shape`."""
+    length = shape[axis]
     if type(length) is not int or length < 0:
         raise _unknown(backend, x, call, axis)
     return length

@@ -22,13 +22,12 @@ def shape_of(x: Tensor) -> tuple[int, ...]:
     shape = x.shape
     if isinstance(shape, tuple):  # of a Keras variable
         return shape
-    known = shape.rank is not None
-    found = tuple(shape) if known else (None,)
-    if None not in found:
+    found = None if shape.rank is None else tuple(shape)
+    if found is not None and None not in found:
         return found
     if isinstance(x, tf.Variable) and tf.executing_eagerly():
         return tuple(x.read_value().shape)
-    if known:
+    if found is not None:
         return found
     msg = "TensorFlow is compiling a function for tensors with any number of axes"
     raise TracingError(msg, "give tf.function an input_signature that says how many axes there are")
