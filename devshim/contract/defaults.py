@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from devshim.contract import capabilities
 from devshim.contract.collectives import CollectiveBackend
+from devshim.contract.compilers import CompilerBackend
 from devshim.contract.gradients import GradientBackend
 from devshim.contract.models import ModelBackend
 from devshim.contract.namespaces import NamespaceBackend
@@ -33,7 +34,13 @@ __all__ = ["Defaults"]
 
 
 class Defaults(
-    ModelBackend, GradientBackend, CollectiveBackend, SimulationBackend, TransferHookBackend, NamespaceBackend
+    ModelBackend,
+    GradientBackend,
+    CollectiveBackend,
+    SimulationBackend,
+    TransferHookBackend,
+    NamespaceBackend,
+    CompilerBackend,
 ):
     """The optional methods of a backend."""
 
@@ -60,21 +67,6 @@ class Defaults(
         Default: the framework has none.
         """
         return False
-
-    def is_tracer(self, x: Tensor) -> bool:
-        """Return True if ``x`` represents a value that only exists while a function is being compiled.
-
-        Default: the framework does not compile.
-        """
-        return False
-
-    def scope_of_tracers(self, xs: Sequence[Tensor]) -> AbstractContextManager[object] | None:
-        """Return a scope in which a compiled function computes where its tracers will be when it is called.
-
-        Used if `tracers_have_no_device`. The scope is that of the first tracer without a device; None if ``xs``
-        contains none. Default: None.
-        """
-        return None
 
     def random_key(self, x: Tensor) -> tuple[str, Tensor] | None:
         """Return the generator and the data of a random key, which no dtype of NumPy stores; None for other tensors.

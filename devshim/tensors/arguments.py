@@ -12,11 +12,11 @@ from devshim._compiler_marks import constant_under_compile
 from devshim.devices import parsing
 from devshim.devices.device import CPU, as_int
 from devshim.devices.dtypes import DTYPES
-from devshim.errors import ArgumentError, ConversionError, DeviceNotFoundError, TracingError
-from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor, tracing
+from devshim.errors import ArgumentError, ConversionError, DeviceNotFoundError
+from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor
 from devshim.registry import current, numpy_scalars, registry
-from devshim.tensors import default_dtypes, fitting, value_hints
-from devshim.transfers import engine, observing
+from devshim.tensors import value_hints
+from devshim.transfers import engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,58 +40,6 @@ def target(backend: Backend, device: DeviceLike | None) -> Device:
         return engine.require(backend, default)
     except DeviceNotFoundError as error:
         raise current.mention_environment(error) from error.__cause__
-
-
-def plan(
-    call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None, like: Tensor | None = None
-) -> tuple[Any, ...]:
-    """Return the arguments of `devshim.transfers.engine.make` for a tensor made by the backend's method ``call``.
-
-    The public functions call `engine.make` themselves, so that at most three frames lead to the framework.
-    """
-    if like is None:
-        backend = current.current()
-        return plan_for(backend, call, target(backend, device), args, dtype)
-    backend, model = tensor_of(like, f"{call}(like=...)")
-    wanted, where = dtype_and_device_like(backend, model, dtype, device, f"{call}(like=...)")
-    return plan_for(backend, call, where, args, wanted)
-
-
-def dtype_and_device_like(
-    backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None, call: str
-) -> tuple[Any, Device]:
-    """Return the dtype and the device of a tensor that is made like ``x``, unless they are given.
-
-    Raises:
-        TracingError: ``call`` is inside a compiled function, in which the framework does not report the device of
-            ``x``.
-    """
-    try:
-        where = (
-            backend.device_of(x)
-            if device is None
-            else engine.require_for(backend, parsing.device_of_argument(device), (x,))
-        )
-    except TracingError as error:
-        hint = "create the tensor outside, and pass it in, or use a function of ds.namespace(x), such as zeros_like"
-        raise tracing(backend, call, hint) from error.__cause__
-    if dtype is not None:
-        return dtype, where
-    name = backend.dtype_name(x)
-    return (name if name in DTYPES else backend.dtype(name)), where
-
-
-def plan_for(backend: Backend, call: str, where: Device, args: tuple[object, ...], wanted: object) -> tuple[Any, ...]:
-    """Return the same as `plan`, for a given backend and an existing device."""
-    if wanted is None:
-        wanted = default_dtypes.default_for(call, args)
-    native = dtype(backend, wanted)
-    if native is not None and call in fitting.CALLS:
-        fitting.require_fit(call, args, dtype_name(backend, wanted))
-    if backend.dtypes_lacking and where is not CPU and native is not None:
-        engine.require_dtype(backend, where, backend.dtype_name(backend.zeros((0,), native, CPU)))
-    observing.show_call(backend, call, where, args, wanted)
-    return (backend, where, None, getattr(backend, call), *args, native, where)
 
 
 def dtype_name(backend: Backend, value: Any) -> str:
@@ -127,7 +75,7 @@ def shape(value: Any) -> tuple[int, ...]:
     try:
         sizes = (value,) if hasattr(value, "__index__") else tuple(value)
         found = tuple([as_int(size) for size in sizes])  # not a generator: torch.compile passes a generator on to sympy
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # TensorFlow raises a ValueError for a shape of unknown rank
         raise value_hints.no_shape(value) from error
     if any(size < 0 for size in found):
         raise value_hints.negative_length(value)
@@ -256,7 +204,6 @@ def integer(name: str, value: Any) -> int:
 
 __all__ = [
     "dtype",
-    "dtype_and_device_like",
     "dtype_name",
     "fill_number",
     "finite",
@@ -264,8 +211,6 @@ __all__ = [
     "number",
     "numpy_array",
     "numpy_name",
-    "plan",
-    "plan_for",
 ]
 __all__ += ["real", "shape", "steps", "target", "tensor_of"]
 

@@ -8,9 +8,9 @@ the framework applies. An explicit dtype or device takes precedence over those o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from devshim.tensors import arguments, lengths, on_host, value_hints
+from devshim.tensors import arguments, on_host, plans, value_hints
 from devshim.transfers import engine
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def empty(
     sizes = shape if type(shape) is tuple else arguments.shape(shape)
     if like is None and (x := on_host.make("empty", (sizes,), sizes, dtype, device)) is not None:
         return x
-    return engine.make(*arguments.plan("empty", (arguments.shape(sizes),), dtype, device, like))
+    return engine.make(*plans.plan("empty", (arguments.shape(sizes),), dtype, device, like))
 
 
 def zeros(
@@ -71,7 +71,7 @@ def zeros(
     sizes = shape if type(shape) is tuple else arguments.shape(shape)
     if like is None and (x := on_host.make("zeros", (sizes,), sizes, dtype, device)) is not None:
         return x
-    return engine.make(*arguments.plan("zeros", (arguments.shape(sizes),), dtype, device, like))
+    return engine.make(*plans.plan("zeros", (arguments.shape(sizes),), dtype, device, like))
 
 
 def ones(
@@ -90,7 +90,7 @@ def ones(
     sizes = shape if type(shape) is tuple else arguments.shape(shape)
     if like is None and (x := on_host.make("ones", (sizes,), sizes, dtype, device)) is not None:
         return x
-    return engine.make(*arguments.plan("ones", (arguments.shape(sizes),), dtype, device, like))
+    return engine.make(*plans.plan("ones", (arguments.shape(sizes),), dtype, device, like))
 
 
 def full(
@@ -125,7 +125,7 @@ def full(
     if isinstance(fill_value, tuple) and not value_hints.is_shape(shape):
         raise value_hints.swapped_fill(shape, fill_value)
     args = (arguments.shape(shape), arguments.fill_number(fill_value))
-    return engine.make(*arguments.plan("full", args, dtype, device, like))
+    return engine.make(*plans.plan("full", args, dtype, device, like))
 
 
 def arange(
@@ -160,7 +160,7 @@ def arange(
         return x
     if value_hints.is_shape(start):
         raise value_hints.one_by_one("arange", "start", start)
-    return engine.make(*arguments.plan("arange", arguments.steps(low, high, step), dtype, device, like))
+    return engine.make(*plans.plan("arange", arguments.steps(low, high, step), dtype, device, like))
 
 
 def linspace(
@@ -196,7 +196,7 @@ def linspace(
         return x
     (count,) = arguments.shape(arguments.integer("num", num))
     args = (arguments.number("start", start), arguments.number("stop", stop), count)
-    return engine.make(*arguments.plan("linspace", args, dtype, device, like), bool(endpoint))
+    return engine.make(*plans.plan("linspace", args, dtype, device, like, bool(endpoint)))
 
 
 def eye(
@@ -232,7 +232,7 @@ def eye(
     if value_hints.is_shape(n_rows):
         raise value_hints.one_by_one("eye", "n_rows", n_rows)
     args = (*arguments.shape(sizes), arguments.integer("k", k))
-    return engine.make(*arguments.plan("eye", args, dtype, device, like))
+    return engine.make(*plans.plan("eye", args, dtype, device, like))
 
 
 def empty_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
@@ -245,7 +245,7 @@ def empty_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None 
         (2, 3)
     """
     made = on_host.make_like("empty", x) if dtype is device is None else None
-    return engine.make(*_like("empty", x, dtype, device)) if made is None else made
+    return engine.make(*plans.plan_like("empty", x, dtype, device)) if made is None else made
 
 
 def zeros_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
@@ -258,7 +258,7 @@ def zeros_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None 
         dtype('float32')
     """
     made = on_host.make_like("zeros", x) if dtype is device is None else None
-    return engine.make(*_like("zeros", x, dtype, device)) if made is None else made
+    return engine.make(*plans.plan_like("zeros", x, dtype, device)) if made is None else made
 
 
 def ones_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
@@ -271,7 +271,7 @@ def ones_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None =
         array([1., 1.])
     """
     made = on_host.make_like("ones", x) if dtype is device is None else None
-    return engine.make(*_like("ones", x, dtype, device)) if made is None else made
+    return engine.make(*plans.plan_like("ones", x, dtype, device)) if made is None else made
 
 
 def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
@@ -286,14 +286,7 @@ def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device
     is_plain = dtype is device is None and on_host.is_small(fill_value)
     if is_plain and (made := on_host.make_like("full", x, fill_value)) is not None:
         return made
-    return engine.make(*_like("full", x, dtype, device, arguments.fill_number(fill_value)))
-
-
-def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value: object) -> tuple[Any, ...]:
-    """Return the arguments of `engine.make` for a tensor in the shape of another."""
-    backend, x = arguments.tensor_of(x, f"{call}_like")
-    wanted, target = arguments.dtype_and_device_like(backend, x, dtype, device, f"{call}_like")
-    return arguments.plan_for(backend, call, target, (lengths.known_shape(backend, x, f"{call}_like"), *value), wanted)
+    return engine.make(*plans.plan_like("full", x, dtype, device, arguments.fill_number(fill_value)))
 
 
 for _name in ("empty", "full", "ones", "zeros"):

@@ -17,7 +17,7 @@ from devshim.devices.dtypes import DTYPES, numpy_dtype
 from devshim.errors import messages
 from devshim.errors.messages import bad_argument
 from devshim.registry import current, tracing
-from devshim.tensors import arguments, default_dtypes, portable_draws, value_hints
+from devshim.tensors import arguments, default_dtypes, plans, portable_draws, value_hints
 from devshim.tensors.portable_draws import Words
 from devshim.transfers import engine, observing
 
@@ -80,7 +80,7 @@ class Result:
         elif call == "uniform":
             _check_width(backend, name or (_PORTABLE_DTYPES[kind] if self.is_portable else None), *args[:2])
         if source is None:
-            return arguments.plan_for(backend, call, target, args, wanted)
+            return plans.plan_for(backend, call, target, args, wanted)
         if source.portable:
             return _portable(backend, target, call, name or _PORTABLE_DTYPES[kind], args, source)
         source.require(backend)
@@ -95,7 +95,7 @@ class Result:
             return backend, self._dtype, arguments.target(backend, self._device)
         name = f"random.{call}(like=...)"
         backend, model = arguments.tensor_of(self._like, name)
-        return backend, *arguments.dtype_and_device_like(backend, model, self._dtype, self._device, name)
+        return backend, *plans.dtype_and_device_like(backend, model, self._dtype, self._device, name)
 
 
 def _not_an_integer_dtype(dtype: object) -> Exception:

@@ -12,9 +12,9 @@ import numpy as np
 from devshim.devices import parsing
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
-from devshim.errors import ArgumentError, ConversionError, DevshimError, messages
+from devshim.errors import ArgumentError, ConversionError, DevshimError, TracingError, messages
 from devshim.registry import current, registry, tracing
-from devshim.tensors import arguments, on_host, stacking, value_hints
+from devshim.tensors import arguments, on_host, plans, stacking, value_hints
 from devshim.tensors.on_host import COPY
 from devshim.transfers import engine, observing
 
@@ -64,27 +64,25 @@ def asarray(
     is_plain = like is None and copy is not False and on_host.are_numbers(obj)
     if is_plain and (new := on_host.make("asarray", (obj,), (), dtype, device)) is not None:
         return new
-    owner, dtype, device = (None, dtype, device) if like is None else _as_like(like, dtype, device)
+    owner = None
+    if like is not None:
+        owner, dtype, device, beside = _as_like(like, obj, dtype, device, copy)
+        if beside is not None:
+            return engine.make(*beside)
     active = observing.ACTIVE
     backend = registry.backend_for(obj)
     if backend is not None and not _is_foreign(backend, obj, owner):
         if owner is not None and backend is not owner:
             raise _of_another(backend, owner)
         return engine.place(*_placement(active, backend, obj, dtype, device, copy))
-    is_plain = backend is not None and like is dtype is None and (copy is None or copy is True)
-    if is_plain and (new := on_host.make(COPY, (obj,), (), None, device)) is not None:
+    is_array = backend is not None and like is dtype is None and (copy is None or copy is True)
+    if is_array and (new := on_host.make(COPY, (obj,), (), None, device)) is not None:
         return new  # from a NumPy array, while another framework is current
     found = _stackable(obj, owner) if type(obj) is list or type(obj) is tuple else None
     if found:
         return stacking.stack_lists(obj, found, dtype, device, copy)
     plan = _make_arguments(owner or current.current(), obj, dtype, device, copy)
-    try:
-        x = engine.make(*plan) if active is None or active.record is None else _make_recorded(active.record, *plan)
-    except DevshimError:
-        raise
-    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch raises this for a None in the list
-        raise _unreadable(plan[0], error) from error
-    _require_numbers(plan[0], x)
+    x = _make_of_values(active, plan)
     return x if dtype is None or type(obj) in _NUMBERS else _cast(plan[0], x, arguments.dtype(plan[0], dtype), copy)[0]
 
 
@@ -142,11 +140,20 @@ def _is_foreign(backend: Backend, obj: object, owner: Backend | None) -> bool:
     return is_on_host and backend is not (owner or current.current())
 
 
-def _as_like(like: Tensor, dtype: object, device: DeviceLike | None) -> tuple[Backend, object, Device]:
-    """Return the framework of ``like``, and its dtype and device unless they are given."""
+def _as_like(
+    like: Tensor, obj: object, dtype: object, device: DeviceLike | None, copy: bool | None
+) -> tuple[Backend, object, DeviceLike | None, tuple[Any, ...] | None]:
+    """Return the framework of ``like``, and its dtype and device unless they are given.
+
+    The last item is None, or the plan to make a tensor of numbers beside a tracer that has no device yet.
+    """
     owner, model = arguments.tensor_of(like, "asarray(like=...)")
-    dtype, where = arguments.dtype_and_device_like(owner, model, dtype, device, "asarray(like=...)")
-    return owner, dtype, where
+    try:
+        return owner, *plans.dtype_and_device_like(owner, model, dtype, device, "asarray(like=...)"), None
+    except TracingError:
+        if device is None and copy is not False and on_host.are_numbers(obj):
+            return owner, dtype, device, plans.beside(owner, model, "asarray", (obj,), dtype)
+        raise
 
 
 def _placement(
@@ -186,8 +193,20 @@ def _make_arguments(
     if type(obj) in _NUMBERS:
         if copy is False:
             raise messages.cannot_share("Python numbers", "they have no memory that a tensor could use")
-        return arguments.plan_for(backend, "asarray", arguments.target(backend, device), (obj,), dtype)
+        return plans.plan_for(backend, "asarray", arguments.target(backend, device), (obj,), dtype)
     return from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
+
+
+def _make_of_values(active: Active | None, plan: tuple[Any, ...]) -> Tensor:
+    """Return the tensor of `_make_arguments`, or raise an error that says which values cannot be read."""
+    try:
+        x = engine.make(*plan) if active is None or active.record is None else _make_recorded(active.record, *plan)
+    except DevshimError:
+        raise
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch raises this for a None in the list
+        raise _unreadable(plan[0], error) from error
+    _require_numbers(plan[0], x)
+    return x
 
 
 def _make_recorded(record: Any, backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:

@@ -45,5 +45,5 @@ def _unknown(backend: Backend, x: Tensor, call: str, axis: int) -> DevshimError:
         msg = f"ds.{call} needs the length of axis {axis}, and this {type_name(x)} has no fixed one"
         return UnsupportedError(msg, f"pad it if it is ragged; if a function is being compiled, call ds.{call} outside")
     msg = f"ds.{call} needs the length of axis {axis}, and {backend.title} is compiling a function for any length of it"
-    instead = f"use {call} of ds.namespace(x)" if call.endswith("_like") else f"call ds.{call} outside of the function"
+    instead = "leave out device=" if call.endswith("_like") else f"call ds.{call} outside of the function"
     return TracingError(msg, f"{instead}, or compile it for one length")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from devshim._compiler_marks import constant_under_compile
 from devshim.contract.namespaces import CREATION
 from devshim.devices import parsing
-from devshim.errors import ArgumentError
+from devshim.errors import ArgumentError, TracingError
 from devshim.registry import current, registry
-from devshim.tensors import arguments, creation, from_values
+from devshim.tensors import arguments, creation, from_values, on_host, plans
 from devshim.transfers import engine
 
 if TYPE_CHECKING:
@@ -41,9 +41,23 @@ class _Creation:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def _make(self, call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None) -> Tensor:
-        where = arguments.target(self._backend, device)
-        return engine.make(*arguments.plan_for(self._backend, call, where, args, dtype))
+    def _make(
+        self, call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None, *more: object
+    ) -> Tensor:
+        backend = self._backend
+        try:
+            where = arguments.target(backend, device)
+            return engine.make(*plans.plan_for(backend, call, where, args, dtype), *more)
+        except TracingError:
+            return self._make_when_traced(call, (*args, *more), dtype, device)
+
+    def _make_when_traced(
+        self, call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None
+    ) -> Tensor:
+        """Make a tensor where a compiled function runs, as the handler of a TracingError: raise that if it cannot."""
+        if device is not None or self._backend.traces_bytecode:
+            raise
+        return engine.make(*plans.beside(self._backend, None, call, args, dtype))
 
     def asarray(
         self, obj: object, /, *, dtype: object = None, device: DeviceLike | None = None, copy: bool | None = None
@@ -52,10 +66,15 @@ class _Creation:
         owner = registry.backend_for(obj)
         if owner is not None and owner is not self._backend and not owner.has_plain_arrays:
             raise _foreign(self._backend, owner)
-        if _is_current(self._backend.name):
-            return from_values.asarray(obj, dtype=dtype, device=device, copy=copy)
-        with current.using(self._backend.name):
-            return from_values.asarray(obj, dtype=dtype, device=device, copy=copy)
+        try:
+            if _is_current(self._backend.name):
+                return from_values.asarray(obj, dtype=dtype, device=device, copy=copy)
+            with current.using(self._backend.name):
+                return from_values.asarray(obj, dtype=dtype, device=device, copy=copy)
+        except TracingError:
+            if copy is False or not on_host.are_numbers(obj):
+                raise
+            return self._make_when_traced("asarray", (obj,), dtype, device)
 
     def empty(self, shape: Shape, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
         """Return a tensor of a shape with uninitialized values."""
@@ -103,8 +122,7 @@ class _Creation:
         """Return ``num`` evenly spaced values from ``start`` to ``stop``."""
         (count,) = arguments.shape(arguments.integer("num", num))
         args = (arguments.number("start", start), arguments.number("stop", stop), count)
-        where = arguments.target(self._backend, device)
-        return engine.make(*arguments.plan_for(self._backend, "linspace", where, args, dtype), bool(endpoint))
+        return self._make("linspace", args, dtype, device, bool(endpoint))
 
     def eye(
         self,

@@ -2,7 +2,7 @@
 
 Most programs make most tensors in one way: in host memory, by the framework that `use` chose, without observers. For
 these calls, the checks and choices take as long as making the tensor. `make` therefore checks everything that the slow
-path (`devshim.tensors.arguments.plan`, `devshim.transfers.engine.make`) checks, in one frame:
+path (`devshim.tensors.plans.plan`, `devshim.transfers.engine.make`) checks, in one frame:
 
 | what may differ | where it is read | who changes it |
 |---|---|---|

@@ -21,8 +21,10 @@ def no_shape(value: object) -> ArgumentError:
     """Return the error for a shape that is not an int or a sequence of ints."""
     if is_tensor(value):
         hint = "ds.zeros_like(x) makes zeros in the shape of a tensor x; so do ones_like, full_like and empty_like"
-    else:
+    elif type(value) in (int, float, str, tuple, list):
         hint = "write the lengths: 3, or (2, 3) for two axes"
+    else:
+        hint = "write the lengths, such as (2, 3); if a compiler does not know x.shape, write ds.zeros_like(x)"
     return bad_argument("shape", value, "an int or a tuple of ints", hint)
 
 

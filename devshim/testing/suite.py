@@ -8,6 +8,7 @@ from devshim.testing.behaviours.checkpoints import CheckpointTests
 from devshim.testing.behaviours.collectives import CollectiveTests
 from devshim.testing.behaviours.compiled import CompiledTests
 from devshim.testing.behaviours.compiled_api import CompiledApiTests
+from devshim.testing.behaviours.compiled_like import CompiledLikeTests
 from devshim.testing.behaviours.convert import ConvertTests
 from devshim.testing.behaviours.copy import CopyTests
 from devshim.testing.behaviours.creation import CreationTests
@@ -93,6 +94,7 @@ class Conformance(
     ConvertTests,
     CompiledTests,
     CompiledApiTests,
+    CompiledLikeTests,
     RuntimeTests,
     PrefetchTests,
     TimerTests,

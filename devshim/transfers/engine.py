@@ -248,8 +248,12 @@ def from_host_observed(
     return (backend, target, array.nbytes, backend.from_numpy, array, target, copy)
 
 
-def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[..., Tensor], *args: object) -> Tensor:
+def make(
+    backend: Backend, target: Device | None, nbytes: int | None, how: Callable[..., Tensor], *args: object
+) -> Tensor:
     """Create a tensor on an existing device by calling ``how(*args)``, and check where it is."""
+    if target is None:  # in a compiled function: the tensor has a device when that is called
+        return how(*args)
     active = observing.ACTIVE
     if active is not None and active.record is not None:  # `from_host` passes bytes; its last argument is `copy`
         recording = active.record(backend, CPU, target, nbytes if args[-1] is True else None, 1)

@@ -167,6 +167,23 @@ class JaxCreation(JaxTensors):
             return found
         return self._create("eye", partial(jnp.eye, n_rows, n_cols, k, dtype=wanted), wanted, device)
 
+    def create_beside(self, x: Tensor | None, call: str, args: tuple[Any, ...], dtype: Any) -> Tensor:
+        if call == "asarray":
+            (values,) = args
+            host = np.array(values)
+            dtype = default_dtype(_PYTHON[host.dtype.kind]) if dtype is None else np.dtype(dtype)
+            require_values_fit(values, dtype.name, host)
+            args = (private_copy(host, dtype),)
+        elif call == "full" and dtype is None:
+            dtype = default_dtype(type(args[-1]))
+        elif call.endswith("_like"):
+            args = (x, *args)
+        with wide(dtype):
+            made = getattr(jnp, call)(*args, dtype=dtype)
+            # jax.jit runs on the device of the arguments on which a result depends: so this one depends on the tracer.
+            # XLA computes nothing for it, because both alternatives are the same.
+            return made if x is None else jax.lax.select(jnp.all(x == x), made, made)
+
     def _fill(self, call: str, shape: tuple[int, ...], value: complex, dtype: np.dtype, device: Device) -> Tensor:
         if device is CPU and trace_state_clean():
             with suppress(Exception):  # such as a size that NumPy refuses: the slow path says what is wrong
@@ -211,7 +228,7 @@ class JaxCreation(JaxTensors):
 
     def _creation_error(self, call: str) -> Exception:
         return messages.tracing(
-            self, call, f"create it outside and pass it in, or use jnp.{call}, which uses the function's device"
+            self, call, "give it like=x, where x is an argument of the function, or create it outside and pass it in"
         )
 
 

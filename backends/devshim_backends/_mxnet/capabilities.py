@@ -61,6 +61,10 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
+        "create": (
+            "in a block that 1.9 hybridizes, like= and *_like are refused, because its symbols have neither a shape "
+            "nor a dtype; in one that 2.0 hybridizes, so are arrays of several values, which its graph cannot contain"
+        ),
         "namespace": (
             "no Fourier transforms, and nothing that needs complex numbers; in a block that 1.9 hybridizes, only "
             "functions that need neither the shape nor the dtype of their arguments"

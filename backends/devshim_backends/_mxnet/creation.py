@@ -21,7 +21,7 @@ from devshim.devices.ranges import nearest_bfloat16, require_values_fit
 from devshim.errors import messages
 from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, DEVICE_ARGUMENT, allocate, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
-from devshim_backends._mxnet.tracing import require_recordable, require_symbolic
+from devshim_backends._mxnet.tracing import is_deferred, require_recordable, require_symbolic
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
@@ -64,6 +64,8 @@ class MxnetCreation(MxnetTensors):
             require_values_fit(values, np.dtype(dtype).name, array)
         if dtype is None and kind.kind != "f":
             dtype = _default_dtype(kind)
+        if array.ndim == 0 and is_deferred():  # a graph cannot contain an array of values
+            return self.full((), array.item(), dtype, device)
         options = self.options(dtype, device)
         if dtype is not None:
             values = np.asarray(values, options["dtype"])
@@ -99,6 +101,8 @@ class MxnetCreation(MxnetTensors):
         return x if dtype is None or not is_bfloat16(dtype) else self.cast(x, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        if is_deferred():  # a graph cannot contain an array of values
+            return self.zeros(shape, dtype, device)
         require_recordable(self)
         native = self.to_native(device)
         with numpy_shapes():

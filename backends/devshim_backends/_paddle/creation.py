@@ -135,6 +135,19 @@ class PaddleCreation(Backend):
         array = np.eye(n_rows, n_cols, k, dtype="int8")
         return self._from_array(array, self._dtype_name(dtype or paddle.get_default_dtype()), device)
 
+    def create_beside(self, x: Tensor | None, call: str, args: tuple[Any, ...], dtype: Any) -> Tensor:
+        name = None if dtype is None else self._dtype_name(dtype)
+        kind, _, like = call.partition("_")
+        if kind in ("full", "zeros", "ones", "empty"):
+            # `paddle.zeros_like` asks for the place of a value, and warns that there is none (3.3).
+            shape = list(args[0] if x is None or not like else x.shape)
+            value = args[-1] if kind == "full" else int(kind == "ones")
+            default = _default_dtype(np.array(value), "float32") if kind == "full" else paddle.get_default_dtype()
+            return paddle.full(paddle.shape(x) if min(shape, default=0) < 0 else shape, value, name or default)
+        values = np.array(*args) if call == "asarray" else getattr(np, call)(*args)
+        wanted = name or _default_dtype(values, paddle.get_default_dtype()) or "float32"
+        return paddle.assign(values.astype(NUMPY_DTYPES.get(wanted, "float32"))).astype(wanted)
+
     def _from_array(self, array: np.ndarray, name: str, device: Device) -> Tensor:
         require_dynamic(self, "asarray")
         ready = _convert_array(array, name)

@@ -13,6 +13,7 @@ Requirements of this module:
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,12 @@ from devshim.devices.device import CPU
 from devshim.devices.ranges import require_values_fit
 from devshim.errors import ConversionError, DevshimError, messages
 from devshim_backends._tensorflow.host_tensors import on_host
-from devshim_backends._tensorflow.scopes import TensorflowScopes, computes_on_host
+from devshim_backends._tensorflow.scopes import (
+    TensorflowScopes,
+    computes_on_host,
+    has_started_with_host_alone,
+    in_xla,
+)
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 
 if TYPE_CHECKING:
@@ -89,10 +95,26 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
         return self.create(device, make_somewhere)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
-        integers = all(isinstance(value, int) for value in (start, stop, step))
-        computed, default = (tf.int64, default_integer(start, stop)) if integers else (tf.float64, tf.float32)
-        end = max(start, stop) if step > 0 else min(start, stop)  # tf.range refuses a stop on the wrong side
-        return self.create(device, lambda: tf.cast(tf.range(start, end, step, computed), dtype or default))
+        return self.create(device, lambda: _range(start, stop, step, dtype))
+
+    def create_beside(self, x: Tensor | None, call: str, args: tuple[Any, ...], dtype: Any) -> Tensor:
+        make = {
+            "asarray": _constant,
+            "arange": _range,
+            "linspace": lambda start, stop, num, end, kind: _constant(np.linspace(start, stop, num, end), kind),
+            "eye": _eye,
+            "full": lambda shape, value, kind: tf.fill(shape, _constant(value, kind)),
+            "full_like": lambda value, kind: tf.fill(tf.shape(x), _constant(value, kind)),
+            "ones": tf.ones,
+            "ones_like": lambda kind: tf.ones_like(x, kind),
+            "zeros_like": lambda kind: tf.zeros_like(x, kind),
+            "empty_like": lambda kind: tf.zeros_like(x, kind),
+        }.get(call, tf.zeros)
+        with (None if x is None else self.scope_of_tracers([x])) or nullcontext():
+            made = make(*args, dtype)
+        if not in_xla() and not has_started_with_host_alone():
+            self._refuse_hosted(made, None, call, "create")
+        return made
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
@@ -101,13 +123,20 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
         return self.asarray(values, dtype, device)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
-        shift = max(-n_rows, min(k, n_cols))
+        return self.create(device, lambda: _eye(n_rows, n_cols, k, dtype))
 
-        def compare() -> Tensor:
-            rows, columns = tf.range(n_rows)[:, None] + shift, tf.range(n_cols)[None, :]
-            return tf.cast(tf.equal(rows, columns), dtype or tf.float32)
 
-        return self.create(device, compare)
+def _range(start: float, stop: float, step: float, dtype: Any | None) -> Tensor:
+    integers = all(isinstance(value, int) for value in (start, stop, step))
+    computed, default = (tf.int64, default_integer(start, stop)) if integers else (tf.float64, tf.float32)
+    end = max(start, stop) if step > 0 else min(start, stop)  # tf.range refuses a stop on the wrong side
+    return tf.cast(tf.range(start, end, step, computed), dtype or default)
+
+
+def _eye(n_rows: int, n_cols: int, k: int, dtype: Any | None) -> Tensor:
+    shift = max(-n_rows, min(k, n_cols))
+    rows, columns = tf.range(n_rows)[:, None] + shift, tf.range(n_cols)[None, :]
+    return tf.cast(tf.equal(rows, columns), dtype or tf.float32)
 
 
 def _constant(values: Any, dtype: Any | None, make: Callable[[Any, Any], Tensor] = tf.constant) -> Tensor:

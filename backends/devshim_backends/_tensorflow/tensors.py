@@ -111,8 +111,8 @@ class TensorflowTensors(TensorflowLocations):
         self._refuse_hosted(x, device, "place", "place")
         return _IDENTITY if self.is_accelerator(device) else _DEEP_COPY
 
-    def _refuse_hosted(self, x: Tensor, device: Device, call: str, verb: str) -> None:
-        """Refuse dtypes that operators leave in host memory, even in a GPU's scope; outside functions they can move."""
+    def _refuse_hosted(self, x: Tensor, device: Device | None, call: str, verb: str) -> None:
+        """Refuse dtypes that operators leave in host memory, even in the scope of a GPU, or of None for any device."""
         if device is not CPU and tf.as_dtype(x.dtype) in ON_HOST:
             instead = f"TensorFlow's operators keep {self.dtype_name(x)} in host memory: {verb} it outside the function"
             raise messages.tracing(self, call, instead)

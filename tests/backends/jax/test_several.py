@@ -171,6 +171,45 @@ def test_a_collective_is_compiled_once_for_each_shape() -> None:
         jax.monitoring.unregister_event_duration_listener(note)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: ds.zeros_like(x),
+        lambda x: ds.asarray([[1, 2], [3, 4]], like=x),
+        lambda x: ds.arange(2**40, 2**40 + 3, like=x, dtype="int64"),
+        lambda x: ds.namespace(x).full_like(x, 3),
+    ],
+)
+def test_a_function_that_returns_only_new_arrays_returns_them_where_its_argument_is(make: Any) -> None:
+    x = ds.ones((3, 2), device="gpu:1")
+    for fn in (jax.jit(make), jax.jit(lambda x: jax.jit(make)(x + 1))):
+        made = fn(x)
+        assert ds.device_of(made) is ds.gpu(1)
+    assert ds.to_numpy(jax.jit(make)(x)).tolist() == ds.to_numpy(make(x)).tolist()
+
+
+def test_new_arrays_are_sharded_as_their_model_and_follow_symbolic_lengths() -> None:
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("rows",))
+    x = jax.device_put(jnp.ones((4, 2)), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows")))
+    assert jax.jit(lambda x: x + ds.zeros_like(x) + ds.ones(2, like=x))(x).sharding == x.sharding
+    exported = jax.export.export(jax.jit(lambda x: ds.ones_like(x)))(
+        jax.ShapeDtypeStruct(jax.export.symbolic_shape("n, 2"), jnp.float32)
+    )
+    assert exported.call(jnp.ones((5, 2))).sum() == 10
+
+
+def test_a_namespace_makes_operands_in_a_compiled_function() -> None:
+    def shifted(x: Any) -> Any:
+        xp = ds.namespace(x)
+        return x + xp.arange(4, dtype="float32") * xp.asarray(2.0) + xp.eye(4)[0] - xp.linspace(3, 4, 4, endpoint=False)
+
+    made = jax.jit(shifted)(ds.zeros((2, 4), device="gpu:1"))
+    assert ds.device_of(made) is ds.gpu(1)
+    assert made.tolist() == [[-2.0, -1.25, 0.5, 2.25]] * 2
+    with pytest.raises(ds.TracingError, match=r"ds\.zeros cannot work"):
+        jax.jit(lambda x: x + ds.namespace(x).zeros(4, device="gpu:1"))(made)
+
+
 def test_a_batch_of_unknown_length_is_not_split() -> None:
     (length,) = jax.export.symbolic_shape("length,")
     batch = jax.ShapeDtypeStruct((length, 4), jnp.float32)

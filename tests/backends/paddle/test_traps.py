@@ -449,19 +449,45 @@ def test_a_function_that_switches_gradients_off_switches_them_off_inside_alone(p
     assert ds.to_numpy(grads).tolist() == [2, 2]
 
 
-@pytest.mark.parametrize("name", ["split", "zeros_like", "ones_like", "full_like", "empty_like"])
-def test_a_length_that_the_compiler_does_not_know_is_not_used(paddle: Any, name: str) -> None:
+def _compiled_for(paddle: Any, fn: Any, length: int | None) -> Any:
+    """Return a function compiled as one program, for batches of a length or of any length."""
+    spec = [paddle.static.InputSpec([length, 4], "float32")]
+    return paddle.jit.to_static(fn, input_spec=spec, full_graph=True)
+
+
+def test_a_length_that_the_compiler_does_not_know_is_not_used(paddle: Any) -> None:
     """Paddle's compiler has -1 for the length of a batch: `split` returned all rows in its last part."""
-    arguments = {"split": (["cpu", "cpu"],), "full_like": (2,)}.get(name, ())
+
+    def first(x: Any) -> Any:
+        return ds.split(x, ["cpu", "cpu"])[0]
+
+    with pytest.raises(ds.TracingError, match=r"ds.split needs the length of axis 0, and PaddlePaddle is compiling"):
+        _compiled_for(paddle, first, None)(paddle.ones([4, 4]))
+    assert _compiled_for(paddle, first, 4)(paddle.ones([4, 4])).shape == [2, 4]
+
+
+@pytest.mark.parametrize("length", [4, None])
+@pytest.mark.parametrize("name", ["zeros_like", "ones_like", "full_like", "empty_like"])
+def test_a_tensor_has_the_length_of_its_model_when_the_program_runs(paddle: Any, name: str, length: int | None) -> None:
+    """The length of a batch is -1 while Paddle compiles a program for any length."""
+    value = (2,) if name == "full_like" else ()
 
     def call(x: Any) -> Any:
-        made = getattr(ds, name)(x, *arguments)
-        return made[0] if name == "split" else made
+        return getattr(ds, name)(x, *value) + x
 
-    def compiled(length: int | None) -> Any:
-        spec = [paddle.static.InputSpec([length, 4], "float32")]
-        return paddle.jit.to_static(call, input_spec=spec, full_graph=True)
+    fn = _compiled_for(paddle, call, length)
+    for rows in [4] if length else [4, 3]:
+        made = fn(paddle.ones([rows, 4]))
+        assert made.shape == [rows, 4]
+        assert name == "empty_like" or bool((made == {"z": 1, "o": 2, "f": 3}[name[0]]).all())
 
-    with pytest.raises(ds.TracingError, match=f"ds.{name} needs the length of axis 0, and PaddlePaddle is compiling"):
-        compiled(None)(paddle.ones([4, 4]))
-    assert compiled(4)(paddle.ones([4, 4])).shape == [2 if name == "split" else 4, 4]
+
+def test_a_namespace_makes_operands_in_a_program(paddle: Any) -> None:
+    """With GPUs, a program has a device when it runs, and what it makes is there."""
+
+    def shifted(x: Any) -> Any:
+        xp = ds.namespace(x)
+        return x + xp.arange(4, dtype="float32") * xp.asarray(2.0) + xp.eye(4)[0] - xp.full(4, 3.0)
+
+    made = _compiled_for(paddle, shifted, 2)(paddle.ones([2, 4]))
+    assert made.numpy().tolist() == [[-1.0, 0.0, 2.0, 4.0]] * 2

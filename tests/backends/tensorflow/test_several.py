@@ -116,6 +116,35 @@ def test_a_variable_without_a_fixed_shape_has_that_of_its_value(shape: Any) -> N
     assert [record.bytes for record in log.records] == [16, 8]
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("shape", [[3, 2], [None, 2], None], ids=["fixed", "any length", "any rank"])
+def test_a_tensor_has_the_shape_of_its_model_when_the_function_runs(shape: Any, jit_compile: bool) -> None:
+    def make(x: Any) -> Any:
+        return ds.zeros_like(x), ds.full_like(x, 2, dtype="float64"), ds.ones_like(x), ds.empty_like(x)
+
+    options: Any = {"input_signature": [tf.TensorSpec(shape)], "autograph": False, "jit_compile": jit_compile}
+    made = tf.function(make, **options)(ds.ones((3, 2), device="gpu:1"))
+    assert [tuple(x.shape) for x in made] == [(3, 2)] * 4
+    assert [float(tf.reduce_sum(x)) for x in made[:3]] == [0, 12, 6]
+    assert {ds.device_of(x) for x in made} == {ds.gpu(1)}
+
+
+def test_a_new_int32_is_not_left_on_the_host() -> None:
+    with pytest.raises(ds.TracingError, match="TensorFlow's operators keep int32 in host memory: create it outside"):
+        tf.function(lambda x: ds.zeros_like(x, dtype="int32"), autograph=False)(ds.ones(2, device="gpu:1"))
+
+
+def test_a_namespace_makes_operands_for_xla() -> None:
+    def shifted(x: Any) -> Any:
+        xp = ds.namespace(x)
+        return x + xp.arange(4, dtype="float32") * xp.asarray(2.0) + xp.eye(4)[0] - xp.linspace(3, 4, 4, endpoint=False)
+
+    x = ds.zeros((2, 4), device="gpu:1")
+    for jit_compile in (True, False):
+        made = tf.function(shifted, jit_compile=jit_compile, autograph=False)(x)
+        assert made.numpy().tolist() == [[-2.0, -1.25, 0.5, 2.25]] * 2
+
+
 def test_tensors_of_any_rank_are_not_split() -> None:
     split = tf.function(lambda x: ds.split(x, ["cpu", "cpu"]), input_signature=[tf.TensorSpec(None)], autograph=False)
     with pytest.raises(ds.TracingError, match="for tensors with any number of axes"):
