@@ -22,8 +22,7 @@ nox.options.reuse_venv = "yes"
 nox.options.stop_on_first_error = False
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
-PYTHONS = ["3.10", "3.11"]
-LATER = ["3.12", "3.13"]  # tested by workflows, and on demand: CI has 50 minutes
+OTHER_PYTHONS = ["3.10", "3.12", "3.13"]  # tested by workflows, and on demand: CI has 50 minutes
 NEXT = "3.14"  # tested every night, and on demand where it is installed
 DEFAULT = "3.11"  # the only Python for which every framework of the matrix has a wheel
 TESTS = Path("tests/backends")
@@ -54,8 +53,6 @@ TOOLS = "devshim/__main__.py,devshim/cli/*,devshim/certify/*,devshim/testing/*" 
 NATIVE_SCRIPTS = "test_native_scripts.py"
 STUB = "STUB_CUPY_GPUS=2"
 STUB_TESTS = [STUB, "tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py"]
-STATIC = ["tests/unit/test_architecture.py", "tests/unit/test_layers.py"]
-"""Tests that read the source, which is the same on every Python."""
 STRESS = 5
 """Seconds for which sixteen threads use a framework's simulated GPUs at the same time."""
 
@@ -324,34 +321,26 @@ def quick(session: nox.Session) -> None:
         check_types(session)
 
 
-@nox.session(python=PYTHONS)
+@nox.session(python=DEFAULT)
 def core(session: nox.Session) -> None:
-    """Test the neutral half and the command line with only NumPy, and the kit itself on one Python."""
+    """Test the neutral half and the command line with only NumPy, and the kit itself."""
     install(session, *group("test", "kit", "plot"), ".")
-    neutral, cli = ["tests/unit", EXAMPLES], ["tests/cli"]
-    if session.python != DEFAULT:
-        packages = sorted({each.parent for each in Path("tests/unit").glob("*/test_*.py")})
-        ignored = [f"--ignore={each}" for each in [*packages, *STATIC]]
-        fast = ["-m", "not slow"]
-        pytests(session, [[*packages, *fast], [*cli, *fast], [*neutral, *ignored, *fast]])  # the longest first
-        return
     slow = "tests/conformance/test_kit_can_fail.py"
     kit = ["-p", "devshim.testing.plugin", TESTS / "numpy/test_conformance.py", "--devshim-gpus=2"]
-    shared = ["-n", "2", *kit, "-k", "place or copy or simulat"]
-    # Tests that take minutes, and are the same on every Python, run only here. `shared` is a part of the kit as other
-    # projects distribute it over processes.
-    pytests(session, [neutral, ["tests/conformance", f"--ignore={slow}"], cli, [slow], STUB_TESTS, shared])
+    shared = ["-n", "2", *kit, "-k", "place or copy or simulat"]  # a part of the kit as other projects distribute it
+    conformance = ["tests/conformance", f"--ignore={slow}"]
+    pytests(session, [["tests/unit", EXAMPLES], conformance, ["tests/cli"], [slow], STUB_TESTS, shared])
 
 
-@nox.session(python=LATER, default=False)
-def later(session: nox.Session) -> None:
-    """Test the neutral half, the command line, the kit itself and both MXNets on newer Pythons, with the newest NumPy.
+@nox.session(python=OTHER_PYTHONS, default=False)
+def pythons(session: nox.Session) -> None:
+    """Test the neutral half, the command line and the kit itself on other Pythons, and both MXNets on newer ones.
 
-    Both MXNets are older than these Pythons.
+    Both MXNets are older than these Pythons, and than the newest NumPy.
     """
     install(session, *group("test", "kit", "plot"), ".")
     pytests(session, [["tests/conformance"], ["tests/cli"], ["tests/unit", EXAMPLES]])
-    for name in ("mxnet1", "mxnet2"):
+    for name in ("mxnet1", "mxnet2") if session.python != OTHER_PYTHONS[0] else ():
         install_revived(session, name)
         conform_again(session, name)
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = {path.stem: YAML(typ="safe").load(path) for path in (ROOT / ".github/workflows").glob("*.yml")}
 NOX = re.compile(r'nox -s "?([^"\n]+?)"?$', re.MULTILINE)
 MAJOR = re.compile(r"@(v\d+|release/v\d+)$")
-LONG = {"later", "world"}
+LONG = {"pythons", "world"}
 """Sessions that run for every change, but not by default: on two cores, CI has no time for them."""
 WRITES = {"docs/publish": {"pages", "id-token"}, "release/publish": {"id-token"}}
 """Job -> the permissions that it has besides reading the repository."""
