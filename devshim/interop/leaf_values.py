@@ -76,7 +76,8 @@ def assign(obj: T, values: Mapping[str, Tensor]) -> T:
     Returns:
         A model or optimizer: the same object, changed in place. A tree: the same object if each named tensor could be
         overwritten; otherwise (JAX, TensorFlow except for variables, read-only NumPy arrays) a new tree of the same
-        types, and ``obj`` is unchanged.
+        types, and ``obj`` is unchanged. A program that still needs the old values on every framework assigns to a copy
+        of the tree (`copy`).
 
     Raises:
         ArgumentError: A path does not exist, and the error names the nearest one; a dtype or shape differs; or the

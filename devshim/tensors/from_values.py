@@ -74,6 +74,8 @@ def asarray(
     if backend is not None and not _is_foreign(backend, obj, owner):
         if owner is not None and backend is not owner:
             raise _of_another(backend, owner)
+        if device is None and copy is not True and plans.is_unplaced(backend, obj):
+            return _cast(backend, obj, arguments.dtype(backend, dtype), copy)[0]
         return engine.place(*_placement(active, backend, obj, dtype, device, copy))
     is_array = backend is not None and like is dtype is None and (copy is None or copy is True)
     if is_array and (new := on_host.make(COPY, (obj,), (), None, device)) is not None:
@@ -151,6 +153,7 @@ def _as_like(
     try:
         return owner, *plans.dtype_and_device_like(owner, model, dtype, device, "asarray(like=...)"), None
     except TracingError:
+        obj = obj.item() if isinstance(obj, np.generic) else obj
         if device is None and copy is not False and on_host.are_numbers(obj):
             return owner, dtype, device, plans.beside(owner, model, "asarray", (obj,), dtype)
         raise

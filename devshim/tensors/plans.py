@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
 
-__all__ = ["beside", "dtype_and_device_like", "plan", "plan_for", "plan_like"]
+__all__ = ["beside", "dtype_and_device_like", "is_unplaced", "plan", "plan_for", "plan_like", "runs_on_one_device"]
 
 
 def plan(
@@ -115,7 +115,7 @@ def dtype_and_device_like(
             ``x``.
     """
     outside = "create the tensor outside, and pass it in"
-    if device is None and backend.jit_is_single_device and backend.compiling():
+    if device is None and runs_on_one_device(backend):
         raise tracing(backend, call, outside)
     try:
         where = (
@@ -126,6 +126,16 @@ def dtype_and_device_like(
     except TracingError as error:
         raise tracing(backend, call, outside) from error.__cause__
     return (_dtype_of(backend, x) if dtype is None else dtype), where
+
+
+def is_unplaced(backend: Backend, x: Tensor) -> bool:
+    """Return True for a tracer, and in a compiled function that runs on one device as a whole."""
+    return backend.is_tracer(x) or runs_on_one_device(backend)
+
+
+def runs_on_one_device(backend: Backend) -> bool:
+    """Return True if the calling code is compiled for one device, which is known when the function is called."""
+    return backend.jit_is_single_device and backend.compiling()
 
 
 def _dtype_of(backend: Backend, x: Tensor) -> Any:

@@ -15,9 +15,9 @@ import numpy as np
 from devshim.devices import parsing
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import widest
-from devshim.errors import ArgumentError, ConversionError, DevshimError, messages
+from devshim.errors import ArgumentError, ConversionError, DevshimError, TracingError, messages
 from devshim.registry import current, mismatches, registry
-from devshim.tensors import arguments, default_dtypes
+from devshim.tensors import arguments, default_dtypes, plans
 from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
@@ -73,7 +73,15 @@ def stack_lists(values: Any, found: Found, dtype: object, device: DeviceLike | N
     if copy is False:
         raise messages.cannot_share("a list of tensors", "the stacked tensor needs new memory")
     backend = framework_of(found)
-    located = {label: owner.device_of(x) for label, x, owner in found}
+    one_framework = device is None and len({owner for _, _, owner in found}) == 1
+    if one_framework and plans.runs_on_one_device(backend):
+        return _Stack(backend, None, dtype, found).of(values)
+    try:
+        located = {label: owner.device_of(x) for label, x, owner in found}
+    except TracingError:
+        if not one_framework:
+            raise
+        return _Stack(backend, None, dtype, found).of(values)
     devices = set(located.values())
     if device is None and len(devices) > 1:
         raise mismatches.mismatch_error("asarray", *[(label, located[label], owner.name) for label, _, owner in found])
@@ -98,10 +106,11 @@ class _Stack:
     """The stacking of one list.
 
     Attributes:
-        device: The device that all tensors share, or the requested one.
+        device: The device that all tensors share, or the requested one; None in a compiled function that learns the
+            devices when it is called.
     """
 
-    def __init__(self, backend: Backend, device: Device, dtype: object, found: Found) -> None:
+    def __init__(self, backend: Backend, device: Device | None, dtype: object, found: Found) -> None:
         self.device = device
         self._backend = backend
         self._dtype = arguments.dtype(backend, dtype)
@@ -114,7 +123,9 @@ class _Stack:
         owner = registry.backend_for(value)
         if owner is None:
             return self._of_number(value)
-        if owner is not self._backend:
+        if self.device is None:
+            pass
+        elif owner is not self._backend:
             value = engine.make(*engine.from_host(self._backend, arguments.numpy_array(value), self.device, copy=True))
         elif owner.device_of(value) is not self.device:
             value = engine.move(owner, value, self.device)
@@ -128,7 +139,8 @@ class _Stack:
             msg = f"ds.asarray was given a list of tensors of different shapes: {found}"
             raise ConversionError(msg, "give them one shape first; a list of lists needs rows of one length")
         try:
-            return engine.make(backend, self.device, sum(map(backend.nbytes, xs)), backend.stack_tensors, xs)
+            nbytes = None if self.device is None else sum(map(backend.nbytes, xs))
+            return engine.make(backend, self.device, nbytes, backend.stack_tensors, xs)
         except DevshimError:
             raise
         except Exception as error:  # a framework's own error, if it does not promote dtypes
@@ -151,4 +163,6 @@ class _Stack:
             fitting = [name for name in self._names if _KINDS.get(name.rstrip("0123456789"), 3) >= kind]
             name = fitting[0] if fitting else default_dtypes.default_for("full", ((), number))
             dtype = None if name is None else self._backend.dtype(name)
+        if self.device is None:
+            return engine.make(*plans.beside(self._backend, None, "asarray", (number,), dtype))
         return engine.make(self._backend, self.device, None, self._backend.asarray, number, dtype, self.device)

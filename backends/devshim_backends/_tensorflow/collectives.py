@@ -65,7 +65,7 @@ class TensorflowCollectives(TensorflowTensors):
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         _require_dense(xs, "join")
-        with self._scope_of(xs[0]):
+        with self._scope_of(xs[0]) if tf.executing_eagerly() else self._scope_in_trace(xs):
             return self._move_result(self._move_bits(tf.stack, [tf.convert_to_tensor(x) for x in xs]), xs[0])
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:

@@ -62,7 +62,8 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         if tf.is_symbolic_tensor(x):
-            return tf.cast(x, dtype)
+            with self._scope_in_trace([x]):
+                return tf.cast(x, dtype)
         return self.create(self.device_of(x), lambda: tf.cast(x, dtype))
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:

@@ -6,18 +6,17 @@ eager code); a variable is watched itself. Outer tapes record what is computed h
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
 
 from devshim_backends._keras.traversal import is_variable
-from devshim_backends._tensorflow.internals.locations import EAGER, ON_HOST, parts_of
+from devshim_backends._tensorflow.internals.locations import EAGER
 from devshim_backends._tensorflow.models.align_devices import allow_mixed_devices
 from devshim_backends._tensorflow.models.models import TensorflowModels
 from devshim_backends._tensorflow.models.traversal import is_layer, native
-from devshim_backends._tensorflow.scopes import NO_SCOPE, TensorflowScopes, computes_on_host, following, in_xla
+from devshim_backends._tensorflow.scopes import NO_SCOPE, TensorflowScopes, computes_on_host, in_xla
 from devshim_backends._tensorflow.tensors import TensorflowTensors
 
 if TYPE_CHECKING:
@@ -79,22 +78,6 @@ class TensorflowGradients(TensorflowModels, TensorflowTensors, TensorflowScopes)
     def _identity(self, x: Tensor) -> Tensor:
         with self._device_scope(x):
             return tf.identity(x)
-
-    def scope_of_tracers(self, xs: Sequence[Tensor]) -> AbstractContextManager[object] | None:
-        tracers = [part for x in xs if self.is_tracer(x) for part in parts_of(x) or [x]]
-        unplaced = [x for x in tracers if self.planned_device(x) is None]
-        on_device = [x for x in unplaced if x.dtype not in ON_HOST]
-        return following((on_device or unplaced)[0]) if unplaced else None
-
-    def _scope_in_trace(self, sources: Sequence[Tensor]) -> AbstractContextManager[object]:
-        """Return the scope in which a ``tf.function`` differentiates: of the device that all sources share."""
-        if tf.executing_eagerly() or in_xla():  # in eager code, the caller has opened a scope
-            return nullcontext()
-        following_tracers = self.scope_of_tracers(sources)
-        if following_tracers is not None:
-            return following_tracers
-        devices = {self.device_of(x) for x in sources}
-        return self.scope(devices.pop()) if len(devices) == 1 else nullcontext()
 
     def _at_home(self, grad: Tensor, source: Tensor) -> Tensor:
         """Return a gradient that a ``tf.function`` computes on the device of its tensor."""

@@ -30,8 +30,10 @@ LIKE: dict[str, Callable[[Any], Any]] = {
     "zeros_like": lambda x: ds.zeros_like(x),
     "another dtype": lambda x: ds.full_like(x, 2**40, dtype="int64"),
     "a number": lambda x: ds.asarray(7, like=x),
+    "a cast": lambda x: ds.asarray(x, dtype="int64"),
+    "stacked": lambda x: ds.asarray([x, x]),
 }
-"""Functions that return a new tensor beside another one, for the same function to compile."""
+"""Functions that return a new tensor beside or of another one, for the same function to compile."""
 
 
 def _all(x: Any) -> tuple[Any, ...]:

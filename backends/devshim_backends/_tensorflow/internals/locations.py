@@ -10,6 +10,7 @@ Requirements of this module:
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -17,9 +18,11 @@ import tensorflow as tf
 from devshim.devices.device import CPU
 from devshim.errors import UnsupportedError, messages
 from devshim_backends._tensorflow.devices import DEVICE_BY_NAME, TensorflowDevices
+from devshim_backends._tensorflow.scopes import following, in_xla
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
@@ -126,6 +129,22 @@ class TensorflowLocations(TensorflowDevices):
         if found is not None and found is not CPU and (found.index >= self.count(found.kind) or x.dtype in ON_HOST):
             return None
         return found
+
+    def scope_of_tracers(self, xs: Sequence[Tensor]) -> AbstractContextManager[object] | None:
+        tracers = [part for x in xs if self.is_tracer(x) for part in parts_of(x) or [x]]
+        unplaced = [x for x in tracers if self.planned_device(x) is None]
+        on_device = [x for x in unplaced if x.dtype not in ON_HOST]
+        return following((on_device or unplaced)[0]) if unplaced else None
+
+    def _scope_in_trace(self, xs: Sequence[Tensor]) -> AbstractContextManager[object]:
+        """Return the scope in which a ``tf.function`` computes with these tensors: of the device that all share."""
+        if tf.executing_eagerly() or in_xla():  # in eager code, the caller has opened a scope
+            return nullcontext()
+        following_tracers = self.scope_of_tracers(xs)
+        if following_tracers is not None:
+            return following_tracers
+        devices = {self.device_of(x) for x in xs}
+        return self.scope(devices.pop()) if len(devices) == 1 else nullcontext()
 
     def _unknown_device_error(self) -> Exception:
         return messages.tracing(
