@@ -146,18 +146,24 @@ class PaddleCreation(Backend):
             return paddle.full(paddle.shape(x) if min(shape, default=0) < 0 else shape, value, name or default)
         values = np.array(*args) if call == "asarray" else getattr(np, call)(*args)
         wanted = name or _default_dtype(values, paddle.get_default_dtype()) or "float32"
-        return paddle.assign(values.astype(NUMPY_DTYPES.get(wanted, "float32"))).astype(wanted)
+        return _assign(values, wanted)
 
     def _from_array(self, array: np.ndarray, name: str, device: Device) -> Tensor:
-        require_dynamic(self, "asarray")
+        if not paddle.in_dynamic_mode():
+            self._require_host_only("asarray")
+            return _assign(array, name)
         ready = _convert_array(array, name)
         return EagerTensor(value=ready, place=self.to_native(device), zero_copy=False, **NEW_ATTRIBUTES)
 
     def _make_constant(self, shape: tuple[int, ...], value: complex, dtype: Any) -> Tensor:
         """Return a constant of the program being built: it has a device only when the program runs."""
-        if any(self.count(kind) for kind in self.kinds()):
-            raise messages.tracing(self, "zeros", "make the tensor outside, and pass it in")
+        self._require_host_only("zeros")
         return paddle.full(list(shape), value, dtype)
+
+    def _require_host_only(self, call: str) -> None:
+        """Refuse to make a constant of a program whose device is not known while it is built."""
+        if any(self.count(kind) for kind in self.kinds()):
+            raise messages.tracing(self, call, "give it like=x, or make the tensor outside, and pass it in")
 
     def _dtype_name(self, dtype: Any) -> str:
         """Return the name of a dtype that Paddle computes with; a name is returned unchanged."""
@@ -165,6 +171,11 @@ class PaddleCreation(Backend):
         if found is None:
             raise messages.no_dtype(self, unsupported_name(dtype), "int64")
         return found
+
+
+def _assign(array: np.ndarray, name: str) -> Tensor:
+    """Return numbers as a constant of the program being built."""
+    return paddle.assign(array.astype(NUMPY_DTYPES.get(name, "float32"))).astype(name)
 
 
 def require_dynamic(backend: Backend, call: str) -> None:
