@@ -176,6 +176,7 @@ def test_a_collective_is_compiled_once_for_each_shape() -> None:
     [
         lambda x: ds.zeros_like(x),
         lambda x: ds.asarray([[1, 2], [3, 4]], like=x),
+        lambda x: ds.asarray(np.float64(7), like=x),
         lambda x: ds.arange(2**40, 2**40 + 3, like=x, dtype="int64"),
         lambda x: ds.namespace(x).full_like(x, 3),
     ],
