@@ -139,7 +139,7 @@ class PaddleCreation(Backend):
         name = None if dtype is None else self._dtype_name(dtype)
         kind, _, like = call.partition("_")
         if kind in ("full", "zeros", "ones", "empty"):
-            # `paddle.zeros_like` asks for the place of a value, and warns that there is none (3.3).
+            # `paddle.zeros_like` reads `x.place`, and Paddle warns that a value in a program does not have it (3.3).
             shape = list(args[0] if x is None or not like else x.shape)
             value = args[-1] if kind == "full" else int(kind == "ones")
             default = _default_dtype(np.array(value), "float32") if kind == "full" else paddle.get_default_dtype()
