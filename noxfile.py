@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -47,6 +48,9 @@ NATIVE_RESULTS = ("docs/native-suites.json", "docs/native-suites.md")
 TUTORIALS = [page for page in sorted(Path("docs/tutorials").glob("*.md")) if page.name != "index.md"]
 BENCH = Path("build/bench")
 DIST = Path("build/dist")
+WHEELS: list[Path] = []
+CREATED: list[str] = []
+"""Sessions whose environments this run has created before."""
 BUILD = ("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 COVERAGE = Path("docs/coverage.json")
 TOOLS = "devshim/__main__.py,devshim/cli/*,devshim/certify/*,devshim/testing/*"  # have their own tests
@@ -121,6 +125,9 @@ WAITING = 5
 IN_TUTORIALS = [name for name in FRAMEWORKS if name != "mxnet1"]
 PORTED = ["numpy", "torch", "jax", "tensorflow", "paddle"]
 """Frameworks that POT or TensorLy supports."""
+FIRST = ["docs", "lint", "core", "typing"]
+FIRST += [f"framework({name})" for name in FRAMEWORKS] + ["notebook", "ranks", "together"]
+"""Sessions whose environments `environments` creates, one half in each of two processes."""
 OLDEST = ["numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"]
 NIGHTLY = ["numpy", "torch", "tensorflow", "paddle", "jax"]
 """Frameworks that publish pre-releases; MXNet has had no release since 2022."""
@@ -129,13 +136,30 @@ ON_NEXT = ["numpy", "torch", "jax"]
 
 
 def install(session: nox.Session, *arguments: str) -> None:
-    """Install into this session's environment.
+    """Install into this session's environment; ``"."`` is devshim, as a wheel.
 
     Python writes bytecode files of what is imported, which is a small part of it, whatever the caller's environment
     says: many tests start processes, which would otherwise compile it again each time.
     """
     session.env["PYTHONDONTWRITEBYTECODE"] = ""
-    session.install("--no-compile", *arguments)
+    if session.name in CREATED:
+        return
+    if "." in arguments:  # pip would not replace an older build of the same version together with what it needs
+        found = ["--no-index", f"--find-links={wheel(session)}"]
+        session.install("--no-compile", "--force-reinstall", "--no-deps", *found, "devshim")
+        if "--no-deps" in arguments:
+            return
+    session.install("--no-compile", *["devshim" if each == "." else each for each in arguments])
+
+
+def wheel(session: nox.Session) -> Path:
+    """Return the folder of devshim's wheel, which the first session of this run builds for all: it takes 5 seconds."""
+    if not WHEELS:
+        folder = Path("build/wheels", session.name).resolve()
+        shutil.rmtree(folder, ignore_errors=True)
+        session.run_install("python", "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", ".")
+        WHEELS.append(folder)
+    return WHEELS[0]
 
 
 def group(*names: str) -> list[str]:
@@ -186,7 +210,7 @@ def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]], at_once:
 def beside(session: nox.Session, *command: str) -> Iterator[None]:
     """Run a command at the same time as the body, and wait for both."""
     with ThreadPoolExecutor(1) as pool:
-        started = pool.submit(session.run, *command)
+        started = pool.submit(session.run_install, *command)
         yield
     started.result()
 
@@ -292,6 +316,17 @@ def check_types(session: nox.Session) -> None:
     """Check the types of devshim, and of the tests that need no framework."""
     session.run("mypy")
     session.run("mypy", "--config-file", "tests/mypy.ini")
+
+
+@nox.session(python=False)
+def environments(session: nox.Session) -> None:
+    """Create the environments of the other sessions, two at a time: pip uses one core."""
+    command = [sys.executable, "-m", "nox", "--install-only", "--session"]
+    with ThreadPoolExecutor(2) as pool:
+        halves = FIRST[::2], FIRST[1::2]
+        for each in [pool.submit(session.run_install, *command, *half, external=True, silent=True) for half in halves]:
+            each.result()
+    CREATED.extend(FIRST)
 
 
 @nox.session(python=DEFAULT)

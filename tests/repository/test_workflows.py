@@ -6,6 +6,7 @@ import importlib.util
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import nox.registry
@@ -24,12 +25,18 @@ WRITES = {"docs/publish": {"pages", "id-token"}, "release/publish": {"id-token"}
 
 
 @pytest.fixture(scope="module")
-def sessions() -> dict[str, bool]:
-    """Return whether each session of the noxfile runs by default, a parametrized one for each of its parameters."""
+def noxfile() -> ModuleType:
     spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
     assert spec is not None
     assert spec.loader is not None
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def sessions(noxfile: ModuleType) -> dict[str, bool]:
+    """Return whether each session of the noxfile runs by default, a parametrized one for each of its parameters."""
     found = {}
     for name, function in nox.registry.get().items():
         for each in [f"({param})" for param in getattr(function, "parametrize", None) or ()] or [""]:
@@ -68,9 +75,14 @@ def test_a_workflow_calls_sessions_that_exist(sessions: dict[str, bool]) -> None
 
 
 def test_the_matrix_is_what_nox_runs_by_default_and_the_long_sessions(sessions: dict[str, bool]) -> None:
-    default = {name for name, chosen in sessions.items() if chosen}
+    default = {name for name, chosen in sessions.items() if chosen} - {"environments"}  # each job has a machine
     assert not default & LONG
     assert called(jobs()["tests/nox"]) | called(jobs()["docs/build"]) == default | LONG
+
+
+def test_all_environments_are_created_first(noxfile: ModuleType, sessions: dict[str, bool]) -> None:
+    chosen = {re.sub(r"\(name='(\w+)'\)", r"(\1)", name) for name, chosen in sessions.items() if chosen}
+    assert sorted(noxfile.FIRST) == sorted(chosen - {"environments", "package"})
 
 
 def test_every_nightly_framework_has_a_job(sessions: dict[str, bool]) -> None:
