@@ -210,7 +210,7 @@ def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]], at_once:
 def beside(session: nox.Session, *command: str) -> Iterator[None]:
     """Run a command at the same time as the body, and wait for both."""
     with ThreadPoolExecutor(1) as pool:
-        started = pool.submit(session.run_install, *command)
+        started = pool.submit(session.run, *command)
         yield
     started.result()
 
