@@ -53,8 +53,8 @@ def all_reduce_(tensors: list[T], op: Op = "sum") -> list[T]:
         op: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``.
 
     Returns:
-        The list given. Its tensors contain the result; if the framework's tensors cannot be written (TensorFlow,
-        JAX), its entries are replaced by new ones. No gradients flow.
+        The list given, whose tensors contain the result. If the framework's tensors cannot be written (TensorFlow,
+        JAX), its entries are replaced by new ones, and the tensors that were in it have not changed. No gradients flow.
 
     The result is computed in the tensors' own dtype. The portable way (for CPUs, simulated GPUs, and a device that
     occurs twice) combines them in the given order, and divides last; the framework's engine uses its own order. The

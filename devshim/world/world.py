@@ -51,8 +51,9 @@ class World:
         >>> world = ds.world()  # a process without a launcher
         >>> world.rank, world.size
         (0, 1)
-        >>> world.all_reduce_([ds.ones(2)])
-        [array([1., 1.])]
+        >>> [total] = world.all_reduce_([ds.ones(2)])
+        >>> total
+        array([1., 1.])
     """
 
     def __init__(self, place: Place, peers: Callable[[Place], Peers]) -> None:
@@ -146,7 +147,8 @@ class World:
             op: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``. The mean is taken over all devices of all ranks.
 
         Returns:
-            The list given, with the same bits on every rank, as from `devshim.all_reduce_`.
+            The list given, with the same bits on every rank, as from `devshim.all_reduce_`. Use this list: if the
+            framework's tensors cannot be written (TensorFlow, JAX), the tensors that were in it have not changed.
 
         Raises:
             ArgumentError: As for `devshim.all_reduce_`.

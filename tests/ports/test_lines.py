@@ -43,5 +43,5 @@ def test_the_page_counts_the_lines_that_the_example_replaces(example: str, packa
     backends = {name: methods for file in files for name, methods in classes(file).items() if name not in BASES}
     replaced = {method.name for method in mixin}
     theirs = sum(lines(each) for methods in backends.values() for each in methods if each.name in replaced)
-    said = f"{theirs} lines of code in {len(backends)} classes by {sum(map(lines, mixin))} lines in one"
+    said = f"{theirs} lines of code in {len(backends)} classes with {sum(map(lines, mixin))} lines in one"
     assert said in PAGE, said

