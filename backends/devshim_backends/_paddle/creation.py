@@ -54,6 +54,8 @@ EagerTensor = paddle.base.core.eager.Tensor
 NEW_ATTRIBUTES: dict[str, Any] = {"persistable": False, "name": None, "stop_gradient": True}
 """The attributes of every new tensor."""
 
+_GIVE_LIKE = "give it like=x, or make the tensor outside, and pass it in"
+
 
 class PaddleCreation(Backend):
     """The mixin that creates tensors."""
@@ -150,20 +152,15 @@ class PaddleCreation(Backend):
 
     def _from_array(self, array: np.ndarray, name: str, device: Device) -> Tensor:
         if not paddle.in_dynamic_mode():
-            self._require_host_only("asarray")
+            device_when_tracing(self, "asarray", _GIVE_LIKE)
             return _assign(array, name)
         ready = _convert_array(array, name)
         return EagerTensor(value=ready, place=self.to_native(device), zero_copy=False, **NEW_ATTRIBUTES)
 
     def _make_constant(self, shape: tuple[int, ...], value: complex, dtype: Any) -> Tensor:
         """Return a constant of the program being built: it has a device only when the program runs."""
-        self._require_host_only("zeros")
+        device_when_tracing(self, "zeros", _GIVE_LIKE)
         return paddle.full(list(shape), value, dtype)
-
-    def _require_host_only(self, call: str) -> None:
-        """Refuse to make a constant of a program whose device is not known while it is built."""
-        if any(self.count(kind) for kind in self.kinds()):
-            raise messages.tracing(self, call, "give it like=x, or make the tensor outside, and pass it in")
 
     def _dtype_name(self, dtype: Any) -> str:
         """Return the name of a dtype that Paddle computes with; a name is returned unchanged."""
@@ -176,6 +173,13 @@ class PaddleCreation(Backend):
 def _assign(array: np.ndarray, name: str) -> Tensor:
     """Return numbers as a constant of the program being built."""
     return paddle.assign(array.astype(NUMPY_DTYPES.get(name, "float32"))).astype(name)
+
+
+def device_when_tracing(backend: Backend, call: str, hint: str) -> Device:
+    """Return the future device of a value in a program being built: known only if the host is the only device."""
+    if any(backend.count(kind) for kind in backend.kinds()):
+        raise messages.tracing(backend, call, hint)
+    return CPU
 
 
 def require_dynamic(backend: Backend, call: str) -> None:

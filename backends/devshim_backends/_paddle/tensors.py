@@ -38,6 +38,7 @@ from devshim_backends._paddle.creation import (
     NEW_ATTRIBUTES,
     NUMPY_DTYPES,
     EagerTensor,
+    device_when_tracing,
     unsupported_name,
 )
 from devshim_backends._paddle.devices import HOST, KINDS_OF_MEMORY, device_at
@@ -103,7 +104,7 @@ class PaddleTensors(Backend):
 
     def device_of(self, x: Tensor) -> Device:
         if type(x) is not EagerTensor and type(x) in _SYMBOLIC_SET:  # reading its place raises a warning (3.x)
-            return self._device_when_tracing("device_of")
+            return device_when_tracing(self, "device_of", _TRACING_HINT)
         try:
             place = x.place
             found = KINDS_OF_MEMORY[place._type()]  # a tenth faster than `get`
@@ -125,19 +126,13 @@ class PaddleTensors(Backend):
 
     def _explain_no_device(self, x: Tensor, error: Exception) -> Device:
         if self.is_tracer(x):
-            return self._device_when_tracing("device_of")
+            return device_when_tracing(self, "device_of", _TRACING_HINT)
         msg = "this tensor has no memory yet, so it does not have a device"
         raise UnsupportedError(msg, "give it values first: paddle.zeros(x.shape)") from error
 
-    def _device_when_tracing(self, call: str) -> Device:
-        """Return the future device of a value in a program being built: known only if the host is the only device."""
-        if any(self.count(kind) for kind in self.kinds()):
-            raise messages.tracing(self, call, _TRACING_HINT)
-        return CPU
-
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if type(x) is not EagerTensor and self.is_tracer(x):
-            self._device_when_tracing("copy")
+            device_when_tracing(self, "copy", _TRACING_HINT)
             return paddle.assign(x)
         if not x.is_dense():
             raise self._make_unusable_error(x, "be copied")
