@@ -73,14 +73,8 @@ def stack_lists(values: Any, found: Found, dtype: object, device: DeviceLike | N
     if copy is False:
         raise messages.cannot_share("a list of tensors", "the stacked tensor needs new memory")
     backend = framework_of(found)
-    one_framework = device is None and len({owner for _, _, owner in found}) == 1
-    if one_framework and plans.runs_on_one_device(backend):
-        return _Stack(backend, None, dtype, found).of(values)
-    try:
-        located = {label: owner.device_of(x) for label, x, owner in found}
-    except TracingError:
-        if not one_framework:
-            raise
+    located = _locate(found, may_be_unknown=device is None and len({owner for _, _, owner in found}) == 1)
+    if located is None:
         return _Stack(backend, None, dtype, found).of(values)
     devices = set(located.values())
     if device is None and len(devices) > 1:
@@ -100,6 +94,18 @@ def framework_of(found: Found) -> Backend:
         msg = f"ds.asarray was given a list of tensors of {' and '.join(each.title for each in backends)}"
         raise ArgumentError(msg, f"bring them to one framework first: ds.convert(x, {others[0].name!r})")
     return others[0] if others else backends[0]
+
+
+def _locate(found: Found, *, may_be_unknown: bool) -> dict[str, Device] | None:
+    """Return the device of each tensor by its name; None if a compiled function knows them only when it is called."""
+    if may_be_unknown and plans.runs_on_one_device(found[0][2]):
+        return None
+    try:
+        return {label: owner.device_of(x) for label, x, owner in found}
+    except TracingError:
+        if may_be_unknown:
+            return None
+        raise
 
 
 class _Stack:
@@ -123,13 +129,14 @@ class _Stack:
         owner = registry.backend_for(value)
         if owner is None:
             return self._of_number(value)
-        if self.device is None:
-            pass
-        elif owner is not self._backend:
-            value = engine.make(*engine.from_host(self._backend, arguments.numpy_array(value), self.device, copy=True))
-        elif owner.device_of(value) is not self.device:
-            value = engine.move(owner, value, self.device)
-        return value if self._dtype is None else self._backend.cast(value, self._dtype)
+        x = value if self.device is None else self._bring(owner, value, self.device)
+        return x if self._dtype is None else self._backend.cast(x, self._dtype)
+
+    def _bring(self, owner: Backend, x: Tensor, device: Device) -> Tensor:
+        """Return a tensor, or a NumPy array on the host, as a tensor of this framework on the device."""
+        if owner is not self._backend:
+            return engine.make(*engine.from_host(self._backend, arguments.numpy_array(x), device, copy=True))
+        return x if owner.device_of(x) is device else engine.move(owner, x, device)
 
     def _join(self, xs: list[Tensor]) -> Tensor:
         backend = self._backend
