@@ -63,14 +63,12 @@ class Kit:
 
     def unless_refused(self, device: Device, fn: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a compiled function, or None if its compiler has no simulated GPUs and says so."""
-        refused = ""
         try:
             return fn(*args)
         except ds.TracingError as error:
-            refused = str(error)
-        assert device is not ds.cpu(), refused
-        assert "simulated GPU" in refused
-        return None
+            if device is ds.cpu() or "simulated GPU" not in str(error):
+                raise
+            return None
 
     compiler_fails: ClassVar[dict[str, type[Exception]]] = {}
     """Public calls in which a compiler of the framework fails through its own bug, and the error it raises."""
