@@ -23,6 +23,7 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.devices.ranges import require_values_fit
 from devshim.errors import ConversionError, DevshimError, messages
+from devshim_backends._paddle.devices import device_when_tracing
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
@@ -173,13 +174,6 @@ class PaddleCreation(Backend):
 def _assign(array: np.ndarray, name: str) -> Tensor:
     """Return numbers as a constant of the program being built."""
     return paddle.assign(array.astype(NUMPY_DTYPES.get(name, "float32"))).astype(name)
-
-
-def device_when_tracing(backend: Backend, call: str, hint: str) -> Device:
-    """Return the future device of a value in a program being built: known only if the host is the only device."""
-    if any(backend.count(kind) for kind in backend.kinds()):
-        raise messages.tracing(backend, call, hint)
-    return CPU
 
 
 def require_dynamic(backend: Backend, call: str) -> None:

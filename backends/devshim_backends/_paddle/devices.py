@@ -22,6 +22,7 @@ from devshim.contract.backend import Backend
 from devshim.devices import host, nvml, startup
 from devshim.devices.device import ALIASES, CPU, Device
 from devshim.devices.info import DeviceInfo
+from devshim.errors import messages
 from devshim.registry import missing_devices
 
 if TYPE_CHECKING:
@@ -217,3 +218,15 @@ def _kind_of(name: str) -> str | None:
     """Map ``npu`` to npu, ``iluvatar_gpu`` and ``metax_gpu`` to gpu, ``intel_hpu`` to hpu; ``custom_cpu`` to None."""
     kind = ALIASES.get(name.lower()) or ALIASES.get(name.lower().rpartition("_")[2])
     return None if kind == "cpu" else kind
+
+
+def has_cards(backend: Backend) -> bool:
+    """Return True if there is a device besides the host now; `has_only_host` asks what may come with this build."""
+    return any(backend.count(kind) for kind in backend.kinds())
+
+
+def device_when_tracing(backend: Backend, call: str, hint: str) -> Device:
+    """Return the future device of a value in a program being built: known only if the host is the only device."""
+    if has_cards(backend):
+        raise messages.tracing(backend, call, hint)
+    return CPU

@@ -36,7 +36,6 @@ from paddle import _C_ops
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU, Device
-from devshim.errors import messages
 from devshim_backends._paddle import devices
 from devshim_backends._paddle.devices import is_custom, make_place
 from devshim_backends._paddle.internals import cuda_context
@@ -67,8 +66,9 @@ class PaddleScopes(Backend):
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if device is CPU and devices.only_host and paddle.in_dynamic_mode():
             return _NO_SCOPE  # Paddle has no other device; a program may run elsewhere
-        if self.compiling() and any(self.count(kind) for kind in self.kinds()):
-            raise messages.tracing(self, "on", "open it around the compiled call, or compile with full_graph=False")
+        if self.compiling():
+            hint = "open it around the compiled call, or compile with full_graph=False"
+            devices.device_when_tracing(self, "on", hint)
         return open_scope(device)
 
     def compiling(self) -> bool:

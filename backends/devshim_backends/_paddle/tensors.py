@@ -38,10 +38,9 @@ from devshim_backends._paddle.creation import (
     NEW_ATTRIBUTES,
     NUMPY_DTYPES,
     EagerTensor,
-    device_when_tracing,
     unsupported_name,
 )
-from devshim_backends._paddle.devices import HOST, KINDS_OF_MEMORY, device_at
+from devshim_backends._paddle.devices import HOST, KINDS_OF_MEMORY, device_at, device_when_tracing
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor

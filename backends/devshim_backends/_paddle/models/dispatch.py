@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import UnsupportedError
+from devshim_backends._paddle.devices import has_cards
 from devshim_backends._paddle.models import optimizer_step
 from devshim_backends._paddle.models.internals.lazy_parameters import place_lazy
 from devshim_backends._paddle.models.split_forward import (
@@ -62,7 +63,7 @@ def install_hooks(backend: Backend, model: Any, where: Callable[[str], Device]) 
             _install_split_hooks(hook.model, "", model, hook.results_to)
         elif len(devices_of(model)) > 1:
             _install_split_hooks(model, "", model, None)
-        elif devices_of(model) and any(backend.count(kind) for kind in backend.kinds()):
+        elif devices_of(model) and has_cards(backend):
             install_hook(model, CallHook(model, model))
         optimizer_step.install(backend)
     except BaseException:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 
 from devshim.errors import DeviceMismatchError, UnsupportedError
-from devshim_backends._paddle.devices import core, device_at
+from devshim_backends._paddle.devices import core, device_at, has_cards
 from devshim_backends._paddle.models.optimizers import parameters_of
 from devshim_backends._paddle.scopes import open_scope
 
@@ -56,7 +56,7 @@ def install(backend: Backend) -> None:
     Simulated GPUs install and uninstall these patches themselves.
     """
     global _installed
-    if not _installed and not backend.simulated and any(backend.count(kind) for kind in backend.kinds()):
+    if not _installed and not backend.simulated and has_cards(backend):
         _installed = True
         for cls, name, wrapper in list(wrap_methods()):
             setattr(cls, name, wrapper)
