@@ -49,6 +49,7 @@ TUTORIALS = [page for page in sorted(Path("docs/tutorials").glob("*.md")) if pag
 BENCH = Path("build/bench")
 DIST = Path("build/dist")
 WHEELS: list[Path] = []
+"""The folder of devshim's wheel, once a session of this run has built it."""
 CREATED: list[str] = []
 """Sessions whose environments this run has created before."""
 BUILD = ("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")

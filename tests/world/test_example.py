@@ -23,20 +23,30 @@ PROGRAM = str(ROOT / "examples/many_ranks.py")
 LOSS = re.compile(r"^(?:\[0 \w+\] )?(\d+) ([\d.e+-]+)$", re.MULTILINE)
 
 
+def backend() -> str:
+    """Return the name of the framework of this environment."""
+    return ds.framework().__name__.split(".")[0]
+
+
 def framework() -> str:
     """Return the name of the framework of this environment; skip the tests on NumPy, which has no gradients."""
-    name = ds.framework().__name__.split(".")[0]
+    name = backend()
     if name == "numpy":
         pytest.skip("NumPy has no gradients")
     return name
 
 
-def losses(*command: str, **variables: str) -> list[float]:
-    """Return the losses that rank 0 prints."""
+def printed(*command: str, **variables: str) -> str:
+    """Return what a program prints on a machine without GPUs."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = LOSS.findall(done.stdout)
+    return done.stdout
+
+
+def losses(*command: str, **variables: str) -> list[float]:
+    """Return the losses that rank 0 prints."""
+    found = LOSS.findall(printed(*command, **variables))
     assert [int(number) for number, _ in found] == list(range(len(found)))
     assert found
     return [float(loss) for _, loss in found]
@@ -56,13 +66,10 @@ def test_the_program_of_the_guide_prints_the_same_sum_on_every_rank(tmp_path: Pa
     """Also on JAX and TensorFlow, which cannot write the sum into the tensor that the program passes."""
     page = (ROOT / "docs/guides/many-machines.md").read_text(encoding="utf-8")
     code = page.partition("```python\n")[2].partition("```")[0]
-    name = ds.framework().__name__.split(".")[0]
     program = tmp_path / "program.py"
-    program.write_text(code.replace('ds.use("numpy")', f'ds.use("{name}")'), encoding="utf-8")
-    command = [sys.executable, "-m", "devshim", "launch", "--ranks", "2", str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [f"{rank} 2 [ 90. 100.]" in done.stdout for rank in range(2)] == [True, True], done.stdout
+    program.write_text(code.replace('ds.use("numpy")', f'ds.use("{backend()}")'), encoding="utf-8")
+    output = printed(sys.executable, "-m", "devshim", "launch", "--ranks", "2", str(program))
+    assert [f"{rank} 2 [ 90. 100.]" in output for rank in range(2)] == [True, True], output
 
 
 def test_two_ranks_of_two_gpus() -> None:

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _SCALAR_TYPES = type(jnp.float32)
-_ROUNDS_ONCE = jax.__version_info__ >= (0, 10)
-"""Whether ``jnp.arange`` computes floats as `_arange` does; older versions round in two other ways."""
+_ARANGE_MATCHES = jax.__version_info__ >= (0, 10)
+"""True if `_arange` returns the same floats as ``jnp.arange``; older versions of JAX round differently."""
 _PYTHON = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 NAMES = frozenset(DTYPES)
 """The dtypes that JAX arrays, the array API and DLPack have in common."""
@@ -149,7 +149,7 @@ class JaxCreation(JaxTensors):
         if integers and (values := range(int(start), int(stop), int(step))):
             require_fit(values[0], wanted.name)
             require_fit(values[-1], wanted.name)
-        if _ROUNDS_ONCE or wanted.kind in "iu":
+        if _ARANGE_MATCHES or wanted.kind in "iu":
             found = self._from_values(lambda: _arange(start, stop, step, wanted), wanted, device)
             if found is not None:
                 return found
