@@ -100,7 +100,8 @@ class prefetch(Generic[T]):
         tracing.refuse("prefetch", "iterate over it outside, and call the compiled function with each batch")
         if self._device is CPU and in_memory.are_small(self._iterable):
             return in_memory.Batches(self._iterable, _caller())
-        return _Batches(iter(self._iterable), self._device, self._depth)
+        source = iter(self._iterable)
+        return _Batches(source, self._device, self._depth, is_own=source is not self._iterable)
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]  # Python's own error says that it has no length
@@ -137,14 +138,14 @@ def _check_loader(iterable: Iterable[T]) -> Iterable[T]:
 class _Batches(Generic[T]):
     """One iteration: the consumer's side of a queue."""
 
-    def __init__(self, source: Iterator[T], device: Device, depth: int) -> None:
+    def __init__(self, source: Iterator[T], device: Device, depth: int, *, is_own: bool) -> None:
         backend = current.current()
         observing.show_call(backend, "place", device)
         queue = _Queue(depth)
         context = contextvars.copy_context()
         context.run(observers.CALLER.set, _caller())
         thread_states = [each.capture_thread_state() for each in registry.imported_backends()]
-        worker = _Worker(queue, source, device, backend, thread_states)
+        worker = _Worker(queue, source, device, backend, thread_states, is_own=is_own)
         thread = threading.Thread(target=context.run, args=(worker,), name="devshim-prefetch", daemon=True)
         self._queue = queue
         self._end = weakref.finalize(self, _end, queue, thread)
@@ -253,8 +254,10 @@ class _Worker:
         device: Device,
         backend: Backend,
         thread_states: list[Callable[[], Any]],
+        *,
+        is_own: bool,
     ) -> None:
-        self._queue, self._source, self._device = queue, source, device
+        self._queue, self._source, self._device, self._is_own = queue, source, device, is_own
         self._backend, self._thread_states = backend, thread_states
 
     def __call__(self) -> None:
@@ -271,8 +274,9 @@ class _Worker:
             queue.put("error", error)
         finally:
             queue.put("end", None)
-            for backend in registry.loaded_backends():
-                backend.close_loader(source)
+            if self._is_own:  # the program may go on with an iterator that it made itself
+                for backend in registry.loaded_backends():
+                    backend.close_loader(source)
             del self._source, source
 
     def _serve(self, queue: _Queue, source: Iterator[Any]) -> None:

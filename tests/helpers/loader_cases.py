@@ -73,6 +73,15 @@ class LoaderCases:
             for _ in ds.prefetch(self.loader(), "cpu"):
                 raise failure
 
+    def test_an_iterator_of_the_program_goes_on_after_the_loop(self) -> None:
+        batches = iter(self.loader())
+        for first in ds.prefetch(batches, "cpu", depth=1):
+            assert np.array_equal(ds.to_numpy(first), VALUES[:2])
+            break
+        seen = np.concatenate([ds.to_numpy(batch) for batch in batches])
+        assert np.array_equal(seen, VALUES[-len(seen) :])
+        assert len(seen) >= 4, "the thread took at most two batches ahead"
+
 
 class OrderedLoaderCases(LoaderCases):
     """The tests for a loader that raises a worker's error itself, at its place among the batches."""
@@ -81,7 +90,9 @@ class OrderedLoaderCases(LoaderCases):
         batches = iter(ds.prefetch(self.loader(bad=6), "cpu"))
         for i in range(3):
             assert np.array_equal(ds.to_numpy(next(batches)), VALUES[2 * i : 2 * i + 2])
-        with pytest.raises(OSError, match="the disk is gone"):
+        with pytest.raises(OSError, match="the disk is gone") as error:
             next(batches)
+        assert not multiprocessing.active_children(), "they end with the loop, although the error still refers to them"
+        del error
         with pytest.raises(StopIteration):
             next(batches)

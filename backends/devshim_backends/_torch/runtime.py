@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from devshim.contract.backend import Backend
 from devshim.devices import host, nvml
@@ -17,7 +18,7 @@ from devshim_backends._torch.failures import FullDeviceError
 from devshim_backends._torch.real_gpus import uuid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from devshim.devices.device import Device
     from devshim.errors import OutOfMemoryError
@@ -36,6 +37,15 @@ class TorchRuntime(Backend):
         if torch.version.hip is not None and indices is not None:
             for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
                 os.environ.pop(name, None)  # ROCm also reads CUDA_VISIBLE_DEVICES, and these would override it
+
+    def close_loader(self, batches: Iterator[Any]) -> None:
+        """End the workers and the thread of a ``DataLoader``; those of persistent workers belong to the loader.
+
+        The iterator ends them when it is freed. But the traceback of a worker's error refers to it, and if the garbage
+        collector frees both, PyTorch 2.13 waits 5 seconds for each worker: the pipe to it may be closed before.
+        """
+        if isinstance(batches, _MultiProcessingDataLoaderIter) and not batches._persistent_workers:
+            batches._shutdown_workers()
 
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:

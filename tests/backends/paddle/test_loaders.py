@@ -15,8 +15,9 @@ class TestPaddle(LoaderCases):
     """In a plain loop that ends early, Paddle itself leaves the workers and a thread."""
 
     def loader(self, bad=None, num_workers=2, **options):
-        places = [paddle.CPUPlace()]
-        return paddle.io.DataLoader(Rows(bad), batch_size=2, num_workers=num_workers, places=places, **options)
+        """Return a loader whose thread looks once a second, not every 5 seconds, for the end of the iteration."""
+        options |= {"num_workers": num_workers, "timeout": 1, "places": [paddle.CPUPlace()]}
+        return paddle.io.DataLoader(Rows(bad), batch_size=2, **options)
 
     @pytest.mark.parametrize("options", [{"use_shared_memory": False}, {"num_workers": 0}])
     def test_other_loops_can_end_early(self, options):
