@@ -1,4 +1,4 @@
-"""The errors for tensors on different devices: the device of each, and the line that brings them together.
+"""The errors for tensors on different devices or of different frameworks, with the line that brings them together.
 
 Nothing here is on a fast path.
 """
@@ -6,14 +6,15 @@ Nothing here is on a fast path.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from devshim.errors import DeviceMismatchError
+from devshim.errors import ArgumentError, DeviceMismatchError
 from devshim.registry import current, registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from devshim.contract.backend import Backend
     from devshim.devices.device import Device
 
 _SHOWN = 6
@@ -59,6 +60,29 @@ def native_mismatch_error(located: Mapping[str, Device], call: str) -> DeviceMis
         f"{call} needs its tensors on one device: {list_devices(located)}",
         f"bring {' and '.join(others)} to {best} first: x = ds.place(x, {str(best)!r})",
     )
+
+
+def framework_error(backend: Backend, name: str, values: Iterable[Any]) -> ArgumentError | None:
+    """Return the error if a function of a namespace was given tensors of another framework, and None otherwise.
+
+    Args:
+        backend: The backend of the namespace.
+        name: The function's name.
+        values: The arguments; the items of lists and tuples among them count, too.
+    """
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            error = framework_error(backend, name, value)
+            if error is not None:
+                return error
+            continue
+        owner = registry.backend_for(value)
+        if owner is not None and owner is not backend:
+            target = owner if backend.has_plain_arrays else backend
+            fix = "ds.from_numpy(a)" if current.chosen_name() == target.name else f"ds.convert(a, {target.name!r})"
+            msg = f"xp.{name} is a function of {backend.title}, and was given a tensor of {owner.title}"
+            return ArgumentError(msg, f"bring all to one framework first, for example each NumPy array: a = {fix}")
+    return None
 
 
 def _most_common_device(located: Mapping[str, Device]) -> Device:

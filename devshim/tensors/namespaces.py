@@ -85,7 +85,8 @@ def namespace(x: object = None) -> Any:
     ``xp.linalg.svd(x)``), its dtypes (``xp.float32``) and its constants (``xp.pi``). The functions are the framework's
     own, or thin wrappers if these differ from the standard: they take and return the framework's own tensors, and
     compute on the device of their arguments, simulated GPUs included. Creation functions (``xp.zeros``) take
-    ``device=``, as devshim's functions do. docs/array-api.md lists what each framework lacks.
+    ``device=``, as devshim's functions do. docs/array-api.md lists what each framework lacks. NumPy's functions
+    refuse tensors of other frameworks, which they would copy to the host, without gradients.
 
     Args:
         x: A tensor, or a tree of tensors of one framework; without it, the namespace is that of the current framework.

@@ -3,6 +3,8 @@
 NumPy's functions return scalars where the standard has arrays without dimensions: here they are arrays. Functions that
 are written in terms of others make host arrays on their way, so on a simulated GPU each is run as a whole. A ufunc
 needs no such care: NumPy asks the array itself to run it.
+
+A tensor of another framework is refused, as by `devshim.namespace`.
 """
 
 from __future__ import annotations
@@ -14,10 +16,15 @@ import numpy as np
 
 from devshim.contract.backend import Backend
 from devshim.contract.namespaces import ABOUT_DTYPES, compat_namespace, native_functions
+from devshim.registry import mismatches
 from devshim_backends._numpy.simulation.simulate import SimulatedArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+
+_PLAIN = frozenset({np.ndarray, bool, int, float, complex, str, type(None)})
+"""Types of arguments on the host that are not tensors of another framework."""
 
 
 class NumpyNamespace(Backend):
@@ -25,57 +32,72 @@ class NumpyNamespace(Backend):
 
     def array_api(self) -> Mapping[str, Any]:
         found = native_functions(compat_namespace(self.title, "numpy"))
-        return {name: each if name in ABOUT_DTYPES else _adapt(each) for name, each in found.items()}
+        return {name: each if name in ABOUT_DTYPES else self._adapt(name, each) for name, each in found.items()}
+
+    def _adapt(self, name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that returns arrays, on the device of its arguments."""
+
+        def check(values: Iterable[Any]) -> None:
+            """Refuse tensors of other frameworks: NumPy would copy them to the host, and their gradients would end."""
+            error = mismatches.framework_error(self, name, values)
+            if error is not None:
+                raise error
+
+        if isinstance(fn, np.ufunc) and fn.signature is None and fn.nout == 1:
+            return _of_one(fn, check) if fn.nargs == 2 else _of_two(fn, check)
+        return _on_device(fn, check)
 
 
-def _adapt(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that returns arrays, on the device of its arguments."""
-    if isinstance(fn, np.ufunc) and fn.signature is None and fn.nout == 1:
-        return _of_one(fn) if fn.nargs == 2 else _of_two(fn)
-    return _on_device(fn)
-
-
-def _of_one(ufunc: np.ufunc) -> Callable[..., Any]:
+def _of_one(ufunc: np.ufunc, check: Callable[[Iterable[Any]], None]) -> Callable[..., Any]:
     array = np.ndarray
 
     @wraps(ufunc)
     def compute(x: Any, /, **options: Any) -> Any:
+        if type(x) not in _PLAIN:
+            check((x,))
         result = ufunc(x, **options) if options else ufunc(x)
         return result if type(result) is array else _as_arrays(result)
 
     return compute
 
 
-def _of_two(ufunc: np.ufunc) -> Callable[..., Any]:
+def _of_two(ufunc: np.ufunc, check: Callable[[Iterable[Any]], None]) -> Callable[..., Any]:
     array = np.ndarray
 
     @wraps(ufunc)
     def compute(x1: Any, x2: Any, /, **options: Any) -> Any:
+        if type(x1) not in _PLAIN or type(x2) not in _PLAIN:
+            check((x1, x2))
         result = ufunc(x1, x2, **options) if options else ufunc(x1, x2)
         return result if type(result) is array else _as_arrays(result)
 
     return compute
 
 
-def _on_device(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _on_device(fn: Callable[..., Any], check: Callable[[Iterable[Any]], None]) -> Callable[..., Any]:
     """Return a function that returns arrays, on the simulated GPU of its arguments if they are on one."""
     array = np.ndarray
 
     @wraps(fn)
     def compute(*args: Any, **options: Any) -> Any:
-        for value in args:
-            if type(value) is not array:
-                break
-        else:  # fast path: nothing to look for in plain arrays on the host
-            if not options:
-                result = fn(*args)
-                return result if type(result) is array else _as_arrays(result)
-        x = next(_simulated_arrays((*args, *options.values())), None)
-        if x is not None:
-            return type(x).__array_function__(x, fn, (), args, options)
-        return _as_arrays(fn(*args, **options))
+        if not _are_plain(args) or (options and not _are_plain(options.values())):
+            check((*args, *options.values()))
+            x = next(_simulated_arrays((*args, *options.values())), None)
+            if x is not None:
+                return type(x).__array_function__(x, fn, (), args, options)
+        result = fn(*args, **options)
+        return result if type(result) is array else _as_arrays(result)
 
     return compute
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    """Return True if arguments are plain arrays and numbers, or lists and tuples of them."""
+    for value in values:
+        kind = type(value)
+        if kind not in _PLAIN and not (kind in (tuple, list) and _are_plain(value)):
+            return False
+    return True
 
 
 def _simulated_arrays(values: Iterable[Any]) -> Iterator[SimulatedArray]:

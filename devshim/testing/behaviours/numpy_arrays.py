@@ -172,3 +172,18 @@ class NumpyArrayTests(Kit):
         x = self.trainable(self.tensor(device))
         assert bits(ds.to_numpy(x)) == bits(numbers())
         assert self.is_trainable(x)
+
+    @feature("namespace")
+    @pytest.mark.parametrize("name", ["exp", "add", "matmul", "sum", "concat", "where", "linalg.vector_norm"])
+    def test_functions_of_numpy_refuse_the_frameworks_tensors(self, name: str) -> None:
+        """Otherwise NumPy would copy them to the host, and gradients would end there without an error."""
+        if self.adapter.has_plain_arrays or self.adapter.host_tensors:
+            return  # NumPy arrays are tensors of this framework
+        a, x = numbers(), self.tensor()
+        given = {"exp": (x,), "matmul": (a.T, x), "sum": (x,), "concat": ([a, x],), "where": (a > 0, a, x)}
+        fn = ds.namespace(a)
+        for part in name.split("."):
+            fn = getattr(fn, part)
+        with pytest.raises(ds.ArgumentError, match=rf"xp\.{name} .*NumPy.*{self.adapter.title}") as caught:
+            fn(*given.get(name, (x, a) if name == "add" else (x,)))
+        assert "ds.from_numpy" in str(caught.value)
