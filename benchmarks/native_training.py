@@ -1,4 +1,4 @@
-"""The loop of `benchmarks.test_training` in each framework's own code: its functions and its gradients, no devshim.
+"""The loop of `benchmarks.test_training` in each framework's own code, and its comparison with a neutral program.
 
 The functions have the same names in most frameworks; `Words` lists those that do not, and each is the framework's own.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import devshim as ds
 from benchmarks.session import Rival, Session
 
 ROUNDS = 21
@@ -50,6 +51,8 @@ class Words:
 def compare(benchmark: Any, session: Session, case: str, neutral: Any, native: Any, data: Any, target: float) -> None:
     """Measure the methods ``train`` of a neutral and a native program on the same data; both must find the same losses.
 
+    A training ends when its last update has been computed: some frameworks return the losses before.
+
     Args:
         benchmark: The fixture of pytest-benchmark.
         session: The session that records the result.
@@ -60,8 +63,13 @@ def compare(benchmark: Any, session: Session, case: str, neutral: Any, native: A
         target: The largest ratio of the two times that meets the aim.
     """
     np.testing.assert_allclose(neutral.train(data), native.train(data), rtol=1e-5)
-    ours = ("the neutral loop", lambda: neutral.train(data))
-    rivals = [Rival("the native loop", lambda: native.train(data), target=target)]
+
+    def finish(program: Any) -> None:
+        program.train(data)
+        ds.synchronize()
+
+    ours = ("the neutral loop", lambda: finish(neutral))
+    rivals = [Rival("the native loop", lambda: finish(native), target=target)]
     session.versus(benchmark, "training", case, ours, rivals, {}, rounds=min(ROUNDS, session.rounds))
 
 

@@ -70,12 +70,16 @@ class CollectiveBackend(RanksBackend):
         """Return a function that reads one-element tensors like ``x``, and the dtype of the values it reads.
 
         The function returns the element's bytes or the Python number; or, if reading would wait for the computation,
-        a `detached_copy` whose buffer has these bytes. It returns None, or may raise, for a tensor of another type,
-        dtype or device, or with more elements. Called only for plain tensors of one element on the host and on
+        a `detached_copy`, which `scalar_bytes` reads later. It returns None, or may raise, for a tensor of another
+        type, dtype or device, or with more elements. Called only for plain tensors of one element on the host and on
         simulated GPUs: their memory is the host's, and reading a number there costs less than an operator that copies
         it. The result is None if that is not so, and for dtypes that NumPy lacks.
         """
         return None
+
+    def scalar_bytes(self, x: Any) -> bytes:
+        """Wait for a copy that a `scalar_reader` has returned, and return the bytes of its element."""
+        return memoryview(x).tobytes()
 
     def scalar_copier(self, x: Any) -> Callable[[Any], Any] | None:
         """Return a function that makes a `detached_copy` of one-element tensors like ``x``, with few calls.

@@ -4,8 +4,9 @@ Reading a loss at each step (``float(loss)``) makes the host wait for the device
 numbers costs as much as a transfer of one.
 
 On a real GPU, a value is kept by a copy on the GPU. On the host, and on a simulated GPU, whose memory is host memory,
-an operator that copies one number costs more than reading it, so the number is read (`Backend.scalar_reader`). On JAX,
-a number that is not computed yet is copied, too: reading it would keep the loop from dispatching the next step.
+an operator that copies one number costs more than reading it, so the number is read (`Backend.scalar_reader`). On JAX
+and MXNet, a number that is not computed yet is copied, too: reading it would keep the loop from dispatching the next
+step. MXNet cannot be asked for that, so a log copies its numbers after the first one for which it had to wait.
 A flush then puts all of them on the device as one tensor, whose transfer is the one that a ledger, a guard and a fault
 see.
 """
@@ -191,7 +192,7 @@ class MetricLog:
         if waiting:
             with _suspend_recording(backend, self._device):
                 for i in waiting:
-                    self._kept[i] = memoryview(self._kept[i]).tobytes()
+                    self._kept[i] = backend.scalar_bytes(self._kept[i])
 
     def _stack(self, backend: Backend) -> Tensor:
         """Return the kept values as one tensor on the device."""
