@@ -37,8 +37,8 @@ _CONCATENATED_AS = {"int16": "int32", "uint16": "int32", "uint32": "int64", "uin
 _KVSTORE_DTYPES = frozenset({"float16", "float32", "float64", "int32", "int64"})
 """The dtypes that a kvstore can sum on cards."""
 
-_LONG_READ = 50e-6
-"""Seconds after which a read must have waited for a computation; MXNet cannot be asked for that."""
+_LONG_READ = 500e-6
+"""Seconds of waiting that cost a loop more than copies do, each of which takes 35e-6; MXNet cannot be asked."""
 
 
 class MxnetCollectives(MxnetCreation):
