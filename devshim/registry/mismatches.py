@@ -62,27 +62,23 @@ def native_mismatch_error(located: Mapping[str, Device], call: str) -> DeviceMis
     )
 
 
-def framework_error(backend: Backend, name: str, values: Iterable[Any]) -> ArgumentError | None:
-    """Return the error if a function of a namespace was given tensors of another framework, and None otherwise.
+def require_plain_arrays(backend: Backend, name: str, values: Iterable[Any]) -> None:
+    """Raise `ArgumentError` if a function for plain arrays was given a tensor of another framework.
 
     Args:
-        backend: The backend of the namespace.
+        backend: The backend of the function's namespace, whose tensors are plain arrays.
         name: The function's name.
         values: The arguments; the items of lists and tuples among them count, too.
     """
     for value in values:
         if isinstance(value, (list, tuple)):
-            error = framework_error(backend, name, value)
-            if error is not None:
-                return error
+            require_plain_arrays(backend, name, value)
             continue
         owner = registry.backend_for(value)
         if owner is not None and owner is not backend:
-            target = owner if backend.has_plain_arrays else backend
-            fix = "ds.from_numpy(a)" if current.chosen_name() == target.name else f"ds.convert(a, {target.name!r})"
             msg = f"xp.{name} is a function of {backend.title}, and was given a tensor of {owner.title}"
-            return ArgumentError(msg, f"bring all to one framework first, for example each NumPy array: a = {fix}")
-    return None
+            fix = _suggest_conversion("a", owner.name)
+            raise ArgumentError(msg, f"bring all to one framework first, for example each NumPy array: a = {fix}")
 
 
 def _most_common_device(located: Mapping[str, Device]) -> Device:
@@ -111,6 +107,12 @@ def _suggest_move(name: str, framework: str, there: str, device: Device, target:
     """Return the call that brings an argument to a device; a plain array becomes a tensor of the framework there."""
     if not registry.load(framework).has_plain_arrays or there == framework or device.kind != "cpu":
         return f"ds.place({name}, {str(target)!r})"
+    return _suggest_conversion(name, there, target)
+
+
+def _suggest_conversion(name: str, there: str, target: Device | None = None) -> str:
+    """Return the call that makes a plain array a tensor of a framework."""
+    where = "" if target is None else f", {str(target)!r}"
     if current.chosen_name() == there:
-        return f"ds.from_numpy({name}, {str(target)!r})"
-    return f"ds.convert({name}, {there!r}, {str(target)!r})"
+        return f"ds.from_numpy({name}{where})"
+    return f"ds.convert({name}, {there!r}{where})"

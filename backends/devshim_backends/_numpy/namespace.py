@@ -9,7 +9,7 @@ A tensor of another framework is refused, as by `devshim.namespace`.
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,13 +36,8 @@ class NumpyNamespace(Backend):
 
     def _adapt(self, name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that returns arrays, on the device of its arguments."""
-
-        def check(values: Iterable[Any]) -> None:
-            """Refuse tensors of other frameworks: NumPy would copy them to the host, and their gradients would end."""
-            error = mismatches.framework_error(self, name, values)
-            if error is not None:
-                raise error
-
+        # NumPy would copy the tensors of another framework to the host, and their gradients would end.
+        check = partial(mismatches.require_plain_arrays, self, name)
         if isinstance(fn, np.ufunc) and fn.signature is None and fn.nout == 1:
             return _of_one(fn, check) if fn.nargs == 2 else _of_two(fn, check)
         return _on_device(fn, check)
