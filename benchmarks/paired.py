@@ -4,6 +4,11 @@ Only the ratios of neighbouring turns are compared, never two times that were me
 absolute times double from one minute to the next while such ratios stay stable. The order changes in each turn: a copy
 of 64 MiB returns its pages to the system, and the next copy takes them from there. With A B A B, a copy compared with
 the same copy had a ratio of 1.02 in every third process, and the interval did not contain 1.
+
+Each round runs at another depth of the stack. CPython keeps the frames of calls in blocks of 16 KiB. A call at the end
+of a block allocates the next one from the system, and frees it on return: 7 us instead of 0.04. At one depth, which
+calls are there is luck: the same loop on JAX had ratios from 0.85 to 1.5. See
+https://github.com/python/cpython/issues/142183, which later versions of Python avoid.
 """
 
 from __future__ import annotations
@@ -17,6 +22,10 @@ from typing import Any
 
 BATCH = 0.0006
 """Seconds that one turn of a quick statement takes: much longer than the clock takes, shorter than a busy phase."""
+
+FRAMES, STEP = 144, 89
+"""A block of the stack has room for about this many frames of `deeper`. Their ratio is the golden one: the depths of any
+number of rounds are spread evenly."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,11 @@ def batch_of(timer: Timer) -> int:
     return number
 
 
+def deeper(frames: int, call: Callable[[], float]) -> float:
+    """Return the result of a call that is made below a number of further frames."""
+    return deeper(frames - 1, call) if frames else call()
+
+
 def interleaved(
     benchmark: Any, ways: Mapping[str, str | Callable[[], object]], names: Mapping[str, Any], rounds: int
 ) -> dict[str, list[float]]:
@@ -78,7 +92,8 @@ def interleaved(
     times: dict[str, list[float]] = {way: [] for way in ways}
 
     def turn(way: str) -> None:
-        times[way].append(timers[way].timeit(batches[way]) / batches[way])
+        frames = len(times[way]) * STEP % FRAMES
+        times[way].append(deeper(frames, lambda: timers[way].timeit(batches[way])) / batches[way])
 
     first, *others = ways
     benchmark.extra_info["calls per round"] = batches[first]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +159,33 @@ def test_statements_are_timed_by_turns_and_who_goes_first_changes(rounds: int) -
     expected = [name for i in range(rounds) for name in (again if i % 2 else once)]
     assert order == [name for name, before in zip(expected, ["", *expected], strict=False) if name != before]
     assert {name: len(each) for name, each in times.items()} == dict.fromkeys(ways, rounds)
+
+
+def test_all_statements_of_a_round_run_at_one_depth_of_the_stack_and_each_round_at_another() -> None:
+    from types import SimpleNamespace
+
+    from benchmarks.paired import FRAMES, interleaved
+
+    depths: dict[str, list[int]] = {"ours": [], "native": []}
+
+    def report(name: str) -> None:
+        frame, depth = sys._getframe(), 0
+        while frame := frame.f_back:  # type: ignore[assignment]
+            depth += 1
+        depths[name].append(depth)
+
+    def pedantic(target: Any, args: tuple[Any, ...], setup: Any, rounds: int) -> None:
+        for each in depths.values():
+            each.clear()  # drop the warm-up
+        for _ in range(rounds):
+            setup()
+            target(*args)
+
+    benchmark = SimpleNamespace(extra_info={}, pedantic=pedantic)
+    ways = {name: f"report({name!r}); time.sleep(0.001)" for name in depths}
+    interleaved(benchmark, ways, {"report": report, "time": time}, 9)
+    found = {name: [depth - each[0] for depth in each] for name, each in depths.items()}
+    assert found["ours"] == found["native"]
+    visited = sorted(frames % FRAMES for frames in found["ours"])
+    gaps = [b - a for a, b in zip(visited, [*visited[1:], visited[0] + FRAMES], strict=True)]
+    assert max(gaps) < 1.5 * FRAMES / 9, found
