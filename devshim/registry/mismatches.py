@@ -63,22 +63,35 @@ def native_mismatch_error(located: Mapping[str, Device], call: str) -> DeviceMis
 
 
 def require_plain_arrays(backend: Backend, name: str, values: Iterable[Any]) -> None:
-    """Raise `ArgumentError` if a function for plain arrays was given a tensor of another framework.
+    """Raise `ArgumentError` if a function for plain arrays was given a tensor of another framework."""
+    error = other_framework_error(backend, name, values)
+    if error is not None:
+        raise error
+
+
+def other_framework_error(backend: Backend, name: str, values: Iterable[Any]) -> ArgumentError | None:
+    """Return the error for a namespace's function that was given a tensor of another framework, or None.
 
     Args:
-        backend: The backend of the function's namespace, whose tensors are plain arrays.
+        backend: The backend of the namespace.
         name: The function's name.
         values: The arguments; the items of lists and tuples among them count, too.
     """
     for value in values:
         if isinstance(value, (list, tuple)):
-            require_plain_arrays(backend, name, value)
+            error = other_framework_error(backend, name, value)
+            if error is not None:
+                return error
             continue
         owner = registry.backend_for(value)
         if owner is not None and owner is not backend:
             msg = f"xp.{name} is a function of {backend.title}, and was given a tensor of {owner.title}"
-            fix = _suggest_conversion("a", owner.name)
-            raise ArgumentError(msg, f"bring all to one framework first, for example each NumPy array: a = {fix}")
+            array, there = (backend, owner) if backend.has_plain_arrays else (owner, backend)
+            if not array.has_plain_arrays:
+                return ArgumentError(msg, f"bring all to one framework first: ds.convert(a, {there.name!r})")
+            fix = _suggest_conversion("a", there.name)
+            return ArgumentError(msg, f"bring all to one framework first, for example each NumPy array: a = {fix}")
+    return None
 
 
 def _most_common_device(located: Mapping[str, Device]) -> Device:

@@ -16,7 +16,11 @@ _PLAIN = frozenset({bool, int, float, complex, str, type(None)})
 
 
 def follow_tensors(
-    backend: Backend, name: str, fn: Callable[..., Any], move: Callable[[Any, Any], Any] | None = None
+    backend: Backend,
+    name: str,
+    fn: Callable[..., Any],
+    move: Callable[[Any, Any], Any] | None = None,
+    refusals: tuple[type[Exception], ...] = (),
 ) -> Callable[..., Any]:
     """Return a function that computes in the scope of the device of its tensors, or refuses those on several devices.
 
@@ -28,12 +32,23 @@ def follow_tensors(
         name: The function's name, for errors.
         fn: The function.
         move: If given, called with each result and the first tensor, to bring the result to the device.
+        refusals: What the function raises if it is given a tensor of another framework. Its texts are about attributes
+            that such a tensor lacks, so the error that the caller gets names the framework.
     """
 
     @wraps(fn)
     def follow(*args: Any, **options: Any) -> Any:
-        if backend.has_only_host() or backend.compiling() or backend.tracing():
-            return fn(*args, **options)
+        try:
+            if backend.has_only_host() or backend.compiling() or backend.tracing():
+                return fn(*args, **options)
+            return compute(args, options)
+        except refusals as error:
+            clear = mismatches.other_framework_error(backend, name, (*args, *options.values()))
+            if clear is None:
+                raise
+            raise clear from error
+
+    def compute(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         found = list(_tensors(backend, (*args, *options.values())))
         if not found or any(backend.is_tracer(x) for x in found):
             return fn(*args, **options)

@@ -251,13 +251,18 @@ NATIVE: dict[str, Callable[..., Any]] = {
 MISSING = frozenset({"imag", "nextafter", "linalg.eig", "linalg.eigvals"} | ({"linalg.qr"} if not IS_2 else set()))
 """Functions for which MXNet has no operator: it lacks complex numbers, and 1.9 lacks a usable qr."""
 
+REFUSALS = (AssertionError, AttributeError, TypeError, ValueError)
+"""What MXNet raises for a NumPy array, which differs from function to function."""
+
 
 class MxnetNamespace(MxnetTensors):
     """The mixin for array-API namespaces."""
 
     def array_api(self) -> Mapping[str, Any]:
         return {
-            name: fn if name in ABOUT_DTYPES else follow_tensors(self, name, _with_numpy_shapes(name, fn))
+            name: fn
+            if name in ABOUT_DTYPES
+            else follow_tensors(self, name, _with_numpy_shapes(name, fn), refusals=REFUSALS)
             for name, fn in complete(DT, NATIVE, MISSING).items()
         }
 

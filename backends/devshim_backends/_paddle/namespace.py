@@ -286,7 +286,9 @@ class PaddleNamespace(PaddleTensors):
     def array_api(self) -> Mapping[str, Any]:
         found = complete(DT, NATIVE)
         return {
-            name: fn if name in ABOUT_DTYPES else follow_tensors(self, name, fn, self._to_first)
+            name: fn
+            if name in ABOUT_DTYPES
+            else follow_tensors(self, name, fn, self._to_first, (TypeError, ValueError))
             for name, fn in found.items()
         }
 

@@ -289,6 +289,6 @@ class TensorflowNamespace(TensorflowCollectives):
     def array_api(self) -> Mapping[str, Any]:
         found = {**complete(DT, NATIVE), **extensions.fft_functions()}
         return {
-            name: fn if name in ABOUT_DTYPES else follow_tensors(self, name, fn, self._move_result)
+            name: fn if name in ABOUT_DTYPES else follow_tensors(self, name, fn, self._move_result, (AttributeError,))
             for name, fn in found.items()
         }

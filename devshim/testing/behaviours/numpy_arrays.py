@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -187,3 +188,30 @@ class NumpyArrayTests(Kit):
         with pytest.raises(ds.ArgumentError, match=rf"xp\.{name} .*NumPy.*{self.adapter.title}") as caught:
             fn(*given.get(name, (x,)))
         assert "ds.from_numpy" in str(caught.value)
+
+    @feature("namespace")
+    @pytest.mark.parametrize(
+        "name", ["exp", "sum", "max", "matmul", "concat", "where", "take", "astype", "linalg.vector_norm"]
+    )
+    def test_functions_of_the_framework_compute_with_numpy_arrays_or_name_them(self, name: str) -> None:
+        """Some frameworks read NumPy arrays as tensors on the host; the errors of the others say what was given."""
+        a, x = numbers(), self.tensor()
+        xp = ds.namespace(x)
+        given = {"matmul": (a.T, x), "concat": ([a, x],), "where": (a > 0, a, x), "take": (x, np.array([0]))}
+        given["astype"] = (a, xp.float32)
+        options = {"axis": 0} if name == "take" else {}
+        fn = xp
+        for part in name.split("."):
+            fn = getattr(fn, part)
+        error = None
+        try:
+            found = fn(*given.get(name, (a,)), **options)
+        except (ds.ArgumentError, AttributeError, TypeError) as raised:
+            error = raised
+        if error is None:
+            assert not isinstance(found, np.ndarray) or self.adapter.has_plain_arrays
+            return
+        assert re.search(r"NumPy|numpy\.ndarray", str(error)), error
+        if isinstance(error, ds.ArgumentError):
+            assert f"xp.{name} is a function of {self.adapter.title}" in str(error)
+            assert "ds.from_numpy" in str(error)

@@ -30,6 +30,9 @@ DT = Dtypes(
 
 
 def cast(x: Any, dtype: Any) -> Any:
+    if isinstance(x, np.ndarray):  # it would be cast by NumPy
+        msg = "this is a NumPy array"
+        raise TypeError(msg)
     name = DT.name(dtype)
     if name == "bool" and name_of(x) != "bool":
         return mx.np.not_equal(x, 0)
