@@ -196,12 +196,15 @@ def device_failed(device: Device, what: str) -> DeviceFailedError:
 
 def not_a_tensor(x: object, call: str, *, is_model: bool = False) -> NotATensorError:
     """Return the error for a call that takes tensors; ``is_model``: it was given a model, optimizer or variable."""
-    return NotATensorError(
-        f"ds.{call} takes a tensor of an installed framework, and this object is of type {type_name(x)}",
-        "ds.placement_of(x) shows where each of its tensors is; pass one of these tensors"
-        if is_model
-        else "make one with ds.asarray(...); for a dict or list of tensors, call it for each of its leaves",
-    )
+    fields = getattr(type(x), "__dataclass_fields__", None) or getattr(type(x), "_fields", None)
+    if is_model:
+        hint = "ds.placement_of(x) shows where each of its tensors is; pass one of these tensors"
+    elif fields and isinstance(fields, (dict, tuple)):
+        hint = f"pass one of its fields that is a tensor: {', '.join(f'x.{name}' for name in list(fields)[:5])}"
+    else:
+        hint = "make one with ds.asarray(...); for a dict or list of tensors, call it for each of its leaves"
+    msg = f"ds.{call} takes a tensor of an installed framework, and this object is of type {type_name(x)}"
+    return NotATensorError(msg, hint)
 
 
 def bad_argument(name: str, value: object, accepted: str, hint: str) -> ArgumentError:

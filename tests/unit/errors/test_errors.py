@@ -11,7 +11,7 @@ from abc import ABC
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import devshim_backends
 import numpy as np
@@ -255,3 +255,16 @@ def test_an_error_made_again_from_a_longer_text_has_its_hint() -> None:
     assert again.hint == "use gpu:0"
     assert again.problem == "Exception encountered when calling Dense.call().\n\ngpu:7 is not there"
     assert pickle.loads(pickle.dumps(again)).hint == "use gpu:0"
+
+
+class _Pair(NamedTuple):
+    first: object
+    second: object
+
+
+@pytest.mark.parametrize(
+    ("value", "named"), [(ds.Rows(np.ones(2)), "x.part"), (_Pair(1, 2), "x.first, x.second"), ({"a": 1}, "its leaves")]
+)
+def test_a_value_with_fields_in_place_of_a_tensor_is_told_their_names(value: object, named: str) -> None:
+    with pytest.raises(ds.NotATensorError, match=named):
+        ds.to_numpy(value)
