@@ -15,13 +15,18 @@ Requirements that this module meets:
   error of its own on code that it does not support: classes whose hash depends on what their ``__init__`` sets,
   iterators of tensors, and ``pathlib``.
 * Simulated GPUs are a plug-in, which Paddle looks for while it is imported: see ``simulation/internals/plugin.py``.
+* The thread that imports Paddle owns the object whose end switches Paddle to static mode. If that is not the main thread
+  and ends, other threads are in static mode: operators return symbols, and some end the process. So the main thread
+  owns the object.
 * Paddle's import warns of a missing ``ccache``, which is an error if a program treats warnings as errors.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
+import threading
 import warnings
 from contextlib import contextmanager
 from importlib import import_module
@@ -53,7 +58,23 @@ def import_context() -> Iterator[None]:
             yield
         finally:
             sys.setdlopenflags(before)
+    if threading.current_thread() is not threading.main_thread():
+        _give_eager_mode_to_main_thread(sys.modules["paddle"].base.framework.global_var)
     exclude_from_compilers(sys.modules["paddle"])
+
+
+def _give_eager_mode_to_main_thread(state: Any) -> None:
+    """Let the main thread own what this thread owns in Paddle's state of threads, as if it had imported Paddle."""
+    eager = state._functional_dygraph_context_manager
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(eager))  # freed at Python's end, it would print an error
+    own = type(state).__init__
+
+    def begin(self: Any) -> None:
+        own(self)
+        if threading.current_thread() is threading.main_thread():
+            self._functional_dygraph_context_manager = eager
+
+    type(state).__init__ = begin
 
 
 @contextmanager

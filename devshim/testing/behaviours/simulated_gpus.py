@@ -152,6 +152,24 @@ gc.collect()
 assert ds.to_numpy(ds.run(lambda a: a + a, x)).sum() == 2**18
 """)
 
+    @pytest.mark.fresh
+    @feature("simulate_memory", "simulate_limit")
+    def test_a_smaller_batch_fits_after_an_operator_ran_out_of_memory(self) -> None:
+        """The operands of the failed operator are freed at once, without a garbage collection."""
+        self.without_gpus("""
+import gc
+gc.disable()
+ds.use(name)
+ds.simulate(gpus=1, memory=2**20)
+ds.zeros(1)  # import the framework: modules may keep the frames of the call that imported them
+
+def step(rows):
+    x = ds.ones((rows, 1024), dtype="float32", device="gpu:0")
+    return ds.to_numpy(x + 1).sum()
+
+assert ds.shrink_batch(step, 256) == (2 * 128 * 1024, 128)
+""")
+
     # ------------------------------------------------------------------ faults
     @pytest.mark.fresh
     @feature("simulate_memory")

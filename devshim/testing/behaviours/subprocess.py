@@ -103,6 +103,35 @@ class SubprocessKit(Kit):
         self.fresh(FIRST_CALL)
 
     @pytest.mark.fresh
+    @feature("create")
+    def test_a_thread_may_make_the_first_call_and_end(self) -> None:
+        """The framework is imported by a thread. Afterwards it works as usual in the main thread, and in others."""
+        self.fresh("""
+import threading
+
+import numpy as np
+
+
+def use(fn, *arguments):
+    thread = threading.Thread(target=fn, args=arguments)
+    thread.start()
+    thread.join()
+
+
+def compute():
+    assert ds.to_numpy(ds.from_numpy(np.ones(2, "float32")) + ds.asarray([1.0, 2.0])).tolist() == [2.0, 3.0]
+    computed.append(threading.current_thread())
+
+
+computed = []
+ds.use(name)
+use(ds.zeros, 3)
+compute()
+use(compute)
+assert len(set(computed)) == 2
+""")
+
+    @pytest.mark.fresh
     @feature("ranks")
     def test_two_ranks_sum_by_the_frameworks_engine(self) -> None:
         """Two processes add tensors on simulated GPUs by the framework's own collectives, and end without an error."""

@@ -143,7 +143,10 @@ def _report_failures(function: Function) -> Function:
             failure = take_failure()
             if failure is None:
                 raise
-            raise failure from error
+            try:
+                raise failure from error
+            finally:
+                del failure  # its traceback has this frame: the arguments would stay alive until a garbage collection
         if SIMULATED.dtypes_lacking:
             _refuse_dtypes(args[:1] if result is None else (result,))  # `Tensor.__init__` returns None
         return result
