@@ -29,6 +29,8 @@ CARDS = 2
 _STARTUP = Path(__file__).parent / "_startup"
 _PROGRAMS = Path(__file__).parent / "_programs"
 """The folder of ``nvidia-smi`` for simulated GPUs."""
+_DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
+"""Files of the drivers on Linux: NVIDIA's, the one of its small computers, that of Windows below Linux, and AMD's."""
 
 
 def main(
@@ -59,8 +61,12 @@ def main(
     shown = simulation_request.visible_count(handle.gpus) if handle.native_names else handle.gpus
     environment["DEVSHIM_SIMULATE_GPUS"] = str(shown)
     environment["DEVSHIM_SIMULATE_LIKE"] = handle.like
-    if handle.gpus:
+    environment.pop(simulation_request.EMPTY_HIDES, None)
+    if handle.gpus and _may_have_real_gpus():
         environment["CUDA_VISIBLE_DEVICES"] = ""  # simulated GPUs are never shown together with real ones
+    elif handle.gpus:
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        environment[simulation_request.EMPTY_HIDES] = "1"
     if handle.memory is not None:
         environment["DEVSHIM_SIMULATE_MEMORY"] = str(handle.memory)
     path = [str(_STARTUP), *filter(None, [environment.get("PYTHONPATH")])]
@@ -72,6 +78,11 @@ def main(
     print(f"devshim: {_description(shown, handle.memory, handle.like)}{hidden}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *processes.interpreter_options(), *program], environment)
+
+
+def _may_have_real_gpus() -> bool:
+    """Return False if this machine certainly has no GPU that CUDA_VISIBLE_DEVICES would hide."""
+    return sys.platform != "linux" or any(map(os.path.exists, _DRIVERS))
 
 
 def _simulate(gpus: Any, native_names: bool | None, **options: Any) -> Any:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     framework's own names for GPUs mean them, and when a copy to the host that does not block arrives."""
 
 __all__ = [
+    "EMPTY_HIDES",
     "full_request",
     "is_simulated",
     "notify_switched",
@@ -27,11 +28,15 @@ __all__ = [
     "read_async_copies",
     "read_switch",
     "simulated_gpus",
+    "uuid",
     "visible_count",
     "visible_indices",
     "visible_request",
 ]
 
+EMPTY_HIDES = "_DEVSHIM_EMPTY_HIDES"
+"""The environment variable that `devshim run` sets if the machine has no real GPUs, which it would have to hide. An
+empty CUDA_VISIBLE_DEVICES is then the program's own, and hides all GPUs."""
 _NATIVE_NAMES = "DEVSHIM_SIMULATE_NATIVE_NAMES"
 _ASYNC_COPIES = "DEVSHIM_SIMULATE_ASYNC_COPIES"
 
@@ -62,25 +67,38 @@ def visible_request() -> Request:
 def visible_count(gpus: int) -> int:
     """Return how many of ``gpus`` GPUs CUDA_VISIBLE_DEVICES shows: the driver stops at the first that does not exist.
 
-    Without a value it hides none, because `devshim run` hides the real GPUs in this way.
+    An empty value hides real GPUs, so that others can be simulated, and no simulated ones; but see `EMPTY_HIDES`.
     """
     return len(visible_indices(gpus))
 
 
 def visible_indices(gpus: int) -> list[int]:
     """Return which of ``gpus`` GPUs CUDA_VISIBLE_DEVICES shows, in the order in which the program counts them."""
-    text = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
-    if not text:
+    text = environ.get("CUDA_VISIBLE_DEVICES")
+    if text is None or not (text.strip() or environ.get(EMPTY_HIDES)):
         return list(range(gpus))
     found: list[int] = []
-    for entry in text.split(","):
-        entry = entry.strip()
-        if not (entry.isascii() and entry.isdecimal() and int(entry) < gpus):
+    for entry in map(str.strip, text.split(",")):
+        index = _index_of(entry, gpus)
+        if index is None:
             break
-        if int(entry) in found:
+        if index in found:
             return []  # CUDA shows no GPU if one is named twice
-        found.append(int(entry))
+        found.append(index)
     return found
+
+
+def _index_of(entry: str, gpus: int) -> int | None:
+    """Return the GPU that a number, or the beginning of one UUID, means; None if there is none."""
+    if entry.startswith("GPU-"):
+        found = [index for index in range(gpus) if uuid(index).startswith(entry)]
+        return found[0] if len(found) == 1 else None
+    return int(entry) if entry.isascii() and entry.isdecimal() and int(entry) < gpus else None
+
+
+def uuid(number: int) -> str:
+    """Return the UUID of the GPU that has this number; the digits before the number spell ``devshim``."""
+    return f"GPU-64657673-6869-6d00-0000-{number:012x}"
 
 
 def full_request() -> Request:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from devshim.registry import simulation_request
+from devshim.registry.simulation_request import uuid
 
 __all__ = ["driver_number", "uuid"]
 
@@ -11,8 +12,3 @@ def driver_number(index: int) -> int:
     """Return the driver's number of a simulated GPU, from its index in this process."""
     numbers = simulation_request.visible_indices(simulation_request.full_request()[0])
     return numbers[index] if index < len(numbers) else index
-
-
-def uuid(number: int) -> str:
-    """Return the UUID of the GPU that has this number; the digits before the number spell ``devshim``."""
-    return f"GPU-64657673-6869-6d00-0000-{number:012x}"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from devshim.registry.simulation_request import EMPTY_HIDES
 from devshim.world.launchers import join_values
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def make_variables(job: Job, host: Host, rank: int, local: int) -> tuple[dict[st
     variables = {"RANK": str(rank), "LOCAL_RANK": str(local)}
     simulated = job.simulate if job.simulate is not None else job.cards_per_rank
     if job.simulate is not None or host.simulated:
-        variables.update(DEVSHIM_SIMULATE_GPUS=str(simulated), CUDA_VISIBLE_DEVICES="")
+        variables.update({"DEVSHIM_SIMULATE_GPUS": str(simulated), "CUDA_VISIBLE_DEVICES": "", EMPTY_HIDES: ""})
         return variables, f"{simulated} simulated GPU{'' if simulated == 1 else 's'}" if simulated else "cpu"
     if not host.cards:
         return variables, "cpu"

@@ -15,9 +15,9 @@ Requirements that this module meets:
   error of its own on code that it does not support: classes whose hash depends on what their ``__init__`` sets,
   iterators of tensors, and ``pathlib``.
 * Simulated GPUs are a plug-in, which Paddle looks for while it is imported: see ``simulation/internals/plugin.py``.
-* The thread that imports Paddle owns the object whose end switches Paddle to static mode. If that is not the main thread
-  and ends, other threads are in static mode: operators return symbols, and some end the process. So the main thread
-  owns the object.
+* The thread that imports Paddle owns the object whose end switches Paddle to static mode. If this is another thread
+  than the main one, and ends, all threads are in static mode: operators return symbols, and some end the process. So
+  the main thread owns the object.
 * Paddle's import warns of a missing ``ccache``, which is an error if a program treats warnings as errors.
 """
 

@@ -14,6 +14,7 @@ import pytest
 import devshim as ds
 from devshim.errors import messages
 from devshim.registry import registry, simulation_request
+from devshim.registry.simulation_request import uuid
 from devshim.simulation import removed_gpus
 
 GIB = 2**30
@@ -384,7 +385,10 @@ def test_native_names_are_a_bool(native_names: Any) -> None:
 
 @pytest.mark.parametrize(
     ("visible", "count"),
-    [("0", 1), ("2", 1), ("2, 0", 2), ("0,3,1", 1), ("-1", 0), ("none", 0), ("1,1", 0), ("", 3), ("1,GPU-8f2", 1)],
+    [
+        *[("0", 1), ("2", 1), ("2, 0", 2), ("0,3,1", 1), ("-1", 0), ("none", 0), ("1,1", 0), ("", 3)],
+        *[("1,GPU-8f2", 1), (f"{uuid(2)},{uuid(0)}", 2), (uuid(1)[:-1], 0), (f"0,{uuid(0)}", 0), (uuid(3), 0)],
+    ],
 )
 def test_cuda_visible_devices_hides_gpus_with_native_names(
     visible: str, count: int, monkeypatch: pytest.MonkeyPatch
