@@ -58,3 +58,19 @@ print(paddle.version.cuda(), paddle.version.cuda == "13.0", paddle.version.cudnn
 x.stop_gradient = False
 (x * x).sum().backward()
 print(x.grad)
+
+paddle.set_device("gpu:1")
+stream = paddle.device.Stream("gpu:1")
+with paddle.device.stream_guard(stream):
+    print(paddle.device.current_stream("gpu:1") == stream, paddle.device.current_stream("gpu:0") == stream)
+default = paddle.device.current_stream("gpu:1")
+print(default == stream, paddle.device.set_stream(stream) == default, paddle.device.current_stream() == stream)
+empty = [paddle.zeros([0, 3]), paddle.rand([0]), paddle.arange(0), paddle.full([0], 1.0), paddle.eye(0)]
+print([each.place for each in empty], paddle.concat([empty[0], paddle.ones([1, 3])]).place, empty[1].sum().place)
+print(paddle.base.core.get_cuda_device_count(), paddle.base.core.get_cuda_current_device_id())
+paddle.set_flags({"FLAGS_cudnn_deterministic": True, "FLAGS_benchmark": False})
+print(paddle.get_flags(["FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic", "FLAGS_benchmark"]))
+try:
+    paddle.set_flags({"FLAGS_unknown": 1})
+except ValueError as error:
+    print(error)

@@ -26,7 +26,7 @@ from paddle.autograd import PyLayer
 from devshim.devices.device import CPU, Device
 from devshim.errors import TracingError
 from devshim_backends._paddle import scopes
-from devshim_backends._paddle.devices import core
+from devshim_backends._paddle.devices import core, device_at
 from devshim_backends._paddle.models import optimizer_step
 from devshim_backends._paddle.models.optimizers import parameters_of
 from devshim_backends._paddle.simulation.device_rules import device_or_none, tensors_in
@@ -110,16 +110,21 @@ def return_to_gpu(name: str, operator: Function) -> Function:
 
 
 def return_empty(results: Any, args: tuple[Any, ...]) -> Any:
-    """Return the results of an operator with its tensors without elements on the GPU of the arguments."""
+    """Return the results of an operator; those without elements are then on the GPU of its tensors, or of its place."""
     if isinstance(results, Tensor):
         if results._is_initialized() or 0 not in results.shape:  # an empty tensor reports that it is not initialized
             return results
-        place = next((x.place for x in tensors_in(args) if _is_on_gpu(x)), None)
+        place = next((x.place for x in tensors_in(args) if _is_on_gpu(x)), None) or _gpu_place(args)
         in_place = place is None or any(x is results for x in args)
         return results if in_place else _copy_tensors(results, place, from_host=True)
     if type(results) in (list, tuple):
         return type(results)(return_empty(each, args) for each in results)
     return results
+
+
+def _gpu_place(args: tuple[Any, ...]) -> Any:
+    """Return the place of a GPU among the arguments of an operator, such as those that create tensors, or None."""
+    return next((each for each in args if isinstance(each, core.Place) and device_at(each) not in (CPU, None)), None)
 
 
 def return_gradients(method: Function) -> Function:
@@ -160,7 +165,7 @@ def run_on_host(operator: Function) -> Function:
 
     @wraps(operator)
     def call(*args: Any, **kwargs: Any) -> Any:
-        place = next((x.place for x in tensors_in(args) if _is_on_gpu(x)), None)
+        place = next((x.place for x in tensors_in(args) if _is_on_gpu(x)), None) or _gpu_place(args)
         if place is None:
             return operator(*args, **kwargs)
         results = operator(*_copy_tensors(args, core.CPUPlace(), from_host=False), **kwargs)

@@ -5,6 +5,7 @@ The work of a simulated GPU is done when the call returns, so a stream has nothi
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +13,7 @@ import paddle
 
 from devshim.devices import host
 from devshim.devices.device import Device
+from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation.native_names import autocast, names
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ def empty_cache() -> None:
     """Do nothing: simulated GPUs have no cache."""
 
 
-def _index(device: Any, op_name: str = "") -> int:
+def _index(device: Any = None, op_name: str = "") -> int:
     return names.index_of(device)
 
 
@@ -105,12 +107,25 @@ class Event:
         return (end_event._time - self._time) * 1000
 
 
+_NUMBERS = itertools.count(1)
+_CURRENT: dict[int, int] = {}
+"""The numbers of the streams that are current, by the index of their GPU; 0 is a GPU's default stream."""
+
+
 class Stream:
     """A stream of a simulated GPU, which is always empty."""
 
     def __init__(self, device: Any = None, priority: int = 2, **ignored: Any) -> None:
-        self.device = names.gpu_place(names.index_of(device))
+        self._index = names.index_of(device)
+        self._number = next(_NUMBERS)
+        self.device = names.gpu_place(self._index)
         self.place = self.device
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and (self._index, self._number) == (other._index, other._number)
+
+    def __hash__(self) -> int:
+        return hash((self._index, self._number))
 
     def wait_event(self, event: Event) -> None:
         """Do nothing."""
@@ -135,26 +150,33 @@ class Stream:
 
 
 class stream_guard:
-    """A block whose work is on a stream; a simulated GPU has only one."""
+    """A block whose work is on a stream: the current stream of its GPU is another one."""
 
     def __init__(self, stream: Stream | None = None) -> None:
         self.stream = stream
+        self._before: Stream | None = None
 
     def __enter__(self) -> None:
-        return None
+        if self.stream is not None:
+            self._before = set_stream(self.stream)
 
     def __exit__(self, *failure: object) -> None:
-        return None
+        if self._before is not None:
+            set_stream(self._before)
 
 
 def current_stream(device: Any = None) -> Stream:
-    """Return a stream of a simulated GPU."""
-    return Stream(device)
+    """Return the current stream of a simulated GPU."""
+    stream = Stream(device)
+    stream._number = _CURRENT.get(stream._index, 0)
+    return stream
 
 
 def set_stream(stream: Stream) -> Stream:
-    """Return a stream; a simulated GPU has only one."""
-    return Stream(stream.device)
+    """Make a stream the current one of its GPU, and return the one before."""
+    before = current_stream(stream.device)
+    _CURRENT[stream._index] = stream._number
+    return before
 
 
 # ---------------------------------------------------------------------- what is replaced
@@ -186,3 +208,5 @@ def attributes() -> Iterator[tuple[Any, str, Any]]:
             yield _device, name, globals()[name]
     if hasattr(_device, "stream"):
         yield _device, "stream", stream_guard
+    yield core, "get_cuda_device_count", device_count
+    yield core, "get_cuda_current_device_id", _index

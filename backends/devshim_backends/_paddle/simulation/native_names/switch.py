@@ -11,7 +11,7 @@ import paddle
 from devshim.simulation.patching import Patches
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.scopes import process_wide_place, set_process_wide_place
-from devshim_backends._paddle.simulation.native_names import distributed, names, runtime, tensors
+from devshim_backends._paddle.simulation.native_names import distributed, flags, names, runtime, tensors
 from devshim_backends._paddle.simulation.native_names.internals import generators, sparse
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def install(backend: Backend) -> None:
     _default[:] = [process_wide_place()]
     found: dict[Any, Any] = {}
     try:
-        for module in (names, runtime, generators, distributed, sparse):
+        for module in (names, runtime, flags, generators, distributed, sparse):
             found.update(module.functions())
         _replace_in_modules(found)
         for owner, name, new in (
@@ -52,6 +52,7 @@ def uninstall() -> None:
     if is_changed and before:
         set_process_wide_place(before[0])
     before.clear()
+    flags.forget()
     names.set_backend(None)
 
 
