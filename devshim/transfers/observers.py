@@ -40,7 +40,7 @@ _open = 0
 _OURS = {"devshim", "devshim_backends"}
 _USERS = ("devshim.testing.", "devshim.certify.")
 """Packages of devshim that use it as a user's program does."""
-_NOT_THEIRS = {*_OURS, "optree", "keras", "tf_keras", *registry.ROOTS}
+_NOT_THEIRS = {*_OURS, "array_api_compat", "optree", "keras", "tf_keras", *registry.ROOTS}
 """Root packages that may be between a user's line and a copy: devshim, the frameworks, and what they call."""
 _PYTHONS = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 """The paths of the standard library: logging formats its arguments, and statistics adds them up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy as python_copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +74,15 @@ class CopyTests(Kit):
         assert y is not x
         assert ds.device_of(y) is journey[1]
         assert bits(ds.to_numpy(y)) == bits(a)
+
+    @feature("copy")
+    @pytest.mark.parametrize("call", [python_copy.copy, python_copy.deepcopy])
+    def test_pythons_copies_stay_on_the_device(self, device: Device, call: Callable[[Any], Any]) -> None:
+        """A program keeps its best weights with `copy.deepcopy`, for example."""
+        x = self.tensor(device)
+        found = [call(x), python_copy.deepcopy({"x": (x,)})["x"][0]]
+        assert [ds.device_of(each) for each in found] == [device, device]
+        assert [bits(ds.to_numpy(each)) for each in found] == [bits(ds.to_numpy(x))] * 2
 
     @feature("copy")
     def test_copies_of_copies_are_independent(self, device: Device) -> None:

@@ -134,6 +134,20 @@ class GuardTests(Kit):
             SITES[site](IMPLICIT[how], x, at)
         assert caught.value.problem.endswith(f" (an implicit transfer) at {call_sites.__file__}:{at[-1]}")
 
+    @feature("guard", "namespace")
+    @pytest.mark.parametrize("name", ["nonzero", "unique_values"])
+    def test_a_function_that_reads_is_reported_where_it_is_called(self, other_device: Device, name: str) -> None:
+        """Not at a line of the library that has the function; some frameworks compute it without a read."""
+        x = self.tensor(other_device)
+        fn = getattr(ds.namespace(x), name)
+        problem, before = None, line()
+        try:
+            with ds.guard("error"):
+                fn(x)
+        except ds.TransferError as error:
+            problem = error.problem
+        assert problem is None or problem.endswith(f" at {__file__}:{before + 3}")
+
     @feature("guard")
     @pytest.mark.parametrize("how", READ_BY_NUMPY)
     def test_the_guard_refuses_reads_by_numpy(self, other_device: Device, how: str) -> None:

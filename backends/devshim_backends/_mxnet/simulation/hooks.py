@@ -1,9 +1,11 @@
 """Wrappers of MXNet functions that check devices and count memory while GPUs are simulated.
 
 A simulated GPU is a CPU for MXNet, so MXNet does not limit its memory or refuse to mix it with others. All arrays
-and operators go through eight functions of MXNet. `install` replaces them, and `uninstall` restores them:
+and operators go through few functions of MXNet. `install` replaces them, and `uninstall` restores them:
 
 * ``NDArrayBase.__init__`` makes every array: the wrapper counts its memory (see `memory`).
+* ``copy.copy`` and ``copy.deepcopy`` of an array go through saved bytes, which a build without CUDA loads to the host:
+  ``NDArrayBase.__deepcopy__`` and ``__copy__`` are added, and copy an array on its device, as on a card.
 * ``NDArrayBase.__del__`` frees every array. MXNet's own (1.9.1 and 2.0.0b1) is a Python function, and loses a Ctrl-C
   that arrives in it: the replacement runs no Python (see `storage.free_in_c`).
 * ``FunctionBase.__call__`` runs the operators of the NumPy interface, and ``_imperative_invoke`` all others: the
@@ -35,7 +37,7 @@ from mxnet.base import _LIB, check_call
 from devshim.devices.device import CPU
 from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.internals import numpy_operators
-from devshim_backends._mxnet.internals.native import is_recording, iter_arrays
+from devshim_backends._mxnet.internals.native import IS_2, is_recording, iter_arrays, numpy_shapes
 from devshim_backends._mxnet.simulation import memory, storage
 from devshim_backends._mxnet.simulation.device_rules import (
     MixedDevicesError,
@@ -69,6 +71,7 @@ def install(backend: MxnetTensors) -> None:
     global _backend
     _backend = backend
     NDArrayBase.__init__, NDArrayBase.__del__ = _init_counted, _free
+    NDArrayBase.__copy__, NDArrayBase.__deepcopy__ = _copied, _copied
     _CachedOp.__call__ = _call_cached_checked
     _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _mark_checked, _backward_checked
     _LIB.MXNDArrayToDLPack = _export_checked
@@ -83,6 +86,7 @@ def uninstall() -> None:
     _LIB.MXNDArrayToDLPack = _export
     _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _mark, _backward
     _CachedOp.__call__ = _call_cached
+    del NDArrayBase.__copy__, NDArrayBase.__deepcopy__
     NDArrayBase.__init__, NDArrayBase.__del__ = _init, _del
 
 
@@ -119,6 +123,12 @@ def _init_counted(self: Any, handle: Any, writable: bool = True) -> None:
     _init(self, handle, writable)
     if handle:  # not None, and not null
         memory.count_array(self)
+
+
+def _copied(x: Any, memo: Any = None) -> Any:
+    """Return a copy of an array on its device, without a gradient."""
+    with mx.autograd.pause(), numpy_shapes():
+        return x.copyto(x.device if IS_2 else x.ctx)
 
 
 def _export_checked(handle: Any, out: Any) -> Any:
