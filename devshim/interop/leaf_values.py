@@ -185,7 +185,8 @@ class _Slots:
         self._type = type_name(obj)
         for slot in self._iter_slots():
             if slot.path in self.by_path:
-                msg = f"two tensors have the path {show(slot.path)}: a key contains a dot"
+                why = "a key contains a dot" if "." in slot.path else "two keys have the same text"
+                msg = f"two tensors have the path {show(slot.path)}: {why}"
                 raise ArgumentError(msg, "rename the key, or use a part of the tree that has it once")
             self.by_path[slot.path] = slot
 

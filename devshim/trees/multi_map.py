@@ -109,7 +109,7 @@ def _align_children(keys: list[Any], first: Any, node: Any, cell: Cell, which: i
     if have.keys() != set(keys):
         lacking, more = [key for key in keys if key not in have], [key for key in have if key not in keys]
         differences = [f"no {lacking[0]!r}"] if lacking else []
-        raise unlike(cell, which, " and ".join([*differences, *([f"{more[0]!r}, too"] if more else [])]))
+        raise unlike(cell, which, ", but ".join([*differences, *([f"the additional key {more[0]!r}"] if more else [])]))
     return [have[key] for key in keys]
 
 

@@ -128,7 +128,7 @@ def _instead(call: str, x: Any, names: list[str], device: str) -> str:
     """Return what to write instead of an object, for each kind that a program may pass; ``names`` are its tensors."""
     to = _SECOND.get(call, f", {device}")
     if isinstance(x, (str, bytes)):
-        return "turn text into numbers first, such as token ids; a device is the second argument"
+        return "turn text into numbers first, such as token ids" + ("; a device is the second argument" if to else "")
     if isinstance(x, (bool, int, float, complex, range)) or hasattr(type(x), "__array__"):
         return f"make a tensor of it: ds.asarray(x, device={device})"
     if isinstance(x, (set, frozenset)):

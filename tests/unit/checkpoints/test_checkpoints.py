@@ -269,13 +269,13 @@ SAVED = {"w": np.ones((2, 3), "f4"), "n": 5, "list": [np.zeros(1), {"k": "v"}]}
 UNFIT: dict[str, tuple[Any, str]] = {
     "shape": ({**SAVED, "w": np.ones((3, 2), "f4")}, r"at \['w'\] a tensor is float32 of shape \(3, 2\).*\(2, 3\)"),
     "dtype": ({**SAVED, "w": np.ones((2, 3))}, r"at \['w'\] a tensor is float64.*float32"),
-    "missing": ({"w": SAVED["w"], "n": 5}, "'list', too"),
+    "missing": ({"w": SAVED["w"], "n": 5}, "has the additional key 'list'"),
     "more": ({**SAVED, "extra": 1}, "no 'extra'"),
     "a value for a tensor": ({**SAVED, "w": 3}, r"at \['w'\] 3 would be replaced by the tensor 'w'"),
     "a tensor for a value": ({**SAVED, "n": np.ones(1)}, r"at \['n'\] a tensor would be replaced by an int"),
     "a value for a list": ({**SAVED, "list": 3}, r"at \['list'\] 3 would be replaced by a list"),
     "a list for a value": ({**SAVED, "n": [np.ones(1)]}, r"at \['n'\] the file has 5, not a list"),
-    "length": ({**SAVED, "list": [np.zeros(1)]}, r"at \['list'\] the file has 1, too"),
+    "length": ({**SAVED, "list": [np.zeros(1)]}, r"at \['list'\] the file has the additional key 1"),
 }
 
 

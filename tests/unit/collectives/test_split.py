@@ -172,7 +172,11 @@ WRONG_SPLITS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "nothing": (lambda: ds.split({}, [0]), ds.NotATensorError, "no tensor"),
     "gather nothing": (lambda: ds.gather([], 0), ds.ArgumentError, "no parts"),
     "gather keys": (lambda: ds.gather([{"a": rows(1)}, {"b": rows(1)}], 0), ds.ArgumentError, "part 1 has no 'a'"),
-    "gather more": (lambda: ds.gather([{"a": rows(1)}, {"a": rows(1), "b": 1}], 0), ds.ArgumentError, "'b', too"),
+    "gather more": (
+        lambda: ds.gather([{"a": rows(1)}, {"a": rows(1), "b": 1}], 0),
+        ds.ArgumentError,
+        "has the additional key 'b', unlike",
+    ),
     "gather depth": (lambda: ds.gather([[rows(1)], rows(1)], 0), ds.ArgumentError, "part 1 has an ndarray, not a list"),
     "gather kinds": (lambda: ds.gather([[rows(1)], {"a": rows(1)}], 0), ds.ArgumentError, "part 1 has a dict"),
     "gather dtypes": (
