@@ -35,6 +35,7 @@ from devshim.testing.behaviours.missing_devices import MissingDeviceTests
 from devshim.testing.behaviours.mixed_devices import MixedDeviceTests
 from devshim.testing.behaviours.model_gradients import ModelGradientTests
 from devshim.testing.behaviours.models import ModelTests
+from devshim.testing.behaviours.namespace_values import NamespaceValuesTests
 from devshim.testing.behaviours.namespaces import NamespaceTests
 from devshim.testing.behaviours.native_names import NativeNameTests
 from devshim.testing.behaviours.neutral_programs import NeutralProgramTests
@@ -122,6 +123,7 @@ class Conformance(
     RankTests,
     ThreeGpuTests,
     NamespaceTests,
+    NamespaceValuesTests,
     NeutralProgramTests,
 ):
     """All promises of the contract: set `backend`, write the hooks that your framework needs, and run pytest."""

@@ -18,7 +18,7 @@ from devshim_backends._array_api.following import follow_tensors
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 from devshim_backends._array_api.table import complete
 from devshim_backends._mxnet import extensions
-from devshim_backends._mxnet.internals import elementwise, symbols
+from devshim_backends._mxnet.internals import elementwise, sorting, symbols
 from devshim_backends._mxnet.internals.elementwise import (
     DT,
     RARE,
@@ -181,30 +181,11 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
     return below(x1, mx.np.expand_dims(x2, -1)).astype("int64").sum(-1)
 
 
-def _argsort(x: Any, axis: int) -> Any:
-    """Return a stable order: that of MXNet does not keep equal values in place, so their ranks are sorted."""
-    x = x.astype("float64").swapaxes(axis, -1)
-    count = x.shape[-1]
-    places = iota(count, x)
-    before = mx.np.less(mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
-    ties = mx.np.equal(mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
-    earlier = mx.np.less(places.reshape((1, count)), places.reshape((count, 1))).astype("int64")
-    ranks = mx.np.sum(before + ties * earlier, axis=-1)
-    found = mx.np.sum(
-        mx.np.equal(mx.np.expand_dims(ranks, -2), places.reshape((count, 1))).astype("int64") * places, axis=-1
-    )
-    return found.swapaxes(axis, -1)
-
-
 def _flip(x: Any, /, *, axis: Any = None) -> Any:
     turned = axes_of(axis, len(x.shape), "flip")
     return with_kernel_dtype(
         lambda t: t[tuple(slice(None, None, -1 if i in turned else None) for i in range(len(t.shape)))]
     )(x)
-
-
-def _sort(x: Any, axis: int) -> Any:
-    return wide(x, lambda t: mx.np.sort(t, axis=axis))
 
 
 def _cumprod(x: Any, axis: int) -> Any:
@@ -241,8 +222,8 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "scalar": scalar,
     "iota": iota,
     "_take_along_last": _take_along_last,
-    "_argsort": _argsort,
-    "_sort": _sort,
+    "_argsort": sorting.argsort,
+    "_sort": sorting.sort,
     "_cumsum": with_kernel_dtype(lambda x, axis: mx.np.cumsum(x, axis=axis)),
     "_cumprod": with_kernel_dtype(_cumprod),
 }

@@ -12,61 +12,17 @@ import paddle
 
 from devshim.contract.namespaces import ABOUT_DTYPES
 from devshim.errors import ArgumentError
-from devshim_backends._array_api.dtypes import Dtypes
 from devshim_backends._array_api.elementwise import with_promotion
 from devshim_backends._array_api.following import follow_tensors
 from devshim_backends._array_api.manipulation import axes_of, axis_of
 from devshim_backends._array_api.table import complete
 from devshim_backends._paddle import extensions
-from devshim_backends._paddle.creation import DTYPE_NAMES, PADDLE_DTYPES
 from devshim_backends._paddle.internals import statistics
+from devshim_backends._paddle.internals.kernels import DT, HALF, WIDE, cast, in_wider, iota, name_of, scalar
 from devshim_backends._paddle.tensors import PaddleTensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-_SYMBOLS = {str(dtype).rpartition(".")[2].lower(): name for dtype, name in DTYPE_NAMES.items()}
-
-
-def _name_of(x: Any) -> str:
-    """Return the name of a dtype; those of tensors in a compiled function are of another class."""
-    return DTYPE_NAMES.get(x.dtype) or _SYMBOLS[str(x.dtype).rpartition(".")[2].lower()]
-
-
-DT = Dtypes(
-    PADDLE_DTYPES, _name_of, lambda cls: issubclass(cls, paddle.Tensor) or hasattr(cls, "stop_gradient"), "int64"
-)
-
-_WIDE = {"bool": "int32", "int8": "int32", "int16": "int32", "uint8": "int32"}
-"""Dtypes for which many functions have no kernel -> the dtype in which these compute instead."""
-
-
-def _cast(x: Any, dtype: Any) -> Any:
-    name = DT.name(dtype)
-    if DT.is_kind(x, "complex floating") and not DT.isdtype(name, "complex floating"):
-        x = paddle.real(x)
-    return paddle.cast(x, name) if _name_of(x) != name else paddle.assign(x)
-
-
-def _scalar(value: Any, dtype: Any, x: Any) -> Any:
-    return paddle.full([], value, DT.name(dtype))
-
-
-def _iota(count: int, x: Any) -> Any:
-    return paddle.arange(count, dtype="int64")
-
-
-def _in_wider(fn: Callable[..., Any], same: bool = True) -> Callable[..., Any]:
-    """Return a function that computes with small integers in a wider dtype, and casts the result back if ``same``."""
-
-    def compute(*xs: Any) -> Any:
-        name = _name_of(xs[0])
-        if name not in _WIDE:
-            return fn(*xs)
-        found = fn(*(paddle.cast(x, _WIDE[name]) for x in xs))
-        return paddle.cast(found, name) if same else found
-
-    return compute
 
 
 def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,13 +41,13 @@ def _answer_for_integers(fn: Callable[..., Any], answer: bool) -> Callable[..., 
 
 
 def _bitwise(ints: Callable[..., Any], bools: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *xs: (bools if _name_of(xs[0]) == "bool" else ints)(*xs)
+    return lambda *xs: (bools if name_of(xs[0]) == "bool" else ints)(*xs)
 
 
 def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
         axes = list(axes_of(axis, len(x.shape), "a reduction"))
-        return _in_wider(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
+        return in_wider(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
 
     return reduce
 
@@ -100,9 +56,9 @@ def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
         axes, wanted = list(axes_of(axis, len(x.shape), "a reduction")), DT.sum_dtype(x, dtype)
         name = DT.name(wanted)
-        x = x if _name_of(x) == name else paddle.cast(x, name)
-        found = _in_wider(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
-        return found if _name_of(found) == name else paddle.cast(found, name)
+        x = x if name_of(x) == name else paddle.cast(x, name)
+        found = in_wider(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
+        return found if name_of(found) == name else paddle.cast(found, name)
 
     return reduce
 
@@ -119,7 +75,7 @@ def _question(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _index_of(fn: Callable[..., Any]) -> Callable[..., Any]:
     def find(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
         count = len(x.shape)
-        x = paddle.cast(x, _WIDE.get(_name_of(x), _name_of(x)))
+        x = paddle.cast(x, WIDE.get(name_of(x), name_of(x)))
         if axis is None:
             found = fn(paddle.reshape(x, [-1]), axis=0)
             return paddle.reshape(found, [1] * count if keepdims else [])
@@ -136,7 +92,7 @@ def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
             return paddle.where(*(paddle.expand(x, shape) for x in (condition, a, b)))
         return paddle.where(condition, a, b)
 
-    return with_promotion(DT, _scalar, _cast, lambda a, b: _in_wider(choose)(a, b))(x1, x2)
+    return with_promotion(DT, scalar, cast, lambda a, b: in_wider(choose)(a, b))(x1, x2)
 
 
 def _broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -150,7 +106,7 @@ def _same_dtype(arrays: Any) -> list[Any]:
     if all(x.dtype == arrays[0].dtype for x in arrays):
         return list(arrays)
     name = DT.result_name(*arrays)
-    return [x if _name_of(x) == name else paddle.cast(x, name) for x in arrays]
+    return [x if name_of(x) == name else paddle.cast(x, name) for x in arrays]
 
 
 def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
@@ -158,11 +114,11 @@ def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
     if axis is None:
         xs, axis = [paddle.reshape(x, [-1]) for x in xs], 0
     where = axis_of(axis, len(xs[0].shape), "concat")
-    return _in_wider(lambda *ts: paddle.concat(list(ts), where))(*xs)
+    return in_wider(lambda *ts: paddle.concat(list(ts), where))(*xs)
 
 
 def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
-    return _in_wider(lambda *ts: paddle.stack(list(ts), axis))(*_same_dtype(list(arrays)))
+    return in_wider(lambda *ts: paddle.stack(list(ts), axis))(*_same_dtype(list(arrays)))
 
 
 def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
@@ -175,14 +131,18 @@ def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
     return paddle.assign(found) if copy else found
 
 
+def _flip(x: Any, /, *, axis: Any = None) -> Any:
+    return in_wider(lambda t: paddle.flip(t, axes_of(axis, len(x.shape), "flip")), dtypes=WIDE | HALF)(x)
+
+
 def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
     where = axis_of(0 if axis is None else axis, len(x.shape), "take")
     indices = paddle.where(indices < 0, indices + x.shape[where], indices)
-    return _in_wider(lambda t: paddle.index_select(t, indices, where))(x)
+    return in_wider(lambda t: paddle.index_select(t, indices, where))(x)
 
 
 def _take_along_last(x: Any, indices: Any) -> Any:
-    if _name_of(x) not in ("float32", "float64", "int32", "int64") or _name_of(indices) not in ("int32", "int64"):
+    if name_of(x) not in ("float32", "float64", "int32", "int64") or name_of(indices) not in ("int32", "int64"):
         return None  # other dtypes lack kernels
     indices = paddle.where(indices < 0, indices + x.shape[-1], indices)
     return paddle.take_along_axis(x, indices, axis=len(x.shape) - 1, broadcast=False)
@@ -190,7 +150,7 @@ def _take_along_last(x: Any, indices: Any) -> Any:
 
 def _matmul(x1: Any, x2: Any, /) -> Any:
     first, second = _same_dtype([x1, x2])
-    kept = _name_of(first)
+    kept = name_of(first)
     if DT.isdtype(kept, "integral"):
         return extensions.integer_matmul(first, second, kept)
     return paddle.matmul(first, second)
@@ -210,7 +170,7 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
 
 
 def _argsort(x: Any, axis: int) -> Any:
-    return _in_wider(lambda t: paddle.argsort(t, axis=axis, stable=True), same=False)(x)
+    return in_wider(lambda t: paddle.argsort(t, axis=axis, stable=True), same=False)(x)
 
 
 SAME = {
@@ -218,21 +178,21 @@ SAME = {
     **{name: getattr(paddle, name) for name in ("exp", "expm1", "log", "log10", "log1p", "log2", "sin", "sinh")},
     **{name: getattr(paddle, name) for name in ("sqrt", "tan", "tanh", "conj", "imag", "logical_not")},
     "bitwise_invert": _bitwise(paddle.bitwise_not, paddle.logical_not),
-    **{name: _in_wider(getattr(paddle, name)) for name in ("abs", "sign")},
+    **{name: in_wider(getattr(paddle, name)) for name in ("abs", "sign")},
     **{name: _on_floats(getattr(paddle, name)) for name in ("ceil", "floor", "round", "trunc")},
-    "negative": _in_wider(paddle.neg),
+    "negative": in_wider(paddle.neg),
     "real": lambda x, /: paddle.real(x) if DT.is_kind(x, "complex floating") else paddle.assign(x),
 }
 """Functions of one tensor."""
 
 PROMOTED = {
-    **{name: _in_wider(getattr(paddle, name)) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
-    **{name: _in_wider(getattr(paddle, name)) for name in ("floor_divide", "remainder", "pow")},
-    **{name: _in_wider(getattr(paddle, name), same=False) for name in ("less_than", "less_equal", "greater_equal")},
-    "less": _in_wider(paddle.less_than, same=False),
-    "greater": _in_wider(paddle.greater_than, same=False),
-    "equal": _in_wider(paddle.equal, same=False),
-    "not_equal": _in_wider(paddle.not_equal, same=False),
+    **{name: in_wider(getattr(paddle, name)) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
+    **{name: in_wider(getattr(paddle, name)) for name in ("floor_divide", "remainder", "pow")},
+    **{name: in_wider(getattr(paddle, name), same=False) for name in ("less_than", "less_equal", "greater_equal")},
+    "less": in_wider(paddle.less_than, same=False),
+    "greater": in_wider(paddle.greater_than, same=False),
+    "equal": in_wider(paddle.equal, same=False),
+    "not_equal": in_wider(paddle.not_equal, same=False),
     **{name: getattr(paddle, name) for name in ("atan2", "divide", "logical_and", "logical_or", "logical_xor")},
     **{name: getattr(paddle, name) for name in ("nextafter", "copysign") if hasattr(paddle, name)},
     "bitwise_and": _bitwise(paddle.bitwise_and, paddle.logical_and),
@@ -247,7 +207,7 @@ PROMOTED.pop("less_than")
 NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
     **extensions.FUNCTIONS,
-    **{name: with_promotion(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items() if fn is not None},
+    **{name: with_promotion(DT, scalar, cast, fn) for name, fn in PROMOTED.items() if fn is not None},
     **{name: _reduction(statistics.join_axes(getattr(paddle, name))) for name in ("max", "min")},
     "_mean": _reduction(paddle.mean),
     **{name: _accumulation(getattr(paddle, name)) for name in ("sum", "prod")},
@@ -261,21 +221,21 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "stack": _stack,
     "permute_dims": _permute_dims,
     "reshape": _reshape,
-    "broadcast_to": lambda x, /, shape: _in_wider(lambda t: paddle.expand(t, list(shape)))(x),
-    "flip": lambda x, /, *, axis=None: _in_wider(lambda t: paddle.flip(t, axes_of(axis, len(x.shape), "flip")))(x),
+    "broadcast_to": lambda x, /, shape: in_wider(lambda t: paddle.expand(t, list(shape)))(x),
+    "flip": _flip,
     "take": _take,
     "matmul": _matmul,
     "nonzero": _nonzero,
     "searchsorted": _searchsorted,
-    "cast": _cast,
+    "cast": cast,
     "shape": lambda x: tuple(x.shape),
-    "scalar": _scalar,
-    "iota": _iota,
+    "scalar": scalar,
+    "iota": iota,
     "_take_along_last": _take_along_last,
     "_argsort": _argsort,
-    "_sort": lambda x, axis: _in_wider(lambda t: paddle.sort(t, axis=axis))(x),
-    "_cumsum": lambda x, axis: _in_wider(lambda t: paddle.cumsum(t, axis))(x),
-    "_cumprod": lambda x, axis: _in_wider(lambda t: paddle.cumprod(t, axis))(x),
+    "_sort": lambda x, axis: in_wider(lambda t: paddle.sort(t, axis=axis))(x),
+    "_cumsum": lambda x, axis: in_wider(lambda t: paddle.cumsum(t, axis))(x),
+    "_cumprod": lambda x, axis: in_wider(lambda t: paddle.cumprod(t, axis))(x),
 }
 """The functions of the standard that PaddlePaddle has, with the signatures of the standard."""
 

@@ -21,6 +21,7 @@ from devshim_backends._array_api.manipulation import axes_of, axis_of
 from devshim_backends._array_api.table import complete
 from devshim_backends._tensorflow import extensions
 from devshim_backends._tensorflow.collectives import TensorflowCollectives
+from devshim_backends._tensorflow.internals import sorting
 from devshim_backends._tensorflow.internals.axes import reduced_axes
 
 if TYPE_CHECKING:
@@ -227,17 +228,6 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
     return tf.reshape(found, tf.shape(x2))
 
 
-def _argsort(x: Any, axis: int) -> Any:
-    small = x.dtype in (tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16)
-    return tf.cast(tf.argsort(tf.cast(x, tf.int32) if small else x, axis=axis, stable=True), tf.int64)
-
-
-def _sort(x: Any, axis: int) -> Any:
-    if x.dtype in (tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16):
-        return _cast(tf.sort(tf.cast(x, tf.int32), axis=axis), x.dtype)
-    return tf.sort(x, axis=axis)
-
-
 NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
     **{name: with_promotion(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items()},
@@ -275,8 +265,8 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "scalar": _scalar,
     "iota": lambda count, x: tf.range(count, dtype=tf.int32),
     "_take_along_last": _take_along_last,
-    "_argsort": _argsort,
-    "_sort": _sort,
+    "_argsort": sorting.argsort,
+    "_sort": sorting.sort,
     "_cumsum": lambda x, axis: tf.cumsum(x, axis),
     "_cumprod": lambda x, axis: tf.math.cumprod(x, axis),
 }

@@ -1,0 +1,46 @@
+"""Sorting with NaNs last, and with equal values in their order, which MXNet's functions do not keep.
+
+MXNet sorts with comparisons that are false for NaNs, and then returns other numbers in the wrong order (1.9.1 and
+2.0.0b1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+
+from devshim_backends._mxnet.internals.elementwise import DT, iota, name_of, wide
+
+__all__ = ["argsort", "sort"]
+
+
+def argsort(x: Any, axis: int) -> Any:
+    """Return the stable ascending order of the elements along an axis: their ranks are computed, and inverted."""
+    x = x.astype("float64").swapaxes(axis, -1)
+    count = x.shape[-1]
+    places = iota(count, x)
+    missing = mx.np.isnan(x)
+    x = mx.np.where(missing, float("inf"), x)
+    late = missing.astype("int64") * count + places  # NaNs come after the infinities
+    before = mx.np.less(mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
+    ties = mx.np.equal(mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
+    earlier = mx.np.less(mx.np.expand_dims(late, -2), mx.np.expand_dims(late, -1)).astype("int64")
+    ranks = mx.np.sum(before + ties * earlier, axis=-1)
+    found = mx.np.sum(
+        mx.np.equal(mx.np.expand_dims(ranks, -2), places.reshape((count, 1))).astype("int64") * places, axis=-1
+    )
+    return found.swapaxes(axis, -1)
+
+
+def sort(x: Any, axis: int) -> Any:
+    """Return the elements along an axis in ascending order."""
+    name = name_of(x)
+    if not DT.is_kind(name, "real floating"):
+        return wide(x, lambda t: mx.np.sort(t, axis=axis))
+    if name == "float16":  # it has no kernel
+        return sort(x.astype("float32"), axis).astype(name)
+    missing = mx.np.isnan(x)
+    found = mx.np.sort(mx.np.where(missing, float("inf"), x), axis=axis)
+    last = mx.np.sort(missing.astype(name), axis=axis)  # as many as there are NaNs
+    return mx.np.where(last, float("nan"), found)

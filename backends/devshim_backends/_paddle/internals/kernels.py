@@ -1,0 +1,66 @@
+"""The dtypes of PaddlePaddle for the array API, and ways around the kernels that it lacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from devshim_backends._array_api.dtypes import Dtypes
+from devshim_backends._paddle.creation import DTYPE_NAMES, PADDLE_DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_SYMBOLS = {str(dtype).rpartition(".")[2].lower(): name for dtype, name in DTYPE_NAMES.items()}
+
+
+def name_of(x: Any) -> str:
+    """Return the name of a dtype; those of tensors in a compiled function are of another class."""
+    return DTYPE_NAMES.get(x.dtype) or _SYMBOLS[str(x.dtype).rpartition(".")[2].lower()]
+
+
+DT = Dtypes(
+    PADDLE_DTYPES, name_of, lambda cls: issubclass(cls, paddle.Tensor) or hasattr(cls, "stop_gradient"), "int64"
+)
+
+WIDE = {"bool": "int32", "int8": "int32", "int16": "int32", "uint8": "int32"}
+"""Dtypes for which many functions have no kernel -> the dtype in which these compute instead."""
+
+
+HALF = {"float16": "float32", "bfloat16": "float32"}
+"""The same, for functions that lack kernels for these floats."""
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    name = DT.name(dtype)
+    if DT.is_kind(x, "complex floating") and not DT.isdtype(name, "complex floating"):
+        x = paddle.real(x)
+    return paddle.cast(x, name) if name_of(x) != name else paddle.assign(x)
+
+
+def scalar(value: Any, dtype: Any, x: Any) -> Any:
+    return paddle.full([], value, DT.name(dtype))
+
+
+def iota(count: int, x: Any) -> Any:
+    return paddle.arange(count, dtype="int64")
+
+
+def in_wider(fn: Callable[..., Any], same: bool = True, dtypes: Mapping[str, str] = WIDE) -> Callable[..., Any]:
+    """Return a function that computes with small integers in a wider dtype, and casts the result back if ``same``.
+
+    Args:
+        fn: The function.
+        same: True if the result is cast back.
+        dtypes: The dtypes that have no kernel -> the dtype in which these compute instead.
+    """
+
+    def compute(*xs: Any) -> Any:
+        name = name_of(xs[0])
+        if name not in dtypes:
+            return fn(*xs)
+        found = fn(*(paddle.cast(x, dtypes[name]) for x in xs))
+        return paddle.cast(found, name) if same else found
+
+    return compute
