@@ -52,7 +52,8 @@ def positive(xp: Any, x: Any, /) -> Any:
 
 
 def hypot(xp: Any, x1: Any, x2: Any, /) -> Any:
-    x1, x2 = xp.abs(x1), xp.abs(x2)
+    name = xp.dtypes.result_name(x1, x2, 0.0)
+    x1, x2 = xp.abs(_floating(xp, x1, name, x2)), xp.abs(_floating(xp, x2, name, x1))
     large, small = xp.maximum(x1, x2), xp.minimum(x1, x2)
     ratio = xp.divide(small, xp.where(xp.equal(large, 0), xp.number(1, large), large))
     ratio = xp.where(xp.isinf(large), xp.number(0, large), ratio)
@@ -60,6 +61,8 @@ def hypot(xp: Any, x1: Any, x2: Any, /) -> Any:
 
 
 def logaddexp(xp: Any, x1: Any, x2: Any, /) -> Any:
+    name = xp.dtypes.result_name(x1, x2, 0.0)
+    x1, x2 = _floating(xp, x1, name, x2), _floating(xp, x2, name, x1)
     large, small = xp.maximum(x1, x2), xp.minimum(x1, x2)
     gap = xp.where(xp.equal(large, small), xp.number(0, large), xp.subtract(small, large))
     return xp.add(large, xp.log1p(xp.exp(gap)))
@@ -71,8 +74,15 @@ def signbit(xp: Any, x: Any, /) -> Any:
 
 
 def copysign(xp: Any, x1: Any, x2: Any, /) -> Any:
-    size = xp.abs(xp.astype(x1, xp.dtypes.result_name(x1, x2), copy=False))
-    return xp.where(xp.signbit(x2), xp.negative(size), size)
+    name = xp.dtypes.result_name(x1, x2, 0.0)
+    size = xp.abs(_floating(xp, x1, name, x2))
+    return xp.where(xp.signbit(_floating(xp, x2, name, x1)), xp.negative(size), size)
+
+
+def _floating(xp: Any, x: Any, name: str, like: Any) -> Any:
+    """Return a tensor or number as a tensor of a floating dtype."""
+    dtype = xp.dtypes.own[name]
+    return xp.scalar(x, dtype, like) if type(x) in NUMBERS else xp.astype(x, dtype, copy=False)
 
 
 def trunc(xp: Any, x: Any, /) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from devshim.errors import ArgumentError
 from devshim_backends._array_api.manipulation import axis_of
+from devshim_backends._array_api.statistics import to_floating
 
 IN_BOTH = ("matmul", "matrix_transpose", "tensordot", "vecdot")
 """The functions that are in the main namespace and in ``linalg``."""
@@ -65,7 +66,7 @@ def trace(xp: Any, x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
 
 
 def vector_norm(xp: Any, x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
-    size, how = xp.abs(x), {"axis": axis, "keepdims": keepdims}
+    size, how = xp.abs(to_floating(xp, x)), {"axis": axis, "keepdims": keepdims}
     if ord in (math.inf, -math.inf):
         return (xp.max if ord > 0 else xp.min)(size, **how)
     if ord == 0:

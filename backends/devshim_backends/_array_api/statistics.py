@@ -17,30 +17,44 @@ from devshim_backends._array_api.manipulation import axes_of, axis_of
 _EXACT = frozenset((*KINDS["bool"], *KINDS["integral"]))
 """The dtypes whose mean is computed in the default floating dtype."""
 
+_HALF = frozenset({"float16", "bfloat16"})
+"""The dtypes in which sums overflow soon: their statistics are computed in float32, and cast back."""
+
 
 def mean(xp: Any, x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-    return xp._mean(_to_floating(xp, x), axis=axis, keepdims=keepdims)
+    name = xp.dtypes.name(x)
+    if name in _HALF:
+        return _through_float32(xp, mean, x, axis=axis, keepdims=keepdims)
+    return xp._mean(to_floating(xp, x) if name in _EXACT else x, axis=axis, keepdims=keepdims)
 
 
-def _to_floating(xp: Any, x: Any) -> Any:
+def to_floating(xp: Any, x: Any) -> Any:
     """Return integers and bools in the default floating dtype, and other tensors unchanged."""
     dtypes = xp.dtypes
     exact = dtypes.name(x) in _EXACT
     return xp.astype(x, dtypes.own[dtypes.result_name(x, 1.0)]) if exact else x
 
 
+def _through_float32(xp: Any, fn: Any, x: Any, **options: Any) -> Any:
+    return xp.astype(fn(xp, xp.astype(x, xp.dtypes.own["float32"]), **options), xp.dtypes.get(xp.dtypes.name(x)))
+
+
 def var(xp: Any, x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    if xp.dtypes.name(x) in _HALF:
+        return _through_float32(xp, var, x, axis=axis, correction=correction, keepdims=keepdims)
     shape = xp.shape(x)
     axes = axes_of(axis, len(shape), "var")
     count = product(shape[i] for i in axes)
-    x = _to_floating(xp, x)
+    x = to_floating(xp, x)
     centred = xp.subtract(x, xp.mean(x, axis=axis, keepdims=True))
     total = xp.sum(xp.multiply(centred, centred), axis=axis, keepdims=keepdims)
     return xp.divide(total, float(max(count - correction, 0)))
 
 
 def std(xp: Any, x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    return xp.sqrt(xp.var(x, axis=axis, correction=correction, keepdims=keepdims))
+    if xp.dtypes.name(x) in _HALF:
+        return _through_float32(xp, std, x, axis=axis, correction=correction, keepdims=keepdims)
+    return xp.sqrt(var(xp, x, axis=axis, correction=correction, keepdims=keepdims))
 
 
 def count_nonzero(xp: Any, x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:

@@ -71,6 +71,8 @@ def _question(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
+    if 0 in x.shape:  # 1.9 returns 0
+        return mx.np.full(np.empty(x.shape, bool).any(axis, keepdims=keepdims).shape, float("nan"), dtype=x.dtype)
     dtype = x.dtype if DT.is_kind(x, "real floating") else None  # MXNet 2.0 makes float32 of float64 without it
     return mx.np.mean(x, axis=axis, dtype=dtype, keepdims=keepdims)
 

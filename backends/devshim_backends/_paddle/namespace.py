@@ -173,10 +173,12 @@ def _argsort(x: Any, axis: int) -> Any:
     return in_wider(lambda t: paddle.argsort(t, axis=axis, stable=True), same=False)(x)
 
 
+_FLOATS = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log10", "log1p"]
+_FLOATS += ["log2", "sin", "sinh", "sqrt", "tan", "tanh"]
+
 SAME = {
-    **{name: getattr(paddle, name) for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh")},
-    **{name: getattr(paddle, name) for name in ("exp", "expm1", "log", "log10", "log1p", "log2", "sin", "sinh")},
-    **{name: getattr(paddle, name) for name in ("sqrt", "tan", "tanh", "conj", "imag", "logical_not")},
+    **{name: in_wider(getattr(paddle, name), same=False) for name in _FLOATS},
+    **{name: getattr(paddle, name) for name in ("conj", "imag", "logical_not")},
     "bitwise_invert": _bitwise(paddle.bitwise_not, paddle.logical_not),
     **{name: in_wider(getattr(paddle, name)) for name in ("abs", "sign")},
     **{name: _on_floats(getattr(paddle, name)) for name in ("ceil", "floor", "round", "trunc")},

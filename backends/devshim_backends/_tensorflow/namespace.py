@@ -34,11 +34,24 @@ DT = Dtypes(
     "int32",
 )
 
+_FLOATS = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log1p"]
+_FLOATS += ["sin", "sinh", "sqrt", "tan", "tanh"]
+
+
+def _as_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that computes with integers and bools, for which it has no kernel, as floats."""
+    return lambda x, /: fn(x if x.dtype.is_floating or x.dtype.is_complex else tf.cast(x, tf.float32))
+
+
+def _truth(x: Any) -> Any:
+    return x if x.dtype == tf.bool else _cast(x, tf.bool)
+
+
 SAME = {
-    **{name: getattr(tf, name) for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp")},
-    **{name: getattr(tf, name) for name in ("sin", "sinh", "sqrt", "tan", "tanh", "logical_not")},
-    **{name: getattr(tf.math, name) for name in ("conj", "expm1", "log", "log1p", "real")},
+    **{name: _as_floats(getattr(tf.math, name)) for name in _FLOATS},
+    **{name: getattr(tf.math, name) for name in ("conj", "real")},
     "square": tf.square,
+    "logical_not": lambda x, /: tf.logical_not(_truth(x)),
     "bitwise_invert": lambda x, /: tf.logical_not(x) if x.dtype == tf.bool else tf.bitwise.invert(x),
 }
 """Functions of one tensor that are the same in TensorFlow."""
@@ -52,13 +65,14 @@ def _widen_unsigned(*xs: Any) -> list[Any]:
 PROMOTED = {
     **{name: getattr(tf, name) for name in ("add", "subtract", "multiply", "maximum", "minimum", "equal")},
     **{name: getattr(tf, name) for name in ("not_equal", "less", "less_equal", "greater", "greater_equal")},
-    **{name: getattr(tf, name) for name in ("logical_and", "logical_or")},
-    "atan2": tf.math.atan2,
+    "logical_and": lambda a, b, /: tf.logical_and(_truth(a), _truth(b)),
+    "logical_or": lambda a, b, /: tf.logical_or(_truth(a), _truth(b)),
+    "atan2": lambda a, b, /: tf.math.atan2(*(tf.cast(x, tf.float32) if x.dtype.is_integer else x for x in (a, b))),
     "bitwise_left_shift": tf.bitwise.left_shift,
     "bitwise_right_shift": tf.bitwise.right_shift,
     "divide": tf.math.truediv,
     "floor_divide": tf.math.floordiv,
-    "logical_xor": tf.math.logical_xor,
+    "logical_xor": lambda a, b, /: tf.math.logical_xor(_truth(a), _truth(b)),
     "nextafter": tf.math.nextafter,
     "pow": lambda a, b, /: tf.cast(tf.pow(*_widen_unsigned(a, b)), a.dtype) if a.dtype.is_unsigned else tf.pow(a, b),
     "remainder": tf.math.floormod,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
-from devshim_backends._array_api.dtypes import Dtypes
+from devshim_backends._array_api.dtypes import KINDS, Dtypes
 from devshim_backends._mxnet.internals.native import CODES, NAMES, dtype_code
 
 if TYPE_CHECKING:
@@ -47,6 +47,15 @@ def iota(count: int, x: Any) -> Any:
     return mx.np.arange(count, dtype="int64") if count else mx.np.zeros((0,), dtype="int64")
 
 
+EXACT = frozenset((*KINDS["bool"], *KINDS["integral"]))
+"""The dtypes of integers and bools."""
+
+
+def _as_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that computes with integers and bools as floats, where MXNet would round the results."""
+    return lambda x, /: fn(x.astype("float32") if name_of(x) in EXACT else x)
+
+
 def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a rounding function that returns integers unchanged, as the standard requires."""
     return lambda x, /: fn(x) if DT.is_kind(x, "real floating") else x.copy()
@@ -56,23 +65,47 @@ def _answer_for_integers(fn: Callable[..., Any], answer: bool) -> Callable[..., 
     return lambda x, /: fn(x) if DT.is_kind(x, "real floating") else mx.np.full(x.shape, answer, dtype="bool")
 
 
-def _with_promotion(fn: Callable[..., Any], via: str = "", *, same: bool = True) -> Callable[..., Any]:
+def _with_promotion(
+    fn: Callable[..., Any], via: str = "", *, same: bool = True, floats: bool = False
+) -> Callable[..., Any]:
     """Return a function of two tensors or numbers that promotes their dtypes as the standard does.
 
     Args:
         fn: The function.
-        via: The dtype in which it computes with integers and bools, for which it has no kernel.
-        same: True if the result has the promoted dtype.
+        via: The dtype in which it computes with integers and bools; by default, their own or one with a kernel.
+        same: True if the result has the promoted dtype. Otherwise it is a comparison, and a number may be outside the
+            range of the integers.
+        floats: True if integers and bools become floats.
     """
 
     def promote(x1: Any, x2: Any, /) -> Any:
         name = DT.result_name(x1, x2)
-        whole = via and name not in ("float16", "float32", "float64")
-        xs = [x if isinstance(x, _NUMBERS) else x.astype(via if whole else name, copy=False) for x in (x1, x2)]
+        whole = name in EXACT
+        if whole and floats:
+            name, whole = "float32", False
+        inside = (via or RARE.get(name, name)) if whole else name
+        if whole and not same and (isinstance(x1, _NUMBERS) or isinstance(x2, _NUMBERS)):
+            inside = "float64"
+        xs = [x if isinstance(x, _NUMBERS) else x.astype(inside, copy=False) for x in (x1, x2)]
         found = fn(*xs)
         return found.astype(name, copy=False) if same else found
 
     return promote
+
+
+def _truth(x: Any) -> Any:
+    """Return True for the values that are not zero, among which are NaNs and fractions."""
+    if isinstance(x, _NUMBERS):
+        return bool(x)
+    return x if name_of(x) == "bool" else mx.np.not_equal(x, 0)
+
+
+def _logical(name: str) -> Callable[..., Any]:
+    native = getattr(mx.np, f"logical_{name}", None)
+    if native is not None:
+        return lambda x1, x2, /: native(_truth(x1), _truth(x2))
+    ints = _compute_as_integers(np_function(f"bitwise_{name}"))  # 1.9
+    return lambda x1, x2, /: ints(_truth(x1), _truth(x2))
 
 
 def _compute_as_integers(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,6 +131,30 @@ def _invert(x: Any, /) -> Any:
 
 def _floor_divide(x1: Any, x2: Any, /) -> Any:
     return mx.np.floor(mx.np.true_divide(x1, x2))
+
+
+def _remainder(x1: Any, x2: Any, /) -> Any:
+    whole = DT.result_name(x1, x2) in EXACT
+    return _with_promotion(mx.np.mod if whole else _float_remainder, "float64")(x1, x2)
+
+
+def _float_remainder(x1: Any, x2: Any, /) -> Any:
+    found = mx.np.mod(x1, x2)
+    if isinstance(x2, _NUMBERS):
+        return found if x2 else mx.np.full(found.shape, float("nan"), dtype=found.dtype)
+    return mx.np.where(mx.np.equal(x2, 0), float("nan"), found)  # MXNet returns 0
+
+
+def _abs(x: Any) -> Any:
+    if name_of(x) == "int64":
+        return mx.np.maximum(x, mx.np.negative(x))  # MXNet's own has the precision of float64
+    return mx.np.abs(x)
+
+
+def _sign(x: Any, /) -> Any:
+    if not DT.is_kind(x, "real floating"):
+        return wide(x, mx.np.sign)
+    return mx.np.where(mx.np.isnan(x), float("nan"), mx.np.sign(x))  # MXNet returns 0
 
 
 def _left_shift(x1: Any, x2: Any, /) -> Any:
@@ -128,8 +185,9 @@ def with_kernel_dtype(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wide(x: Any, fn: Callable[[Any], Any]) -> Any:
-    """Return a function's result, computed in float64 for integers, and cast back to their dtype."""
-    return fn(x) if DT.is_kind(x, "real floating") else fn(x.astype("float64")).astype(x.dtype)
+    """Return a function's result, computed in a dtype that has a kernel, and cast back."""
+    name = name_of(x)
+    return fn(x) if name not in RARE else cast(fn(x.astype(RARE[name])), name)
 
 
 def _round(x: Any) -> Any:
@@ -150,21 +208,19 @@ def np_function(name: str) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: np_function(name) for name in (*_FLOATS, "acos", "acosh", "asin", "asinh", "atan", "atanh")},
-    **{name: partial(wide, fn=np_function(name)) for name in ("abs", "negative", "sign")},
+    **{name: _as_floats(np_function(name)) for name in (*_FLOATS, "acos", "acosh", "asin", "asinh", "atan", "atanh")},
+    "abs": partial(wide, fn=_abs),
+    "negative": partial(wide, fn=mx.np.negative),
+    "sign": _sign,
     **{name: _on_floats(np_function(name)) for name in ("ceil", "floor", "trunc")},
-    **{name: _with_promotion(np_function(name)) for name in ("add", "subtract", "multiply", "divide")},
-    **{
-        name: _with_promotion(np_function(name), "float64")
-        for name in ("maximum", "minimum", "pow", "remainder", "atan2", "hypot")
-    },
-    **{
-        name: _with_promotion(np_function(name), "float64", same=False)
-        for name in ("equal", "not_equal", "less", "less_equal")
-    },
-    **{name: _with_promotion(np_function(name), "float64", same=False) for name in ("greater", "greater_equal")},
+    **{name: _with_promotion(np_function(name)) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
+    **{name: _with_promotion(np_function(name), floats=True) for name in ("divide", "atan2", "hypot")},
+    "pow": _with_promotion(mx.np.power, "float64"),
+    "remainder": _remainder,
+    **{name: _with_promotion(np_function(name), same=False) for name in ("equal", "not_equal", "less", "less_equal")},
+    **{name: _with_promotion(np_function(name), same=False) for name in ("greater", "greater_equal")},
     **{name: _bitwise(np_function(name)) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
-    **{f"logical_{name}": _compute_as_integers(np_function(f"bitwise_{name}")) for name in ("and", "or", "xor")},
+    **{f"logical_{name}": _logical(name) for name in ("and", "or", "xor")},
     "bitwise_invert": _invert,
     "bitwise_left_shift": _with_promotion(_left_shift, "float64"),
     "bitwise_right_shift": _with_promotion(_right_shift, "float64"),
