@@ -13,9 +13,37 @@ from devshim.errors import ArgumentError
 def axis_of(axis: int, count: int, call: str) -> int:
     """Return an axis as a number from 0, after checking that it exists."""
     if not -count <= axis < count:
-        msg = f"{call} was given axis {axis} for a tensor of {count} dimensions"
+        msg = f"{call} was given axis {axis} for a tensor of {dimensions(count)}"
         raise ArgumentError(msg, f"an axis is between {-count} and {count - 1}" if count else "leave axis out")
     return axis % count
+
+
+def dimensions(count: int) -> str:
+    """Return a number of dimensions in words."""
+    return f"{count} dimension" if count == 1 else f"{count} dimensions"
+
+
+def need_elements(shape: Any, axes: Any, call: str) -> None:
+    """Raise an error if a tensor has no elements along the axes that a function, such as max, reduces."""
+    if 0 in shape and any(shape[i] == 0 for i in axes):
+        msg = f"{call} was given a tensor of shape {tuple(shape)}, which has no elements along the axis"
+        raise ArgumentError(msg, "check that the tensor is not empty first")
+
+
+def need_tensors(arrays: Any, call: str) -> list[Any]:
+    """Return tensors as a list, after checking that there are any."""
+    found = list(arrays)
+    if not found:
+        msg = f"{call} was given no tensors"
+        raise ArgumentError(msg, f"pass at least one: xp.{call}([x])")
+    return found
+
+
+def need_choice(value: Any, choices: tuple[str, str], call: str, name: str) -> None:
+    """Raise an error if an option is not one of its two values."""
+    if value not in choices:
+        msg = f"{call} was given {name}={value!r}"
+        raise ArgumentError(msg, f"pass {name}={choices[0]!r} or {name}={choices[1]!r}")
 
 
 def axes_of(axis: Any, count: int, call: str) -> tuple[int, ...]:
@@ -52,7 +80,7 @@ def broadcast_arrays(xp: Any, *arrays: Any) -> list[Any]:
 def matrix_transpose(xp: Any, x: Any, /) -> Any:
     count = len(xp.shape(x))
     if count < 2:
-        msg = f"matrix_transpose was given a tensor of {count} dimensions"
+        msg = f"matrix_transpose was given a tensor of {dimensions(count)}"
         raise ArgumentError(msg, "it takes a matrix, or a stack of matrices")
     return xp.permute_dims(x, (*range(count - 2), count - 1, count - 2))
 
@@ -161,6 +189,7 @@ def _take_along_last(xp: Any, x: Any, indices: Any) -> Any:
 
 
 def meshgrid(xp: Any, *arrays: Any, indexing: str = "xy") -> list[Any]:
+    need_choice(indexing, ("xy", "ij"), "meshgrid", "indexing")
     count = len(arrays)
     swapped = indexing == "xy" and count > 1
     order = [1, 0, *range(2, count)] if swapped else list(range(count))
@@ -169,16 +198,20 @@ def meshgrid(xp: Any, *arrays: Any, indexing: str = "xy") -> list[Any]:
 
 
 def tril(xp: Any, x: Any, /, *, k: int = 0) -> Any:
-    return xp.where(_band_mask(xp, x, k), x, xp.number(False, x))
+    return xp.where(_band_mask(xp, x, k, "tril"), x, xp.number(False, x))
 
 
 def triu(xp: Any, x: Any, /, *, k: int = 0) -> Any:
-    return xp.where(xp.logical_not(_band_mask(xp, x, k - 1)), x, xp.number(False, x))
+    return xp.where(xp.logical_not(_band_mask(xp, x, k - 1, "triu")), x, xp.number(False, x))
 
 
-def _band_mask(xp: Any, x: Any, k: int) -> Any:
+def _band_mask(xp: Any, x: Any, k: int, call: str) -> Any:
     """Return a mask of the elements on the k-th diagonal and below it."""
-    rows, columns = xp.shape(x)[-2:]
+    shape = xp.shape(x)
+    if len(shape) < 2:
+        msg = f"{call} was given a tensor of {dimensions(len(shape))}"
+        raise ArgumentError(msg, "it takes a matrix, or a stack of matrices")
+    rows, columns = shape[-2:]
     return xp.less_equal(
         xp.reshape(xp.iota(columns, x), (1, columns)), xp.add(xp.reshape(xp.iota(rows, x), (rows, 1)), k)
     )

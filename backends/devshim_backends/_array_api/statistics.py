@@ -12,7 +12,7 @@ from typing import Any
 
 from devshim.errors import ArgumentError
 from devshim_backends._array_api.dtypes import KINDS
-from devshim_backends._array_api.manipulation import axes_of, axis_of
+from devshim_backends._array_api.manipulation import axes_of, axis_of, dimensions
 
 _EXACT = frozenset((*KINDS["bool"], *KINDS["integral"]))
 """The dtypes whose mean is computed in the default floating dtype."""
@@ -65,21 +65,21 @@ def count_nonzero(xp: Any, x: Any, /, *, axis: Any = None, keepdims: bool = Fals
 def cumulative_sum(
     xp: Any, x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Any:
-    return _cumulative(xp, xp._cumsum, 0, x, axis, dtype, include_initial)
+    return _cumulative(xp, "cumulative_sum", xp._cumsum, 0, x, axis, dtype, include_initial)
 
 
 def cumulative_prod(
     xp: Any, x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Any:
-    return _cumulative(xp, xp._cumprod, 1, x, axis, dtype, include_initial)
+    return _cumulative(xp, "cumulative_prod", xp._cumprod, 1, x, axis, dtype, include_initial)
 
 
-def _cumulative(xp: Any, fn: Any, first: int, x: Any, axis: Any, dtype: Any, include_initial: bool) -> Any:
+def _cumulative(xp: Any, call: str, fn: Any, first: int, x: Any, axis: Any, dtype: Any, include_initial: bool) -> Any:
     shape = xp.shape(x)
     if axis is None and len(shape) != 1:
-        msg = f"a cumulative function was given no axis for a tensor of {len(shape)} dimensions"
+        msg = f"{call} was given no axis for a tensor of {dimensions(len(shape))}"
         raise ArgumentError(msg, "name the axis: axis=0")
-    where = axis_of(0 if axis is None else axis, len(shape), "a cumulative function")
+    where = axis_of(0 if axis is None else axis, len(shape), call)
     found = fn(xp.astype(x, xp.dtypes.sum_dtype(x, dtype), copy=False), where)
     if include_initial:
         start = xp.broadcast_to(xp.number(first, found), (*shape[:where], 1, *shape[where + 1 :]))

@@ -15,7 +15,7 @@ import numpy as np
 from devshim.contract.namespaces import ABOUT_DTYPES
 from devshim.errors import ArgumentError
 from devshim_backends._array_api.following import follow_tensors
-from devshim_backends._array_api.manipulation import axes_of, axis_of
+from devshim_backends._array_api.manipulation import axes_of, axis_of, need_choice, need_elements, need_tensors
 from devshim_backends._array_api.table import complete
 from devshim_backends._mxnet import extensions
 from devshim_backends._mxnet.internals import elementwise, sorting, symbols
@@ -37,17 +37,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _reduction(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduction(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        axes = axes_of(axis, len(x.shape), "a reduction")
+        shape = x.shape
+        axes = axes_of(axis, len(shape), call)
+        if call != "mean":
+            need_elements(shape, axes, call)
         return wide(x, lambda t: fn(t, axis=axes, keepdims=keepdims)) if axes else x.copy()
 
     return reduction
 
 
-def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _accumulation(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduction(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-        axes = axes_of(axis, len(x.shape), "a reduction")
+        axes = axes_of(axis, len(x.shape), call)
         wanted = DT.sum_dtype(x, dtype).name
         via = RARE.get(wanted, wanted)
         kept = name_of(x) == via
@@ -59,9 +62,9 @@ def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
     return reduction
 
 
-def _question(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _question(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduction(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        axes = axes_of(axis, len(x.shape), "a reduction")
+        axes = axes_of(axis, len(x.shape), call)
         x = mx.np.not_equal(x.astype("int32") if name_of(x) == "bool" else x, 0)
         if not axes:
             return x
@@ -91,10 +94,11 @@ def _any(x: Any, axis: Any, keepdims: bool) -> Any:
     return mx.np.greater(mx.np.sum(x.astype("float32"), axis=axis, keepdims=keepdims), 0).astype("int32")
 
 
-def _index_of(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _index_of(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def find(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
         count = len(x.shape)
-        where = 0 if axis is None else axis_of(axis, count, "a search")
+        need_elements(x.shape, axes_of(axis, count, call), call)
+        where = 0 if axis is None else axis_of(axis, count, call)
         x = x.reshape((-1,)) if axis is None else x
         found = fn(x if DT.is_kind(x, "real floating") else x.astype("float64"), axis=where).astype("int64")
         return (
@@ -125,14 +129,14 @@ def _same_dtype(arrays: Any) -> list[Any]:
 
 
 def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
-    xs = _same_dtype(list(arrays))
+    xs = _same_dtype(need_tensors(arrays, "concat"))
     if axis is None:
         xs, axis = [x.reshape((-1,)) for x in xs], 0
     return with_kernel_dtype(mx.np.concatenate)(xs, axis_of(axis, len(xs[0].shape), "concat"))
 
 
 def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
-    return with_kernel_dtype(mx.np.stack)(_same_dtype(list(arrays)), axis)
+    return with_kernel_dtype(mx.np.stack)(_same_dtype(need_tensors(arrays, "stack")), axis)
 
 
 def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
@@ -178,6 +182,7 @@ def _nonzero(x: Any, /) -> tuple[Any, ...]:
 
 
 def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
+    need_choice(side, ("left", "right"), "searchsorted", "side")
     x1, x2 = _same_dtype([x1 if sorter is None else _take(x1, sorter), x2])
     below = mx.np.less if side == "left" else mx.np.less_equal
     return below(x1, mx.np.expand_dims(x2, -1)).astype("int64").sum(-1)
@@ -199,15 +204,15 @@ def _cumprod(x: Any, axis: int) -> Any:
 
 
 NATIVE: dict[str, Callable[..., Any]] = {
-    **{name: _reduction(np_function(name)) for name in ("max", "min")},
-    "_mean": _reduction(_mean),
-    **{name: _index_of(np_function(name)) for name in ("argmax", "argmin")},
+    **{name: _reduction(name, np_function(name)) for name in ("max", "min")},
+    "_mean": _reduction("mean", _mean),
+    **{name: _index_of(name, np_function(name)) for name in ("argmax", "argmin")},
     **elementwise.FUNCTIONS,
     **extensions.FUNCTIONS,
-    "sum": _accumulation(mx.np.sum),
-    "prod": _accumulation(_prod),
-    "all": _question(_all),
-    "any": _question(_any),
+    "sum": _accumulation("sum", mx.np.sum),
+    "prod": _accumulation("prod", _prod),
+    "all": _question("all", _all),
+    "any": _question("any", _any),
     "where": _where,
     "concat": _concat,
     "stack": _stack,

@@ -14,7 +14,7 @@ from devshim.contract.namespaces import ABOUT_DTYPES
 from devshim.errors import ArgumentError
 from devshim_backends._array_api.elementwise import with_promotion
 from devshim_backends._array_api.following import follow_tensors
-from devshim_backends._array_api.manipulation import axes_of, axis_of
+from devshim_backends._array_api.manipulation import axes_of, axis_of, need_choice, need_elements, need_tensors
 from devshim_backends._array_api.table import complete
 from devshim_backends._paddle import extensions
 from devshim_backends._paddle.internals import statistics
@@ -44,17 +44,19 @@ def _bitwise(ints: Callable[..., Any], bools: Callable[..., Any]) -> Callable[..
     return lambda *xs: (bools if name_of(xs[0]) == "bool" else ints)(*xs)
 
 
-def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _reduction(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        axes = list(axes_of(axis, len(x.shape), "a reduction"))
+        axes = list(axes_of(axis, len(x.shape), call))
+        if call != "mean":
+            need_elements(x.shape, axes, call)
         return in_wider(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
 
     return reduce
 
 
-def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _accumulation(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-        axes, wanted = list(axes_of(axis, len(x.shape), "a reduction")), DT.sum_dtype(x, dtype)
+        axes, wanted = list(axes_of(axis, len(x.shape), call)), DT.sum_dtype(x, dtype)
         name = DT.name(wanted)
         x = x if name_of(x) == name else paddle.cast(x, name)
         found = in_wider(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
@@ -63,23 +65,24 @@ def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
     return reduce
 
 
-def _question(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _question(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        axes = list(axes_of(axis, len(x.shape), "a reduction"))
+        axes = list(axes_of(axis, len(x.shape), call))
         x = paddle.cast(x, "bool")
         return fn(x, axis=axes, keepdim=keepdims) if axes else x
 
     return reduce
 
 
-def _index_of(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _index_of(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def find(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
         count = len(x.shape)
+        need_elements(x.shape, axes_of(axis, count, call), call)
         x = paddle.cast(x, WIDE.get(name_of(x), name_of(x)))
         if axis is None:
             found = fn(paddle.reshape(x, [-1]), axis=0)
             return paddle.reshape(found, [1] * count if keepdims else [])
-        return fn(x, axis=axis_of(axis, count, "a search"), keepdim=keepdims)
+        return fn(x, axis=axis_of(axis, count, call), keepdim=keepdims)
 
     return find
 
@@ -110,7 +113,7 @@ def _same_dtype(arrays: Any) -> list[Any]:
 
 
 def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
-    xs = _same_dtype(list(arrays))
+    xs = _same_dtype(need_tensors(arrays, "concat"))
     if axis is None:
         xs, axis = [paddle.reshape(x, [-1]) for x in xs], 0
     where = axis_of(axis, len(xs[0].shape), "concat")
@@ -118,7 +121,7 @@ def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
 
 
 def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
-    return in_wider(lambda *ts: paddle.stack(list(ts), axis))(*_same_dtype(list(arrays)))
+    return in_wider(lambda *ts: paddle.stack(list(ts), axis))(*_same_dtype(need_tensors(arrays, "stack")))
 
 
 def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
@@ -165,6 +168,7 @@ def _nonzero(x: Any, /) -> tuple[Any, ...]:
 
 
 def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
+    need_choice(side, ("left", "right"), "searchsorted", "side")
     x1, x2 = _same_dtype([x1 if sorter is None else paddle.index_select(x1, sorter), x2])
     return paddle.searchsorted(x1, x2, right=side == "right")
 
@@ -175,6 +179,12 @@ def _argsort(x: Any, axis: int) -> Any:
 
 _FLOATS = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log10", "log1p"]
 _FLOATS += ["log2", "sin", "sinh", "sqrt", "tan", "tanh"]
+
+
+def _remainder(x1: Any, x2: Any) -> Any:
+    """Return the remainder; that of a tensor without dimensions by integers ends the process if one is 0 (3.3)."""
+    return paddle.remainder(x1 if x1.shape or not x2.shape else paddle.expand(x1, x2.shape), x2)
+
 
 SAME = {
     **{name: in_wider(getattr(paddle, name), same=False) for name in _FLOATS},
@@ -189,7 +199,8 @@ SAME = {
 
 PROMOTED = {
     **{name: in_wider(getattr(paddle, name)) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
-    **{name: in_wider(getattr(paddle, name)) for name in ("floor_divide", "remainder", "pow")},
+    **{name: in_wider(getattr(paddle, name)) for name in ("floor_divide", "pow")},
+    "remainder": in_wider(_remainder),
     **{name: in_wider(getattr(paddle, name), same=False) for name in ("less_than", "less_equal", "greater_equal")},
     "less": in_wider(paddle.less_than, same=False),
     "greater": in_wider(paddle.greater_than, same=False),
@@ -210,11 +221,11 @@ NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
     **extensions.FUNCTIONS,
     **{name: with_promotion(DT, scalar, cast, fn) for name, fn in PROMOTED.items() if fn is not None},
-    **{name: _reduction(statistics.join_axes(getattr(paddle, name))) for name in ("max", "min")},
-    "_mean": _reduction(paddle.mean),
-    **{name: _accumulation(getattr(paddle, name)) for name in ("sum", "prod")},
-    **{name: _question(getattr(paddle, name)) for name in ("all", "any")},
-    **{name: _index_of(getattr(paddle, name)) for name in ("argmax", "argmin")},
+    **{name: _reduction(name, statistics.join_axes(getattr(paddle, name))) for name in ("max", "min")},
+    "_mean": _reduction("mean", paddle.mean),
+    **{name: _accumulation(name, getattr(paddle, name)) for name in ("sum", "prod")},
+    **{name: _question(name, getattr(paddle, name)) for name in ("all", "any")},
+    **{name: _index_of(name, getattr(paddle, name)) for name in ("argmax", "argmin")},
     "isfinite": _answer_for_integers(paddle.isfinite, True),
     "isinf": _answer_for_integers(paddle.isinf, False),
     "isnan": _answer_for_integers(paddle.isnan, False),

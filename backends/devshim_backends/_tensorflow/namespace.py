@@ -17,12 +17,12 @@ from devshim.errors import ArgumentError
 from devshim_backends._array_api.dtypes import Dtypes
 from devshim_backends._array_api.elementwise import with_promotion
 from devshim_backends._array_api.following import follow_tensors
-from devshim_backends._array_api.manipulation import axes_of, axis_of
+from devshim_backends._array_api.manipulation import axes_of, axis_of, need_choice, need_elements, need_tensors
 from devshim_backends._array_api.table import complete
 from devshim_backends._tensorflow import extensions
 from devshim_backends._tensorflow.collectives import TensorflowCollectives
 from devshim_backends._tensorflow.internals import sorting
-from devshim_backends._tensorflow.internals.axes import reduced_axes
+from devshim_backends._tensorflow.internals.axes import index_of, reduced_axes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,39 +130,29 @@ def _trunc(x: Any, /) -> Any:
     return tf.identity(x) if x.dtype.is_integer else tf.where(tf.less(x, 0), tf.math.ceil(x), tf.floor(x))
 
 
-def _reduction(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _reduction(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        return fn(x, reduced_axes(axis, x), keepdims)
+        if call != "mean" and 0 in x.shape:
+            need_elements(x.shape, axes_of(axis, len(x.shape), call), call)
+        return fn(x, reduced_axes(axis, x, call), keepdims)
 
     return reduce
 
 
-def _accumulation(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _accumulation(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
         wanted = DT.sum_dtype(x, dtype)
         x = x if x.dtype is wanted else _cast(x, wanted)
-        return fn(x, reduced_axes(axis, x), keepdims)
+        return fn(x, reduced_axes(axis, x, call), keepdims)
 
     return reduce
 
 
-def _question(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _question(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        return fn(_cast(x, tf.bool), reduced_axes(axis, x), keepdims)
+        return fn(_cast(x, tf.bool), reduced_axes(axis, x, call), keepdims)
 
     return reduce
-
-
-def _index_of(fn: Callable[..., Any]) -> Callable[..., Any]:
-    def find(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
-        count = len(x.shape)
-        if axis is None:
-            found = fn(tf.reshape(x, [-1]), axis=0)
-            return tf.reshape(found, [1] * count) if keepdims else found
-        found = fn(x, axis=axis_of(axis, count, "a search"))
-        return tf.expand_dims(found, axis) if keepdims else found
-
-    return find
 
 
 def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
@@ -178,14 +168,14 @@ def _same_dtype(arrays: Any) -> list[Any]:
 
 
 def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
-    xs = _same_dtype(list(arrays))
+    xs = _same_dtype(need_tensors(arrays, "concat"))
     if axis is None:
         xs, axis = [tf.reshape(x, [-1]) for x in xs], 0
     return tf.concat(xs, axis_of(axis, len(xs[0].shape), "concat"))
 
 
 def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
-    return tf.stack(_same_dtype(list(arrays)), axis)
+    return tf.stack(_same_dtype(need_tensors(arrays, "stack")), axis)
 
 
 def _expand_dims(x: Any, /, axis: Any = 0) -> Any:
@@ -236,6 +226,7 @@ def _nonzero(x: Any, /) -> tuple[Any, ...]:
 
 
 def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
+    need_choice(side, ("left", "right"), "searchsorted", "side")
     x1 = x1 if sorter is None else tf.gather(x1, sorter)
     x1, x2 = _same_dtype([x1, x2])
     found = tf.searchsorted(x1, tf.reshape(x2, [-1]), side=side, out_type=tf.int64)
@@ -245,7 +236,7 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
 NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
     **{name: with_promotion(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items()},
-    **{name: _reduction(fn) for name, fn in REDUCED.items()},
+    **{name: _reduction(name.lstrip("_"), fn) for name, fn in REDUCED.items()},
     **{name: _on_floats(fn) for name, fn in {"ceil": tf.math.ceil, "floor": tf.floor, "round": tf.round}.items()},
     "abs": _abs,
     "negative": _negative,
@@ -255,12 +246,12 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "isfinite": _answer_for_integers(tf.math.is_finite, True),
     "isinf": _answer_for_integers(tf.math.is_inf, False),
     "isnan": _answer_for_integers(tf.math.is_nan, False),
-    "sum": _accumulation(tf.reduce_sum),
-    "prod": _accumulation(tf.reduce_prod),
-    "all": _question(tf.reduce_all),
-    "any": _question(tf.reduce_any),
-    "argmax": _index_of(tf.argmax),
-    "argmin": _index_of(tf.argmin),
+    "sum": _accumulation("sum", tf.reduce_sum),
+    "prod": _accumulation("prod", tf.reduce_prod),
+    "all": _question("all", tf.reduce_all),
+    "any": _question("any", tf.reduce_any),
+    "argmax": index_of("argmax", tf.argmax),
+    "argmin": index_of("argmin", tf.argmin),
     "where": _where,
     "concat": _concat,
     "stack": _stack,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +50,20 @@ OF_TWO: dict[str, tuple[str, tuple[np.ndarray, ...], tuple[Any, ...]]] = {
     "maximum": ("maximum", (SIGNED, LARGE), (np.roll(LARGE, 1),)),
 }
 """Functions of two tensors: NumPy's name, and the tensors and numbers."""
+
+REFUSED: dict[str, Callable[[Any, Any], Any]] = {
+    "argmax of nothing": lambda xp, x: xp.argmax(x[:0]),
+    "argmin of nothing": lambda xp, x: xp.argmin(x[:0], axis=0),
+    "max of nothing": lambda xp, x: xp.max(x[:0]),
+    "min of nothing": lambda xp, x: xp.min(x[:0], axis=0),
+    "concat": lambda xp, x: xp.concat([]),
+    "stack": lambda xp, x: xp.stack([]),
+    "triu of a number": lambda xp, x: xp.triu(xp.sum(x)),
+    "side": lambda xp, x: xp.searchsorted(x, x, side="middle"),
+    "indexing": lambda xp, x: xp.meshgrid(x, x, indexing="zz"),
+    "axis": lambda xp, x: xp.sum(x, axis=3),
+}
+"""Calls that every framework refuses."""
 
 
 class NamespaceValuesTests(Kit):
@@ -130,6 +145,15 @@ class NamespaceValuesTests(Kit):
         except RuntimeError:  # PyTorch refuses integers
             return
         self._same(y, np.float64(13**0.5), device)
+
+    @feature("namespace")
+    @pytest.mark.parametrize("call", REFUSED)
+    def test_wrong_arguments_are_refused(self, call: str, device: Device) -> None:
+        """Empty tensors without a largest value, empty lists and unknown options raise, with an error that is clear."""
+        x = ds.from_numpy(SIGNED.astype("float32"), device)
+        with pytest.raises((ValueError, IndexError, RuntimeError, TypeError)) as caught:
+            REFUSED[call](ds.namespace(x), x)
+        assert not str(caught.value).endswith(("index out of range", "got 1)", "got 0)"))
 
     def _same(self, y: Any, expected: Any, device: Device) -> None:
         """Check the values, shape, kind of dtype and device of a result."""
