@@ -21,23 +21,22 @@ it (see `fast_path`).
 
 from __future__ import annotations
 
-import re
 import threading
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jax._src import dispatch, pjit, stages
+from jax._src import dispatch, pjit
 from jax._src.array import ArrayImpl
 from jax._src.interpreters import pxla
 
-from devshim.errors import DeviceMismatchError, messages
+from devshim.errors import messages
 from devshim.simulation.memory import ROUND
 from devshim.transfers import dlpack
 from devshim_backends._jax.host_tensors import private_copy
 from devshim_backends._jax.simulation import memory, storage
-from devshim_backends._jax.simulation.internals import fast_path
+from devshim_backends._jax.simulation.internals import fast_path, mismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,7 +48,6 @@ _fastpath = pjit._get_fastpath_data
 _execute = pxla.ExecuteReplicated.__call__
 _put_impl = dispatch.device_put_p.impl
 _put_many, _put_parts = dispatch._batched_device_put_impl, pxla.batched_device_put
-_MISMATCH_MESSAGE = "_device_assignment_mismatch_error"
 native_export = ArrayImpl.__dlpack__
 """JAX's own method."""
 
@@ -67,8 +65,7 @@ def install(simulated: JaxSimulatedDevices, by_native: Mapping[Any, SimulatedDev
     dispatch.device_put_p.def_impl(_recording_put_impl)
     dispatch._batched_device_put_impl = _recording_put_many
     pxla.batched_device_put = _recording_put_parts
-    for module, _, refuse in _mismatch_messages:
-        setattr(module, _MISMATCH_MESSAGE, refuse)
+    mismatch.install()
     ArrayImpl.__dlpack__ = _export_copy
     fast_path.watch(True)  # those decided before count nothing, or would refuse nothing from now on
 
@@ -78,51 +75,13 @@ def uninstall() -> None:
     global _simulated
     _simulated = {}
     ArrayImpl.__dlpack__ = native_export
-    for module, original, _ in _mismatch_messages:
-        setattr(module, _MISMATCH_MESSAGE, original)
+    mismatch.uninstall()
     pxla.batched_device_put = _put_parts
     dispatch._batched_device_put_impl = _put_many
     dispatch.device_put_p.def_impl(_put_impl)
     pxla.ExecuteReplicated.__call__ = _execute
     pjit._get_fastpath_data = _fastpath
     fast_path.watch(False)
-
-
-def _raise_mismatch(original: Callable[..., str]) -> Callable[..., str]:
-    """Wrap the function so that devshim's error, which is also a ``ValueError``, is raised instead.
-
-    A program that has native names reads the text of JAX first, which says what it says on real GPUs.
-    """
-
-    def refuse(*args: Any, **kwargs: Any) -> str:
-        text = original(*args, **kwargs)
-        if "on platform GPU" not in text:
-            hint = "move one of them to the other's device: ds.place(x, ds.device_of(y))"
-            raise DeviceMismatchError(_NATIVE.sub(_device_name, text), hint) from None
-        devices = " and ".join(dict.fromkeys(_device_name(each).removeprefix("on ") for each in _NATIVE.finditer(text)))
-        hint = "move one of them to the other's device: jax.device_put(x, y.device)"
-        msg = f"{text}\nthe arrays are on {devices}"
-        raise DeviceMismatchError(msg, hint) from None
-
-    return refuse
-
-
-_mismatch_messages = [
-    (module, getattr(module, _MISMATCH_MESSAGE), _raise_mismatch(getattr(module, _MISMATCH_MESSAGE)))
-    for module in (pjit, stages)
-    if hasattr(module, _MISMATCH_MESSAGE)
-]
-"""The functions that write the text of the JAX error for arrays on several devices, just before JAX raises it, and
-those that replace them."""
-
-_NATIVE = re.compile(r"(?:with )?device ids \[(\d+)\] on platform (CPU|GPU)")
-"""The name of a single device in JAX's error. Simulated GPUs are JAX's CPU devices from 1 on, unless they have the name
-of a real GPU, whose number begins at 0."""
-
-
-def _device_name(match: re.Match[str]) -> str:
-    index = int(match[1]) - (match[2] == "CPU")
-    return f"on gpu:{index} (simulated)" if index >= 0 else "on cpu"
 
 
 def _recording_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
