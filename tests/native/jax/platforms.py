@@ -54,3 +54,10 @@ jax.debug.print("{}", jax.jit(lambda a: a.sum())(x))
 jax.effects_barrier()
 compiled = jax.jit(lambda a: a @ a).lower(x).compile()
 print(compiled(x).device, len(jax.live_arrays("gpu")) > 0)
+
+for array in (jax.device_put(jnp.eye(2), host), jax.device_put(jnp.eye(2), second)):
+    for function in (jax.lax.linalg.schur, jax.jit(jax.lax.linalg.hessenberg), jax.scipy.linalg.sqrtm):
+        try:
+            print(jax.tree.leaves(function(array))[0].device)
+        except NotImplementedError as error:
+            print(error)
