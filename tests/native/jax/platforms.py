@@ -61,3 +61,10 @@ for array in (jax.device_put(jnp.eye(2), host), jax.device_put(jnp.eye(2), secon
             print(jax.tree.leaves(function(array))[0].device)
         except NotImplementedError as error:
             print(error)
+
+print(first.core_count > 0, first.device_vendor, hasattr(host, "core_count"), first.memory("pinned_host").kind)
+for kind in ("gpu", "unpinned_host"):
+    try:
+        second.memory(kind)
+    except jax.errors.JaxRuntimeError as error:
+        print(str(error).replace(second.device_kind, "KIND"))

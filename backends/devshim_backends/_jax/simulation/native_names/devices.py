@@ -6,8 +6,10 @@ every device that is not a simulated GPU. A simulated GPU keeps its name as long
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import jax
 from jax._src.lib import xla_client
 
 from devshim.devices import host
@@ -20,8 +22,13 @@ if TYPE_CHECKING:
     from devshim.simulation.patching import Patches
     from devshim_backends._jax.backend import JaxBackend
 
-_COMPUTE_CAPABILITY = "8.0"
-"""The compute capability that programs see: that of an Ampere GPU."""
+_ATTRIBUTES = {
+    "compute_capability": "8.0",
+    "core_count": 1,
+    "device_vendor": "NVIDIA Corporation",
+    "shared_memory_per_block_optin": 166912,
+}
+"""What the devices of CUDA have in addition: the numbers of an Ampere GPU, with one multiprocessor."""
 _indices: dict[Any, int] = {}
 """Maps a JAX device to the index of its simulated GPU, even of a removed GPU that still holds arrays."""
 _shown: list[Any] = []
@@ -58,11 +65,13 @@ def install(patches: Patches, backend: JaxBackend) -> None:
         "device_kind": lambda _: kind,
     }.items():
         _replace_property(patches, name, value)
-    patches.replace(xla_client.Device, "compute_capability", property(_compute_capability))
+    for name in _ATTRIBUTES:
+        patches.replace(xla_client.Device, name, property(partial(_attribute_of_gpu, name)))
     _replace_method(patches, "__str__", "cuda:{}".format)
     _replace_method(patches, "__repr__", "CudaDevice(id={})".format)
     _replace_method(patches, "memory_stats", lambda index: _memory_stats(backend, index))
     patches.replace(xla_client.Device, "addressable_memories", _memories(xla_client.Device.addressable_memories))
+    patches.replace(xla_client.Device, "memory", _memory(xla_client.Device.memory))
 
 
 def _memories(original: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]]:
@@ -75,11 +84,28 @@ def _memories(original: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]
     return addressable_memories
 
 
-def _compute_capability(native: Any) -> str:
+def _memory(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    """Return a replacement for a memory of a device: a GPU refuses a kind that it lacks in the words of XLA."""
+
+    def memory(native: Any, kind: str) -> Any:
+        if native in _indices:
+            kinds = [each.kind for each in native.addressable_memories()]
+            name = native.device_kind
+            if kind not in kinds:
+                msg = (
+                    f"INVALID_ARGUMENT: Could not find memory addressable by device {name}. Device {name} can address "
+                    f"the following memory kinds: {', '.join(kinds)}. Got memory kind: {kind}"
+                )
+                raise jax.errors.JaxRuntimeError(msg)
+        return original(native, kind)
+
+    return memory
+
+
+def _attribute_of_gpu(name: str, native: Any) -> Any:
     if native in _indices:
-        return _COMPUTE_CAPABILITY
-    msg = "compute_capability"
-    raise AttributeError(msg)
+        return _ATTRIBUTES[name]
+    raise AttributeError(name)
 
 
 def gpu_index(x: Any) -> int | None:
