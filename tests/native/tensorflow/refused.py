@@ -1,5 +1,7 @@
 """Refusals: of a GPU or memory that does not exist, and of calls that cannot run on simulated GPUs."""
 
+from functools import partial
+
 import tensorflow as tf
 
 
@@ -31,10 +33,14 @@ refused(lambda: tf.distribute.MirroredStrategy(["GPU:0", "GPU:2"]).run(lambda: t
 refused(lambda: on("/CPU:1"))
 refused(lambda: tf.compat.v1.Session())
 refused(lambda: tf.zeros((1024, 1024)))
-refused(lambda: tf.config.experimental.get_memory_info("GPU:7"))
+for name in ("GPU:7", "CPU:1", "TPU:0", "GPU"):
+    refused(partial(tf.config.experimental.get_memory_info, name))
+    refused(partial(tf.config.experimental.reset_memory_stats, name))
+refused(lambda: on("/TPU:0"))
 graph = tf.Graph()
 with graph.as_default(), tf.device("/GPU:1"):
     tf.add(1.0, 2.0, name="sum")
 definition = graph.as_graph_def()
 definition.node[-1].device = "/device:GPU:7"
 refused(lambda: tf.graph_util.import_graph_def(definition))
+print(str(tf.Variable(1.0).handle).partition("device=")[2].partition(", ")[0])

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
 from tensorflow.python.eager import context
 
 from devshim.devices.device import Device
 from devshim.errors import UnsupportedError
 from devshim_backends._tensorflow.simulation.memory import update_variables
-from devshim_backends._tensorflow.simulation.native_names.names import logical_name
+from devshim_backends._tensorflow.simulation.native_names.names import index_of_gpu, is_simulated_gpu
 from devshim_backends._tensorflow.simulation.storage import SIMULATED
 
 if TYPE_CHECKING:
@@ -134,11 +133,14 @@ def _wrap_logical(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wrap_memory(original: Callable[..., Any], answer: Callable[[int], Any]) -> Callable[..., Any]:
     def ask(self: Any, device: str) -> Any:
-        name = logical_name(device)
-        if name == device:
-            return original(self, device)
         self.ensure_initialized()
-        return answer(tf.DeviceSpec.from_string(name).device_index - 1)
+        index = index_of_gpu(device)
+        if index is not None:
+            return answer(index)
+        if is_simulated_gpu(device):  # a logical CPU, which the program's machine does not have
+            msg = f"No matching devices found for {device!r}"
+            raise ValueError(msg)
+        return original(self, device)
 
     return ask
 

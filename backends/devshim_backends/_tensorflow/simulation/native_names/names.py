@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,18 @@ if TYPE_CHECKING:
     from devshim.simulation.patching import Patches
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
-__all__ = ["install", "logical_name", "native_text", "refuse_second_cpu", "shown_name"]
+__all__ = [
+    "index_of_gpu",
+    "install",
+    "is_simulated_gpu",
+    "logical_name",
+    "native_text",
+    "refuse_second_cpu",
+    "shown_name",
+    "shown_text",
+]
+
+_FULL_NAME = re.compile(r"/job:[^\s,]*device:CPU:\d+")
 
 _backend: TensorflowSimulation
 
@@ -46,10 +58,23 @@ def logical_name(name: str) -> str:
     kind, index, given = _read(name)
     if kind not in ("GPU", "TPU", "XPU"):  # a device that a program has registered
         return name
-    count = _backend.count("gpu") if kind == "GPU" else 0
-    if index >= count:
+    count = _backend.count("gpu")
+    if kind != "GPU" or index >= count:
         raise _missing_device_error(name, count)
     return given.replace(device_type="CPU", device_index=index + 1).to_string()  # type: ignore[no-any-return]
+
+
+def index_of_gpu(name: str) -> int | None:
+    """Return the index of the simulated GPU with this name; None if there is none, or if the name has no index."""
+    kind, index, given = _read(name)
+    found = kind == "GPU" and given.device_index is not None and index < _backend.count("gpu")
+    return index if found else None
+
+
+def is_simulated_gpu(name: str) -> bool:
+    """Return True for the name of a logical CPU that is a simulated GPU, which is ``/CPU:1`` for the first one."""
+    kind, index, _ = _read(name)
+    return kind == "CPU" and index > 0
 
 
 def refuse_second_cpu(name: str) -> None:
@@ -58,8 +83,8 @@ def refuse_second_cpu(name: str) -> None:
     Raises:
         UnsupportedError: The name is that of a simulated GPU's CPU.
     """
-    kind, index, given = _read(name)
-    if kind == "CPU" and index and given.job is None:
+    _, index, given = _read(name)
+    if is_simulated_gpu(name) and given.job is None:
         msg = f"TensorFlow has no second CPU {name!r} here: its logical CPUs are the simulated GPUs"
         raise UnsupportedError(msg, f'write "/CPU:0" for the host, or "/GPU:{index - 1}" for the GPU')
 
@@ -85,7 +110,12 @@ def _read(name: str) -> tuple[str | None, int, Any]:
 @lru_cache(maxsize=256)
 def shown_name(name: str) -> str:
     """Return the name that a program sees: ``GPU:1`` for the logical CPU ``CPU:2``."""
-    kind, index, given = _read(name)
-    if kind != "CPU" or not index:
+    _, index, given = _read(name)
+    if not is_simulated_gpu(name):
         return name
     return given.replace(device_type="GPU", device_index=index - 1).to_string()  # type: ignore[no-any-return]
+
+
+def shown_text(text: str) -> str:
+    """Return a text of TensorFlow with the names of devices that a program sees."""
+    return _FULL_NAME.sub(lambda name: shown_name(name[0]), text)

@@ -7,7 +7,6 @@ operator to its device. The strict policy applies in the scopes of devshim (`ds.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.eager import context
@@ -19,7 +18,7 @@ from devshim_backends._tensorflow.simulation import device_rules, hooks
 from devshim_backends._tensorflow.simulation.device_rules import set_policy
 from devshim_backends._tensorflow.simulation.memory import LOCAL
 from devshim_backends._tensorflow.simulation.native_names.internals.scopes import SCOPE
-from devshim_backends._tensorflow.simulation.native_names.names import shown_name
+from devshim_backends._tensorflow.simulation.native_names.names import shown_text
 from devshim_backends._tensorflow.simulation.native_names.operators import FIRST
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
 __all__ = ["install", "uninstall"]
-
-_CPU_NAME = re.compile(r"/job:[^\s,]*device:CPU:\d+")
 
 _backend: TensorflowSimulation
 
@@ -103,7 +100,7 @@ def _wrap_refused(original: Callable[..., Any]) -> Callable[..., Any]:
         except MixedDevicesError as refused:
             if SCOPE.strict:
                 raise
-            text = _CPU_NAME.sub(lambda name: shown_name(name[0]), error.message).replace("_Mkl", "")  # oneDNN's
+            text = shown_text(error.message).replace("_Mkl", "")  # oneDNN's
             raise MixedDevicesError(text, refused.hint) from None
 
     return run

@@ -26,6 +26,7 @@ from devshim_backends._tensorflow.simulation.native_names.names import (
     native_text,
     refuse_second_cpu,
     shown_name,
+    shown_text,
 )
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
     patches.replace(refused, "open_scope", _open_scope)
     for name, read in (("device", RAW_DEVICE), ("backing_device", RAW_BACKING_DEVICE)):
         patches.replace(EAGER, name, property(_wrap_name_reader(read)))
+    summarize = EAGER._summarize_value
+    patches.replace(EAGER, "_summarize_value", lambda x: shown_text(summarize(x)))  # of a resource
     copy = EAGER._copy_to_device
     patches.replace(EAGER, "_copy_to_device", lambda x, device_name: copy(x, logical_name(device_name)))
     _install_in_graphs(patches)
