@@ -3,6 +3,7 @@
 * A machine with GPUs runs on ``GPU:0`` what has no scope, wherever its tensors are, and copies them there. So do
   simulated GPUs. TensorFlow reads the scope in C++, so the name is set there for the time of one operator. An operator
   on a variable runs where the variable is; TensorFlow does this in C++, too.
+* An operator on strings, which has no kernel for GPUs, runs on the host (`host_operators`).
 * A call of a ``tf.function`` with variables on a GPU runs on their device; TensorFlow places each operator of it.
 * `policies` decides which tensors may be copied.
 
@@ -19,6 +20,7 @@ from tensorflow.python.eager import context
 from devshim_backends._tensorflow.internals.locations import EAGER, RAW_DEVICE, keep_alive
 from devshim_backends._tensorflow.simulation import device_rules, hooks
 from devshim_backends._tensorflow.simulation.memory import VARIABLES
+from devshim_backends._tensorflow.simulation.native_names.internals.host_operators import leaves_scope, runs_on_host
 from devshim_backends._tensorflow.simulation.native_names.names import logical_name
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def _default_device(op: Any, inputs: Sequence[Any]) -> str:
         variable = _first_variable(inputs)
         if variable is not None:
             return keep_alive(RAW_DEVICE(variable))
-    if (b"Dataset" if isinstance(op, bytes) else "Dataset") in op:  # these have no kernels for GPUs
+    if (b"Dataset" if isinstance(op, bytes) else "Dataset") in op or runs_on_host(op):  # most have no kernel for GPUs
         return ""
     return FIRST if _backend.count("gpu") else ""
 
@@ -87,8 +89,15 @@ def _first_variable(inputs: Sequence[Any]) -> Any:
 def _wrap_fast(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any) -> Any:
         local = args[0]._thread_local_data
-        default = "" if local.device_name else _default_device(args[1], args[3:])
-        if not default:
+        scope = local.device_name
+        default = "" if scope else _default_device(args[1], args[3:])
+        if scope and leaves_scope(_backend, args[1], scope):
+            try:
+                local.device_name = ""
+                result = original(*args)
+            finally:
+                local.device_name = scope
+        elif not default:
             result = original(*args)
         else:
             try:
@@ -108,6 +117,8 @@ def _wrap_fast(original: Callable[..., Any]) -> Callable[..., Any]:
 def _wrap_slow(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(handle: Any, device: str, op: Any, inputs: Any, *args: Any) -> Any:
         device = logical_name(device) if device else _default_device(op, inputs)
+        if leaves_scope(_backend, op, device):
+            device = ""
         result = original(handle, device, op, inputs, *args)
         if _logged:
             _print_devices(op, result)
