@@ -15,7 +15,11 @@ from tensorflow.python.eager import context
 from devshim.devices.device import Device
 from devshim.errors import UnsupportedError
 from devshim_backends._tensorflow.simulation.memory import update_variables
-from devshim_backends._tensorflow.simulation.native_names.names import index_of_gpu, is_simulated_gpu
+from devshim_backends._tensorflow.simulation.native_names.names import (
+    index_of_gpu,
+    is_simulated_gpu,
+    logical_name,
+)
 from devshim_backends._tensorflow.simulation.storage import SIMULATED
 
 if TYPE_CHECKING:
@@ -45,6 +49,7 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
     patches.replace(owner, "get_device_details", _wrap_details(owner.get_device_details))
     patches.replace(owner, "list_logical_devices", _wrap_logical(owner.list_logical_devices))
     patches.replace(owner, "num_gpus", lambda self: len(self.list_logical_devices("GPU")))
+    patches.replace(owner, "get_compiler_ir", _wrap_compiler(owner.get_compiler_ir))
     patches.replace(owner, "get_memory_info", _wrap_memory(owner.get_memory_info, _memory_info))
     patches.replace(owner, "reset_memory_stats", _wrap_memory(owner.reset_memory_stats, _reset_peak))
 
@@ -129,6 +134,18 @@ def _wrap_logical(original: Callable[..., Any]) -> Callable[..., Any]:
         return [each for each in found if device_type in (None, each.device_type)]
 
     return logical
+
+
+def _wrap_compiler(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for the method that compiles a function by XLA, which compiles for the CPU."""
+
+    def get_compiler_ir(
+        self: Any, device_name: str | None, platform_name: str | None, *args: Any, **kwargs: Any
+    ) -> Any:
+        device = None if device_name is None else logical_name(device_name)
+        return original(self, device, "CPU" if platform_name == "GPU" else platform_name, *args, **kwargs)
+
+    return get_compiler_ir
 
 
 def _wrap_memory(original: Callable[..., Any], answer: Callable[[int], Any]) -> Callable[..., Any]:

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 from devshim.simulation.patching import Patches
 from devshim_backends._tensorflow.simulation.native_names import devices, distributed, libraries, names, operators
-from devshim_backends._tensorflow.simulation.native_names.internals import builds, datasets, policies, scopes
+from devshim_backends._tensorflow.simulation.native_names.internals import (
+    builds,
+    channels_first,
+    datasets,
+    policies,
+    scopes,
+)
 
 if TYPE_CHECKING:
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
@@ -19,7 +25,19 @@ _patches = Patches()
 def install(backend: TensorflowSimulation) -> None:
     """Let TensorFlow's names of GPUs mean the simulated GPUs."""
     try:
-        for module in (names, scopes, operators, policies, datasets, builds, libraries, distributed, devices):
+        modules = (
+            names,
+            scopes,
+            operators,
+            policies,
+            datasets,
+            builds,
+            libraries,
+            channels_first,
+            distributed,
+            devices,
+        )
+        for module in modules:
             module.install(_patches, backend)
     except BaseException:
         uninstall()
