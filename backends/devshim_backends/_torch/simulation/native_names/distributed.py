@@ -10,6 +10,7 @@ does if NCCL serves the group.
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ from torch import distributed
 
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.relabel import to_host
-from devshim_backends._torch.simulation.internals.state import require_simulated
+from devshim_backends._torch.simulation.internals.state import require_simulated, shown_count
 from devshim_backends._torch.simulation.native_names.internals.replaced_operators import ReplacedOperators
 from devshim_backends._torch.simulation.native_names.internals.unused_parameters import (
     PINNED_MEMORY,
@@ -40,6 +41,8 @@ _FLATTENED = (
     "reduce_scatter_tensor_coalesced_",
 )
 """Operators on whole buffers: NCCL compares the number of elements, gloo the shapes."""
+_ORIGINAL = "_devshim_original"
+"""The attribute of a view on the host that has the GPU's tensor."""
 _COLLECTIVES = ReplacedOperators("c10d", "PrivateUse1")
 """They are replaced when the first group is created."""
 _NCCL_GROUPS: set[str | None] = set()
@@ -69,7 +72,23 @@ def _as_host(tensor: Any, originals: dict[int, Any], kept: list[Any], flatten: b
         host = host.view(-1)
     originals[id(host)] = tensor
     kept.append(host)
+    setattr(host, _ORIGINAL, tensor)  # PyTorch keeps the attributes of a tensor that C++ still uses
     return host
+
+
+def _with_originals(value: Any) -> Any:
+    """Return a result of gloo with the GPU's tensors, where it has their views on the host."""
+    return _map(value, lambda x: getattr(x, _ORIGINAL, x))
+
+
+def _result_of(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for `Work.result`, whose tensors are on the GPU."""
+    return lambda self: _with_originals(real(self))
+
+
+def _future_of(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for `Work.get_future`, whose tensors are on the GPU."""
+    return lambda self: real(self).then(lambda done: _with_originals(done.value()))
 
 
 def _map(value: Any, function: Callable[[Any], Any]) -> Any:
@@ -90,8 +109,9 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
         _COLLECTIVES.install(_kernels)
         if backend is not None and "nccl" in str(backend).lower():
             warnings.warn(_TEXT, UserWarning, stacklevel=2)
-        if backend is None and position and _uses_nccl(None):
-            backend = "nccl"  # a new group takes over the backend of all ranks
+        device = None if position else _require_device(kwargs.get("device_id"))
+        if backend is None and (_uses_nccl(None) if position else device is not None and device.type == "cuda"):
+            backend = "nccl"  # a new group takes over the backend of all ranks, and a device means its backend
         is_nccl = backend is not None and "nccl" in str(backend).lower()
         if is_nccl or (backend is None and position == 0):
             served = _served_by_gloo(str(backend).lower()) if is_nccl else "gloo"
@@ -99,20 +119,33 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
             if len(args) <= position:
                 kwargs["backend"] = served
             if position == 0:
-                _DEVICES[:] = [_require_index(kwargs.get("device_id"))]
+                _DEVICES[:] = [device]
             kwargs = {name: value for name, value in kwargs.items() if name not in ("device_id", "pg_options")}
         group = real(*args, **kwargs)
         name = getattr(group or distributed.group.WORLD, "group_name", None)  # None: this rank is not in the group
         (_NCCL_GROUPS.add if is_nccl else _NCCL_GROUPS.discard)(name)
+        if is_nccl and device is not None and device.type == "cuda":
+            distributed.group.WORLD.bound_device_id = device
         return group
 
     return wrapper
 
 
-def _require_index(device: Any) -> Any:
-    """Return the argument ``device_id``; refuse a device without a number, in PyTorch's words."""
-    if isinstance(device, torch.device) and device.index is None:
+def _require_device(device: Any) -> Any:
+    """Return the argument ``device_id`` as a device; refuse one that does not exist, in PyTorch's words."""
+    if isinstance(device, int):
+        device = torch.device("cuda", device)
+    if device is None or device.type == "cpu":
+        return device
+    if device.index is None:
         msg = "Please use a device_id with index."
+        raise ValueError(msg)
+    count = shown_count()
+    if device.index >= count:
+        msg = (
+            f"device_id {device} is out of range. Please use a device index less than "
+            f"the number of accelerators available: {count}."
+        )
         raise ValueError(msg)
     return device
 
@@ -169,10 +202,44 @@ def _barrier(real: Callable[..., Any]) -> Callable[..., Any]:
     return barrier
 
 
+def _split_group(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for `split_group`: NCCL splits its communicator, and gloo makes a new group."""
+
+    @functools.wraps(real)
+    def split_group(
+        parent_pg: Any = None,
+        split_ranks: Any = None,
+        timeout: Any = None,
+        pg_options: Any = None,
+        group_desc: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        parent = parent_pg or distributed.group.WORLD
+        if not split_ranks or not _uses_nccl(parent) or parent.bound_device_id is None:
+            return real(parent_pg, split_ranks, timeout, pg_options, group_desc, **kwargs)
+        ranks = next((each for each in split_ranks if parent.rank() in each), None)
+        if ranks is None:
+            return None
+        members = [distributed.get_global_rank(parent, each) for each in ranks]
+        group = distributed.new_group(members, timeout, use_local_synchronization=True, group_desc=group_desc)
+        group.bound_device_id = parent.bound_device_id
+        return group
+
+    return split_group
+
+
 def _kernels() -> dict[str, Callable[..., Any]]:
     """Return the kernels of the collective calls; PyTorch's kernels there do not support simulated GPUs."""
     packets = {name: getattr(torch.ops.c10d, name, None) for name in _OPERATORS}
     return {name: _kernel(packet.default, name in _FLATTENED) for name, packet in packets.items() if packet is not None}
+
+
+def _replace_in_all_modules(patches: Patches, name: str, new: Any) -> None:
+    """Replace a function in each module of `torch.distributed` that has imported it."""
+    real = getattr(distributed.distributed_c10d, name)
+    for module in [each for key, each in sys.modules.items() if key.startswith("torch.distributed")]:
+        if vars(module).get(name) is real:
+            patches.replace(module, name, new)
 
 
 def install(patches: Patches) -> None:
@@ -186,11 +253,13 @@ def install(patches: Patches) -> None:
         ("get_backend", _backend_of(c10d.get_backend)),
         ("get_backend_config", _config_of(c10d.get_backend_config)),
         ("barrier", _barrier(c10d.barrier)),
+        ("split_group", _split_group(c10d.split_group)),
         ("is_nccl_available", lambda: True),
     ):
-        patches.replace(c10d, name, new)
-        patches.replace(distributed, name, new)
+        _replace_in_all_modules(patches, name, new)
     patches.replace(c10d.ProcessGroup, "name", _name_of(c10d.ProcessGroup.name))
+    patches.replace(c10d.Work, "get_future", _future_of(c10d.Work.get_future))
+    patches.replace(c10d.Work, "result", _result_of(c10d.Work.result))
     model = torch.nn.parallel.DistributedDataParallel
     patches.replace(model, "_ddp_init_helper", provide_pinned_memory(model._ddp_init_helper))
 

@@ -1,0 +1,68 @@
+"""Futures of collectives, and process groups that a device or a mesh creates; two processes with a card each."""
+
+import os
+import socket
+import warnings
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+
+def hook(state, bucket):
+    scale = torch.full((1,), 0.5, device="cuda")
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0] * scale)
+
+
+def error_of(call):
+    try:
+        return call()
+    except (RuntimeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def futures(rank, show):
+    x = torch.ones(2, device="cuda")
+    tripled = dist.all_reduce(x, async_op=True).get_future().then(lambda done: done.value()[0] * 3).wait()
+    work = dist.all_reduce(torch.ones(1, device="cuda"), async_op=True)
+    work.wait()
+    show(x, tripled, work.result())
+    net = DistributedDataParallel(torch.nn.Linear(2, 1).cuda(), device_ids=[rank])
+    net.register_comm_hook(None, hook)
+    net(torch.full((1, 2), rank + 1.0, device="cuda")).sum().backward()
+    show(net.module.weight.grad)
+
+
+def groups(rank, show):
+    mesh = init_device_mesh("cuda", (1, 2), mesh_dim_names=("a", "b"))
+    x = torch.ones(1, device="cuda")
+    dist.all_reduce(x, group=mesh["b"].get_group())
+    show(x, dist.get_backend(), dist.get_backend(mesh["b"].get_group()))
+    show(error_of(lambda: dist.all_reduce(torch.ones(1))))
+    split = dist.split_group(split_ranks=[[0], [1]])
+    dist.all_reduce(x, group=split)
+    show(x, split.size(), dist.get_backend(split), dist.group.WORLD.bound_device_id)
+
+
+def main(rank, port):
+    warnings.simplefilter("ignore")
+    torch.cuda.set_device(rank)
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=str(port))
+    show = print if rank == 0 else lambda *values: None
+    init_device_mesh("cuda", (2,))  # creates the group of all processes
+    futures(rank, show)
+    dist.barrier()
+    dist.destroy_process_group()
+    show(error_of(lambda: dist.init_process_group(device_id=torch.device("cuda", 7))))
+    dist.init_process_group(device_id=torch.device("cuda", rank))
+    groups(rank, show)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    mp.spawn(main, args=(port,), nprocs=2)
