@@ -328,3 +328,22 @@ def test_leaving_the_block_delivers_everything() -> None:
         _, host = started()
         assert host.isnan().all()
     assert host.tolist() == [1, 1, 1]
+
+
+@pytest.mark.usefixtures("native")
+def test_a_stream_of_the_accelerator_is_a_stream_of_its_own() -> None:
+    side, buffer = torch.Stream(device="cuda:1"), torch.full((3,), 5.0).pin_memory()
+    assert side != torch.Stream(device="cuda:1")
+    assert side.stream_id
+    assert side.device_type == torch.cuda.Stream().device_type == 1
+    with side:
+        assert torch.cuda.current_stream().stream_id == torch.accelerator.current_stream().stream_id
+        assert torch.accelerator.current_stream() == side
+        x = buffer.to("cuda:1", non_blocking=True)
+    assert torch.accelerator.current_stream(1).stream_id == 0
+    assert torch.isnan(x).all()  # no wait for `side`
+    torch.cuda.current_stream("cuda:1").wait_stream(side)
+    assert x.tolist() == [5.0] * 3
+    torch.accelerator.set_stream(side)
+    assert torch.accelerator.current_stream(1) == side
+    torch.cuda.set_stream(torch.cuda.default_stream(1))

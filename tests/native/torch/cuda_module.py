@@ -53,7 +53,11 @@ with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
     print(torch.cuda.current_stream().priority, torch.cuda.Stream().priority)
 torch.cuda.nvtx.range_push("step")
 torch.cuda.nvtx.range_pop()
-print(torch.Stream("cuda:1"), str(torch.Event("cuda")).split(",")[0], str(torch.Generator("cuda:1")).split(" at ")[0])
+print(
+    str(torch.Stream("cuda:1")).rpartition(",")[0],
+    str(torch.Event("cuda")).split(",")[0],
+    str(torch.Generator("cuda:1")).split(" at ")[0],
+)
 with torch.autograd.profiler.emit_nvtx() as marks:
     print(torch.ones(1, device="cuda") + 1, marks is not None)
 print(torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities())

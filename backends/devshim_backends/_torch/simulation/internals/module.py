@@ -13,13 +13,12 @@ import torch
 
 from devshim.devices import host
 from devshim_backends._torch.failures import FullDeviceError
-from devshim_backends._torch.simulation.internals import generators, late_copies, state
+from devshim_backends._torch.simulation.internals import generators, late_copies, state, stream_order
 from devshim_backends._torch.simulation.internals.state import index_of, make_current
-from devshim_backends._torch.simulation.internals.streams import Event, Stream, current_stream
+from devshim_backends._torch.simulation.internals.streams import Event, Stream, current_stream, default_stream
 from devshim_backends._torch.simulation.memory import SIMULATED
 
 OutOfMemoryError = FullDeviceError
-default_stream = current_stream
 default_generators = generators.DEFAULTS
 _initialized = True
 """Read by `torch.utils.checkpoint`, which saves no generator state for a device that has not started."""
@@ -152,7 +151,7 @@ def synchronize(device: Any = None) -> None:
 
 
 class stream:  # the name of torch.cuda.stream
-    """Context manager that makes a stream's GPU current; None changes nothing."""
+    """Context manager that makes a stream and its GPU current; None changes nothing."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -166,8 +165,9 @@ class stream:  # the name of torch.cuda.stream
 
 
 def set_stream(stream: Any) -> None:
-    """Make a stream's GPU the current one."""
+    """Make a stream the current one of its GPU, and its GPU the current one."""
     make_current(stream.device_index)
+    stream_order.set_current_stream(stream.device_index, stream.stream_id)
 
 
 # ---------------------------------------------------------------------- memory

@@ -1,10 +1,11 @@
 """Streams and events of simulated GPUs: a call returns when its work is complete, so only late copies need a wait.
 
-A GPU has one stream, so work on the GPU is in order; with native names, programs can make more (`stream_order`).
+Programs can make more streams than a GPU's default stream (`stream_order`). All compute in the order of the program.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +29,10 @@ RealStream: Any = torch.Stream
 RealEvent: Any = torch.Event
 TYPE = 20
 """The number of PrivateUse1 in ``c10::DeviceType``, which every rebuilt stream contains."""
+CUDA_TYPE = 1
+"""The number of CUDA there, which programs see while native names are on."""
+_IDS = itertools.count(3, 4)
+"""Numbers of new streams; 0 is a GPU's default stream."""
 
 
 class _ReplacementType(type(RealStream)):  # type: ignore[misc]  # PyTorch is Any to the type checker
@@ -61,13 +66,31 @@ def _show_device_type(text: str) -> str:
     return text.replace(f"device_type={NAME}", f"device_type={shown_device(0).type}")
 
 
+def shown_type() -> int:
+    """Return the number of the device type that programs see."""
+    return CUDA_TYPE if "cuda" in TYPES else TYPE
+
+
+def make_stream(cls: Any, gpu: int, number: int | None = None) -> Any:
+    """Return a stream of a GPU: a new one, or the one with a number."""
+    number = next(_IDS) if number is None else number
+    return RealStream.__new__(cls, stream_id=number, device_index=gpu, device_type=TYPE)
+
+
 class Stream(RealStream, metaclass=_ReplacementType):  # type: ignore[misc]
-    """A GPU's only stream; a ``with`` block makes its GPU current. PyTorch's class makes streams of GPU 0 only."""
+    """A new stream, which a ``with`` block makes current with its GPU. PyTorch's class makes streams of GPU 0 only."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
+        if kwargs.get("device_type") in (TYPE, shown_type()) and "stream_id" in kwargs:
+            return make_stream(cls, kwargs["device_index"], kwargs["stream_id"])
         if "stream_id" in kwargs or not _is_simulated(device):
             return RealStream(**kwargs) if device is None else RealStream(device, priority=priority, **kwargs)
-        return RealStream.__new__(cls, stream_id=0, device_index=index_of(device), device_type=TYPE)
+        return make_stream(cls, index_of(device))
+
+    @property
+    def device_type(self) -> int:
+        """The number of the type of the device in ``c10::DeviceType``."""
+        return shown_type()
 
     @property
     def device(self) -> Any:
@@ -97,9 +120,11 @@ class Stream(RealStream, metaclass=_ReplacementType):  # type: ignore[misc]
 
     def __enter__(self) -> Stream:
         self._before = make_current(self.device_index)
+        self._stream_before = stream_order.set_current_stream(self.device_index, self.stream_id)
         return self
 
     def __exit__(self, *failure: object) -> None:
+        stream_order.set_current_stream(self.device_index, self._stream_before)
         make_current(self._before)
 
     def __repr__(self) -> str:
@@ -162,8 +187,14 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
 
 
 def current_stream(device: Any = None) -> Any:
-    """Return a GPU's only stream."""
-    return Stream(current() if device is None else device)
+    """Return this thread's current stream of a GPU."""
+    gpu, number = current_stream_key(index_of(device))
+    return make_stream(Stream, gpu, number)
+
+
+def default_stream(device: Any = None) -> Any:
+    """Return a GPU's default stream."""
+    return make_stream(Stream, index_of(device), 0)
 
 
 def patch() -> None:

@@ -6,7 +6,6 @@ A program can create any number of streams and make them current. All of them co
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,8 +18,6 @@ from devshim_backends._torch.simulation.internals.state import index_of, make_cu
 from devshim_backends._torch.simulation.internals.stream_order import current_stream, set_current_stream
 from devshim_backends._torch.simulation.native_names.internals import sync_debug
 
-_IDS = itertools.count(3, 4)
-"""Numbers of new streams; 0 is a GPU's default stream."""
 _PRIORITIES: dict[int, int] = {}
 """The number of a stream -> its priority, if it has one: PyTorch makes an object from the number."""
 _HIGHEST = -3
@@ -50,15 +47,15 @@ class Stream(_CudaStreamBase):
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
         number = kwargs.get("stream_id")
         if number is None:
-            number, index = next(_IDS), index_of(torch.device("cuda", device) if isinstance(device, int) else device)
+            index = index_of(torch.device("cuda", device) if isinstance(device, int) else device)
         else:
             index = kwargs["device_index"]
-        stream = simulated.RealStream.__new__(cls, stream_id=number, device_index=index, device_type=simulated.TYPE)
+        stream = simulated.make_stream(cls, index, number)
         if priority > 0:
             msg = f"Expected cuda stream priority to be less than or equal to 0, got {priority}"
             raise RuntimeError(msg)
         if priority:
-            _PRIORITIES[number] = max(priority, _HIGHEST)
+            _PRIORITIES[stream.stream_id] = max(priority, _HIGHEST)
         return stream
 
     @staticmethod
@@ -83,15 +80,6 @@ class Stream(_CudaStreamBase):
         event = Event() if event is None else event
         event.record(self)
         return event
-
-    def __enter__(self) -> Stream:
-        self._before = make_current(self.device_index)
-        self._stream_before = set_current_stream(self.device_index, self.stream_id)
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        set_current_stream(self.device_index, self._stream_before)
-        make_current(self._before)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and (self.stream_id, self.device_index) == (
@@ -142,11 +130,11 @@ class ExternalStream(Stream):
 
 def _current_stream(index: int) -> tuple[int, int, int]:
     gpu = index_of(index)
-    return current_stream(gpu)[1], gpu, simulated.TYPE
+    return current_stream(gpu)[1], gpu, simulated.CUDA_TYPE
 
 
 def _default_stream(index: int) -> tuple[int, int, int]:
-    return 0, index_of(index), simulated.TYPE
+    return 0, index_of(index), simulated.CUDA_TYPE
 
 
 def _set_stream(stream_id: int, device_index: int, device_type: int) -> None:
