@@ -9,7 +9,7 @@ def refused(call):
     try:
         result = call()
     except Exception as error:
-        text = str(error).partition("\n")[0].partition(" bytes")[0]
+        text = str(error).partition("\n")[0].partition(" bytes")[0].partition(". enable")[0]
         kinds = [each.__name__ for each in (tf.errors.OpError, LookupError, ValueError) if isinstance(error, each)]
         print(type(error).__name__, kinds, text)
     else:
@@ -37,6 +37,7 @@ for name in ("GPU:7", "CPU:1", "TPU:0", "GPU"):
     refused(partial(tf.config.experimental.get_memory_info, name))
     refused(partial(tf.config.experimental.reset_memory_stats, name))
 refused(lambda: on("/TPU:0"))
+refused(lambda: on("/job:worker/task:1/GPU:0"))
 graph = tf.Graph()
 with graph.as_default(), tf.device("/GPU:1"):
     tf.add(1.0, 2.0, name="sum")

@@ -28,7 +28,7 @@ _ATTRIBUTES = {
     "device_vendor": "NVIDIA Corporation",
     "shared_memory_per_block_optin": 166912,
 }
-"""What the devices of CUDA have in addition: the numbers of an Ampere GPU, with one multiprocessor."""
+"""Attributes of CUDA devices that a CPU device lacks: the numbers of an Ampere GPU, with one multiprocessor."""
 _indices: dict[Any, int] = {}
 """Maps a JAX device to the index of its simulated GPU, even of a removed GPU that still holds arrays."""
 _shown: list[Any] = []

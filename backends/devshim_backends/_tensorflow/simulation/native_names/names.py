@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from devshim.errors import UnsupportedError
 from devshim_backends._tensorflow.failures import MissingDeviceError
@@ -52,11 +53,15 @@ def native_text(name: Any) -> str | None:
 def logical_name(name: str) -> str:
     """Return the name that TensorFlow's C++ code knows: ``/device:CPU:2`` for ``GPU:1``; other names are unchanged.
 
+    A GPU of another process is unchanged unless this process has joined a cluster: TensorFlow's error names it.
+
     Raises:
         MissingDeviceError: The GPU does not exist.
     """
     kind, index, given = _read(name)
     if kind not in ("GPU", "TPU", "XPU"):  # a device that a program has registered
+        return name
+    if _is_elsewhere(given):
         return name
     count = _backend.count("gpu")
     if kind != "GPU" or index >= count:
@@ -64,11 +69,18 @@ def logical_name(name: str) -> str:
     return given.replace(device_type="CPU", device_index=index + 1).to_string()  # type: ignore[no-any-return]
 
 
+def _is_elsewhere(given: Any) -> bool:
+    """Return True for a device of another process, if this process has joined no cluster."""
+    owner = (given.job or "localhost", given.replica or 0, given.task or 0)
+    return owner != ("localhost", 0, 0) and context.context()._server_def is None
+
+
 def index_of_gpu(name: str) -> int | None:
-    """Return the index of the simulated GPU with this name; None if there is none, or if the name has no index."""
+    """Return the index of the simulated GPU with this name, or None if it does not exist or the name lacks an index."""
     kind, index, given = _read(name)
-    found = kind == "GPU" and given.device_index is not None and index < _backend.count("gpu")
-    return index if found else None
+    if kind != "GPU" or given.device_index is None or index >= _backend.count("gpu") or _is_elsewhere(given):
+        return None
+    return index
 
 
 def is_simulated_gpu(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What JAX compiles for CUDA with native names: branches, and errors of operators that CUDA lacks.
+"""Compilation for CUDA with native names: branches, and errors of operators that CUDA lacks.
 
 On a simulated GPU, ``jax.lax.platform_dependent`` takes the branch for CUDA, and an operator that JAX has only for the
 CPU, such as `jax.lax.linalg.schur`, raises JAX's error.
