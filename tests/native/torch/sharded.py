@@ -45,6 +45,16 @@ def old_fsdp(batch, **options):
         return list(net.state_dict().values())
 
 
+def from_meta(batch):
+    with torch.device("meta"):
+        net = nn.Linear(4, 2)
+    weight = fully_shard(net).weight
+    net.to_empty(device="cuda")
+    nn.init.constant_(net.weight, 0.5)
+    nn.init.zeros_(net.bias)
+    print_once(net.weight is weight, net(torch.ones_like(batch)).detach())
+
+
 def print_once(*values):
     if dist.get_rank() == 0:
         print(*values)
@@ -60,6 +70,7 @@ def main(rank, world, store):
     batch = torch.full((2, 4), rank + 1.0, device="cuda")
     for found in (new_fsdp(batch), old_fsdp(batch), old_fsdp(batch, use_orig_params=True)):
         print_once([torch.allclose(a.cpu(), b, atol=1e-6) for a, b in zip(found, whole.parameters(), strict=True)])
+    from_meta(batch)
     dist.barrier()
     dist.destroy_process_group()
 

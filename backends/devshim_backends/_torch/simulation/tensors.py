@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils.dlpack import DLDeviceType
 
 from devshim_backends._torch.simulation.internals.generators import Generator
@@ -108,6 +109,8 @@ def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
 
     def move_parameter(tensor: Any) -> Any:
         moved = fn(tensor)
+        if is_traceable_wrapper_subclass(moved):
+            return moved  # PyTorch swaps such tensors itself, so the parameter stays the same object
         if isinstance(tensor, torch.nn.Parameter) and _changes_kind(tensor, moved):
             _set_data(tensor, moved)
             return tensor.data
