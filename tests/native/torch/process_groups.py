@@ -6,8 +6,10 @@ import warnings
 
 import torch
 import torch.distributed as dist
+import torch.distributed.tensor as distributed_tensor
 import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -46,6 +48,19 @@ def groups(rank, show):
     show(x, split.size(), dist.get_backend(split), dist.group.WORLD.bound_device_id)
 
 
+def random_parts(show):
+    mesh = init_device_mesh("cuda", (2,))
+    whole = distributed_tensor.rand(4, 2, device_mesh=mesh, placements=[Shard(0)]).full_tensor()
+    weight = distribute_tensor(torch.zeros(4, 2), mesh, [Shard(0)])
+    torch.nn.init.normal_(weight)
+    values = torch.cat([whole, weight.full_tensor()]).flatten().tolist()
+    show(len(set(values)), torch.nn.functional.dropout(weight, 0.5).placements, torch.rand_like(weight).device)
+    alike = torch.rand(2, device="cuda")
+    first = alike.clone()
+    dist.broadcast(first, 0)
+    show(torch.equal(alike, first))
+
+
 def main(rank, port):
     warnings.simplefilter("ignore")
     torch.cuda.set_device(rank)
@@ -58,6 +73,8 @@ def main(rank, port):
     show(error_of(lambda: dist.init_process_group(device_id=torch.device("cuda", 7))))
     dist.init_process_group(device_id=torch.device("cuda", rank))
     groups(rank, show)
+    torch.manual_seed(0)
+    random_parts(show)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -11,6 +11,7 @@ from devshim_backends._torch.simulation.internals.untraced import keep_compiler_
 from devshim_backends._torch.simulation.native_names import (
     autocast,
     distributed,
+    distributed_random,
     libraries,
     operators,
     refused,
@@ -44,6 +45,7 @@ _MODULES = (
     compiling,
     profiling,
     distributed,
+    distributed_random,
     libraries,
     numbered,
     messages,
@@ -117,6 +119,7 @@ def _uninstall() -> None:
     refused.uninstall()
     operators.uninstall()
     distributed.uninstall()
+    distributed_random.uninstall()
     set_types(NAME)
     set_gpu_type(NAME)
     _Postponed.end()
