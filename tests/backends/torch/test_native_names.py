@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -25,7 +25,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import devshim as ds
 
-pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{text}")
+    for text in ("Sparse invariant checks", "Sparse CSR tensor support", "torch.range is deprecated")
+]
 
 
 @pytest.fixture
@@ -62,6 +65,10 @@ CREATIONS = [
     "torch.zeros(3, device=D, out=torch.empty(3, device=D))",
     "torch.arange(3, device=D, out=torch.empty(0, dtype=torch.int64, device=D))",
     "torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (3,), device=D)",
+    "torch.range(0, 2, device=D)",
+    "torch.kaiser_window(3, device=D)",
+    "torch.kaiser_window(3, False, device=D)",
+    "torch.kaiser_window(3, True, 10.0, device=D)",
     "torch.ones(3).new_zeros(2, device=D)",
     "torch.ones(3).new_tensor([1.0], device=D)",
     "torch.zeros_like(torch.ones(3), device=D)",
@@ -892,3 +899,19 @@ def test_attention_is_computed_whichever_kernel_a_program_allows(name: str) -> N
     expected = nn.functional.scaled_dot_product_attention(*[x.detach().cpu()] * 3, is_causal=True)
     torch.testing.assert_close(result.cpu(), expected, atol=1e-3, rtol=1e-3)
     assert x.grad.device == torch.device("cuda:1")
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda: torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (2,)),
+        lambda: torch.sparse_csr_tensor([0, 1], [0], [1.0]),
+        lambda: torch.sparse_compressed_tensor([0, 1], [0], [1.0], layout=torch.sparse_csc),
+    ],
+)
+def test_a_sparse_tensor_is_created_on_the_default_device(create: Callable[[], torch.Tensor]) -> None:
+    torch.set_default_device("cuda:1")
+    assert create().device == torch.device("cuda:1")
+    torch.set_default_device("cuda")
+    assert create().device == torch.device("cuda:0")

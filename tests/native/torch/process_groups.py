@@ -45,6 +45,8 @@ def groups(rank, show):
     show(error_of(lambda: dist.all_reduce(torch.ones(1))))
     split = dist.split_group(split_ranks=[[0], [1]])
     dist.all_reduce(x, group=split)
+    alone, _ = dist.new_subgroups_by_enumeration([[0], [1]])
+    dist.all_reduce(x, group=alone)
     show(x, split.size(), dist.get_backend(split), dist.group.WORLD.bound_device_id)
 
 

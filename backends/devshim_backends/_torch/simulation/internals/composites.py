@@ -21,6 +21,7 @@ from devshim_backends._torch.simulation.internals.schemas import OperatorPlan, p
 
 CREATING = (
     *("arange", "arange.start", "arange.start_step", "eye", "eye.m", "linspace", "logspace", "range", "range.step"),
+    *("kaiser_window", "kaiser_window.periodic", "kaiser_window.beta"),
 )
 """Operators that create a tensor, which PyTorch decomposes into an allocation and a call with ``out=``."""
 

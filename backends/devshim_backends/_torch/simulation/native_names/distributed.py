@@ -228,6 +228,11 @@ def _split_group(real: Callable[..., Any]) -> Callable[..., Any]:
     return split_group
 
 
+def _split_source(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for `_get_split_source`: a new group is not split from one of gloo."""
+    return lambda group: None if _uses_nccl(group) else real(group)
+
+
 def _kernels() -> dict[str, Callable[..., Any]]:
     """Return the kernels of the collective calls; PyTorch's kernels there do not support simulated GPUs."""
     packets = {name: getattr(torch.ops.c10d, name, None) for name in _OPERATORS}
@@ -254,6 +259,7 @@ def install(patches: Patches) -> None:
         ("get_backend_config", _config_of(c10d.get_backend_config)),
         ("barrier", _barrier(c10d.barrier)),
         ("split_group", _split_group(c10d.split_group)),
+        ("_get_split_source", _split_source(c10d._get_split_source)),
         ("is_nccl_available", lambda: True),
     ):
         _replace_in_all_modules(patches, name, new)

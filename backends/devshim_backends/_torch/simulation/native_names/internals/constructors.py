@@ -19,15 +19,16 @@ from devshim_backends._torch.tracing import compiles_here
 
 _NAMES = (
     *("tensor", "as_tensor", "asarray", "from_dlpack", "sparse_coo_tensor", "sparse_compressed_tensor"),
-    *("sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"),
+    *("sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor", "range"),
 )
+"""Functions that ask C++ for the device before the dispatcher."""
 
 _NESTED = ("nested_tensor", "as_nested_tensor")
 """Functions of `torch.nested`, which ask C++ for the device; simulated GPUs then refuse operators on the results."""
 
 _WITH_OUT = (
     *("arange", "empty", "eye", "full", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn"),
-    *("randperm", "range", "zeros"),
+    *("randperm", "zeros"),
 )
 """Functions that compare the device with that of ``out=`` before the dispatcher."""
 
@@ -42,6 +43,7 @@ WRAPPED = tuple(
     getattr(_FUNCTIONS, name) for name in dict.fromkeys((*_NAMES, *_WITH_OUT, *_PINNING)) if hasattr(_FUNCTIONS, name)
 )
 """The functions themselves."""
+_TRANSLATED = frozenset(getattr(_FUNCTIONS, name) for name in _NAMES if hasattr(_FUNCTIONS, name))
 
 
 def _translate_device(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,7 +110,8 @@ def _create_on_default(self: Any, func: Any, types: Any, args: Any = (), kwargs:
     """Replace the default device's method: ``cuda`` is the card that is current at the call."""
     kwargs = kwargs or {}
     if func in _device_constructors() and kwargs.get("device") is None:
-        kwargs["device"] = self.device if compiles_here() else with_index(self.device)
+        translate = to_simulated if func in _TRANSLATED else with_index
+        kwargs["device"] = self.device if compiles_here() else translate(self.device)
     return func(*args, **kwargs)
 
 
