@@ -86,6 +86,17 @@ class NamespaceValuesTests(Kit):
         order = a.shape[axis] - 1 - np.flip(turned, axis=axis)
         self._same(xp.argsort(x, axis=axis, descending=True), order, device)
 
+    @feature("namespace", "gradient")
+    @pytest.mark.parametrize("name", ["sort", "remainder"])
+    def test_gradients_flow_where_nans_are_replaced(self, name: str, device: Device) -> None:
+        """Functions that treat NaNs apart have the gradients of the other elements."""
+        x, w = (ds.from_numpy(np.array(a, "float32"), device) for a in ([3, 1, 2], [1, 2, 4]))
+        xp = ds.namespace(x)
+        compute = xp.sort if name == "sort" else lambda t: xp.remainder(t, w)
+        with self.scope_of(device):
+            found = self.gradient(lambda t: xp.multiply(compute(t), w), x)
+        assert np.allclose(ds.to_numpy(found), [96, 2, 16] if name == "sort" else [0, 8, 64])
+
     @feature("namespace")
     def test_sets_keep_nans(self, device: Device) -> None:
         """`unique_values` returns each NaN, last."""

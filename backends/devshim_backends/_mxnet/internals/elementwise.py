@@ -12,7 +12,7 @@ import mxnet as mx
 import numpy as np
 
 from devshim_backends._array_api.dtypes import KINDS, Dtypes
-from devshim_backends._mxnet.internals.native import CODES, NAMES, dtype_code
+from devshim_backends._mxnet.internals.native import CODES, IS_2, NAMES, dtype_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,14 @@ def cast(x: Any, dtype: Any) -> Any:
 
 def scalar(value: Any, dtype: Any, x: Any) -> Any:
     return mx.np.full((), value, dtype=DT.name(dtype))
+
+
+def fill(condition: Any, value: float, x: Any) -> Any:
+    """Return a tensor with a number where a condition is true.
+
+    In 1.9, ``where`` has wrong gradients if it gets the number, and none if it gets a tensor without dimensions.
+    """
+    return mx.np.where(condition, value if IS_2 else mx.np.full(x.shape, value, dtype=name_of(x)), x)
 
 
 def iota(count: int, x: Any) -> Any:
@@ -142,7 +150,7 @@ def _float_remainder(x1: Any, x2: Any, /) -> Any:
     found = mx.np.mod(x1, x2)
     if isinstance(x2, _NUMBERS):
         return found if x2 else mx.np.full(found.shape, float("nan"), dtype=found.dtype)
-    return mx.np.where(mx.np.equal(x2, 0), float("nan"), found)  # MXNet returns 0
+    return fill(mx.np.equal(x2, 0), float("nan"), found)  # MXNet returns 0
 
 
 def _abs(x: Any) -> Any:
@@ -154,7 +162,7 @@ def _abs(x: Any) -> Any:
 def _sign(x: Any, /) -> Any:
     if not DT.is_kind(x, "real floating"):
         return wide(x, mx.np.sign)
-    return mx.np.where(mx.np.isnan(x), float("nan"), mx.np.sign(x))  # MXNet returns 0
+    return fill(mx.np.isnan(x), float("nan"), mx.np.sign(x))  # MXNet returns 0
 
 
 def _left_shift(x1: Any, x2: Any, /) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import mxnet as mx
 
-from devshim_backends._mxnet.internals.elementwise import DT, iota, name_of, wide
+from devshim_backends._mxnet.internals.elementwise import DT, fill, iota, name_of, wide
 
 __all__ = ["argsort", "sort"]
 
@@ -21,7 +21,7 @@ def argsort(x: Any, axis: int) -> Any:
     count = x.shape[-1]
     places = iota(count, x)
     missing = mx.np.isnan(x)
-    x = mx.np.where(missing, float("inf"), x)
+    x = fill(missing, float("inf"), x)
     late = missing.astype("int64") * count + places  # NaNs come after the infinities
     before = mx.np.less(mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
     ties = mx.np.equal(mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
@@ -41,6 +41,6 @@ def sort(x: Any, axis: int) -> Any:
     if name == "float16":  # it has no kernel
         return sort(x.astype("float32"), axis).astype(name)
     missing = mx.np.isnan(x)
-    found = mx.np.sort(mx.np.where(missing, float("inf"), x), axis=axis)
+    found = mx.np.sort(fill(missing, float("inf"), x), axis=axis)
     last = mx.np.sort(missing.astype(name), axis=axis)  # as many as there are NaNs
-    return mx.np.where(last, float("nan"), found)
+    return fill(last, float("nan"), found)

@@ -28,16 +28,36 @@ def sort(x: Any, axis: int) -> Any:
     if not x.dtype.is_floating:
         return tf.cast(tf.sort(tf.cast(x, tf.int32), axis=axis), x.dtype) if x.dtype in _SMALL else tf.sort(x, axis)
     last = len(x.shape) - 1
+    if not last:  # with batch_dims=0, the gradient of tf.gather is sparse
+        x = tf.expand_dims(x, 0)
+        return tf.squeeze(tf.gather(x, _order_of_last(x), batch_dims=1), 0)
     if axis == last:
-        return tf.gather(x, _order(x, axis), batch_dims=last)
-    swapped = list(range(last + 1))
-    swapped[axis], swapped[last] = last, axis
+        return tf.gather(x, _order_of_last(x), batch_dims=last)
+    swapped = _swap(axis, last)
     return tf.transpose(sort(tf.transpose(x, swapped), last), swapped)
 
 
 def _order(x: Any, axis: int) -> Any:
-    keys = _float_keys(x) if x.dtype.is_floating else tf.cast(x, tf.int32) if x.dtype in _SMALL else x
-    return tf.argsort(keys, axis=axis, stable=True)
+    if not x.dtype.is_floating:
+        return tf.argsort(tf.cast(x, tf.int32) if x.dtype in _SMALL else x, axis=axis, stable=True)
+    last = len(x.shape) - 1
+    if axis == last:
+        return _order_of_last(x)
+    swapped = _swap(axis, last)
+    return tf.transpose(_order_of_last(tf.transpose(x, swapped)), swapped)
+
+
+def _swap(axis: int, last: int) -> list[int]:
+    """Return the order of the axes with one of them and the last one swapped."""
+    order = list(range(last + 1))
+    order[axis], order[last] = last, axis
+    return order
+
+
+def _order_of_last(x: Any) -> Any:
+    """Return the stable order of floats along the last axis: top_k lists the first of equal values first."""
+    count = x.shape[-1]
+    return tf.math.top_k(tf.bitwise.invert(_float_keys(x)), tf.shape(x)[-1] if count is None else count).indices
 
 
 def _float_keys(x: Any) -> Any:
