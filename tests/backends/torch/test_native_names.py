@@ -915,3 +915,30 @@ def test_a_sparse_tensor_is_created_on_the_default_device(create: Callable[[], t
     assert create().device == torch.device("cuda:1")
     torch.set_default_device("cuda")
     assert create().device == torch.device("cuda:0")
+
+
+def test_a_kernel_for_cuda_runs_on_a_card_while_native_names_are_on() -> None:
+    with torch.library._scoped_library("devshim_test", "FRAGMENT") as library:
+        library.define("scale(Tensor x) -> Tensor")
+        library.impl("scale", lambda x: x * 3, "CPU")
+        options: dict[str, Any] = {"mutates_args": (), "schema": "(Tensor x) -> Tensor"}
+        with ds.simulate(2, native_names=True):
+            library.impl("scale", lambda x: x * 2, "CUDA")
+            square = torch.library.custom_op("devshim_test::square", lambda x: x * x, device_types="cuda", **options)
+            half = torch.library.custom_op("devshim_test::half", lambda x: x / 4, **options)
+            half.register_kernel("cuda")(lambda x: x / 2)
+            library.define("named(Tensor x) -> Tensor")
+            torch.library.impl("devshim_test::named", "cuda", lib=library)(lambda x: x + 1)
+            x = torch.full((1,), 4.0, device="cuda:1")
+            found = [
+                torch.ops.devshim_test.scale(x),
+                torch.ops.devshim_test.named(x),
+                square(x),
+                half(x),
+                half(x.cpu()),
+            ]
+            assert [each.item() for each in found] == [8.0, 5.0, 16.0, 2.0, 1.0]
+            assert [str(each.device) for each in found] == ["cuda:1"] * 4 + ["cpu"]
+        assert torch.ops.devshim_test.scale(torch.ones(1)).item() == 3.0
+        with ds.simulate(1):
+            assert torch.ops.devshim_test.scale(torch.ones(1, device="sim")).item() == 3.0

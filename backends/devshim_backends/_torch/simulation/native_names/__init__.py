@@ -33,7 +33,8 @@ The modules that only this adapter has are in ``internals``.
 | `refused` | calls that raise `UnsupportedError` |
 | `compiling` | ``torch.compile``: fake tensors, and its default backend |
 | `scripting` | ``torch.jit.script`` |
-| `distributed` | ``torch.distributed`` with the backend nccl |
+| `distributed`, `distributed_random` | ``torch.distributed`` with the backend nccl, and random operators there |
+| `custom_operators` | kernels for CUDA that a program registers |
 | `profiling` | PyTorch's profiler |
 | `switch` | switching on and off |
 """

@@ -10,6 +10,7 @@ from devshim_backends._torch.simulation.internals.state import NAME, SIMULATION,
 from devshim_backends._torch.simulation.internals.untraced import keep_compiler_out
 from devshim_backends._torch.simulation.native_names import (
     autocast,
+    custom_operators,
     distributed,
     distributed_random,
     libraries,
@@ -47,6 +48,7 @@ _MODULES = (
     distributed,
     distributed_random,
     libraries,
+    custom_operators,
     numbered,
     messages,
     forking,
@@ -117,6 +119,7 @@ def _uninstall() -> None:
     forking.forget()
     _PATCHES.undo()
     refused.uninstall()
+    custom_operators.uninstall()
     operators.uninstall()
     distributed.uninstall()
     distributed_random.uninstall()
