@@ -204,6 +204,8 @@ FROM_CPP = {
     "an image in groups": (lambda: nn.Conv2d(2, 2, 2, groups=2).cuda()(torch.ones(1, 2, 2, 2)), "be a MKLDNN tensor"),
     "an image of another shape": (lambda: nn.Conv2d(3, 2, 2).cuda()(torch.ones(1, 2, 2, 2)), "to have 3 channels"),
     "images": (lambda: nn.Conv2d(1, 1, 2).cuda()(torch.ones(2, 1, 2, 2)), "same or input should be a MKLDNN tensor"),
+    "a result": (lambda: torch.zeros(2, out=torch.ones(2, device="cuda:1"), device="cpu"), "out parameter (cuda)"),
+    "an argument": (lambda: torch.ones(2, device="cuda:1").__setitem__(0, "a"), "torch.cuda.FloatTensor"),
     "a mask": (lambda: torch.ones(2, device="cuda:1").masked_fill_(torch.ones(2) > 0, 0), "mask on cpu and self on"),
 }
 
@@ -212,7 +214,7 @@ FROM_CPP = {
 @pytest.mark.usefixtures("cards")
 def test_errors_of_cpp_name_the_card(form: str) -> None:
     call, text = FROM_CPP[form]
-    with pytest.raises(RuntimeError, match=re.escape(text)) as caught:
+    with pytest.raises((RuntimeError, TypeError), match=re.escape(text)) as caught:
         call()
     assert not re.search(r"\bsim\b", str(caught.value))
 
@@ -942,3 +944,8 @@ def test_a_kernel_for_cuda_runs_on_a_card_while_native_names_are_on() -> None:
         assert torch.ops.devshim_test.scale(torch.ones(1)).item() == 3.0
         with ds.simulate(1):
             assert torch.ops.devshim_test.scale(torch.ones(1, device="sim")).item() == 3.0
+
+
+@pytest.mark.usefixtures("cards")
+def test_the_profiler_has_the_activities_of_cuda() -> None:
+    assert {each.name for each in torch.profiler.supported_activities()} == {"CPU", "CUDA"}

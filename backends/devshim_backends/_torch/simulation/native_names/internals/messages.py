@@ -17,12 +17,15 @@ from devshim_backends._torch.simulation.native_names.internals import slots
 
 __all__ = ["install", "with_cards_names"]
 
-_CLASSES = (RuntimeError, NotImplementedError)
-"""The classes that C++ raises for a failed check, and for an operator that a device lacks."""
+_CLASSES = (RuntimeError, NotImplementedError, TypeError)
+"""The classes that C++ raises for a failed check, for an operator that a device lacks, and for a wrong argument."""
 _DEVICE = re.compile(
     rf"(?<![\w.]){NAME}(?=:\d)|(?<=\btorch\.){NAME}(?=\.)|(?<=device type '){NAME}(?=')|(?<=found '){NAME}(?=')"
+    rf"|(?<=parameter \(){NAME}(?=\))"
 )
-"""The device in PyTorch's error text: ``sim:1``, ``torch.sim.FloatTensor``, ``device type 'sim'``, ``found 'sim'``."""
+"""The device in PyTorch's error text: ``sim:1``, ``torch.sim.FloatTensor``, ``device type 'sim'``, ``found 'sim'``,
+``parameter (sim)``.
+"""
 
 
 def with_cards_names(text: str) -> str:

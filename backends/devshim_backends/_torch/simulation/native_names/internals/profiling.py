@@ -48,7 +48,8 @@ def _exit_nvtx(self: Any, *failure: object) -> None:
 
 def _wrap_activities(real: Callable[[], set[Any]]) -> Callable[[], set[Any]]:
     """Return a replacement for `torch.profiler.supported_activities`, which a build for CUDA answers with CUDA."""
-    return lambda: {*real(), profiler.ProfilerActivity.CUDA}
+    activity = profiler.ProfilerActivity
+    return lambda: {*real(), activity.CUDA} - {activity.PrivateUse1}
 
 
 def install(patches: Patches) -> None:
