@@ -21,7 +21,7 @@ from devshim_backends._array_api.manipulation import axes_of, axis_of, need_choi
 from devshim_backends._array_api.table import complete
 from devshim_backends._tensorflow import extensions
 from devshim_backends._tensorflow.collectives import TensorflowCollectives
-from devshim_backends._tensorflow.internals import sorting
+from devshim_backends._tensorflow.internals import ordering
 from devshim_backends._tensorflow.internals.axes import index_of, reduced_axes
 
 if TYPE_CHECKING:
@@ -270,8 +270,8 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "scalar": _scalar,
     "iota": lambda count, x: tf.range(count, dtype=tf.int32),
     "_take_along_last": _take_along_last,
-    "_argsort": sorting.argsort,
-    "_sort": sorting.sort,
+    "_argsort": ordering.argsort,
+    "_sort": ordering.sort,
     "_cumsum": lambda x, axis: tf.cumsum(x, axis),
     "_cumprod": lambda x, axis: tf.math.cumprod(x, axis),
 }

@@ -11,8 +11,8 @@ import paddle
 from devshim.simulation.patching import Patches
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.scopes import process_wide_place, set_process_wide_place
-from devshim_backends._paddle.simulation.native_names import distributed, flags, names, runtime, tensors
-from devshim_backends._paddle.simulation.native_names.internals import generators, sparse
+from devshim_backends._paddle.simulation.native_names import distributed, names, runtime, tensors
+from devshim_backends._paddle.simulation.native_names.internals import flags, generators, sparse
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend

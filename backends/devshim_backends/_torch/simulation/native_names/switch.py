@@ -10,9 +10,7 @@ from devshim_backends._torch.simulation.internals.state import NAME, SIMULATION,
 from devshim_backends._torch.simulation.internals.untraced import keep_compiler_out
 from devshim_backends._torch.simulation.native_names import (
     autocast,
-    custom_operators,
     distributed,
-    distributed_random,
     libraries,
     operators,
     refused,
@@ -23,6 +21,8 @@ from devshim_backends._torch.simulation.native_names import (
 from devshim_backends._torch.simulation.native_names.internals import (
     compiling,
     constructors,
+    custom_operators,
+    distributed_random,
     forking,
     messages,
     numbered,

@@ -31,8 +31,9 @@ _own_set, _own_get = paddle.set_flags, paddle.get_flags
 
 def _value(name: str) -> Any:
     """Return the value that a program has set, or that of the environment, or the default."""
-    if name in _given:
-        return _given[name]
+    given = _given.get(name)
+    if given is not None:
+        return given
     default, text = _DEFAULTS[name], os.environ.get(name)
     return default if text is None else _converted(default, text)
 

@@ -36,11 +36,12 @@ def _impl(real: Callable[..., None]) -> Callable[..., None]:
         key = _KEYS.get(dispatch_key or self.dispatch_key)
         if key is None:
             return
-        if self not in _COPIES:
-            _COPIES[self] = Library(self.ns, "IMPL")  # it ends with the library of the program
+        copied = _COPIES.get(self)
+        if copied is None:
+            copied = _COPIES.setdefault(self, Library(self.ns, "IMPL"))  # it ends with the library of the program
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "(?s).*overrid", UserWarning)
-            real(_COPIES[self], op_name, fn, key, **options)
+            real(copied, op_name, fn, key, **options)
 
     return impl
 
