@@ -28,7 +28,7 @@ _COPIES: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def _impl(real: Callable[..., None]) -> Callable[..., None]:
-    """Return a replacement for `Library.impl`, which `torch.library.impl` and `custom_op` also call."""
+    """Return a replacement for ``Library.impl``, which ``torch.library.impl`` and ``custom_op`` also call."""
 
     @functools.wraps(real)
     def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> None:
@@ -47,7 +47,7 @@ def _impl(real: Callable[..., None]) -> Callable[..., None]:
 
 
 def _destroy(real: Callable[..., None]) -> Callable[..., None]:
-    """Return a replacement for `Library._destroy`."""
+    """Return a replacement for ``Library._destroy``."""
 
     @functools.wraps(real)
     def destroy(self: Any) -> None:
