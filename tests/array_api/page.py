@@ -42,6 +42,11 @@ The checker in `tests/array_api` calls each function of the standard with sample
 that the framework has, and compares values and dtypes with `array-api-strict`. A function passes if
 all its calls do. `nox -s array-api` runs it and writes this page. JAX runs with 64-bit dtypes on.
 PyTorch has the dtypes uint16, uint32 and uint64, but few functions for them.
+
+The sample arguments have no NaN. On every framework, `sort`, `argsort` and the `unique` functions
+put NaNs last, and `max` and `min` return NaN. `argmax` and `argmin` return the index of the first
+NaN on NumPy, PyTorch, JAX and MXNet 1.9, and skip NaNs on TensorFlow, PaddlePaddle and MXNet 2.0.
+`searchsorted` finds the end for a NaN; on MXNet, and on TensorFlow with `side="left"`, it returns 0.
 """
 
 
