@@ -80,7 +80,7 @@ class ModelMove:
         for _, prefix, leaf in found:
             if leaf.follows is None:
                 targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path, leaf.kind in _COUNTS))
-        pending = batch.TransferBatch(str, names_leaf=True)
+        pending = batch.TransferBatch(str)
         arrived: dict[Key, Any] = {}
         try:
             for backend, prefix, leaf in found:

@@ -78,12 +78,10 @@ class TransferBatch:
 
     Args:
         name: Returns the name of a tensor, for an error, from its place as given to `add`.
-        names_leaf: True if an error about a missing device names a leaf.
     """
 
-    def __init__(self, name: Callable[[Any], str], names_leaf: bool = False) -> None:
+    def __init__(self, name: Callable[[Any], str]) -> None:
         self._name = name
-        self._names_leaf = names_leaf
         self._groups: list[_Group] = []
         self._known: set[Hashable] = set()
 
@@ -108,8 +106,7 @@ class TransferBatch:
             try:
                 engine.require_for(group.backend, group.target, group.xs)
             except DevshimError as error:
-                if self._names_leaf or group.backend.has_plain_arrays:
-                    error.add_leaf(self._name(group.places[0]))
+                error.add_leaf(self._name(group.places[0]))
                 raise
         moved: dict[Any, Tensor] = {}
         with self._progress():

@@ -76,6 +76,15 @@ class MissingDeviceTests(Kit):
             self.assert_refused(call, self.tensor(), spelling)
 
     @feature("missing_device")
+    def test_the_leaf_that_cannot_move_is_named(self, missing_device: object) -> None:
+        """Of a tree with a placement, and of a tree that goes to one device."""
+        tree = {"a": self.tensor(), "b": [self.tensor()]}
+        plan = ds.Placement({"b": ds.device(missing_device)}, default="cpu")
+        for target, leaf in ((plan, r"\['b'\]\[0\]"), (missing_device, r"\['a'\]")):
+            with pytest.raises(ds.DeviceNotFoundError, match=f"at the leaf {leaf} of the tree, which is unchanged"):
+                ds.place(tree, target)
+
+    @feature("missing_device")
     def test_a_refused_scope_changes_nothing(self, missing_device: object) -> None:
         """After a refused `on` or `set_device`, the default device is unchanged."""
 
