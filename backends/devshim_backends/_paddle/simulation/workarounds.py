@@ -165,7 +165,7 @@ def run_on_host(operator: Function) -> Function:
 
     @wraps(operator)
     def call(*args: Any, **kwargs: Any) -> Any:
-        place = next((x.place for x in tensors_in(args) if _is_on_gpu(x)), None) or _gpu_place(args)
+        place = next((x.place for x in tensors_in(args) if _is_on_gpu(x)), None)
         if place is None:
             return operator(*args, **kwargs)
         results = operator(*_copy_tensors(args, core.CPUPlace(), from_host=False), **kwargs)

@@ -179,6 +179,11 @@ def set_stream(stream: Stream) -> Stream:
     return before
 
 
+def forget_streams() -> None:
+    """Make the default stream of each GPU the current one again."""
+    _CURRENT.clear()
+
+
 # ---------------------------------------------------------------------- what is replaced
 _EVERYWHERE = ("synchronize", "current_stream", "set_stream", "stream_guard", "Stream", "Event")
 _QUERIES = (

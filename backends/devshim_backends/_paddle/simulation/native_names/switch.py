@@ -53,6 +53,7 @@ def uninstall() -> None:
         set_process_wide_place(before[0])
     before.clear()
     flags.forget()
+    runtime.forget_streams()
     names.set_backend(None)
 
 
