@@ -24,8 +24,8 @@ BATCH = 0.0006
 """Seconds that one turn of a quick statement takes: much longer than the clock takes, shorter than a busy phase."""
 
 FRAMES, STEP = 144, 89
-"""A block of the stack has room for about this many frames of `deeper`. The ratio of the two is the golden one, which
-spreads the depths of any number of rounds evenly."""
+"""A block of the stack has room for about this many frames of `deeper`. The two numbers have
+the golden ratio, so the depths of any number of rounds are spread evenly."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def visible_indices(gpus: int) -> list[int]:
 
 
 def _index_of(entry: str, gpus: int) -> int | None:
-    """Return the GPU that a number, or the beginning of one UUID, means; None if there is none."""
+    """Return the index of the GPU with this number or UUID, which may be cut short; None if no single GPU has it."""
     if entry.startswith("GPU-"):
         found = [index for index in range(gpus) if uuid(index).startswith(entry)]
         return found[0] if len(found) == 1 else None

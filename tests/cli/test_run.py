@@ -31,7 +31,7 @@ CARDS = "import devshim as ds; ds.use('numpy'); print(ds.device_count(), ds.memo
 
 
 HIDING = "\n" if any(map(os.path.exists, _DRIVERS)) else "None\n"
-"""What a program reads in CUDA_VISIBLE_DEVICES: it is empty where it hides real GPUs."""
+"""The value of CUDA_VISIBLE_DEVICES in a program: empty on a machine with real GPUs, which it hides."""
 
 
 @pytest.fixture

@@ -240,7 +240,7 @@ MISSING = frozenset({"imag", "nextafter", "linalg.eig", "linalg.eigvals"} | ({"l
 """Functions for which MXNet has no operator: it lacks complex numbers, and 1.9 lacks a usable qr."""
 
 REFUSALS = (AssertionError, AttributeError, TypeError, ValueError)
-"""What MXNet raises for a NumPy array, which differs from function to function."""
+"""The exceptions that MXNet's functions raise for a NumPy array; each function raises another one."""
 
 
 class MxnetNamespace(MxnetTensors):

@@ -1,7 +1,7 @@
 """Wrappers of MXNet functions that check devices and count memory while GPUs are simulated.
 
 A simulated GPU is a CPU for MXNet, so MXNet does not limit its memory or refuse to mix it with others. All arrays
-and operators go through few functions of MXNet. `install` replaces them, and `uninstall` restores them:
+and operators go through a few functions of MXNet. `install` replaces them, and `uninstall` restores them:
 
 * ``NDArrayBase.__init__`` makes every array: the wrapper counts its memory (see `memory`).
 * ``copy.copy`` and ``copy.deepcopy`` of an array go through saved bytes, which a build without CUDA loads to the host:
