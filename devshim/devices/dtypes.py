@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DTYPES", "dtype_name", "is_number", "is_numpy_dtype", "numpy_dtype", "widest"]
+__all__ = ["COMPLEX", "DTYPES", "FLOATS", "RANKS", "SIGNED", "UNSIGNED"]
+__all__ += ["dtype_name", "is_number", "is_numpy_dtype", "numpy_dtype", "promoted", "widest"]
 
-DTYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
-)
+SIGNED = ("int8", "int16", "int32", "int64")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+COMPLEX = ("complex64", "complex128")
+DTYPES = ("bool", *SIGNED, *UNSIGNED, *FLOATS, *COMPLEX)
 """The array-API names of the dtypes, and bfloat16."""
+RANKS = {name: rank for rank, names in enumerate((("bool",), (*SIGNED, *UNSIGNED), FLOATS, COMPLEX)) for name in names}
+"""The rank of a dtype's kind: bool, integer, float, complex."""
 
 _NUMBERS = ("float", "bfloat", "int", "uint", "bool", "complex")
 
@@ -60,6 +64,25 @@ def widest(names: Iterable[str]) -> str:
     PyTorch promotes int64 and float16 to float16 instead, which cannot hold every int64.
     """
     return str(np.result_type(*{_numpy_substitute(name) for name in names}).name)
+
+
+def promoted(name: str, other: str) -> str:
+    """Return the common dtype of two: the standard's, and for two kinds the dtype of the higher kind, as in PyTorch.
+
+    The standard leaves promotion between kinds open. float32 and int64 give float32; NumPy would choose float64.
+    """
+    if name == other:
+        return name
+    ranks = RANKS[name], RANKS[other]
+    if ranks[0] != ranks[1] and max(ranks) < 3:
+        return name if ranks[0] > ranks[1] else other
+    if max(ranks) == 3:
+        return "complex128" if {name, other} & {"complex128", "float64"} else "complex64"
+    if "bfloat16" in (name, other):
+        return "float64" if "float64" in (name, other) else "float32"
+    if ranks[0] == 1 and "uint64" in (name, other) and name[0] != other[0]:
+        return "float64"
+    return str(np.result_type(name, other).name)
 
 
 def _numpy_substitute(name: str) -> str:

@@ -11,8 +11,9 @@ import numpy as np
 from devshim._compiler_marks import constant_under_compile
 from devshim.devices import parsing
 from devshim.devices.device import CPU, as_int
-from devshim.devices.dtypes import DTYPES
+from devshim.devices.dtypes import DTYPES, is_number
 from devshim.errors import ArgumentError, ConversionError, DeviceNotFoundError
+from devshim.errors.formatting import describe
 from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor
 from devshim.registry import current, numpy_scalars, registry
 from devshim.tensors import value_hints
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from devshim.devices.parsing import DeviceLike
 
     Shape: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
+
+_LISTS, _NUMBERS = (list, tuple), frozenset({bool, int, float, complex})
 
 
 def target(backend: Backend, device: DeviceLike | None) -> Device:
@@ -231,3 +234,27 @@ def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:
     if owner is None or len(leaves) != 1 or leaves[0].path:
         raise not_a_tensor(x, call, is_model=owner is not None)
     return owner, leaves[0].read()
+
+
+def no_number_in(values: Any, label: str = "obj") -> str | None:
+    """Return the text for the first item of nested lists that is not made of numbers, or None if there is none.
+
+    NumPy and TensorFlow read text as numbers if there is a dtype, and PyTorch reads the bytes of ``[b"1"]``.
+    """
+    if type(values) not in _LISTS or _NUMBERS.issuperset(map(type, values)):
+        return None
+    for i, value in enumerate(values):
+        if type(value) in _LISTS:
+            found = no_number_in(value, f"{label}[{i}]")
+        else:
+            found = None if type(value) in _NUMBERS or _is_numeric(value) else f"{label}[{i}] is {describe(value)}"
+        if found is not None:
+            return found
+    return None
+
+
+def _is_numeric(value: object) -> bool:
+    try:
+        return is_number(np.asarray(value).dtype.name)
+    except (TypeError, ValueError):  # an object's own __array__ may refuse
+        return False

@@ -11,7 +11,6 @@ import numpy as np
 
 from devshim.devices import parsing
 from devshim.devices.device import CPU
-from devshim.devices.dtypes import DTYPES
 from devshim.errors import ArgumentError, ConversionError, DevshimError, TracingError, messages
 from devshim.registry import current, registry, tracing
 from devshim.tensors import arguments, on_host, plans, stacking, value_hints
@@ -41,7 +40,9 @@ def asarray(
         obj: A Python number, nested sequences of numbers, a NumPy array, anything NumPy can read, or a tensor. The
             result of a tensor is a tensor of its framework, on the same device unless ``device`` is given. Nested
             lists of tensors are stacked, by the framework's ``stack``, on the device that all share, or on ``device``.
-            A number in the list takes the dtype of the first tensor that can represent it. Gradients flow to tensors.
+            A number in the list takes the dtype of the first tensor that can represent it. Dtypes are promoted by one
+            rule: the wider dtype of a kind, and the dtype of the higher kind (float32 of int64 and float32). Gradients
+            flow to tensors.
         dtype: The dtype of the result; without it, the dtype of ``obj``; for Python numbers, the default.
         device: The target; without it, the device of ``obj`` if it is a tensor, the device of `on`, or the CPU.
         copy: As for `place` (a tensor) or `from_numpy` (an array); Python numbers are always copied.
@@ -50,7 +51,7 @@ def asarray(
     Raises:
         ArgumentError: ``obj`` is a tensor of another framework than ``like``.
         NotATensorError: ``like`` is not a tensor.
-        ConversionError: ``obj`` contains no numbers, or the framework lacks the dtype, or cannot stack the tensors.
+        ConversionError: An item of ``obj`` is no number, or the framework lacks the dtype or cannot stack the tensors.
         DeviceMismatchError: Tensors in a list are on different devices, and ``device`` is not given.
         CopyNeededError: ``copy=False``, but a copy is needed.
         DeviceNotFoundError: The framework does not have the device.
@@ -178,12 +179,6 @@ def _stackable(values: Any, owner: Backend | None) -> stacking.Found:
     return found
 
 
-def _require_numbers(backend: Backend, x: Tensor) -> None:
-    """Refuse a tensor of text, which TensorFlow makes from text."""
-    if backend.dtype_name(x) not in DTYPES:
-        raise _unreadable(backend, f"they make a tensor of dtype {backend.dtype_name(x)}")
-
-
 def _of_another(backend: Backend, owner: Backend) -> ArgumentError:
     msg = f"ds.asarray was given a tensor of {backend.title}, and like= is a tensor of {owner.title}"
     return ArgumentError(msg, f"convert it first: ds.convert(obj, {owner.name!r}, device=ds.device_of(like))")
@@ -196,6 +191,8 @@ def _make_arguments(
     if type(obj) in _NUMBERS:
         if copy is False:
             raise messages.cannot_share("Python numbers", "they have no memory that a tensor could use")
+        if (problem := arguments.no_number_in(obj)) is not None:
+            raise _unreadable(backend, problem)
         return plans.plan_for(backend, "asarray", arguments.target(backend, device), (obj,), dtype)
     return from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
 
@@ -203,13 +200,11 @@ def _make_arguments(
 def _make_of_values(active: Active | None, plan: tuple[Any, ...]) -> Tensor:
     """Return the tensor of `_make_arguments`, or raise an error that says which values cannot be read."""
     try:
-        x = engine.make(*plan) if active is None or active.record is None else _make_recorded(active.record, *plan)
+        return engine.make(*plan) if active is None or active.record is None else _make_recorded(active.record, *plan)
     except DevshimError:
         raise
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch raises this for a None in the list
         raise _unreadable(plan[0], error) from error
-    _require_numbers(plan[0], x)
-    return x
 
 
 def _make_recorded(record: Any, backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:

@@ -3,18 +3,20 @@
 Requirements of this module:
 
 * The result is on the device that all tensors share, or the error names the devices; no data goes through the host.
-* Gradients flow from the result to each tensor. Dtypes are promoted as the framework's own ``stack`` promotes them.
+* Gradients flow from the result to each tensor.
+* Dtypes are promoted by one rule on every framework: NumPy, PyTorch and JAX have different ones, and the others none.
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from devshim.devices import parsing
 from devshim.devices.device import CPU
-from devshim.devices.dtypes import widest
+from devshim.devices.dtypes import RANKS, promoted, widest
 from devshim.errors import ArgumentError, ConversionError, DevshimError, TracingError, messages
 from devshim.registry import current, mismatches, registry
 from devshim.tensors import arguments, default_dtypes, plans
@@ -31,8 +33,6 @@ __all__ = ["find_tensors", "framework_of", "stack_lists"]
 
 _LISTS = (list, tuple)
 _NUMBERS = (bool, int, float, complex)
-_KINDS = {"bool": 0, "uint": 1, "int": 1, "bfloat": 2, "float": 2, "complex": 3}
-"""The rank of each kind of dtype: a kind can hold the numbers of every kind of the same or a lower rank."""
 
 
 def find_tensors(values: Any, label: str = "obj", framework: str | None = None) -> Found:
@@ -146,17 +146,27 @@ class _Stack:
             msg = f"ds.asarray was given a list of tensors of different shapes: {found}"
             raise ConversionError(msg, "give them one shape first; a list of lists needs rows of one length")
         try:
+            xs = self._promoted(xs)
             nbytes = None if self.device is None else sum(map(backend.nbytes, xs))
             return engine.make(backend, self.device, nbytes, backend.stack_tensors, xs)
         except DevshimError:
             raise
-        except Exception as error:  # a framework's own error, if it does not promote dtypes
+        except Exception as error:  # a framework's own error, for example for an 8-bit float
             found = " and ".join(dict.fromkeys(map(backend.dtype_name, xs)))
             msg = f"{backend.title} does not stack tensors of {found}: {str(error).partition(chr(10))[0][:200]}"
             raise ConversionError(
                 msg,
                 f"name one dtype for all: ds.asarray(obj, dtype={widest(map(backend.dtype_name, xs))!r})",
             ) from error
+
+    def _promoted(self, xs: list[Tensor]) -> list[Tensor]:
+        """Return tensors in their common dtype; unchanged if there is no rule, as for 8-bit floats."""
+        names = [self._backend.dtype_name(x) for x in xs]
+        if len(set(names)) == 1 or not RANKS.keys() >= set(names):
+            return xs
+        common = reduce(promoted, names)
+        dtype = self._backend.dtype(common)
+        return [x if name == common else self._backend.cast(x, dtype) for name, x in zip(names, xs, strict=True)]
 
     def _of_number(self, value: Any) -> Tensor:
         """Return a number as a tensor, in the dtype of the first tensor that can hold it or the framework's default."""
@@ -167,7 +177,7 @@ class _Stack:
         dtype = self._dtype
         if dtype is None:
             kind = _NUMBERS.index(type(number))
-            fitting = [name for name in self._names if _KINDS.get(name.rstrip("0123456789"), 3) >= kind]
+            fitting = [name for name in self._names if RANKS.get(name, 3) >= kind]
             name = fitting[0] if fitting else default_dtypes.default_for("full", ((), number))
             dtype = None if name is None else self._backend.dtype(name)
         if self.device is None:

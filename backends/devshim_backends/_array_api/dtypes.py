@@ -10,29 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim.devices.dtypes import numpy_dtype
+from devshim.devices.dtypes import COMPLEX, FLOATS, RANKS, SIGNED, UNSIGNED, numpy_dtype, promoted
 from devshim.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_SIGNED = ("int8", "int16", "int32", "int64")
-_UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
-_COMPLEX = ("complex64", "complex128")
 KINDS = {
     "bool": ("bool",),
-    "signed integer": _SIGNED,
-    "unsigned integer": _UNSIGNED,
-    "integral": (*_SIGNED, *_UNSIGNED),
-    "real floating": _FLOATS,
-    "complex floating": _COMPLEX,
-    "numeric": (*_SIGNED, *_UNSIGNED, *_FLOATS, *_COMPLEX),
+    "signed integer": SIGNED,
+    "unsigned integer": UNSIGNED,
+    "integral": (*SIGNED, *UNSIGNED),
+    "real floating": FLOATS,
+    "complex floating": COMPLEX,
+    "numeric": (*SIGNED, *UNSIGNED, *FLOATS, *COMPLEX),
 }
 """The standard's kinds of dtype, with float16 and bfloat16 among the floats."""
-_RANKS = {name: rank for rank, names in enumerate((("bool",), KINDS["integral"], _FLOATS, _COMPLEX)) for name in names}
 _SCALARS = {bool: 0, int: 1, float: 2, complex: 3}
-_LADDERS = (_SIGNED, _UNSIGNED, _FLOATS, _COMPLEX)
+_LADDERS = (SIGNED, UNSIGNED, FLOATS, COMPLEX)
 
 
 class Dtypes:
@@ -102,8 +97,8 @@ class Dtypes:
             return ("bool", self.default_int, "float32", "complex64")[rank]
         name = names[0]
         for other in names[1:]:
-            name = _promote(name, other)
-        if rank > _RANKS[name]:
+            name = promoted(name, other)
+        if rank > RANKS[name]:
             wide = name in ("float64", "int64", "uint64") and rank == 3
             name = (name, self.default_int, "float32", "complex128" if wide else "complex64")[rank]
         return name if name in self.own else self._available_dtype(name)
@@ -111,12 +106,12 @@ class Dtypes:
     def sum_dtype(self, x: Any, dtype: Any = None) -> Any:
         """Return the dtype in which a sum or product is computed: bools and small integers become the default ones."""
         name = self.name_of(x) if dtype is None else self.name(dtype)
-        if dtype is None and name in self.own and name in _FLOATS:
+        if dtype is None and name in self.own and name in FLOATS:
             return self.own[name]
         if dtype is None and name == "bool":
             name = self.default_int
         elif dtype is None and name in KINDS["integral"]:
-            wanted = self.default_int if name in _SIGNED else f"u{self.default_int}"
+            wanted = self.default_int if name in SIGNED else f"u{self.default_int}"
             name = wanted if np.dtype(name).itemsize <= np.dtype(wanted).itemsize else name
         return self.get(name)
 
@@ -140,9 +135,9 @@ class Dtypes:
     def can_cast(self, from_: Any, to: Any, /) -> bool:
         """Return True if promotion can lead from one dtype to another."""
         source, target = self.name(from_), self.name(to)
-        if _RANKS[source] != _RANKS[target] and {_RANKS[source], _RANKS[target]} != {2, 3}:
+        if RANKS[source] != RANKS[target] and {RANKS[source], RANKS[target]} != {2, 3}:
             return False
-        return _promote(source, target) == target
+        return promoted(source, target) == target
 
     def isdtype(self, dtype: Any, kind: Any) -> bool:
         """Return True if a dtype is of a kind of the standard, or is a given dtype; ``kind`` may be a tuple."""
@@ -158,7 +153,7 @@ class Dtypes:
     def finfo(self, type: Any, /) -> Any:
         """Return the limits of a floating dtype."""
         name = self.name(type)
-        if _RANKS[name] < 2:
+        if RANKS[name] < 2:
             msg = f"finfo was given {name}, and it must be a floating dtype"
             raise ArgumentError(msg, "xp.iinfo has the limits of integers")
         real = {"complex64": "float32", "complex128": "float64"}.get(name, name)
@@ -179,20 +174,3 @@ class Dtypes:
             raise ArgumentError(msg, "xp.finfo has the limits of floats")
         found = np.iinfo(name)
         return SimpleNamespace(bits=found.bits, max=int(found.max), min=int(found.min), dtype=self.own[name])
-
-
-def _promote(name: str, other: str) -> str:
-    """Return the common dtype of two dtypes; of different kinds, the higher one, as in PyTorch."""
-    if name == other:
-        return name
-    ranks = _RANKS[name], _RANKS[other]
-    if ranks[0] != ranks[1] and max(ranks) < 3:
-        return name if ranks[0] > ranks[1] else other
-    if max(ranks) == 3:
-        wide = {name, other} & {"complex128", "float64"}
-        return "complex128" if wide else "complex64"
-    if "bfloat16" in (name, other):
-        return "float64" if "float64" in (name, other) else "float32"
-    if ranks[0] == 1 and "uint64" in (name, other) and name[0] != other[0]:
-        return "float64"
-    return np.result_type(name, other).name

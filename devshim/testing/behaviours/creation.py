@@ -194,21 +194,30 @@ class CreationTests(Kit):
             assert ds.device_of(each) is device
         assert self.adapter.shape(made[0]) == shape
 
-    @feature("create", "several")
-    def test_asarray_promotes_dtypes_as_the_framework_does(self, device: Device) -> None:
-        """Mixed dtypes are promoted or refused by name, as the framework does; ``dtype=`` works on every framework."""
+    @feature("create", "several", "float16")
+    def test_asarray_promotes_mixed_dtypes_by_one_rule(self, device: Device) -> None:
+        """Tensors of several dtypes give the wider one of a kind, and the dtype of the higher kind; or ``dtype=``."""
         xs = [self.tensor(device, (2,), "float32"), self.tensor(device, (2,), "int32")]
-        made = ds.asarray(xs, dtype="float32")
-        assert self.adapter.dtype_name(made) == "float32"
-        assert self.same_numbers(made, np.stack([numbers((2,))] * 2))
+        for values in (xs, xs[::-1], [xs, xs], [xs, [xs[1], xs[1]]]):
+            made = ds.asarray(values)
+            assert self.adapter.dtype_name(made) == "float32"
+            assert self.same_numbers(made, np.broadcast_to(numbers((2,)), self.adapter.shape(made)))
+            assert ds.device_of(made) is device
+        assert self.adapter.dtype_name(ds.asarray(xs, dtype="float16")) == "float16"
+
+    @feature("create", "several", "float16")
+    def test_asarray_widens_within_one_kind(self, device: Device) -> None:
+        """float16 and float32 give float32; int8 and uint8 give int16 where the framework has it."""
+        xs = [self.tensor(device, (2,), "float16"), self.tensor(device, (2,), "float32")]
+        assert self.adapter.dtype_name(ds.asarray(xs)) == "float32"
+        xs = [self.tensor(device, (2,), "int8"), self.tensor(device, (2,), "uint8")]
         try:
-            promoted = ds.asarray(xs)
+            widened = ds.asarray(xs)
         except ds.ConversionError as error:
-            problem = error.problem
-            if "does not stack tensors of float32 and int32" not in problem:
+            if "int16" not in error.problem:
                 raise
         else:
-            assert self.adapter.dtype_name(promoted).startswith("float")
+            assert self.adapter.dtype_name(widened) == "int16"
 
     @feature("create", "several", "gradient")
     def test_gradients_flow_through_asarray_of_a_list(self, device: Device) -> None:

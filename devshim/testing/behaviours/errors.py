@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -131,6 +132,15 @@ REFUSED: dict[str, tuple[Callable[[Any], object], type[ds.DevshimError], type[Ex
 }
 
 
+NOT_NUMBERS = {
+    ("1", "2"): "obj[0] is '1'",
+    (1.0, (2.0, b"3")): "obj[1][1] is b'3'",
+    ((1, None),): "obj[0][1] is None",
+    (1, Fraction(1, 2)): "obj[1] is a Fraction",
+    (frozenset({1}),): "obj[0] is a frozenset",
+}
+
+
 class ErrorTests(Kit):
     """The text that a user reads when a call is refused."""
 
@@ -161,6 +171,14 @@ class ErrorTests(Kit):
         assert type(error) is ds.ConversionError
         assert error.__cause__ is not None
         assert error.problem.startswith(f"{self.adapter.title} cannot read these values: ")
+
+    @pytest.mark.parametrize("values", NOT_NUMBERS, ids=str)
+    @pytest.mark.parametrize("dtype", [None, "float32"], ids=str)
+    def test_a_list_with_text_or_none_is_refused(self, values: Any, dtype: str | None) -> None:
+        """`asarray` names the first item that is not a number, also with a dtype, for which NumPy would read text."""
+        error = self.caught(lambda x: ds.asarray(values, dtype=dtype), None)
+        assert type(error) is ds.ConversionError
+        assert error.problem == f"{self.adapter.title} cannot read these values: {NOT_NUMBERS[values]}"
 
     def caught(self, call: Callable[[Any], object], x: Tensor) -> ds.DevshimError:
         """Return the error that a call raises."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.devices.dtypes import DTYPES, numpy_dtype
+from devshim.devices.dtypes import DTYPES, numpy_dtype, promoted
 from devshim.transfers import dlpack
 
 
@@ -36,3 +36,22 @@ def test_without_ml_dtypes_the_refusal_says_what_to_install(monkeypatch: pytest.
     with pytest.raises(ds.ConversionError, match="'float8_made_up'") as caught:
         numpy_dtype("float8_made_up")
     assert "pip install ml_dtypes" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "common"),
+    [
+        ("float16", "float32", "float32"),
+        ("float16", "bfloat16", "float32"),
+        ("int8", "uint8", "int16"),
+        ("uint32", "int32", "int64"),
+        ("uint64", "int64", "float64"),
+        ("bool", "uint8", "uint8"),
+        ("int64", "float16", "float16"),
+        ("float64", "complex64", "complex128"),
+        ("int64", "complex64", "complex64"),
+        ("bfloat16", "bfloat16", "bfloat16"),
+    ],
+)
+def test_promotion_has_one_rule(name: str, other: str, common: str) -> None:
+    assert promoted(name, other) == promoted(other, name) == common
