@@ -82,13 +82,16 @@ class TorchScopes(Backend):
             patch_constructors()
         if compiles_here():
             return _TracedScope(native(device))
-        if device is CPU and _modes() == 0 and _default_device() == "cpu":
-            return _NO_SCOPE  # new tensors are on the CPU, and a ``torch.device`` would take part in every call
+        if device is CPU and _is_host_default():
+            return _NO_SCOPE  # a ``torch.device`` would take part in every call
         select = getattr(device_module("gpu"), "device", None) if device.kind == "gpu" else None  # MPS has one GPU
         if select is not None:
             return _AcceleratorScope(native(device), select(device.index))
         scope: AbstractContextManager[object] = torch.device(native(device))
         return scope
+
+    def data_scope(self, device: Device) -> AbstractContextManager[object]:
+        return _NO_SCOPE if device is CPU and _is_host_default() else self.scope(device)
 
     def compiling(self) -> bool:
         return compiles_here()
@@ -106,6 +109,11 @@ class TorchScopes(Backend):
         if cause is not None and not compiles_here():
             raise make(*args) from cause
         raise_traced(make, as_constant(args))
+
+
+def _is_host_default() -> bool:
+    """Return True if new tensors of this thread are on the CPU anyway. Dynamo cannot trace this."""
+    return _modes() == 0 and _default_device() == "cpu"
 
 
 _NO_SCOPE: AbstractContextManager[object] = nullcontext()

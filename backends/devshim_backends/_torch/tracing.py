@@ -39,9 +39,9 @@ def compiles_here() -> bool:
 
     PyTorch's `is_compiling` is also true in all other threads meanwhile (2.10 to 2.13), because it reads a flag of the
     process. While a compiler runs Python, its thread has a context or a mode. Code that dynamo reads gets True from
-    PyTorch.
+    `is_dynamo_compiling`.
     """
-    return torch.compiler.is_compiling() and (torch.compiler.is_dynamo_compiling() or is_traced_here())
+    return torch.compiler.is_dynamo_compiling() or (torch.compiler._is_compiling_flag and is_traced_here())
 
 
 def is_traced_here() -> bool:
