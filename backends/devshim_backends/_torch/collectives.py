@@ -203,7 +203,7 @@ def _enter_thread_state(
     gradients: bool, inference: bool, casts: dict[str, Any], recording: list[None]
 ) -> Iterator[None]:
     """Enter the captured state of one thread in another thread."""
-    before, RECORDING.open = RECORDING.open, recording
+    before, RECORDING.open = RECORDING.open, list(recording)  # its own: the other threads add to theirs
     with ExitStack() as stack:
         stack.callback(setattr, RECORDING, "open", before)
         stack.enter_context(torch.inference_mode() if inference else torch.set_grad_enabled(gradients))

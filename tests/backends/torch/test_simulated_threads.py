@@ -85,3 +85,28 @@ def test_sixteen_threads(work, pytestconfig):
     assert len(turns) == THREADS
     gc.collect()
     assert [ds.memory(f"gpu:{i}").used for i in range(4)] == [0] * 4
+
+
+def test_gradients_that_are_computed_at_the_same_time_keep_no_graph():
+    """A thread of `parallel` is not inside the `value_and_grad` of another one, which would keep its graph."""
+    meet = threading.Barrier(2, timeout=30)
+
+    def loss(weight):
+        meet.wait()
+        return (weight * weight).sum()
+
+    weights = [torch.ones(3, device=f"sim:{i}", requires_grad=True) for i in range(2)]
+    for value, grad in ds.parallel([ds.value_and_grad(loss)] * 2, weights):
+        assert not value.requires_grad
+        assert not grad.requires_grad
+
+
+def test_an_outer_gradient_reaches_through_threads():
+    """Threads that start inside a `value_and_grad` are inside it."""
+
+    def inner(weight):
+        found = ds.parallel([ds.value_and_grad(lambda w: (w**3).sum())], [weight])
+        return found[0][1].sum()
+
+    _, second = ds.value_and_grad(inner)(torch.full((3,), 2.0, device="sim:1"))
+    assert second.tolist() == [12.0] * 3
