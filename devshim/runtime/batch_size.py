@@ -10,6 +10,7 @@ Requirements of this module:
 
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
 from contextlib import suppress
@@ -233,7 +234,9 @@ def _shrink(fn: Callable[[int], R], size: int, fitted: int) -> tuple[R, int]:
                 msg = "not even a batch of 1 fits on the device"
                 raise OutOfMemoryError(msg, "use a smaller model or input, or another device") from error
         size = fitted if 0 < fitted < size else size // 2
-        # outside the handler: the failed call's frames, and the tensors in them, are gone here
+        # Outside the handler, the failed call's frames are gone, and the tensors in them, unless a cycle has them: the
+        # error that JAX shows has its own frame (0.7).
+        gc.collect()
         for backend in registry.loaded_backends():
             memory.release_cache(backend)
 

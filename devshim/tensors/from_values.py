@@ -39,10 +39,9 @@ def asarray(
     Args:
         obj: A Python number, nested sequences of numbers, a NumPy array, anything NumPy can read, or a tensor. The
             result of a tensor is a tensor of its framework, on the same device unless ``device`` is given. Nested
-            lists of tensors are stacked, by the framework's ``stack``, on the device that all share, or on ``device``.
-            A number in the list takes the dtype of the first tensor that can represent it. Dtypes are promoted by one
-            rule: the wider dtype of a kind, and the dtype of the higher kind (float32 of int64 and float32). Gradients
-            flow to tensors.
+            lists of tensors are stacked on the device that all share, or on ``device``, in the widest dtype of the
+            highest kind (float32 for int64 and float32). A number takes the dtype of the first tensor that can
+            represent it. Gradients flow to tensors.
         dtype: The dtype of the result; without it, the dtype of ``obj``; for Python numbers, the default.
         device: The target; without it, the device of ``obj`` if it is a tensor, the device of `on`, or the CPU.
         copy: As for `place` (a tensor) or `from_numpy` (an array); Python numbers are always copied.

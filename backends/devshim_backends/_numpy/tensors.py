@@ -10,6 +10,7 @@ from devshim.contract.backend import Backend, Tensor
 from devshim.devices.device import CPU, Device
 from devshim.devices.dtypes import dtype_name, is_numpy_dtype, numpy_dtype
 from devshim.errors import ConversionError, messages
+from devshim.errors.formatting import type_name, with_article
 from devshim.registry import missing_devices
 from devshim_backends._numpy.simulation.simulate import SimulatedArray, label_array
 
@@ -71,12 +72,17 @@ class NumpyTensors(Backend):
         """Return the array for the host, or labelled with a simulated GPU; refuse what a GPU cannot store."""
         if device is CPU:
             return array
-        masked = is_masked(array)
-        if masked or array.dtype.hasobject or array.dtype.kind in "SUMm":
-            kind = "a masked array" if masked else f"an array of dtype {array.dtype}"
-            msg = f"{kind} cannot be on {device}: a GPU stores only plain numbers"
+        if type(array) not in _PLAIN_TYPES:
+            msg = f"{with_article(type_name(array))} cannot be on {device}: a simulated GPU would lose the class"
+            raise ConversionError(msg, "pass np.asarray(x), or keep it on the CPU")
+        if array.dtype.kind in "SUMmO" or array.dtype.type is np.void:  # ml_dtypes have the kind V, too
+            msg = f"an array of dtype {array.dtype} cannot be on {device}: a GPU stores only plain numbers"
             raise ConversionError(msg, "convert the values first, or keep it on the CPU")
         return label_array(array, device)
+
+
+_PLAIN_TYPES = frozenset({np.ndarray, SimulatedArray, np.memmap})
+"""Classes whose arrays differ from a plain array only in where their memory is."""
 
 
 def _host_view(x: np.ndarray) -> np.ndarray:

@@ -155,7 +155,7 @@ assert ds.to_numpy(ds.run(lambda a: a + a, x)).sum() == 2**18
     @pytest.mark.fresh
     @feature("simulate_memory", "simulate_limit")
     def test_a_smaller_batch_fits_after_an_operator_ran_out_of_memory(self) -> None:
-        """The operands of the failed operator are freed at once, without a garbage collection."""
+        """`shrink_batch` frees the operands of the failed operator, even if garbage is not collected automatically."""
         self.without_gpus("""
 import gc
 gc.disable()

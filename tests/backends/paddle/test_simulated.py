@@ -371,6 +371,24 @@ def test_a_full_gpu_raises_in_the_backward_pass(paddle: Any) -> None:
         assert ds.memory(GPU).used == 0
 
 
+def test_a_failed_operator_does_not_keep_its_operands(paddle: Any) -> None:
+    """They are freed with the last name of the program, not when garbage is collected."""
+
+    def fail() -> None:
+        x = ds.ones(2**17, device=GPU)
+        with pytest.raises(ds.OutOfMemoryError):
+            x + x + 1
+
+    with ds.simulate(gpus=2, memory=2**20):
+        gc.collect()
+        gc.disable()
+        try:
+            fail()
+            assert ds.memory(GPU).used == 0
+        finally:
+            gc.enable()
+
+
 def test_requested_bytes_are_those_of_the_tensor(paddle: Any) -> None:
     """Paddle would round them up to whole chunks before the plug-in sees them."""
     with ds.simulate(gpus=2, memory=4096):

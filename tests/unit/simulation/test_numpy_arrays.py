@@ -238,14 +238,36 @@ def test_an_array_says_that_its_gpu_is_simulated(x: Any) -> None:
 
 @pytest.mark.parametrize(
     "array",
-    [np.ma.masked_array([1.0, 2.0], [0, 1]), np.array([None, 1]), np.array(["a"])],
-    ids=["masked", "object", "text"],
+    [np.array([None, 1]), np.array(["a"]), np.zeros(2, [("a", "f4"), ("b", "i4")]), np.zeros(2, "V4")],
+    ids=["object", "text", "structured", "bytes"],
 )
 def test_what_a_card_cannot_hold_is_refused(array: Any) -> None:
     with pytest.raises(ds.ConversionError, match="a GPU stores only plain numbers"):
         ds.place(array, 0)
     assert ds.place(array, "cpu") is array
     assert used() == 0
+
+
+class _Named(np.ndarray):
+    """A subclass with an attribute, as libraries of units have."""
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.ma.masked_array([1.0, 2.0], [0, 1]), np.ones((2, 2)).view(np.matrix), np.ones(2).view(_Named)],
+    ids=["masked", "matrix", "attribute"],
+)
+def test_a_subclass_is_refused_because_its_operators_would_change(array: Any) -> None:
+    """``*`` of two matrices is their matrix product, and that of two arrays on a simulated GPU is not."""
+    with pytest.raises(ds.ConversionError, match=f"{type(array).__name__} cannot be on gpu:0: .* lose the class"):
+        ds.place(array, 0)
+    assert ds.place(array, "cpu") is array
+    assert used() == 0
+
+
+def test_an_array_over_a_file_is_a_plain_array(tmp_path: Any) -> None:
+    array = np.memmap(tmp_path / "numbers", "float32", "w+", shape=(3,))
+    assert ds.device_of(ds.place(array, 0)) is G0
 
 
 def test_a_card_runs_full_in_numpys_own_operators_too() -> None:
