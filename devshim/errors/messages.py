@@ -180,9 +180,10 @@ def full_device(
     amounts.append("the free memory is unknown" if free is None else f"{free:,} bytes are free")
     problem = f"{device} is out of memory: {', '.join(amounts)}"
     real = cls._real_text(device, nbytes, free) if cls._native_names and device.kind == "gpu" else None
+    if real is not None:
+        return cls(f"{real}\n{problem}", "free tensors, use a smaller batch, or another device")
     return cls(
-        problem if real is None else f"{real}\n{problem}",
-        "free tensors and call ds.empty_cache(), use a smaller batch (ds.shrink_batch), or another device",
+        problem, "free tensors and call ds.empty_cache(), use a smaller batch (ds.shrink_batch), or another device"
     )
 
 

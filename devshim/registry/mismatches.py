@@ -12,7 +12,7 @@ from devshim.errors import ArgumentError, DeviceMismatchError
 from devshim.registry import current, registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from devshim.contract.backend import Backend
     from devshim.devices.device import Device
@@ -45,20 +45,24 @@ def mismatch_error(call: str, *found: tuple[str, Device, str]) -> DeviceMismatch
     return DeviceMismatchError(f"ds.{call} needs its tensors on one device: {description}", "; ".join(fixes))
 
 
-def native_mismatch_error(located: Mapping[str, Device], call: str) -> DeviceMismatchError:
+def native_mismatch_error(
+    located: Mapping[str, Device], call: str, native_line: Callable[[Device], str | None] | None = None
+) -> DeviceMismatchError:
     """Return the error for tensors on different devices in one of a framework's operators.
 
     Args:
         located: The device of each argument, by words that name it in a sentence.
         call: The operator, as the framework's users write it.
+        native_line: Returns the framework's line that moves ``x`` to a device; None for devshim's line.
     """
     best = _most_common_device(located)
+    line = None if native_line is None else native_line(best)
     others = [name for name, device in located.items() if device is not best]
     if len(others) > _SHOWN:
         others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
     return DeviceMismatchError(
         f"{call} needs its tensors on one device: {list_devices(located)}",
-        f"bring {' and '.join(others)} to {best} first: x = ds.place(x, {str(best)!r})",
+        f"bring {' and '.join(others)} to {best} first: {line or f'x = ds.place(x, {str(best)!r})'}",
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from devshim.devices import host
 from devshim.registry import registry, simulation_request
 from devshim.simulation.driver_numbers import driver_number, uuid
+from devshim.simulation.properties import CAPABILITY
 
 __all__ = [
     "CAPABILITY",
@@ -36,7 +37,6 @@ NAME = "Simulated GPU"
 DRIVER = "580.0"
 """The version of the driver that programs ask for; it fits that of CUDA."""
 CUDA = (13, 0)
-CAPABILITY = (8, 0)
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,27 @@ for call in (
     lambda: host.cuda(),
     lambda: host.to("gpu:0"),
     lambda: paddle.inference.Config().enable_use_gpu(100, 0),
+    lambda: paddle.CUDAPlace("gpu:1"),
+    lambda: paddle.CUDAPlace(),
+    lambda: paddle.set_device("foo"),
+    lambda: paddle.ones([2]).to("gpu:x"),
+    lambda: paddle.exp(paddle.ones([2, 2], dtype="int8")),
+    lambda: paddle.utils.dlpack.to_dlpack(x),
 ):
     try:
         call()
-    except (ValueError, NotImplementedError) as error:
-        print(str(error).split(", which")[0].split(", and /")[0].splitlines()[0])
+    except (ValueError, TypeError, RuntimeError) as error:
+        print(str(error).split(" of kernel")[0].split(", which")[0].split(", and /")[0].splitlines()[0])
 try:
     paddle.ones([10_000_000])
 except MemoryError as error:
     print(str(error).splitlines()[0])
+try:
+    x + paddle.ones([3])
+except ValueError as error:
+    print(str(error).splitlines()[-1])
+print(repr(paddle.device.cuda.get_device_properties(1)).partition("', ")[2])
+print(paddle.device.cuda.get_device_capability(), str(x.get_tensor()).splitlines()[2])
 print(paddle.get_device(), x.sum().item())
 print(host.place, host.to_dense().place, x.cpu().to_sparse_coo(1).values().place)
 os.environ.update(PADDLE_TRAINERS_NUM="2", PADDLE_TRAINER_ID="0", PADDLE_TRAINER_ENDPOINTS="127.0.0.1:1,127.0.0.1:2")

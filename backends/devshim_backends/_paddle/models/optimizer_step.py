@@ -24,6 +24,7 @@ from devshim.errors import DeviceMismatchError, UnsupportedError
 from devshim_backends._paddle.devices import core, device_at, has_cards
 from devshim_backends._paddle.models.optimizers import parameters_of
 from devshim_backends._paddle.scopes import open_scope
+from devshim_backends._paddle.simulation.internals import error_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,7 +150,8 @@ def _require_state_on(optimizer: Any, parameter: Tensor, device: Device) -> None
                 f"the state of this {type(optimizer).__name__} is on {found}, and its parameter {parameter.name} is on "
                 f"{device}: the model was moved without its optimizer"
             )
-            raise DeviceMismatchError(msg, "move both: ds.place([model, optimizer], device)")
+            hint = "move both: ds.place([model, optimizer], device)"
+            raise DeviceMismatchError(msg, "move the model before the first step" if error_texts.is_native() else hint)
 
 
 def _move_learning_rate(optimizer: Any, device: Device) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from devshim.devices.device import CPU, Device
 from devshim.registry import mismatches
 from devshim_backends._paddle.devices import HOST, core
+from devshim_backends._paddle.simulation.internals import error_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +83,7 @@ class Rule:
                 if device is not None and not self._is_scalar(x, device):
                     located[name if x is values else f"{name}[{i}]"] = device
         if len(set(located.values())) > 1:
-            raise mismatches.native_mismatch_error(located, self._call)
+            raise mismatches.native_mismatch_error(located, self._call, error_texts.move_line)
 
     def _is_scalar(self, x: Any, device: Device) -> bool:
         return (device is CPU and not x.shape) or (self._is_optimizer and x.size <= 1)

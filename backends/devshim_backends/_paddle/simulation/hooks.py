@@ -28,6 +28,7 @@ from devshim.devices.device import CPU
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation import dtypes, removed_gpus, workarounds
 from devshim_backends._paddle.simulation.device_rules import COPIES, Rule, device_or_none, tensors_in
+from devshim_backends._paddle.simulation.internals import error_texts
 from devshim_backends._paddle.simulation.memory import SIMULATED, take_failure
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def _report_failures(function: Function) -> Function:
         except Exception as error:
             failure = take_failure()
             if failure is None:
+                error_texts.rename(error)
                 raise
             try:
                 raise failure from error

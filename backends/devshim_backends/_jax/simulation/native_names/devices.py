@@ -14,6 +14,7 @@ from jax._src.lib import xla_client
 
 from devshim.devices import host
 from devshim.devices.device import Device
+from devshim.simulation.properties import CAPABILITY, MULTIPROCESSORS
 from devshim_backends._jax.simulation import memory as memory_module
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from devshim_backends._jax.backend import JaxBackend
 
 _ATTRIBUTES = {
-    "compute_capability": "8.0",
-    "core_count": 1,
+    "compute_capability": ".".join(map(str, CAPABILITY)),
+    "core_count": MULTIPROCESSORS,
     "device_vendor": "NVIDIA Corporation",
     "shared_memory_per_block_optin": 166912,
 }

@@ -14,6 +14,7 @@ from devshim.registry import missing_devices
 from devshim.transfers.observers import site
 from devshim_backends._paddle.capabilities import NOT_SIMULATED
 from devshim_backends._paddle.devices import core
+from devshim_backends._paddle.simulation.internals import error_texts
 from devshim_backends._paddle.simulation.internals.visibility import NAME
 from devshim_backends._paddle.simulation.native_names import libraries
 from devshim_backends._paddle.simulation.native_names.internals.callers import for_programs, is_program
@@ -124,8 +125,8 @@ def pinned() -> UnsupportedError:
 class _Meta(type):
     """The class of the stand-ins for Paddle's classes of places."""
 
-    def __call__(cls, *args: Any) -> Any:
-        return cls._make(*args)  # type: ignore[attr-defined]
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls._make(*args, **kwargs)  # type: ignore[attr-defined]
 
     def __instancecheck__(cls, place: object) -> bool:
         return bool(cls._has(place, is_program()))  # type: ignore[attr-defined]
@@ -140,8 +141,10 @@ class CUDAPlace(metaclass=_Meta):
     _own = _CUDAPlace
 
     @staticmethod
-    def _make(index: Any) -> Any:
-        return gpu_place(index_of(index) if isinstance(index, _Place) else index)
+    def _make(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != 1 or isinstance(args[0], float) or not hasattr(args[0], "__int__"):
+            return _CUDAPlace(*args, **kwargs)  # raises Paddle's TypeError: it takes one whole number
+        return gpu_place(int(args[0]))
 
     @staticmethod
     def _has(place: object, by_program: bool) -> bool:
@@ -154,7 +157,7 @@ class CUDAPinnedPlace(metaclass=_Meta):
     _own = _PinnedPlace
 
     @staticmethod
-    def _make(*args: Any) -> Any:
+    def _make(*args: Any, **kwargs: Any) -> Any:
         raise pinned()
 
     @staticmethod
@@ -172,7 +175,11 @@ def _accept_names(original: Any) -> Any:
 
     def convert(device: Any) -> Any:
         place = named_place(device)
-        return original(device) if place is None else place
+        try:
+            return original(device) if place is None else place
+        except ValueError as error:
+            error_texts.rename(error)
+            raise
 
     convert.__name__, convert.__doc__ = original.__name__, original.__doc__
     return convert
@@ -245,7 +252,7 @@ def _device_place(original: Any) -> Any:
 
 def attributes() -> Iterator[tuple[Any, str, Any]]:
     """Yield what to replace in the classes of places and in the C++ module: the owner, the attribute, the new value."""
-    for cls in (_Place, _CustomPlace):
+    for cls in (_Place, _CustomPlace, core.LoDTensor):
         for name in ("__repr__", "__str__"):
             yield cls, name, _show_gpu_name(getattr(cls, name))
     yield _Place, "is_gpu_place", _is_gpu_place(_Place.is_gpu_place)

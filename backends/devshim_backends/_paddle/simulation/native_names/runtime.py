@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import paddle
 
 from devshim.devices import host
 from devshim.devices.device import Device
+from devshim.simulation.properties import CAPABILITY, MULTIPROCESSORS
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation.native_names import autocast, names
 
@@ -20,18 +21,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _device = paddle.device
-_CAPABILITY = (8, 0)
-"""The compute capability that programs see, as on PyTorch: that of an Ampere GPU."""
 
 
-class _gpuDeviceProperties(NamedTuple):
-    """The properties of a simulated GPU, with the names that Paddle gives them."""
+class _gpuDeviceProperties:
+    """The properties of a simulated GPU, with the names and the text that Paddle gives them."""
 
-    name: str
-    major: int
-    minor: int
-    total_memory: int
-    multi_processor_count: int
+    major, minor = CAPABILITY
+    multi_processor_count = MULTIPROCESSORS
+    is_integrated = is_multi_gpu_board = 0
+
+    def __init__(self, name: str, total_memory: int) -> None:
+        self.name, self.total_memory = name, total_memory
+
+    def __repr__(self) -> str:
+        return (
+            f"_gpuDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count})"
+        )
 
 
 def device_count() -> int:
@@ -44,7 +50,7 @@ def get_device_properties(device: Any = None) -> _gpuDeviceProperties:
     index = names.index_of(device)
     info = names.backend().describe(Device("gpu", index))
     memory = info.total_memory if info.total_memory is not None else host.memory().total or 0
-    return _gpuDeviceProperties(info.name, *_CAPABILITY, memory, 1)
+    return _gpuDeviceProperties(info.name, memory)
 
 
 def get_device_name(device: Any = None) -> str:
@@ -54,7 +60,8 @@ def get_device_name(device: Any = None) -> str:
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
     """Return the compute capability that programs see."""
-    return get_device_properties(device)[1:3]
+    found = get_device_properties(device)
+    return found.major, found.minor
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:

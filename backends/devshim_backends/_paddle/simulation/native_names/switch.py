@@ -11,6 +11,7 @@ import paddle
 from devshim.simulation.patching import Patches
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.scopes import process_wide_place, set_process_wide_place
+from devshim_backends._paddle.simulation.internals import error_texts
 from devshim_backends._paddle.simulation.native_names import distributed, names, runtime, tensors
 from devshim_backends._paddle.simulation.native_names.internals import flags, generators, sparse
 
@@ -40,6 +41,7 @@ def install(backend: Backend) -> None:
         ):
             _patches.replace(owner, name, new)
         set_process_wide_place(names.gpu_place(0))
+        error_texts.use_native_names(True)
     except BaseException:
         uninstall()
         raise
@@ -49,6 +51,7 @@ def uninstall() -> None:
     """Let them mean what they mean to Paddle itself."""
     is_changed, before = names.is_simulated(process_wide_place()), _default
     _patches.undo()
+    error_texts.use_native_names(False)
     if is_changed and before:
         set_process_wide_place(before[0])
     before.clear()

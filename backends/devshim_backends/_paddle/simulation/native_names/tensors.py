@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
+from devshim.errors import UnsupportedError
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation.native_names import names
 
@@ -39,6 +40,18 @@ def _pin_memory(x: Any, blocking: bool = True) -> Any:
     raise names.pinned()
 
 
+def _refuse_gpus(to_dlpack: Any) -> Any:
+    """Return a method that exports the memory of a tensor, and refuses that of a simulated GPU."""
+
+    def export(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if names.is_simulated(tensor._place()):
+            msg = "the tensor is on a simulated GPU, which DLPack cannot name"
+            raise UnsupportedError(msg, "copy it first: x.cpu()")
+        return to_dlpack(tensor, *args, **kwargs)
+
+    return export
+
+
 def _place_text(x: Any) -> str:
     """Return the place as a printed tensor shows it."""
     return str(x.place)
@@ -49,6 +62,9 @@ def attributes() -> Iterator[tuple[Any, str, Any]]:
     methods = vars(_Tensor)
     yield _Tensor, "cuda", _cuda
     yield _Tensor, "pin_memory", _pin_memory
+    for name in ("_to_dlpack", "_to_dlpack_versioned"):
+        if hasattr(core.LoDTensor, name):
+            yield core.LoDTensor, name, _refuse_gpus(getattr(core.LoDTensor, name))
     if "is_cuda" in methods:
         yield _Tensor, "is_cuda", property(_is_cuda)
     if "_place_str" in methods:

@@ -14,6 +14,7 @@ from tensorflow.python.eager import context
 
 from devshim.devices.device import Device
 from devshim.errors import UnsupportedError
+from devshim.simulation.properties import CAPABILITY
 from devshim_backends._tensorflow.simulation.memory import update_variables
 from devshim_backends._tensorflow.simulation.native_names.names import (
     index_of_gpu,
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
     from devshim.simulation.patching import Patches
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
-__all__ = ["COMPUTE_CAPABILITY", "install", "uninstall"]
-
-COMPUTE_CAPABILITY = (8, 0)
-"""The compute capability that a program is given: that of an NVIDIA A100, which has all dtypes of TensorFlow."""
+__all__ = ["install", "uninstall"]
 
 _backend: TensorflowSimulation
 _contexts: list[Any] = []
@@ -93,7 +91,7 @@ def _wrap_details(original: Callable[..., Any]) -> Callable[..., Any]:
         if getattr(device, "device_type", None) != "GPU" or device not in self._physical_devices:
             return original(self, device)
         about = _backend.describe(Device("gpu", 0))
-        return {"device_name": about.name, "compute_capability": COMPUTE_CAPABILITY}
+        return {"device_name": about.name, "compute_capability": CAPABILITY}
 
     return details
 

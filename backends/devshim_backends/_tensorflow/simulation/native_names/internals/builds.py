@@ -14,6 +14,7 @@ from tensorflow.python.platform import build_info, test
 
 from devshim.devices.device import Device
 from devshim.errors import UnsupportedError
+from devshim.simulation.properties import CAPABILITY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,11 +47,9 @@ def _wrap_list(original: Callable[..., list[Any]], backend: TensorflowSimulation
 
 
 def _attributes(backend: TensorflowSimulation, index: int) -> Any:
-    from devshim_backends._tensorflow.simulation.native_names.devices import COMPUTE_CAPABILITY
-
     about = backend.describe(Device("gpu", index))
     model = about.name.replace(",", " ")  # TensorFlow's readers separate the fields at commas
-    numbers = ".".join(map(str, COMPUTE_CAPABILITY))
+    numbers = ".".join(map(str, CAPABILITY))
     fields = (f"device: {index}", f"name: {model}", "pci bus id: <undefined>", f"compute capability: {numbers}")
     return device_attributes_pb2.DeviceAttributes(
         name=f"/device:GPU:{index}",

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from devshim.simulation.driver_numbers import driver_number, uuid
+from devshim.simulation.properties import CAPABILITY, MULTIPROCESSORS
 from devshim_backends._torch.simulation.internals import accelerator, module
 from devshim_backends._torch.simulation.internals.state import (
     SIMULATION,
@@ -23,8 +24,6 @@ from devshim_backends._torch.simulation.internals.state import (
 from devshim_backends._torch.simulation.memory import SIMULATED
 from devshim_backends._torch.simulation.native_names.internals import forking, sync_debug
 
-CAPABILITY = (8, 0)
-"""The compute capability that programs ask for: the first one with bfloat16 and TF32."""
 _KINDS = (
     *("allocated_bytes", "active_bytes", "reserved_bytes", "requested_bytes", "inactive_split_bytes"),
     *("allocation", "active", "segment", "inactive_split"),
@@ -37,7 +36,7 @@ class Properties:
 
     name = "Simulated GPU"
     major, minor = CAPABILITY
-    multi_processor_count = 1
+    multi_processor_count = MULTIPROCESSORS
     is_integrated = is_multi_gpu_board = 0
     max_threads_per_multi_processor = 2048
     max_threads_per_block = 1024
