@@ -67,6 +67,7 @@ class SimulatedDevice:
         limit: Its memory in bytes, or None for no limit.
         vanished: True if a fault has made it vanish.
         refusals: The number of allocations that it has refused because it was full.
+        error_class: The error for a full GPU.
         removed_at: The line that removed it, as ``file:line``; None while it is shown.
         group: All simulated GPUs of the framework.
     """
@@ -78,7 +79,7 @@ class SimulatedDevice:
         self.refusals: int = 0
         self.removed_at: str | None = None
         self.group: SimulatedDevices
-        self._error_class = error_class
+        self.error_class = error_class
         self._used, self._peak, self._was_used = 0, 0, False  # `_was_used`: before the last `reset_peak`
         self._allocations: dict[int, _Allocation] = {}
         """The counted allocations, by their addresses; `_used` is the sum of their bytes."""
@@ -137,7 +138,7 @@ class SimulatedDevice:
         del allocation  # the error refers to this frame: if the allocation lived on, `owner` would count as tracked
         if self.vanished:
             raise messages.device_failed(self.device, f"an allocation of {nbytes:,} bytes")
-        raise messages.full_device(self.device, nbytes, free, self._error_class)
+        raise messages.full_device(self.device, nbytes, free, self.error_class)
 
     def check_alive(self, what: str) -> None:
         """Raise `DeviceFailedError` if the GPU has vanished, and `SimulationError` if it was removed."""

@@ -43,10 +43,10 @@ def test_memory_of_a_simulated_gpu_is_not_exported_as_the_hosts(current: str, na
     mx = ds.framework("mxnet")
     with ds.simulate(2, native_names=native_names):
         x = ds.place(mx.nd.ones(2), "gpu:1")
-        with pytest.raises(ds.UnsupportedError, match="use ds"):
-            x.to_dlpack_for_read()
-        with pytest.raises(ds.UnsupportedError, match="use ds"):
-            x.to_dlpack_for_write()
+        for export in (x.to_dlpack_for_read, x.to_dlpack_for_write):
+            with pytest.raises(ds.UnsupportedError, match="copy it first") as caught:
+                export()
+            assert ("ds.convert" in str(caught.value)) is not native_names
         assert mx.nd.ones(2).to_dlpack_for_read() is not None
         assert ds.convert(x, "numpy").shape == (2,)
 
@@ -94,6 +94,29 @@ def test_executors_and_modules(current: str) -> None:
         batches = mx.io.NDArrayIter(mx.nd.ones((8, 3)), mx.nd.zeros(8), batch_size=4)
         module.fit(batches, num_epoch=1)
         assert str(module._exec_group.execs[1].arg_arrays[0].context) == "gpu(1)"
+
+
+def test_errors_of_the_library_name_the_gpu(current: str) -> None:
+    mx = ds.framework("mxnet")
+    with ds.simulate(2, native_names=True):
+        with pytest.raises(mx.MXNetError, match=r'ctx="gpu\(1\)"'):
+            mx.nd._internal._full(shape=(2,), value="foo", ctx=mx.gpu(1))
+        if not hasattr(mx, "Device"):  # 2.0 copies the arguments of an executor to its device
+            x, y = (mx.sym.Variable(name) for name in "xy")
+            with pytest.raises(mx.MXNetError, match=r"in gpu\(0\) while binding with ctx=gpu\(1\)"):
+                (x + y).bind(mx.gpu(1), {"x": mx.nd.ones(2, ctx=mx.gpu(1)), "y": mx.nd.ones(2, ctx=mx.gpu(0))})
+
+
+@pytest.mark.skipif("not hasattr(ds.framework('mxnet'), 'Device')", reason="MXNet 1.9 has less than 2**31 elements")
+@pytest.mark.parametrize("memory", [None, "1GiB"])
+def test_an_array_that_is_far_too_large_is_refused_immediately(current: str, memory: str | None) -> None:
+    mx = ds.framework("mxnet")
+    with ds.simulate(2, memory, native_names=True):
+        for create in (mx.nd.zeros, mx.nd.empty, mx.np.zeros, mx.np.empty):
+            with pytest.raises(mx.MXNetError, match="gpu:1 is out of memory") as caught:
+                create((10**12,), ctx=mx.gpu(1))
+            assert isinstance(caught.value, ds.OutOfMemoryError)
+        mx.nd.waitall()  # raises nothing: no error is left behind
 
 
 def test_switching_off_restores_every_attribute() -> None:

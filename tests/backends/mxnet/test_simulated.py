@@ -212,6 +212,14 @@ def test_operators_raise_on_a_full_gpu(call):
         assert (x[:512] * 3).asnumpy().tolist() == [6.0] * 512
 
 
+@pytest.mark.parametrize("call", FILLING)
+def test_a_gpu_without_a_limit_has_the_memory_of_the_host(call, monkeypatch):
+    x = on_gpu((1024,))
+    monkeypatch.setattr("devshim_backends._mxnet.simulation.memory._host_bytes", 4095)
+    with pytest.raises(ds.OutOfMemoryError, match=r"gpu:1 is out of memory: 4,096 bytes were requested, .* are free"):
+        FILLING[call](x)
+
+
 def test_released_memory_is_reused_in_each_training_step():
     """Memory that a tape has released is requested back from MXNet before a GPU is reported full."""
     with ds.simulate(gpus=2, memory=8 * 4096):

@@ -44,6 +44,7 @@ def train(kvstore, update_on_kvstore):
 train("local", True)
 train("local", False)
 train("device", None)
+train("nccl", None)
 net = train("device", False)
 net.save_parameters("net.params")
 other = nn.HybridSequential()

@@ -25,4 +25,8 @@ try:
     net(np.ones((1, 3), ctx=mx.gpu(1)))
 except RuntimeError as error:
     print(str(error).replace(net.weight.name, "weight").splitlines()[0])
+try:
+    np.ones(3, ctx=mx.gpu(0)) + np.ones(3, ctx=mx.gpu(1))
+except mx.MXNetError as error:
+    print("mx.gpu(0)" in str(error), "ds." in str(error))
 print(np.ones(3, ctx=mx.gpu(1)).sum())

@@ -9,7 +9,8 @@ from mxnet import nd
 
 print(mx.context.num_gpus(), mx.util.get_gpu_count(), list(mx.test_utils.list_gpus()))
 free, total = mx.context.gpu_memory_info(1)
-print(free == total > 0, mx.runtime.Features().is_enabled("CUDA"))
+print(free == total > 0, *(mx.runtime.Features().is_enabled(name) for name in ("CUDA", "CUDNN", "NCCL")))
+print(mx.kv.create("nccl").type, mx.kv.create("device").type)
 x = nd.ones((2, 2), ctx=mx.gpu(1))
 print(x)
 print(mx.context.gpu_memory_info(1)[0] < total)

@@ -16,6 +16,7 @@ from devshim.devices.device import CPU
 from devshim.errors import DeviceMismatchError, JoinedError
 from devshim_backends._mxnet.devices import device_from_code
 from devshim_backends._mxnet.internals.native import device_code
+from devshim_backends._mxnet.simulation.native_names.names import move_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,9 +32,8 @@ class MixedDevicesError(JoinedError, DeviceMismatchError, mx.MXNetError):  # typ
 
 def mixed_devices(first: Device, second: Device) -> MixedDevicesError:
     """Return the error for an operator with arrays on two devices."""
-    return MixedDevicesError(
-        f"an MXNet operator got arrays on {first} and {second}", f"move one of them first: ds.place(x, {str(first)!r})"
-    )
+    line = move_line(first) or f"ds.place(x, {str(first)!r})"
+    return MixedDevicesError(f"an MXNet operator got arrays on {first} and {second}", f"move one of them first: {line}")
 
 
 def check_operands(backend: MxnetTensors, arrays: Sequence[Any]) -> None:

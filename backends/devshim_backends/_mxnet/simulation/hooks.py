@@ -35,7 +35,7 @@ from mxnet._ffi._ctypes.function import FunctionBase
 from mxnet.base import _LIB, check_call
 
 from devshim.devices.device import CPU
-from devshim.errors import UnsupportedError
+from devshim.errors import OutOfMemoryError, UnsupportedError
 from devshim_backends._mxnet.internals import numpy_operators
 from devshim_backends._mxnet.internals.native import IS_2, is_recording, iter_arrays, numpy_shapes
 from devshim_backends._mxnet.simulation import memory, storage
@@ -122,7 +122,13 @@ def mixed_native_devices(first: Any, second: Any) -> MixedDevicesError:
 def _init_counted(self: Any, handle: Any, writable: bool = True) -> None:
     _init(self, handle, writable)
     if handle:  # not None, and not null
-        memory.count_array(self)
+        try:
+            memory.count_array(self)
+        except OutOfMemoryError:
+            # MXNet may have begun to compute the array, and lack memory for it, too. It would raise that from a later
+            # `waitall`: waiting here takes its error away.
+            _LIB.MXNDArrayWaitToRead(self.handle)
+            raise
 
 
 def _copied(x: Any, memo: Any = None) -> Any:
@@ -136,7 +142,8 @@ def _export_checked(handle: Any, out: Any) -> Any:
     device = None if backend is None else device_of_handle(backend, handle)
     if device is not None and device is not CPU:
         msg = f"the array is on the simulated {device}, which DLPack cannot name"
-        raise UnsupportedError(msg, "use ds.convert(x, 'torch'), or copy it first: x.copyto(mx.cpu())")
+        copy = "copy it first: x.copyto(mx.cpu())"
+        raise UnsupportedError(msg, copy if TO_LIBRARY is not None else f"use ds.convert(x, 'torch'), or {copy}")
     return _export(handle, out)
 
 

@@ -23,6 +23,7 @@ hybridized block or a kvstore stores inside; and sparse arrays, which get their 
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from _thread import allocate_lock
 from collections import deque
@@ -32,6 +33,8 @@ from weakref import ref
 import mxnet as mx
 import numpy as np
 
+from devshim.devices import host
+from devshim.errors import messages
 from devshim_backends._mxnet.internals.native import device_code, is_recording
 from devshim_backends._mxnet.simulation import storage
 from devshim_backends._mxnet.simulation.storage import OwnHandle
@@ -76,6 +79,8 @@ class _HandleRef(ref):  # type: ignore[type-arg]  # generic for the type checker
 _lock = allocate_lock()
 _simulated: SimulatedDevices | None = None
 _existing = 0
+_host_bytes = host.memory().total or sys.maxsize
+"""The memory of the host, which no array on a GPU without a limit can exceed. MXNet allocates later, on a thread."""
 _refs: dict[int, _HandleRef] = {}
 """By the handle of each Python array on a simulated GPU; another array may have the handle by now: see `_chunk_of`."""
 _chunks: dict[int, _Chunk] = {}
@@ -152,7 +157,10 @@ def count_array(x: Any, exists: bool = False) -> None:
     if devices.dtypes_lacking and not exists and (name := np.dtype(x.dtype).name) in devices.dtypes_lacking:
         devices.refuse_dtype(gpu.device, name)
     if address not in _chunks:
-        _reclaim(gpu, storage.nbytes(address))
+        nbytes = storage.nbytes(address)
+        if gpu.limit is None and not exists and nbytes > _host_bytes:
+            raise messages.full_device(gpu.device, nbytes, host.memory().free, gpu.error_class)
+        _reclaim(gpu, nbytes)
     with _lock:
         _process_dead()
         reference = _HandleRef(x.handle, _dead_refs.append)

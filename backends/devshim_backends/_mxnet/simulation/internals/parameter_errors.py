@@ -14,7 +14,7 @@ from devshim.devices.device import CPU
 from devshim.errors import DeviceMismatchError, JoinedError
 from devshim_backends._mxnet.devices import device_from_code
 from devshim_backends._mxnet.internals.native import device_code
-from devshim_backends._mxnet.simulation.native_names.names import current_backend
+from devshim_backends._mxnet.simulation.native_names.names import move_line
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
@@ -53,10 +53,9 @@ def _check_and_get_named(parameter: Any, arrays: Any, native: Any) -> Any:
         requested = (None if backend is None else backend.from_native(native)) or CPU
         devices = [_device(device_code(x)) for x in arrays]
         _require_shown(devices)
-        if current_backend() is not None:
-            target = "mx.cpu()" if devices[0] is CPU else f"mx.gpu({devices[0].index})"
-            move = "to_device" if hasattr(arrays[0], "to_device") else "as_in_context"
-            raise ParameterDeviceError(str(error), f"move the input: x.{move}({target})") from error
+        line = move_line(devices[0])
+        if line is not None:
+            raise ParameterDeviceError(str(error), f"move the input: {line}") from error
         msg = (
             f"Parameter {parameter.name!r} was not initialized on {_show(requested)}, only on "
             f"{', '.join(map(_show, devices))}"

@@ -13,6 +13,7 @@ from mxnet.base import py_str
 from devshim.devices.device import Device
 from devshim.errors import DeviceNotFoundError, JoinedError
 from devshim.registry import missing_devices
+from devshim_backends._mxnet.internals.native import IS_2
 
 if TYPE_CHECKING:
     from devshim_backends._mxnet.tensors import MxnetTensors
@@ -27,6 +28,7 @@ __all__ = [
     "MissingGpuError",
     "current_backend",
     "from_library",
+    "move_line",
     "number_of",
     "set_backend",
     "to_library",
@@ -98,6 +100,12 @@ def _missing_gpu_error(index: int) -> MissingGpuError:
     error = missing_devices.not_found_error(backend, Device("gpu", index))
     last = backend.simulated - 1
     return MissingGpuError(error.problem, f"use mx.gpu({index if index <= last else last}), or simulate more GPUs")
+
+
+def move_line(device: Device) -> str | None:
+    """Return MXNet's line that moves an array ``x`` to a device, or None if programs use devshim's."""
+    backend = _backend
+    return None if backend is None else f"x.{'to_device' if IS_2 else 'as_in_context'}({backend.native_text(device)})"
 
 
 def number_of(value: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ctypes import c_char_p, c_int
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,12 @@ from mxnet.base import _LIB
 
 from devshim.devices import host
 from devshim.devices.device import Device
+from devshim.errors import messages
 from devshim.simulation.patching import Patches
 from devshim_backends._mxnet.internals.native import IS_2
 from devshim_backends._mxnet.simulation import hooks
 from devshim_backends._mxnet.simulation.native_names import names, saved_devices
+from devshim_backends._mxnet.simulation.native_names.internals import kvstores
 from devshim_backends._mxnet.simulation.native_names.names import (
     current_backend,
     from_library,
@@ -50,7 +53,10 @@ After these, an executor's function has the devices of groups of symbols (``grou
 arrays of kinds and indices."""
 _KIND_ONLY = {"MXOptimizeForBackend": 2, "MXQuantizeSymbol": 2}
 """Function of the library -> the position of the kind of a device, which has no index."""
-_FEATURE = "CUDA"
+_FEATURES = ("CUDA", "CUDNN", "NCCL")
+"""What programs find in the build: MXNet's builds for CUDA have cuDNN, whose operators the CPU computes, and NCCL."""
+_NO_MEMORY = re.compile(rb"Memory allocation failed|Failed to allocate")
+_DEVICE = re.compile(rb"\bcpu\(\d+\)")
 
 _patches = Patches()
 
@@ -61,7 +67,7 @@ def install(backend: MxnetTensors) -> None:
     try:
         _replace_functions()
         _patches.replace(mx.operator, "py_str", to_program_text)  # the device of a CustomOpProp
-        _show_feature()
+        _show_features()
     except BaseException:
         uninstall()
         raise
@@ -79,6 +85,8 @@ def uninstall() -> None:
 def _replace_functions() -> None:
     for name, position in _PLACED.items():
         _replace(name, partial(_place, position=position, grouped=name.startswith("MXExecutor")))
+        if name.startswith("MXNDArrayCreate"):  # allocates immediately, unless told to wait
+            _replace(name, partial(_report_full, position=position))
     for name, position in _KIND_ONLY.items():
         _replace(name, partial(_place_kind, position=position))
     for name, make in (*_QUESTIONS.items(), *saved_devices.replacements(to_library, from_library)):
@@ -102,6 +110,20 @@ def _place(call: Any, *, position: int, grouped: bool) -> Any:
         return call(*args[:position], c_int(kind), c_int(index), *args[position + 2 :])
 
     return call_translated
+
+
+def _report_full(call: Any, *, position: int) -> Any:
+    """Return a function that makes an array, and raises the error of a full GPU if the host lacks the memory."""
+
+    def create(*args: Any) -> Any:
+        failed = call(*args)
+        if failed and number_of(args[position]) == _GPU and _NO_MEMORY.search(_LIB.MXGetLastError()):
+            backend = current_backend()
+            assert backend is not None
+            raise messages.out_of_memory(backend, Device("gpu", number_of(args[position + 1])), None)
+        return failed
+
+    return create
 
 
 def _place_kind(call: Any, *, position: int) -> Any:
@@ -159,6 +181,15 @@ def _empty_cache(call: Any) -> Any:
     return empty_cache
 
 
+def _last_error(call: Any) -> Any:
+    """Return the text of an error with the program's names of devices: symbols and executors write the library's."""
+
+    def last_error() -> bytes:
+        return _DEVICE.sub(lambda found: to_program_text(found[0]).encode(), call() or b"")
+
+    return last_error
+
+
 def _create_symbol(call: Any) -> Any:
     def create_symbol(creator: Any, count: Any, keys: Any, values: Any, out: Any) -> Any:
         number = number_of(count)
@@ -182,18 +213,21 @@ _QUESTIONS = {
     "MXGetGPUMemoryInformation": _get_memory,
     "MXStorageEmptyCache": _empty_cache,
     "MXSymbolCreateAtomicSymbol": _create_symbol,
+    "MXGetLastError": _last_error,
+    **kvstores.FUNCTIONS,
 }
 
 
 # ---------------------------------------------------------------------- what the build supports
-def _show_feature() -> None:
-    """Say that this build supports CUDA; what else it supports, such as cuDNN, is not simulated."""
-    feature = mx.runtime.Feature(_FEATURE.encode(), True)
+def _show_features() -> None:
+    """Say that this build supports CUDA and its libraries."""
+    features = {name: mx.runtime.Feature(name.encode(), True) for name in _FEATURES}
     own = mx.runtime.feature_list
 
     def feature_list() -> list[Any]:
-        return [feature if each.name == _FEATURE else each for each in own()]
+        return [features.get(each.name, each) for each in own()]
 
     feature_list.__doc__ = own.__doc__
-    _patches.replace_item(mx.runtime.Features(), _FEATURE, feature)
+    for name, feature in features.items():
+        _patches.replace_item(mx.runtime.Features(), name, feature)
     _patches.replace(mx.runtime, "feature_list", feature_list)
