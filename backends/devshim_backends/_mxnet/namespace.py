@@ -18,10 +18,12 @@ from devshim_backends._array_api.following import follow_tensors
 from devshim_backends._array_api.manipulation import axes_of, axis_of, need_choice, need_elements, need_tensors
 from devshim_backends._array_api.table import complete
 from devshim_backends._mxnet import extensions
-from devshim_backends._mxnet.internals import elementwise, sorting, symbols
+from devshim_backends._mxnet.internals import bfloat16, elementwise, sorting, symbols
 from devshim_backends._mxnet.internals.elementwise import (
+    COMPARISONS,
     DT,
     RARE,
+    WIDE,
     cast,
     iota,
     name_of,
@@ -39,13 +41,20 @@ if TYPE_CHECKING:
 
 def _reduction(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduction(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        shape = x.shape
-        axes = axes_of(axis, len(shape), call)
-        if call != "mean":
-            need_elements(shape, axes, call)
+        axes = axes_of(axis, len(x.shape), call)
         return wide(x, lambda t: fn(t, axis=axes, keepdims=keepdims)) if axes else x.copy()
 
     return reduction
+
+
+def _extreme(call: str) -> Callable[..., Any]:
+    fn = np_function(call)
+
+    def extreme(x: Any, axis: Any, keepdims: bool) -> Any:
+        need_elements(x.shape, axis, call)
+        return fn(x, axis=axis, keepdims=keepdims)
+
+    return extreme
 
 
 def _accumulation(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,13 +103,24 @@ def _any(x: Any, axis: Any, keepdims: bool) -> Any:
     return mx.np.greater(mx.np.sum(x.astype("float32"), axis=axis, keepdims=keepdims), 0).astype("int32")
 
 
-def _index_of(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+def _place_of(call: str, x: Any, axis: int) -> Any:
+    return np_function(call)(x if DT.is_kind(x, "real floating") else x.astype("float64"), axis=axis)
+
+
+def _first_of(call: str, x: Any, axis: int) -> Any:
+    """Return the first place of the largest or smallest integer, which float64 would round."""
+    x = x.astype("int64", copy=False)
+    chosen = np_function(call.removeprefix("arg"))(x, axis=axis, keepdims=True)
+    return mx.np.argmax(COMPARISONS["equal"](x, chosen).astype("float32"), axis=axis)
+
+
+def _index_of(call: str) -> Callable[..., Any]:
     def find(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
         count = len(x.shape)
         need_elements(x.shape, axes_of(axis, count, call), call)
         where = 0 if axis is None else axis_of(axis, count, call)
         x = x.reshape((-1,)) if axis is None else x
-        found = fn(x if DT.is_kind(x, "real floating") else x.astype("float64"), axis=where).astype("int64")
+        found = (_first_of if name_of(x) in WIDE else _place_of)(call, x, where).astype("int64")
         return (
             found.reshape((1,) * count)
             if keepdims and axis is None
@@ -184,7 +204,7 @@ def _nonzero(x: Any, /) -> tuple[Any, ...]:
 def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
     need_choice(side, ("left", "right"), "searchsorted", "side")
     x1, x2 = _same_dtype([x1 if sorter is None else _take(x1, sorter), x2])
-    below = mx.np.less if side == "left" else mx.np.less_equal
+    below = elementwise.FUNCTIONS["less" if side == "left" else "less_equal"]
     return below(x1, mx.np.expand_dims(x2, -1)).astype("int64").sum(-1)
 
 
@@ -204,9 +224,9 @@ def _cumprod(x: Any, axis: int) -> Any:
 
 
 NATIVE: dict[str, Callable[..., Any]] = {
-    **{name: _reduction(name, np_function(name)) for name in ("max", "min")},
+    **{name: _reduction(name, _extreme(name)) for name in ("max", "min")},
     "_mean": _reduction("mean", _mean),
-    **{name: _index_of(name, np_function(name)) for name in ("argmax", "argmin")},
+    **{name: _index_of(name) for name in ("argmax", "argmin")},
     **elementwise.FUNCTIONS,
     **extensions.FUNCTIONS,
     "sum": _accumulation("sum", mx.np.sum),
@@ -250,13 +270,13 @@ class MxnetNamespace(MxnetTensors):
         return {
             name: fn
             if name in ABOUT_DTYPES
-            else follow_tensors(self, name, _with_numpy_shapes(name, fn), refusals=REFUSALS)
+            else follow_tensors(self, name, _with_numpy_shapes(name, fn, self.cast), refusals=REFUSALS)
             for name, fn in complete(DT, NATIVE, MISSING).items()
         }
 
 
-def _with_numpy_shapes(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs with NumPy's shapes, and takes symbols where it can."""
+def _with_numpy_shapes(name: str, fn: Callable[..., Any], cast: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs with NumPy's shapes, and takes symbols where it can, and bfloat16."""
 
     @wraps(fn)
     def compute(*args: Any, **options: Any) -> Any:
@@ -264,6 +284,8 @@ def _with_numpy_shapes(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
             return symbols.call(name, args, options)
         before = set_numpy_shapes()  # a context would call two more functions
         try:
+            if bfloat16.among(args):
+                return bfloat16.call(name, fn, args, options, cast)
             return fn(*args, **options)
         finally:
             if not before:

@@ -47,11 +47,19 @@ def _bitwise(ints: Callable[..., Any], bools: Callable[..., Any]) -> Callable[..
 def _reduction(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
         axes = list(axes_of(axis, len(x.shape), call))
-        if call != "mean":
-            need_elements(x.shape, axes, call)
         return in_wider(lambda t: fn(t, axis=axes, keepdim=keepdims) if axes else paddle.assign(t))(x)
 
     return reduce
+
+
+def _extreme(call: str) -> Callable[..., Any]:
+    fn = statistics.join_axes(getattr(paddle, call))
+
+    def extreme(x: Any, axis: Any, keepdim: bool) -> Any:
+        need_elements(x.shape, axis, call)
+        return fn(x, axis=axis, keepdim=keepdim)
+
+    return extreme
 
 
 def _accumulation(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -221,7 +229,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
     **extensions.FUNCTIONS,
     **{name: with_promotion(DT, scalar, cast, fn) for name, fn in PROMOTED.items() if fn is not None},
-    **{name: _reduction(name, statistics.join_axes(getattr(paddle, name))) for name in ("max", "min")},
+    **{name: _reduction(name, _extreme(name)) for name in ("max", "min")},
     "_mean": _reduction("mean", paddle.mean),
     **{name: _accumulation(name, getattr(paddle, name)) for name in ("sum", "prod")},
     **{name: _question(name, getattr(paddle, name)) for name in ("all", "any")},

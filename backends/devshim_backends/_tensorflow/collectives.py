@@ -21,7 +21,7 @@ from tensorflow.python.ops import gen_array_ops
 
 from devshim.devices.dtypes import widest
 from devshim.errors import UnsupportedError
-from devshim_backends._tensorflow.internals.locations import EAGER, ON_HOST
+from devshim_backends._tensorflow.internals.locations import EAGER, ON_HOST, require_dense
 from devshim_backends._tensorflow.scopes import computes_on_host
 from devshim_backends._tensorflow.tensors import TensorflowTensors, mark_placed
 
@@ -45,7 +45,7 @@ class TensorflowCollectives(TensorflowTensors):
     """The mixin for collectives."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
-        _require_dense([x], "split")
+        _require_all_dense([x], "split")
         # NumPy arrays: TensorFlow takes 12 us to make a tensor from a list, and 1 us from an array (2.21).
         rank = len(self.shape(x))
         begin, size = np.zeros(rank, np.int64), np.full(rank, -1, np.int64)
@@ -56,7 +56,7 @@ class TensorflowCollectives(TensorflowTensors):
             return self._move_bits(lambda xs: tf.slice(xs[0], begin, size), [tf.convert_to_tensor(x)])
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
-        _require_dense(xs, "join")
+        _require_all_dense(xs, "join")
         with self._scope_of(xs[0]):
             if len(xs) == 1:  # TensorFlow would return the tensor itself
                 return self.copy_to(xs[0], self.device_of(xs[0]))
@@ -64,12 +64,12 @@ class TensorflowCollectives(TensorflowTensors):
             return self._move_result(joined, xs[0])
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
-        _require_dense(xs, "join")
+        _require_all_dense(xs, "join")
         with self._scope_of(xs[0]) if tf.executing_eagerly() else self._scope_in_trace(xs):
             return self._move_result(self._move_bits(tf.stack, [tf.convert_to_tensor(x) for x in xs]), xs[0])
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
-        _require_dense(xs, "reduce")
+        _require_all_dense(xs, "reduce")
         with self._scope_of(xs[0]):
             values = list(xs) if _records_nothing(xs) else [tf.stop_gradient(tf.convert_to_tensor(x)) for x in xs]
             if len(values) == 1:
@@ -152,11 +152,11 @@ class TensorflowCollectives(TensorflowTensors):
         return nullcontext  # a tape records only the operators of its own thread
 
 
-def _require_dense(xs: Sequence[Tensor], verb: str) -> None:
+def _require_all_dense(xs: Sequence[Tensor], verb: str) -> None:
+    """Refuse sparse and ragged tensors; the slices of a sparse gradient become a dense one."""
     for x in xs:
-        if isinstance(x, (tf.SparseTensor, tf.RaggedTensor)):
-            msg = f"devshim cannot {verb} tensors of the type {type(x).__name__}"
-            raise UnsupportedError(msg, "make it dense first: tf.sparse.to_dense(x), or x.to_tensor() if it is ragged")
+        if not isinstance(x, tf.IndexedSlices):
+            require_dense(x, f"devshim cannot {verb} tensors of the type {{}}", UnsupportedError)
 
 
 def _records_nothing(xs: Sequence[Tensor]) -> bool:

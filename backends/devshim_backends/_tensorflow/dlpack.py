@@ -26,7 +26,7 @@ from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
 from devshim_backends._tensorflow.devices import DEVICE_BY_NAME, logical_gpus
 from devshim_backends._tensorflow.host_tensors import HOST_MAKERS, copy_on_host
-from devshim_backends._tensorflow.internals.locations import EAGER
+from devshim_backends._tensorflow.internals.locations import EAGER, require_dense
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class TensorflowDlpack(TensorflowTensors):
     def to_dlpack(self, x: Tensor) -> Any:
         if self.is_tracer(x):
             raise messages.tracing(self, "convert", "convert before or after the compiled function")
-        self._require_dense(x, "DLPack")
+        require_dense(x, "a {} has no counterpart in DLPack", ConversionError)
         if self.dtype_name(x) not in NAMES:
             msg = f"DLPack has no dtype for TensorFlow's {self.dtype_name(x)}"
             raise ConversionError(msg, "cast it first: tf.cast(x, 'float32')")

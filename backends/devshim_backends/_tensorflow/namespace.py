@@ -82,8 +82,6 @@ PROMOTED = {
 }
 """Functions of two tensors, which get tensors of one dtype."""
 
-REDUCED = {"max": tf.reduce_max, "min": tf.reduce_min, "_mean": tf.reduce_mean}
-
 
 def _cast(x: Any, dtype: Any) -> Any:
     if x.dtype.is_complex and not tf.as_dtype(dtype).is_complex:
@@ -130,9 +128,13 @@ def _trunc(x: Any, /) -> Any:
     return tf.identity(x) if x.dtype.is_integer else tf.where(tf.less(x, 0), tf.math.ceil(x), tf.floor(x))
 
 
-def _reduction(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+def _mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+    return tf.reduce_mean(x, reduced_axes(axis, x, "mean"), keepdims)
+
+
+def _extreme(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-        if call != "mean" and 0 in x.shape:
+        if 0 in x.shape:
             need_elements(x.shape, axes_of(axis, len(x.shape), call), call)
         return fn(x, reduced_axes(axis, x, call), keepdims)
 
@@ -236,7 +238,9 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
 NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
     **{name: with_promotion(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items()},
-    **{name: _reduction(name.lstrip("_"), fn) for name, fn in REDUCED.items()},
+    "max": _extreme("max", tf.reduce_max),
+    "min": _extreme("min", tf.reduce_min),
+    "_mean": _mean,
     **{name: _on_floats(fn) for name, fn in {"ceil": tf.math.ceil, "floor": tf.floor, "round": tf.round}.items()},
     "abs": _abs,
     "negative": _negative,

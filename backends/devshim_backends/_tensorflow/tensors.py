@@ -30,6 +30,7 @@ from devshim_backends._tensorflow.internals.locations import (
     PLACED,
     TensorflowLocations,
     parts_of,
+    require_dense,
 )
 from devshim_backends._tensorflow.internals.shapes import shape_of
 from devshim_backends._tensorflow.scopes import in_xla, refused_in_xla
@@ -190,7 +191,8 @@ class TensorflowTensors(TensorflowLocations):
         """Return the eager tensor of a variable's values; refuse values that do not have one."""
         if self.is_tracer(x):
             raise messages.tracing(self, "to_numpy", "return the tensor from the function and read it outside")
-        self._require_dense(x, "NumPy")
+        require_dense(x, "a {} has no counterpart in NumPy", ConversionError)
+        self.device_of(x)  # refuses values that are spread over devices
         return tf.convert_to_tensor(x)
 
     def _view(self, x: Tensor) -> np.ndarray:
@@ -255,15 +257,6 @@ class TensorflowTensors(TensorflowLocations):
     def synchronize(self, device: Device) -> None:
         if self.is_accelerator(device) and self.started():
             tf.test.experimental.sync_devices()
-
-    def _require_dense(self, x: Tensor, consumer: str) -> None:
-        """Refuse anything other than a single block of numbers, and name the call that makes it one."""
-        if isinstance(x, COMPOSITES):
-            instead = {"RaggedTensor": "x.to_tensor()", "SparseTensor": "tf.sparse.to_dense(x)"}
-            call = instead.get(type(x).__name__, "tf.convert_to_tensor(x)")
-            msg = f"a {type(x).__name__} has no counterpart in {consumer}"
-            raise ConversionError(msg, f"call {call} first")
-        self.device_of(x)  # refuses values that are spread over devices
 
 
 def _copy_between_simulated(x: Tensor) -> Tensor:

@@ -38,6 +38,8 @@ OF_ONE: dict[str, tuple[str, tuple[np.ndarray, ...]]] = {
     "max": ("max", (SIGNED, BYTES, NANS, LARGE)),
     "min": ("min", (SIGNED, BYTES, NANS, LARGE)),
     "sort": ("sort", (SIGNED, BYTES, LARGE)),
+    **{name: (name, (SIGNED, BYTES, LARGE, -LARGE)) for name in ("argmax", "argmin", "argsort")},
+    "unique_values": ("unique", (SIGNED, LARGE)),
 }
 """Functions of one tensor: NumPy's name, and the tensors."""
 
@@ -46,10 +48,20 @@ OF_TWO: dict[str, tuple[str, tuple[np.ndarray, ...], tuple[Any, ...]]] = {
     "atan2": ("arctan2", (SIGNED, FLOATS), (SIGNED, FLOATS)),
     "remainder": ("remainder", (FLOATS,), (FLOATS, 2.0, 0.0)),
     **{f"logical_{name}": (f"logical_{name}", (SIGNED, FLOATS), (FLOATS, BOOLS)) for name in ("and", "or", "xor")},
-    **{name: (name, (SIGNED, FLOATS), (np.roll(SIGNED, 1), 7)) for name in ("equal", "less", "greater_equal")},
+    **{
+        name: (name, (SIGNED, FLOATS), (np.roll(SIGNED, 1), 7))
+        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+    },
     "maximum": ("maximum", (SIGNED, LARGE), (np.roll(LARGE, 1),)),
+    "floor_divide": ("floor_divide", (SIGNED,), (SIGNED + 20, -3)),
 }
 """Functions of two tensors: NumPy's name, and the tensors and numbers."""
+
+OF_LARGE = (
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    *("add", "subtract", "maximum", "minimum", "floor_divide", "remainder"),
+)
+"""Functions of two tensors that are exact for integers beyond 2**53."""
 
 REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "argmax of nothing": lambda xp, x: xp.argmax(x[:0]),
@@ -126,6 +138,17 @@ class NamespaceValuesTests(Kit):
                     expected = getattr(np, original)(a, b)
                     found = getattr(ds.namespace(x), name)(x, y)
                 self._same(found, expected, device)
+
+    @feature("namespace")
+    @pytest.mark.parametrize("name", OF_LARGE)
+    def test_functions_of_large_integers_are_exact(self, name: str, device: Device) -> None:
+        """Functions of integers beyond 2**53 are not computed in float64, which rounds them."""
+        x = ds.from_numpy(LARGE, device)
+        if ds.dtype_of(x) != "int64":
+            return  # JAX without 64-bit dtypes
+        for b in (np.roll(LARGE, 1) | 1, 2**53 + 1, -(2**60) - 1):
+            y = b if isinstance(b, int) else ds.from_numpy(b, device)
+            self._same(getattr(ds.namespace(x), name)(x, y), getattr(np, name)(LARGE, b), device)
 
     @feature("namespace")
     @pytest.mark.parametrize("name", ["mean", "var", "std"])

@@ -214,6 +214,30 @@ def test_dtypes_of_the_release():
             ds.from_numpy(np.zeros(2, np.int16))
 
 
+BFLOAT16 = {
+    "mean": (lambda xp, x: xp.mean(x), 2.5),
+    "sum": (lambda xp, x: xp.sum(x), 10),
+    "exp": (lambda xp, x: xp.exp(x)[0, 0], 2.71875),
+    "matmul": (lambda xp, x: xp.matmul(x, x)[1, 1], 22),
+    "sort": (lambda xp, x: xp.sort(x, descending=True)[0, 0], 2),
+    "concat": (lambda xp, x: xp.concat([x, x])[3, 1], 4),
+    "unique_counts": (lambda xp, x: xp.unique_counts(x).values[3], 4),
+    "add": (lambda xp, x: xp.add(x, 0.5)[0, 0], 1.5),
+}
+
+
+@pytest.mark.parametrize("name", BFLOAT16)
+def test_functions_of_the_array_api_compute_bfloat16_in_float32(two_cards, backend, name):
+    """MXNet lacks most operators for bfloat16, and reports it only when a result is read."""
+    x = ds.place(ds.asarray([[1.0, 2.0], [3.0, 4.0]], dtype="bfloat16"), "gpu:1")
+    compute, expected = BFLOAT16[name]
+    y = compute(ds.namespace(x), x)
+    assert (backend.dtype_name(y), ds.device_of(y)) == ("bfloat16", GPU1)
+    assert ds.to_numpy(backend.cast(y, "float32")).ravel().tolist() == [expected]
+    assert backend.dtype_name(ds.namespace(x).astype(x, "float32")) == "float32"
+    mx.nd.waitall()  # raises nothing
+
+
 def test_bfloat16_is_created_moved_and_cast(two_cards, backend):
     """No creation operator supports bfloat16, and MXNet's own ``copyto`` and ``astype`` raise KeyError for it."""
     x = ds.place(ds.asarray([1.0, 2.5, 3.140625], dtype="bfloat16", device="gpu:0"), "gpu:1")

@@ -12,7 +12,9 @@ import mxnet as mx
 import numpy as np
 
 from devshim_backends._array_api.dtypes import KINDS, Dtypes
+from devshim_backends._mxnet.internals import whole_numbers
 from devshim_backends._mxnet.internals.native import CODES, IS_2, NAMES, dtype_code
+from devshim_backends._mxnet.internals.whole_numbers import tensor_if_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +59,8 @@ def iota(count: int, x: Any) -> Any:
 
 EXACT = frozenset((*KINDS["bool"], *KINDS["integral"]))
 """The dtypes of integers and bools."""
+WIDE = frozenset(("int64", "uint64"))
+"""The dtypes of integers that float64 rounds."""
 
 
 def _as_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,8 +96,11 @@ def _with_promotion(
         if whole and floats:
             name, whole = "float32", False
         inside = (via or RARE.get(name, name)) if whole else name
-        if whole and not same and (isinstance(x1, _NUMBERS) or isinstance(x2, _NUMBERS)):
-            inside = "float64"
+        if whole and (isinstance(x1, _NUMBERS) or isinstance(x2, _NUMBERS)):
+            x1, x2 = tensor_if_large(x1), tensor_if_large(x2)
+            if not same:
+                x1, x2 = (float(x) if isinstance(x, _NUMBERS) else x for x in (x1, x2))  # 2.0 refuses 2**63
+                inside = "float64" if isinstance(x1, float) or isinstance(x2, float) else "int64"
         xs = [x if isinstance(x, _NUMBERS) else x.astype(inside, copy=False) for x in (x1, x2)]
         found = fn(*xs)
         return found.astype(name, copy=False) if same else found
@@ -141,9 +148,15 @@ def _floor_divide(x1: Any, x2: Any, /) -> Any:
     return mx.np.floor(mx.np.true_divide(x1, x2))
 
 
-def _remainder(x1: Any, x2: Any, /) -> Any:
-    whole = DT.result_name(x1, x2) in EXACT
-    return _with_promotion(mx.np.mod if whole else _float_remainder, "float64")(x1, x2)
+def _by_dtype(floats: Callable[..., Any], narrow: Callable[..., Any], int64: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that computes with floats, with integers of up to 32 bits in float64, and with wider ones."""
+    functions = _with_promotion(floats), _with_promotion(narrow, "float64"), _with_promotion(int64, "int64")
+
+    def compute(x1: Any, x2: Any, /) -> Any:
+        name = DT.result_name(x1, x2)
+        return functions[(name in EXACT) + (name in WIDE)](x1, x2)
+
+    return compute
 
 
 def _float_remainder(x1: Any, x2: Any, /) -> Any:
@@ -215,6 +228,12 @@ def np_function(name: str) -> Any:
     return getattr(mx.np, _NAMES.get(name, name))
 
 
+COMPARISONS = {
+    name: whole_numbers.comparison(name)
+    for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+}
+"""The comparisons of two tensors of one dtype that has a kernel."""
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: _as_floats(np_function(name)) for name in (*_FLOATS, "acos", "acosh", "asin", "asinh", "atan", "atanh")},
     "abs": partial(wide, fn=_abs),
@@ -224,15 +243,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: _with_promotion(np_function(name)) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
     **{name: _with_promotion(np_function(name), floats=True) for name in ("divide", "atan2", "hypot")},
     "pow": _with_promotion(mx.np.power, "float64"),
-    "remainder": _remainder,
-    **{name: _with_promotion(np_function(name), same=False) for name in ("equal", "not_equal", "less", "less_equal")},
-    **{name: _with_promotion(np_function(name), same=False) for name in ("greater", "greater_equal")},
+    "remainder": _by_dtype(_float_remainder, mx.np.mod, whole_numbers.remainder),
+    **{name: _with_promotion(fn, same=False) for name, fn in COMPARISONS.items()},
     **{name: _bitwise(np_function(name)) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
     **{f"logical_{name}": _logical(name) for name in ("and", "or", "xor")},
     "bitwise_invert": _invert,
     "bitwise_left_shift": _with_promotion(_left_shift, "float64"),
     "bitwise_right_shift": _with_promotion(_right_shift, "float64"),
-    "floor_divide": _with_promotion(_floor_divide, "float64"),
+    "floor_divide": _by_dtype(_floor_divide, _floor_divide, whole_numbers.floor_divide),
     "logical_not": lambda x, /: mx.np.logical_not(x),
     "conj": lambda x, /: x.copy(),
     "real": lambda x, /: x.copy(),

@@ -10,21 +10,24 @@ from typing import Any
 
 import mxnet as mx
 
-from devshim_backends._mxnet.internals.elementwise import DT, fill, iota, name_of, wide
+from devshim_backends._mxnet.internals.elementwise import COMPARISONS, DT, WIDE, fill, iota, name_of, wide
 
 __all__ = ["argsort", "sort"]
 
 
 def argsort(x: Any, axis: int) -> Any:
     """Return the stable ascending order of the elements along an axis: their ranks are computed, and inverted."""
-    x = x.astype("float64").swapaxes(axis, -1)
+    is_wide = name_of(x) in WIDE
+    x = x.astype("int64" if is_wide else "float64").swapaxes(axis, -1)
     count = x.shape[-1]
     places = iota(count, x)
-    missing = mx.np.isnan(x)
-    x = fill(missing, float("inf"), x)
-    late = missing.astype("int64") * count + places  # NaNs come after the infinities
-    before = mx.np.less(mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
-    ties = mx.np.equal(mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
+    late = mx.np.broadcast_to(places, x.shape)
+    if not is_wide:
+        missing = mx.np.isnan(x)
+        x = fill(missing, float("inf"), x)
+        late = late + missing.astype("int64") * count  # NaNs come after the infinities
+    before = COMPARISONS["less"](mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
+    ties = COMPARISONS["equal"](mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
     earlier = mx.np.less(mx.np.expand_dims(late, -2), mx.np.expand_dims(late, -1)).astype("int64")
     ranks = mx.np.sum(before + ties * earlier, axis=-1)
     found = mx.np.sum(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
+    from devshim.errors import DevshimError
 
 COMPOSITES = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices)
 """Tensors that consist of several tensors; they are moved part by part."""
@@ -161,3 +162,17 @@ def parts_of(x: Tensor) -> Sequence[Tensor] | None:
         values: Sequence[Tensor] = x.values
         return values
     return None
+
+
+def require_dense(x: Tensor, problem: str, error: type[DevshimError]) -> None:
+    """Raise an error for a tensor that is not a single block of numbers, and name the call that makes it one.
+
+    Args:
+        x: The tensor.
+        problem: The text of the error, with ``{}`` for the name of the tensor's class.
+        error: The class of the error.
+    """
+    if isinstance(x, COMPOSITES):
+        instead = {"RaggedTensor": "x.to_tensor()", "SparseTensor": "tf.sparse.to_dense(x)"}
+        call = instead.get(type(x).__name__, "tf.convert_to_tensor(x)")
+        raise error(problem.format(type(x).__name__), f"call {call} first")
