@@ -26,7 +26,7 @@ from __future__ import annotations
 from _thread import RLock
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 from weakref import getweakrefcount, getweakrefs, ref
 
 from devshim.devices import platforms
@@ -34,9 +34,6 @@ from devshim.devices.device import Device
 from devshim.devices.info import MemoryInfo
 from devshim.errors import OutOfMemoryError, SimulationError, messages
 from devshim.simulation.faults import EVENTS, Fault
-
-if TYPE_CHECKING:
-    from typing import NoReturn
 
 __all__ = ["EVENTS", "ROUND", "Fault", "SimulatedDevice", "SimulatedDevices"]
 

@@ -34,6 +34,7 @@ FOR_ADAPTERS = (
         "registry.versions",
         "simulation.memory",
         "simulation.patching",
+        "simulation.properties",
     ),
     *("monitoring.buffer_protocol", "simulation.driver_numbers", "tensors.activations", "transfers.observers"),
 )

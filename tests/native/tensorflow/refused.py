@@ -38,6 +38,10 @@ for name in ("GPU:7", "CPU:1", "TPU:0", "GPU"):
     refused(partial(tf.config.experimental.reset_memory_stats, name))
 refused(lambda: on("/TPU:0"))
 refused(lambda: on("/job:worker/task:1/GPU:0"))
+try:
+    on("/job:worker/task:1/GPU:0")
+except tf.errors.InvalidArgumentError as error:
+    print(str(error).partition("All available devices ")[2].partition("]")[0])
 graph = tf.Graph()
 with graph.as_default(), tf.device("/GPU:1"):
     tf.add(1.0, 2.0, name="sum")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
 __all__ = [
+    "all_devices",
     "index_of_gpu",
     "install",
     "is_simulated_gpu",
@@ -30,15 +31,17 @@ __all__ = [
     "shown_text",
 ]
 
+_ALL_DEVICES = re.compile(r"(All available devices \[)/job:localhost/[^\]]*\]")
 _FULL_NAME = re.compile(r"/job:[^\s,]*device:CPU:\d+")
 
 _backend: TensorflowSimulation
 
 
 def install(patches: Patches, backend: TensorflowSimulation) -> None:
-    """Read the number of GPUs from an adapter."""
+    """Read the number of GPUs from an adapter, and show their names in TensorFlow's errors."""
     global _backend
     _backend = backend
+    patches.replace(tf.errors.OpError, "__init__", _wrap_error(tf.errors.OpError.__init__))
 
 
 def native_text(name: Any) -> str | None:
@@ -130,4 +133,20 @@ def shown_name(name: str) -> str:
 
 def shown_text(text: str) -> str:
     """Return a text of TensorFlow with the names of devices that a program sees."""
+    text = _ALL_DEVICES.sub(lambda found: f"{found[1]}{all_devices()}]", text)
     return _FULL_NAME.sub(lambda name: shown_name(name[0]), text)
+
+
+def all_devices() -> str:
+    """Return the names of all devices that a program sees, as TensorFlow's errors list them."""
+    names = ["CPU:0", *(f"GPU:{index}" for index in range(_backend.count("gpu")))]
+    return ", ".join(f"/job:localhost/replica:0/task:0/device:{name}" for name in names)
+
+
+def _wrap_error(create: Any) -> Any:
+    """Return the ``__init__`` of TensorFlow's errors, which shows the names of devices that a program sees."""
+
+    def init(self: Any, node_def: Any, op: Any, message: Any, *args: Any) -> None:
+        create(self, node_def, op, shown_text(message) if isinstance(message, str) else message, *args)
+
+    return init

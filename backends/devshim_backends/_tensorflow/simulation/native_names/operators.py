@@ -3,7 +3,7 @@
 * A machine with GPUs runs on ``GPU:0`` what has no scope, wherever its tensors are, and copies them there. So do
   simulated GPUs. TensorFlow reads the scope in C++, so the name is set there for the time of one operator. An operator
   on a variable runs where the variable is; TensorFlow does this in C++, too.
-* An operator on strings, which has no kernel for GPUs, runs on the host (`host_operators`).
+* An operator on strings or for datasets, which has no kernel for GPUs, runs on the host (`host_operators`).
 * A call of a ``tf.function`` with variables on a GPU runs on their device; TensorFlow places each operator of it.
 * `policies` decides which tensors may be copied.
 
@@ -71,8 +71,8 @@ def _default_device(op: Any, inputs: Sequence[Any]) -> str:
         variable = _first_variable(inputs)
         if variable is not None:
             return keep_alive(RAW_DEVICE(variable))
-    if (b"Dataset" if isinstance(op, bytes) else "Dataset") in op or runs_on_host(op):  # most have no kernel for GPUs
-        return ""
+    if (b"Dataset" if isinstance(op, bytes) else "Dataset") in op or runs_on_host(op, inputs):
+        return ""  # most for datasets have no kernel for GPUs
     return FIRST if _backend.count("gpu") else ""
 
 
@@ -91,7 +91,7 @@ def _wrap_fast(original: Callable[..., Any]) -> Callable[..., Any]:
         local = args[0]._thread_local_data
         scope = local.device_name
         default = "" if scope else _default_device(args[1], args[3:])
-        if scope and leaves_scope(_backend, args[1], scope):
+        if scope and leaves_scope(_backend, args[1], args[3:], scope):
             try:
                 local.device_name = ""
                 result = original(*args)
@@ -117,7 +117,7 @@ def _wrap_fast(original: Callable[..., Any]) -> Callable[..., Any]:
 def _wrap_slow(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(handle: Any, device: str, op: Any, inputs: Any, *args: Any) -> Any:
         device = logical_name(device) if device else _default_device(op, inputs)
-        if leaves_scope(_backend, op, device):
+        if leaves_scope(_backend, op, inputs, device):
             device = ""
         result = original(handle, device, op, inputs, *args)
         if _logged:

@@ -1,9 +1,9 @@
-"""Operators that have no kernel for GPUs, because they read or write strings, with native names.
+"""Operators that have no kernel for GPUs, because they read or write strings or make datasets, with native names.
 
 TensorFlow runs them on the host, also in the scope of a GPU. If ``tf.config.set_soft_device_placement(False)`` forbids
 that, it raises an error. This build of TensorFlow lacks most kernels for CUDA, so a missing kernel does not show that
-CUDA lacks it. But a kernel for CUDA cannot read strings: the operators with arguments that are always strings, and that
-run on GPUs with strings in the host's memory, have a kernel for GPUs in this build too.
+CUDA lacks it. But a kernel for CUDA cannot read strings: the operators that run on GPUs with strings in the host's
+memory have a kernel for GPUs in this build too, and so have those for datasets.
 """
 
 from __future__ import annotations
@@ -11,52 +11,90 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import kernels, op_def_registry
 
+from devshim_backends._tensorflow.internals.locations import EAGER
 from devshim_backends._tensorflow.simulation.native_names.internals.scopes import SCOPE
-from devshim_backends._tensorflow.simulation.native_names.names import is_simulated_gpu, shown_name
+from devshim_backends._tensorflow.simulation.native_names.names import all_devices, is_simulated_gpu, shown_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
 __all__ = ["leaves_scope", "runs_on_host"]
 
 _HOST = frozenset({"CPU", "XLA_CPU"})
+_STRING = tf.string.as_datatype_enum
+
+
+def runs_on_host(op: str | bytes, inputs: Sequence[Any]) -> bool:
+    """Return True if an operator with these inputs has kernels for the host only, because it needs strings there."""
+    known = _host_inputs(op)
+    if isinstance(known, bool):
+        return known
+    return any(_is_string(inputs[position]) for position in known if position < len(inputs))
 
 
 @lru_cache(maxsize=4096)
-def runs_on_host(op: str | bytes) -> bool:
-    """Return True if an operator with arguments that are always strings has kernels for the host only."""
+def _host_inputs(op: str | bytes) -> bool | tuple[int, ...]:
+    """Return True if an operator runs on the host, False if not, or the positions of inputs that decide: strings do."""
     name = op.decode() if isinstance(op, bytes) else op
-    definition = None if "Dataset" in name else op_def_registry.get(name)  # some of these have kernels for GPUs
+    definition = op_def_registry.get(name)
     if definition is None:
         return False
-    strings = any(each.type == tf.string.as_datatype_enum for each in (*definition.input_arg, *definition.output_arg))
-    found = kernels.get_registered_kernels_for_op(name).kernel if strings else ()
-    return strings and {kernel.device_type for kernel in found} <= _HOST
+    always = any(each.type == _STRING for each in (*definition.input_arg, *definition.output_arg))
+    generic = {each.name for each in definition.attr if each.type == "type" and _allows_string(each)}
+    positions = [i for i, each in enumerate(definition.input_arg) if each.type_attr in generic]
+    if not (always or positions or "Dataset" in name):
+        return False
+    on_gpus = [k for k in kernels.get_registered_kernels_for_op(name).kernel if k.device_type not in _HOST]
+    if always or "Dataset" in name:
+        return not on_gpus
+    kept = {attr for attr in generic if any(_reads_strings(kernel, attr) for kernel in on_gpus)}
+    return tuple(i for i in positions if definition.input_arg[i].type_attr not in kept)
 
 
-def leaves_scope(backend: TensorflowSimulation, op: Any, scope: str) -> bool:
+def _reads_strings(kernel: Any, attr: str) -> bool:
+    """Return True if a kernel accepts strings for a generic dtype."""
+    return all(_allows_string(each) for each in kernel.constraint if each.name == attr)
+
+
+def _allows_string(attr: Any) -> bool:
+    allowed = attr.allowed_values.list.type
+    return not allowed or _STRING in allowed
+
+
+def _is_string(value: Any) -> bool:
+    """Return True for a tensor of strings, a string or an array of strings, or a list of these."""
+    if isinstance(value, EAGER):
+        return bool(value._datatype_enum() == _STRING)
+    if isinstance(value, (list, tuple)):
+        return bool(value) and _is_string(value[0])
+    return isinstance(value, (str, bytes)) or (isinstance(value, np.ndarray) and value.dtype.kind in "SUO")
+
+
+def leaves_scope(backend: TensorflowSimulation, op: Any, inputs: Sequence[Any], scope: str) -> bool:
     """Return True if an operator runs on the host, although the program has opened the scope of a GPU.
 
     Args:
         backend: The adapter.
         op: The operator's name.
+        inputs: Its inputs.
         scope: TensorFlow's name of the scope's device.
 
     Raises:
         InvalidArgumentError: The program has forbidden it, by ``tf.config.set_soft_device_placement(False)``.
     """
-    if SCOPE.strict or not is_simulated_gpu(scope) or not runs_on_host(op):
+    if SCOPE.strict or not is_simulated_gpu(scope) or not runs_on_host(op, inputs):
         return False
     if not context.context().soft_device_placement:
-        names = ["CPU:0", *(f"GPU:{index}" for index in range(backend.count("gpu")))]
-        known = ", ".join(f"/job:localhost/replica:0/task:0/device:{name}" for name in names)
         text = (
             f"Could not satisfy device specification {shown_name(scope)!r}. enable_soft_placement=0. "
-            f"Supported device types [CPU]. All available devices [{known}]."
+            f"Supported device types [CPU]. All available devices [{all_devices()}]."
         )
         raise tf.errors.InvalidArgumentError(None, None, f"{text} [Op:{op.decode() if isinstance(op, bytes) else op}]")
     return True
