@@ -99,7 +99,7 @@ def _with_promotion(
         if whole and (isinstance(x1, _NUMBERS) or isinstance(x2, _NUMBERS)):
             x1, x2 = tensor_if_large(x1), tensor_if_large(x2)
             if not same:
-                x1, x2 = (float(x) if isinstance(x, _NUMBERS) else x for x in (x1, x2))  # 2.0 refuses 2**63
+                x1, x2 = (float(x) if isinstance(x, (int, float)) else x for x in (x1, x2))  # 2.0 refuses 2**63
                 inside = "float64" if isinstance(x1, float) or isinstance(x2, float) else "int64"
         xs = [x if isinstance(x, _NUMBERS) else x.astype(inside, copy=False) for x in (x1, x2)]
         found = fn(*xs)
