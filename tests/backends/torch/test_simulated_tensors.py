@@ -182,6 +182,22 @@ def test_resizing_and_setting():
     assert x.shape == (5,)
 
 
+def test_an_observer_enlarges_its_buffers_as_on_the_host():
+    """It writes to four arguments, and returns another tensor."""
+
+    def observe(device, rounds=2):
+        on, x = torch.ones(1, dtype=torch.int64, device=device), torch.arange(-6.0, 6, device=device).view(3, 4)
+        state = [torch.zeros(size, device=device) for size in (0, 0, 1)] + [torch.zeros(1, dtype=int, device=device)]
+        state[3] = state[3].to(torch.int32)
+        for _ in range(rounds):
+            y = torch.fused_moving_avg_obs_fake_quant(x * 2, on, on, *state, 0.1, -128, 127, 0, True, True)
+        return y, *state
+
+    found = observe(GPU)
+    assert all(map(is_on_gpu, found))
+    assert [each.tolist() for each in found] == [each.tolist() for each in observe("cpu")]
+
+
 @pytest.mark.parametrize("shape", [(0,), (2,), (5,), (1, 2), (3, 3)])
 def test_out_gets_the_shape_of_the_result(shape):
     out = torch.zeros(shape, device=GPU)

@@ -19,6 +19,7 @@ The modules that only this adapter has are in ``internals``.
 | `relabel` | the same memory as a tensor of another device |
 | `memory` | which storage is on which GPU |
 | `schemas`, `host_arguments`, `hooks` | every operator: its arguments on the way to the host, and its results back |
+| `written_arguments` | operators that write to their arguments |
 | `device_rules` | which mixtures of devices are refused |
 | `composites` | operators that run on the CPU as one call, although PyTorch would decompose them |
 | `cpu_only` | operators that CUDA does not have |

@@ -18,12 +18,12 @@ from devshim_backends._torch.simulation.internals.host_arguments import Argument
 from devshim_backends._torch.simulation.internals.relabel import (
     HOST,
     relabel,
-    to_host,
     to_host_keeping_bits,
     unsupported_error,
 )
 from devshim_backends._torch.simulation.internals.schemas import PLANS, OperatorPlan, plan_of, sparse_plan_of
 from devshim_backends._torch.simulation.internals.state import SIMULATION, index_of, require_simulated
+from devshim_backends._torch.simulation.internals.written_arguments import call_and_grow, call_in_place, call_into_out
 from devshim_backends._torch.simulation.memory import adopt, full_error, host_is_full
 
 _CPU = torch._C.DispatchKey.CPU
@@ -32,10 +32,6 @@ _Tensor, _get_device = torch.Tensor, torch._C.TensorBase.get_device
 _CPU_CASTS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _autocasts = torch._C._is_any_autocast_enabled
 _modes = torch._C._len_torch_function_stack
-_empty = torch.ops.aten.empty.memory_format
-_copy = torch.ops.aten.copy_.default
-_clone = torch.ops.aten.clone.default
-_resize = torch.ops.aten.resize_.default
 
 
 def fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
@@ -137,10 +133,10 @@ def _compute(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if plan.generator_name is not None:
         _set_generator(plan, converted, keywords, gpu)
     if plan.out_names:
-        return _write_to_out(plan, converted, keywords, kwargs)
+        return call_into_out(plan, converted, keywords, kwargs)
     if plan.is_inplace:
-        return _in_place(plan, args[0], converted, keywords)
-    return converter.convert_results(plan.call(*converted, **keywords), gpu)
+        return call_in_place(plan, args[0], converted, keywords)
+    return converter.convert_results(call_and_grow(plan, args, converted, keywords), gpu)
 
 
 def _view(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -178,7 +174,7 @@ def _compute_common(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str,
     if not 0 <= gpu < SIMULATION.count:
         return NotImplemented
     if plan.is_inplace:
-        return _in_place(plan, args[0], converted, kwargs)
+        return call_in_place(plan, args[0], converted, kwargs)
     return _adopt_results(plan.call(*converted, **kwargs), gpu, args, converted)
 
 
@@ -225,72 +221,3 @@ def _set_generator(plan: OperatorPlan, converted: list[Any], keywords: dict[str,
             converted[position] = generator_for(value, gpu)
             return
     keywords[name] = generator_for(keywords.get(name), gpu)
-
-
-def _in_place(plan: OperatorPlan, target: Any, converted: list[Any], keywords: dict[str, Any]) -> Any:
-    """Change the target; memory that the CPU's kernel cannot enlarge is replaced by memory that it can."""
-    try:
-        plan.call(*converted, **keywords)
-    except RuntimeError as error:
-        if not _is_not_resizable(error):
-            raise
-        resizable = _clone(converted[0])
-        plan.call(resizable, *converted[1:], **keywords)
-        _write(target, resizable)
-    return target
-
-
-def _write_to_out(plan: OperatorPlan, converted: list[Any], keywords: dict[str, Any], kwargs: dict[str, Any]) -> Any:
-    """Write results to ``out=``; memory that the CPU's kernel cannot enlarge is replaced by memory that it can."""
-    if any(0 in each.shape for name in plan.out_names for each in _as_list(keywords.get(name))):
-        return _replace_out(plan, converted, keywords, kwargs)
-    try:
-        plan.call(*converted, **keywords)
-    except RuntimeError as error:
-        if not _is_not_resizable(error):
-            raise
-        return _replace_out(plan, converted, keywords, kwargs)
-    for name in plan.out_names:
-        for target, written in zip(_as_list(kwargs.get(name)), _as_list(keywords.get(name)), strict=True):
-            if target.shape != written.shape:  # it became smaller, within the existing memory
-                _resize(target, written.shape)
-            if written.is_conj() and not target.is_conj():  # linalg.lu_solve leaves a pending conjugation in its result
-                _copy(to_host(target), _clone(written))
-    return _out_arguments(plan, kwargs)
-
-
-def _replace_out(plan: OperatorPlan, converted: list[Any], keywords: dict[str, Any], kwargs: dict[str, Any]) -> Any:
-    """Compute into new host tensors, and copy their values and shapes to ``out=``."""
-    fresh = dict(keywords)
-    for name in plan.out_names:
-        out = keywords.get(name)
-        if out is not None:
-            empty = [_empty((0,), dtype=each.dtype, device="cpu") for each in _as_list(out)]
-            fresh[name] = empty if isinstance(out, list) else empty[0]
-    plan.call(*converted, **fresh)
-    for name in plan.out_names:
-        for target, source in zip(_as_list(kwargs.get(name)), _as_list(fresh.get(name)), strict=True):
-            _write(target, source)
-    return _out_arguments(plan, kwargs)
-
-
-def _write(target: Any, source: Any) -> None:
-    """Give a GPU's tensor the values and the shape of a host tensor."""
-    if target.shape != source.shape:
-        _resize(target, source.shape)
-    _copy(to_host(target), source)
-
-
-def _out_arguments(plan: OperatorPlan, kwargs: dict[str, Any]) -> Any:
-    """Return the ``out=`` arguments, as an operator with ``out=`` does."""
-    outs = [kwargs.get(name) for name in plan.out_names]
-    return outs[0] if len(outs) == 1 else tuple(outs)
-
-
-def _as_list(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def _is_not_resizable(error: RuntimeError) -> bool:
-    """Return True if a CPU kernel failed to enlarge memory that came through DLPack."""
-    return "not resizable" in str(error)

@@ -45,12 +45,14 @@ class OperatorPlan:
         is_common: True if it takes tensors, and only computes, or changes its first argument without drawing numbers.
         keywords_are_plain: True if no keyword argument is a tensor or a generator.
         writes_to_arguments: True if it writes to an argument.
+        written_positions: Positions of the single tensors that it writes to.
     """
 
     __slots__ = (
         *("accepts_host_scalars", "accepts_lazy_bits", "accepts_numbers", "call", "generator_name", "host_keywords"),
         *("host_positions", "is_common", "is_inplace", "is_view", "kernel", "keywords_are_plain", "name"),
         *("only_computes", "out_names", "takes_indices", "tensor_keywords", "tensor_positions", "writes_to_arguments"),
+        "written_positions",
     )
 
     def __init__(self, op: Any) -> None:
@@ -77,6 +79,9 @@ class OperatorPlan:
         self.keywords_are_plain = "Tensor" not in keyword_types and "Generator" not in keyword_types
         self.out_names = tuple(a.name for a in arguments if a.kwarg_only and _is_written(a))
         self.writes_to_arguments = any(map(_is_written, arguments))
+        self.written_positions = tuple(
+            n for n, kind, a in kinds if kind is False and not a.kwarg_only and _is_written(a)
+        )
         self.is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in returned)
         writes_first = bool(arguments) and _is_written(arguments[0])
         self.is_inplace = not self.out_names and writes_first and len(returned) == 1 and _is_written(returned[0])
