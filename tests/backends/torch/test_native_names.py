@@ -615,9 +615,11 @@ def test_jagged_tensors_train_on_a_card_and_older_nested_ones_are_refused() -> N
     assert layer.weight.grad is not None
     assert layer.weight.grad.tolist() == [[6, 6, 6]]
     assert [each.device for each in jagged.unbind()] == [torch.device("cuda", 1)] * 2
+    on_card = [part.cuda(1).requires_grad_() for part in parts]  # with a gradient, its first use ended the process
     for make in (torch.nested.nested_tensor, torch.nested.as_nested_tensor):
-        with pytest.raises(NotImplementedError, match="dense and sparse tensors"):
-            make(parts, device="cuda:1") + 1
+        for given in (parts, on_card):
+            with pytest.raises(NotImplementedError, match="dense and sparse tensors"):
+                make(given, device="cuda:1")
 
 
 @pytest.mark.usefixtures("cards")

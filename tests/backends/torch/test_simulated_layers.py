@@ -187,6 +187,65 @@ def test_attention_of_tensors_that_are_not_plain():
     assert str(attend(q, k, v, dropout_p=0.5).device) == GPU
 
 
+KERNELS_OF_CUDA = {
+    "flash": (torch.ops.aten._scaled_dot_product_flash_attention, ()),
+    "efficient": (torch.ops.aten._scaled_dot_product_efficient_attention, (None, True)),
+    "cudnn": (torch.ops.aten._scaled_dot_product_cudnn_attention, (None, True)),
+}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS_OF_CUDA)
+def test_cudas_operators_for_attention_compute_what_the_host_computes(kernel, causal):
+    drawn, (op, rest) = [torch.randn(2, 4, 16, 8) for _ in range(3)], KERNELS_OF_CUDA[kernel]
+    host = [x.clone().requires_grad_() for x in drawn]
+    card = [x.to(GPU).requires_grad_() for x in drawn]
+    expected = nn.functional.scaled_dot_product_attention(*host, is_causal=causal, scale=0.3)
+    found = op(*card, *rest, 0.0, causal, scale=0.3)[0]
+    for out in (expected, found):
+        out.square().sum().backward()
+    for one, other in zip([found, *(x.grad for x in card)], [expected, *(x.grad for x in host)], strict=True):
+        assert str(one.device) == GPU
+        torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", KERNELS_OF_CUDA)
+def test_cudas_attention_drops_the_same_weights_in_both_passes(kernel):
+    leaves = [torch.randn(1, 2, 4, 8, dtype=torch.float64, device=GPU) for _ in range(3)]
+    op, rest = KERNELS_OF_CUDA[kernel]
+
+    def attend(*leaves):
+        torch.manual_seed(3)
+        return op(*leaves, *rest, 0.4, False)[0]
+
+    assert torch.autograd.gradcheck(attend, [x.requires_grad_() for x in leaves])
+    torch.manual_seed(4)
+    assert not torch.equal(attend(*leaves), op(*leaves, *rest, 0.4, False)[0]), "each call draws others"
+
+
+def test_cudas_attention_knows_packed_sequences_windows_and_shared_heads():
+    """`torch.nn.attention.varlen` and jagged tensors call these operators."""
+    lengths, flash = [3, 1, 5], torch.ops.aten._flash_attention_forward
+    ends = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device=GPU)
+    rows = [torch.randn(sum(lengths), heads, 8) for heads in (4, 2, 2)]
+    card = [x.to(GPU).requires_grad_() for x in rows]
+    options = {"window_size_left": 1, "window_size_right": 0}
+    found = flash(*card, ends, ends, 5, 5, 0.0, False, False, **options)[0]
+    found.square().sum().backward()
+    host = [x.clone().requires_grad_() for x in rows]
+    parts = []
+    for sequence in zip(*(x.split(lengths) for x in host), strict=True):
+        q, k, v = (x.transpose(0, 1)[None] for x in sequence)
+        near = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).tril().triu(-1)
+        out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=near, enable_gqa=True)
+        parts.append(out[0].transpose(0, 1))
+    torch.cat(parts).square().sum().backward()
+    for one, other in zip([found, *(x.grad for x in card)], [torch.cat(parts), *(x.grad for x in host)], strict=True):
+        torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-5)
+    with pytest.raises(NotImplementedError, match="alibi_slopes"):
+        flash(*card, ends, ends, 5, 5, 0.0, False, False, alibi_slopes=torch.ones(4, device=GPU))
+
+
 TRACED = {
     "convolutions": lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.ConvTranspose2d(4, 2, 2)),
     "recurrent": lambda: nn.LSTMCell(6, 6),

@@ -25,6 +25,7 @@ The modules that only this adapter has are in ``internals``.
 | `cpu_only` | operators that CUDA does not have |
 | `dtypes` | operators in dtypes for which CUDA has kernels and PyTorch's CPU build does not |
 | `kernels`, `storage`, `recurrent_cells`, `sync_batch_norm`, `attention`, `sparse` | operators with own kernels |
+| `flash_attention`, `efficient_attention`, `attention_formula` | CUDA's own operators for attention |
 | `generators` | random numbers |
 | `autocast` | mixed precision |
 | `module`, `streams`, `accelerator` | ``torch.sim``, and the functions behind ``torch.accelerator`` |

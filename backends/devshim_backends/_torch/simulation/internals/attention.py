@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from devshim_backends._torch.simulation.hooks import run
 from devshim_backends._torch.simulation.internals.schemas import plan_of
 from devshim_backends._torch.simulation.memory import adopt
 
 aten = torch.ops.aten
+_HALVES = (torch.float16, torch.bfloat16)
 _FORMULA, _FLASH = 0, 1  # torch.nn.attention.SDPBackend
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _CPU, _choice = torch._C.DispatchKey.CPU, aten._fused_sdp_choice.default._op_dk
@@ -37,6 +39,8 @@ def attention(
     """Implement ``aten::scaled_dot_product_attention``; C++ finds a device's kernel in a table instead."""
     arguments = (query, key, value, attn_mask, dropout_p, is_causal)
     options = {"scale": scale, "enable_gqa": enable_gqa}
+    if is_traceable_wrapper_subclass(query):
+        return _attend_as_cuda(arguments, options)
     if _is_only_of_cuda():
         return _formula(*arguments, **options)[0]
     if _is_plain(query, key, value):
@@ -44,6 +48,26 @@ def attention(
         if _choose_kernel((query, key, value, mask, dropout_p, is_causal), options) == _FLASH:
             return _fused(query, key, value, mask, dropout_p, is_causal, scale=scale)[0]
     return _attention._op_dk(_COMPOSITE, *arguments, **options)
+
+
+def _attend_as_cuda(arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Attend with the operator that CUDA would choose: `DTensor` and other wrappers of tensors know only these."""
+    query, key, value, mask, dropout, causal = arguments
+    scale, allowed = options["scale"], torch._C
+    if query.dim() != 4 or options["enable_gqa"] or (causal and mask is not None):
+        return _formula(*arguments, **options)[0]
+    is_half, same_length = query.dtype in _HALVES, query.shape[-2] == key.shape[-2]
+    if is_half and mask is None and allowed._get_flash_sdp_enabled() and (same_length or not causal):
+        return aten._scaled_dot_product_flash_attention.default(query, key, value, dropout, causal, scale=scale)[0]
+    if mask is not None:
+        mask = _to_additive_mask(mask, query).expand(*query.shape[:-1], key.shape[-2])
+    needs_sums = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+    rest = (mask, needs_sums, dropout, causal)
+    if (is_half or query.dtype is torch.float32) and allowed._get_mem_efficient_sdp_enabled():
+        return aten._scaled_dot_product_efficient_attention.default(query, key, value, *rest, scale=scale)[0]
+    if is_half and allowed._get_cudnn_sdp_enabled():
+        return aten._scaled_dot_product_cudnn_attention.default(query, key, value, *rest, scale=scale)[0]
+    return _formula(*arguments, **options)[0]
 
 
 def _is_only_of_cuda() -> bool:

@@ -9,9 +9,11 @@ import torch
 
 from devshim_backends._torch.simulation.internals import late_copies
 from devshim_backends._torch.simulation.internals.attention import ATTENTION_KERNELS
+from devshim_backends._torch.simulation.internals.efficient_attention import EFFICIENT_ATTENTION_KERNELS
+from devshim_backends._torch.simulation.internals.flash_attention import FLASH_ATTENTION_KERNELS
 from devshim_backends._torch.simulation.internals.generators import DEFAULTS
 from devshim_backends._torch.simulation.internals.recurrent_cells import CELL_KERNELS
-from devshim_backends._torch.simulation.internals.relabel import to_host, to_host_keeping_bits
+from devshim_backends._torch.simulation.internals.relabel import to_host, to_host_keeping_bits, unsupported_error
 from devshim_backends._torch.simulation.internals.state import TYPES, index_of, require_simulated
 from devshim_backends._torch.simulation.internals.sync_batch_norm import SYNC_BATCH_NORM_KERNELS
 from devshim_backends._torch.simulation.memory import adopt
@@ -227,10 +229,21 @@ def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -
     return x.copy_(aten.addbmm.default(x, batch1, batch2, beta=beta, alpha=alpha))
 
 
+def _refuse_nested(name: str) -> Callable[..., Any]:
+    """Return a kernel that refuses to make a nested tensor."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        raise unsupported_error(None, f"aten::{name}")
+
+    return kernel
+
+
 KERNELS: Mapping[str, Callable[..., Any]] = {
     **STORAGE_KERNELS,
     **CELL_KERNELS,
     **ATTENTION_KERNELS,
+    **FLASH_ATTENTION_KERNELS,
+    **EFFICIENT_ATTENTION_KERNELS,
     **SYNC_BATCH_NORM_KERNELS,
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
@@ -249,6 +262,8 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "addbmm_": addbmm,
     "is_set_to": is_set_to,
     "record_stream": lambda tensor, stream: None,
+    # Some operators on these would end the process: C++ reads the sizes in functions that must not raise.
+    **{name: _refuse_nested(name) for name in ("_nested_tensor_from_tensor_list", "_nested_view_from_buffer")},
     # Attention with padding uses nested tensors, which simulated GPUs do not support, only for left-aligned masks.
     "_nested_tensor_from_mask_left_aligned": lambda tensor, mask: False,
     "_fused_sdp_choice": lambda *args, **kwargs: 0,  # no CUDA kernel is chosen: see `attention`

@@ -111,7 +111,7 @@ def unsupported_error(tensor: Any, operator: str = "") -> NotImplementedError:
         reason = f"this tensor is {kind}"
     return NotImplementedError(
         f"a simulated GPU supports only dense and sparse tensors, but {reason}\n\n"
-        "Hint: compute with it on the CPU, or use x.dequantize() or x.to_padded_tensor(0.0)"
+        "Hint: compute with it on the CPU, or use x.dequantize(), or torch.nested.nested_tensor(layout=torch.jagged)"
     )
 
 

@@ -74,11 +74,17 @@ def _no_plans(device: Any) -> int:
     return 0
 
 
-def _can_use(dtypes: tuple[Any, ...]) -> Callable[..., bool]:
-    """Return a replacement for a function that tests if an attention kernel supports its arguments."""
+def _can_use(dtypes: tuple[Any, ...], of_jagged: tuple[Any, ...] = ()) -> Callable[..., bool]:
+    """Return a replacement for a function that tests if an attention kernel supports its arguments.
+
+    Args:
+        dtypes: The dtypes of the kernel.
+        of_jagged: Further dtypes for jagged tensors, for which CUDA uses nested tensors of the older kind.
+    """
 
     def can_use(params: Any, debug: bool = False) -> bool:
-        return bool(params.query.is_cuda and params.query.dtype in dtypes)
+        query = params.query
+        return bool(query.is_cuda and (query.dtype in dtypes or (query.is_nested and query.dtype in of_jagged)))
 
     return can_use
 
@@ -103,7 +109,7 @@ def _replacements() -> dict[str, Any]:
         "_is_flash_attention_available": lambda: True,
         "_can_use_flash_attention": _can_use(_HALF),
         "_can_use_cudnn_attention": _can_use(_HALF),
-        "_can_use_mem_efficient_attention": _can_use((*_HALF, torch.float32)),
+        "_can_use_mem_efficient_attention": _can_use((*_HALF, torch.float32), of_jagged=(torch.float64,)),
         "_nccl_version": lambda: major << 32 | minor << 16 | patch,
         "_nccl_version_suffix": lambda: b"",
         "_cuda_tunableop_is_enabled": lambda: False,
