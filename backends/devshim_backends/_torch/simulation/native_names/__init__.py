@@ -25,6 +25,7 @@ The modules that only this adapter has are in ``internals``.
 | `slots` | methods of classes written in C |
 | `tensor_types` | ``torch.cuda.FloatTensor`` and the other legacy types |
 | `forking` | forked processes, which cannot use CUDA |
+| `deterministic` | ``torch.use_deterministic_algorithms`` |
 | `sync_debug` | ``torch.cuda.set_sync_debug_mode`` |
 | `bindings`, `runtime` | the C functions under ``torch.cuda``, and its other parts |
 | `libraries` | versions and choices of cuDNN, MAGMA, cuSOLVER, cuBLAS, cuFFT, NCCL and fused attention |

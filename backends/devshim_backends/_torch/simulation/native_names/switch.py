@@ -22,6 +22,7 @@ from devshim_backends._torch.simulation.native_names.internals import (
     compiling,
     constructors,
     custom_operators,
+    deterministic,
     distributed_random,
     forking,
     messages,
@@ -52,6 +53,7 @@ _MODULES = (
     numbered,
     messages,
     forking,
+    deterministic,
     scripting,  # the last one: it reads what the others have replaced
 )
 
@@ -120,6 +122,7 @@ def _uninstall() -> None:
     _PATCHES.undo()
     refused.uninstall()
     custom_operators.uninstall()
+    deterministic.uninstall()
     operators.uninstall()
     distributed.uninstall()
     distributed_random.uninstall()
