@@ -22,6 +22,32 @@ def test_the_same_program_finds_no_gpu_without_native_names() -> None:
     assert done.stdout == "False 0\n"
 
 
+TRAINING = """
+import tempfile, torch, torch.distributed as dist
+with tempfile.TemporaryDirectory() as folder:
+    dist.init_process_group("nccl", init_method=f"file://{folder}/store", rank=0, world_size=1)
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1).cuda())
+    net(torch.ones(1, 2, device="cuda")).sum().backward()
+    group = dist.new_group(backend="gloo")
+    host = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1), process_group=group)
+    for _ in range(3):
+        host(torch.ones(1, 2)).sum().backward()
+    print(host.logger._get_ddp_logging_data().ints_map["avg_forward_compute_time"] > 0)
+    dist.destroy_process_group()
+"""
+
+
+def test_a_model_over_processes_says_only_that_gloo_runs_it() -> None:
+    """C++ prints its warnings to stderr; it has timers for the steps of a model on the CPU and on CUDA."""
+    command = [sys.executable, "-m", "devshim", "run", "--gpus", "1", "-c", TRAINING]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if "arning" in line] == [
+        "<string>:4: UserWarning: simulated GPUs: gloo runs the collectives of the backend nccl"
+    ]
+    assert done.stdout == "True\n", "a model on the host still has times"
+
+
 @pytest.mark.parametrize("names", [(), ("native",)], ids=["sim", "native names"])
 def test_simulated_gpus_leave_nothing_behind(names: tuple[str, ...]) -> None:
     check_traces(*names)

@@ -63,6 +63,38 @@ def random_parts(show):
     show(torch.equal(alike, first))
 
 
+def coalesced(rank, show):
+    """Several calls as one, which NCCL runs together."""
+    device = torch.device("cuda", rank)
+    sums = [torch.full((2,), rank + 1.0, device="cuda") for _ in range(2)]
+    with dist._coalescing_manager(device=device, async_ops=True) as calls:
+        for x in sums:
+            dist.all_reduce(x)
+    calls.wait()
+    gathered, parts = torch.zeros(4, device="cuda"), torch.zeros(1, device="cuda")
+    with dist._coalescing_manager(device=device):
+        dist.all_gather_into_tensor(gathered, sums[0] * rank)
+    with dist._coalescing_manager(device=device):
+        dist.reduce_scatter_tensor(parts, sums[1] * (rank + 1))
+    received = [torch.zeros(1, device="cuda") for _ in range(2)]
+    with dist._coalescing_manager(device=device, async_ops=True) as calls:
+        dist.isend(parts * (rank + 1), 1 - rank)
+        dist.irecv(received[0], 1 - rank)
+    calls.wait()
+    exchange = [dist.P2POp(dist.isend, parts, 1 - rank), dist.P2POp(dist.irecv, received[1], 1 - rank)]
+    for work in dist.batch_isend_irecv(exchange):
+        work.wait()
+    show(sums, gathered, parts, received)
+
+
+def options(show):
+    chosen = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    chosen.config.min_ctas = 4
+    group = dist.new_group(pg_options=chosen)
+    dist.distributed_c10d._set_pg_timeout(chosen._timeout, group)
+    show(dist.get_backend(group), chosen.is_high_priority_stream, chosen.config.min_ctas)
+
+
 def main(rank, port):
     warnings.simplefilter("ignore")
     torch.cuda.set_device(rank)
@@ -77,6 +109,8 @@ def main(rank, port):
     groups(rank, show)
     torch.manual_seed(0)
     random_parts(show)
+    coalesced(rank, show)
+    options(show)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -21,7 +21,9 @@ from torch import distributed
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.relabel import to_host
 from devshim_backends._torch.simulation.internals.state import require_simulated, shown_count
+from devshim_backends._torch.simulation.native_names.internals import coalescing, nccl_options
 from devshim_backends._torch.simulation.native_names.internals.replaced_operators import ReplacedOperators
+from devshim_backends._torch.simulation.native_names.internals.step_times import log_times, without_timer
 from devshim_backends._torch.simulation.native_names.internals.unused_parameters import (
     PINNED_MEMORY,
     provide_pinned_memory,
@@ -58,7 +60,9 @@ def _kernel(op: Any, flatten: bool) -> Callable[..., Any]:
         originals: dict[int, Any] = {}
         kept: list[Any] = []  # so that no id is used twice
         converted = [_map(each, lambda x: _as_host(x, originals, kept, flatten)) for each in args]
-        return _map(op._op_dk(_CUDA, *converted), lambda x: originals.get(id(x), x))
+        result = op._op_dk(_CUDA, *converted)
+        coalescing.record(result)
+        return _map(result, lambda x: originals.get(id(x), x))
 
     return run
 
@@ -189,6 +193,11 @@ def _name_of(real: Callable[..., str]) -> Callable[..., str]:
     return name
 
 
+def _has_hooks(real: Callable[..., bool]) -> Callable[..., bool]:
+    """Return a replacement for `ProcessGroup._has_hooks`, about a hook that only NCCL has; gloo's warns."""
+    return lambda self: not _uses_nccl(self) and real(self)
+
+
 def _barrier(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement for `barrier`, which uses the device of `init_process_group`, as it does with NCCL."""
 
@@ -264,10 +273,15 @@ def install(patches: Patches) -> None:
     ):
         _replace_in_all_modules(patches, name, new)
     patches.replace(c10d.ProcessGroup, "name", _name_of(c10d.ProcessGroup.name))
+    patches.replace(c10d.ProcessGroup, "_has_hooks", _has_hooks(c10d.ProcessGroup._has_hooks))
+    coalescing.install(patches, c10d.ProcessGroup, _uses_nccl)
+    nccl_options.install(patches)
     patches.replace(c10d.Work, "get_future", _future_of(c10d.Work.get_future))
     patches.replace(c10d.Work, "result", _result_of(c10d.Work.result))
     model = torch.nn.parallel.DistributedDataParallel
-    patches.replace(model, "_ddp_init_helper", provide_pinned_memory(model._ddp_init_helper))
+    patches.replace(model, "_ddp_init_helper", without_timer(provide_pinned_memory(model._ddp_init_helper)))
+    logger = distributed.Logger
+    patches.replace(logger, "set_runtime_stats_and_log", log_times(logger.set_runtime_stats_and_log))
 
 
 def uninstall() -> None:
