@@ -14,27 +14,21 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from devshim.registry import import_hooks
 from devshim.simulation import runs, usage
-from devshim.simulation.patching import Patches
+from devshim.simulation.late_patches import LatePatches
 from devshim.simulation.usage import Gpu, Process
 
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import TypeAlias
+
+    from devshim.simulation.patching import Patches
 
     CFunction: TypeAlias = Callable[..., int]
 
 __all__ = ["all_gpus", "set_simulated"]
 
 _SUCCESS, _UNINITIALIZED, _INVALID, _UNSUPPORTED, _NOT_FOUND, _TOO_SMALL = 0, 1, 2, 3, 6, 7
-_PATCHES = Patches()
-
-
-class _Wanted:
-    """True while native names are on, even before ``pynvml`` is imported."""
-
-    now = False
-    hooked = False
 
 
 def all_gpus() -> list[Gpu]:
@@ -47,21 +41,19 @@ def all_gpus() -> list[Gpu]:
 
 def set_simulated(wanted: bool) -> None:
     """Let ``pynvml`` answer for simulated GPUs from now on, or let it ask the driver again."""
-    _Wanted.now = wanted
-    if not wanted:
+    if wanted:
+        _PATCHES.install()
+    else:
         _PATCHES.undo()
-    elif "pynvml" in sys.modules or not _Wanted.hooked:
-        _Wanted.hooked = True
-        import_hooks.call_after_import("pynvml", _install)
 
 
-def _install() -> None:
-    pynvml = sys.modules.get("pynvml")
-    if not _Wanted.now or _PATCHES or not hasattr(pynvml, "_nvmlGetFunctionPointer_cache"):
-        return
-    _PATCHES.replace(pynvml, "nvmlLib", Library())
-    _PATCHES.replace(pynvml, "_nvmlGetFunctionPointer_cache", {})
-    _PATCHES.replace(pynvml, "_nvmlLib_refcount", 0)
+def _replace_library(patches: Patches, pynvml: ModuleType) -> None:
+    patches.replace(pynvml, "nvmlLib", Library())
+    patches.replace(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    patches.replace(pynvml, "_nvmlLib_refcount", 0)
+
+
+_PATCHES = LatePatches("pynvml", "_nvmlGetFunctionPointer_cache", _replace_library)
 
 
 class Library:

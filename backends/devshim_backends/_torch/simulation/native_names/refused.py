@@ -6,27 +6,19 @@ The table of these calls is `capabilities.NOT_SIMULATED`, which ``devshim run --
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
 
 from devshim.errors import UnsupportedError
-from devshim.registry import import_hooks
+from devshim.simulation.late_patches import LatePatches
 from devshim.simulation.patching import Patches
 from devshim.transfers.observers import site
 from devshim_backends._torch.capabilities import NOT_SIMULATED
 
 _EXTENSIONS = "torch.utils.cpp_extension"
 _KERNELS = "torch.cuda.jiterator._create"
-_PATCHES = Patches()
-"""The calls of a module that PyTorch itself does not import."""
-
-
-class _State:
-    """True while native names are on, and once the import of that module is watched."""
-
-    on = False
-    watched = False
 
 
 def refuse(name: str, reason: str) -> NoReturn:
@@ -76,16 +68,12 @@ def install(patches: Patches) -> None:
     for dtype in [each for each in vars(torch.cuda.sparse) if each.endswith("Tensor")]:
         name = f"torch.cuda.sparse.{dtype}"
         _install(patches, name, 'it is a type of old programs: use torch.sparse_coo_tensor(..., device="cuda")')
-    _State.on = True
-    if _EXTENSIONS in sys.modules or not _State.watched:
-        _State.watched = True
-        import_hooks.call_after_import(_EXTENSIONS, _refuse_compiler)
+    _COMPILER.install()
 
 
 def uninstall() -> None:
     """Remove the refusals that are not removed with the other patches."""
-    _State.on = False
-    _PATCHES.undo()
+    _COMPILER.undo()
 
 
 def _install(patches: Patches, name: str, reason: str) -> None:
@@ -100,10 +88,10 @@ def _install(patches: Patches, name: str, reason: str) -> None:
     patches.replace(owner, parts[-1], refusal)
 
 
-def _refuse_compiler() -> None:
+def _refuse_compiler(patches: Patches, extensions: ModuleType) -> None:
     """Refuse to look for NVIDIA's compiler, which every extension with CUDA sources does; those for the CPU build."""
-    extensions = sys.modules.get(_EXTENSIONS)
-    if not _State.on or _PATCHES or not hasattr(extensions, "_join_cuda_home"):
-        return
     reason = "it compiles for real GPUs only: build the sources for the CPU, as CppExtension and load(*.cpp) do"
-    _PATCHES.replace(extensions, "_join_cuda_home", _Refused("the CUDA compiler of torch.utils.cpp_extension", reason))
+    patches.replace(extensions, "_join_cuda_home", _Refused("the CUDA compiler of torch.utils.cpp_extension", reason))
+
+
+_COMPILER = LatePatches(_EXTENSIONS, "_join_cuda_home", _refuse_compiler)  # PyTorch itself does not import the module

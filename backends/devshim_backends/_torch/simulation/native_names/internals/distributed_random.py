@@ -7,25 +7,13 @@ state, which has no offset, so each offset has a seed that is computed from the 
 from __future__ import annotations
 
 import hashlib
-import sys
 from typing import Any
 
 import torch
 
-from devshim.registry import import_hooks
+from devshim.simulation.late_patches import LatePatches
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.generators import RealGenerator
-
-_MODULE = "torch.distributed.tensor._random"
-_PATCHES = Patches()
-"""The class of a module that PyTorch imports with `DTensor`."""
-
-
-class _Switch:
-    """True while native names are on, and once the import of that module is watched."""
-
-    on = False
-    watched = False
 
 
 class _PhiloxState:  # PyTorch's name
@@ -51,21 +39,18 @@ class _PhiloxState:  # PyTorch's name
         self.state = RealGenerator(device="cpu").manual_seed(seed).get_state()
 
 
-def _replace() -> None:
-    module = sys.modules.get(_MODULE)
-    if _Switch.on and not _PATCHES and hasattr(module, "_PhiloxState"):
-        _PATCHES.replace(module, "_PhiloxState", _PhiloxState)
+_LATE = LatePatches(
+    "torch.distributed.tensor._random",  # PyTorch imports it with `DTensor`
+    "_PhiloxState",
+    lambda patches, module: patches.replace(module, "_PhiloxState", _PhiloxState),
+)
 
 
 def install(patches: Patches) -> None:
     """Replace the class, or let the import of its module do so."""
-    _Switch.on = True
-    if _MODULE in sys.modules or not _Switch.watched:
-        _Switch.watched = True
-        import_hooks.call_after_import(_MODULE, _replace)
+    _LATE.install()
 
 
 def uninstall() -> None:
     """Restore the class."""
-    _Switch.on = False
-    _PATCHES.undo()
+    _LATE.undo()
