@@ -3,7 +3,9 @@
 The program is not run, and no framework is imported. The check reads the program's file and the modules that it imports
 from its own folder, also indirectly. It compares each dotted name with the tables of the adapters (``NOT_SIMULATED`` in
 ``capabilities.py``) and with that of other CUDA packages below. It follows ``import ... as``, ``from ... import``,
-``cuda = torch.cuda`` and ``getattr(torch, "cuda")``; a name that is made while the program runs is not found.
+``cuda = torch.cuda`` and ``getattr(torch, "cuda")``; a name that is made while the program runs is not found. The code
+does not say what is a tensor, so a property of tensors is found by its name alone. What is refused only for tensors on
+a GPU, such as ``torch.quantize_per_tensor``, is not found.
 """
 
 from __future__ import annotations
@@ -122,9 +124,9 @@ def read(source: str | bytes, path: str, root: Path) -> tuple[list[Found], list[
         line, reason = getattr(error, "lineno", None), getattr(error, "msg", str(error))
         msg = f"{path} is not valid Python{f' at line {line}' if line else ''}: {reason}"
         raise ds.ArgumentError(msg, "correct it, or check another file") from error
-    names = _Names(Path(path).resolve().parent, root)
-    names.visit(tree)
     table = _table()
+    names = _Names(Path(path).resolve().parent, root, _properties(table))
+    names.visit(tree)
     found = [
         Found(path, line, name, table[known])
         for line, name in dict.fromkeys(names.used)
@@ -140,6 +142,11 @@ def _table() -> dict[str, str]:
     return table
 
 
+def _properties(table: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of tensors in a table: ``__cuda_array_interface__`` -> the full name."""
+    return {name.rpartition(".")[2]: name for name in table if name.split(".")[1:-1] == ["Tensor"]}
+
+
 def _longest(name: str, table: Mapping[str, str]) -> str | None:
     """Return the entry that a dotted name is, or is below; the most specific one."""
     parts = name.split(".")
@@ -153,13 +160,14 @@ class _Names(ast.NodeVisitor):
     Args:
         folder: The folder of the module, for its relative imports.
         root: The folder of the program, for its absolute imports.
+        properties: A property of tensors -> its full name.
     """
 
-    def __init__(self, folder: Path, root: Path) -> None:
+    def __init__(self, folder: Path, root: Path, properties: Mapping[str, str]) -> None:
         self.used: list[tuple[int, str]] = []
         self.imported: list[Path] = []
         self._meaning: dict[str, str] = {}
-        self._folder, self._root = folder, root
+        self._folder, self._root, self._properties = folder, root, properties
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -206,13 +214,13 @@ class _Names(ast.NodeVisitor):
             return self._meaning.get(node.id)
         if isinstance(node, ast.Attribute):
             owner = self._resolve(node.value)
-            return None if owner is None else f"{owner}.{node.attr}"
+            return self._properties.get(node.attr) if owner is None else f"{owner}.{node.attr}"
         if not isinstance(node, ast.Call):
             return None
         texts = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
         if isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) > 1 and texts:
             owner = self._resolve(node.args[0])
-            return None if owner is None else f"{owner}.{texts[0]}"
+            return self._properties.get(texts[0]) if owner is None else f"{owner}.{texts[0]}"
         is_import = ast.unparse(node.func) in ("__import__", "import_module", "importlib.import_module")
         return texts[0] if is_import and texts else None
 

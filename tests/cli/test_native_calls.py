@@ -29,6 +29,8 @@ SPELLINGS = {
     "import torch\nt = torch\nt.cuda.MemPool()": ("torch.cuda.MemPool", 3),
     "import torch\ngetattr(torch.cuda, 'CUDAGraph')()": ("torch.cuda.CUDAGraph", 2),
     "import importlib\nt = importlib.import_module('torch')\nt.cuda.MemPool()": ("torch.cuda.MemPool", 3),
+    "def f(x):\n    return x.__cuda_array_interface__": ("torch.Tensor.__cuda_array_interface__", 2),
+    "def f(x):\n    return getattr(x.y, '__cuda_array_interface__')": ("torch.Tensor.__cuda_array_interface__", 2),
     "from numba import cuda": ("numba.cuda", 1),
     "import cupy as cp": ("cupy", 1),
     "import jax.experimental.pallas as pl": ("jax.experimental.pallas", 1),

@@ -61,8 +61,15 @@ _NCCL = "it calls NCCL itself: use torch.distributed, or torch.nn.parallel.comm"
 _FILES = "it moves data between files and real GPUs: read the file, and use x.to(device)"
 _TUNING = "it measures kernels of real GPUs: leave it out"
 
+INTERFACE = "torch.Tensor.__cuda_array_interface__"
+"""The property through which libraries that compute on CUDA cards read a tensor."""
+
 NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
     {
+        INTERFACE: (
+            "a simulated GPU's memory is the host's, so no library that computes on CUDA cards can read it: "
+            "hand over a copy on the host: x.cpu().numpy()"
+        ),
         **{
             f"torch.cuda.{within}{name}": _GRAPHS
             for within in ("", "graphs.")
@@ -127,5 +134,6 @@ NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
 )
 """A native call, or the beginning of its name, that simulated GPUs cannot run -> why, and what to do instead.
 
-`simulation.native_names.refused` refuses these calls while the program runs.
+The name of a property begins with the class, such as ``torch.Tensor``. `simulation.native_names.refused` refuses these
+calls while the program runs.
 """

@@ -32,12 +32,15 @@ class FullDeviceError(JoinedError, OutOfMemoryError, torch.OutOfMemoryError):  #
         if nbytes is None:
             return None
         free_now, total = module.mem_get_info(device.index)
-        used, free = module.memory_allocated(device.index), free_now if free is None else free
+        used, limit = module.memory_allocated(device.index), module.memory_fraction_limit(device.index)
+        if free is None or limit is not None:  # the limit of the program leaves the card's memory free
+            free = free_now
+        allowed = "" if limit is None else f"{_format(limit)} allowed; "
         return (
             f"CUDA out of memory. Tried to allocate {_format(nbytes)}. GPU {device.index} has a total capacity of "
             f"{_format(total)} of which {_format(free)} is free. Including non-PyTorch memory, this process has "
-            f"{_format(used)} memory in use. Of the allocated memory {_format(used)} is allocated by PyTorch, and 0 "
-            f"bytes is reserved by PyTorch but unallocated. {_ADVICE}"
+            f"{_format(used)} memory in use. {allowed}Of the allocated memory {_format(used)} is allocated by PyTorch, "
+            f"and 0 bytes is reserved by PyTorch but unallocated. {_ADVICE}"
         )
 
 

@@ -22,6 +22,7 @@ from devshim_backends._torch.capabilities import NOT_SIMULATED
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import devshim as ds
 
@@ -562,6 +563,71 @@ def test_a_full_card_has_the_text_of_a_real_one() -> None:
     ours = ds.using("torch")
     with ours, ds.simulate(2, native_names=True), pytest.raises(ds.OutOfMemoryError, match=r"^cpu is out of memory"):
         ds.empty(2**50)
+
+
+def test_a_program_that_limits_its_memory_is_told_how_much_it_may_use() -> None:
+    with ds.simulate(1, "1GiB", native_names=True):
+        x = torch.ones(1 << 26, device="cuda")
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        assert torch.cuda.mem_get_info() == (768 << 20, 1 << 30)  # the limit is the program's, not the card's
+        with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
+            torch.ones(1 << 27, device="cuda")
+        del x
+    assert "of which 768.00 MiB is free." in str(caught.value)
+    assert "256.00 MiB memory in use. 512.00 MiB allowed; Of the allocated memory 256.00 MiB is" in str(caught.value)
+
+
+@pytest.mark.usefixtures("cards")
+def test_the_drivers_for_linear_algebra_are_those_of_cuda() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(4, 3, device="cuda"), torch.randn(4, 2, device="cuda")
+    for driver in ("gesvd", "gesvdj", "gesvda", None):
+        u, s, v = torch.linalg.svd(x, full_matrices=False, driver=driver)
+        torch.testing.assert_close(u @ s.diag() @ v, x)
+        torch.testing.assert_close(torch.linalg.svdvals(x, driver=driver, out=torch.empty(0, device="cuda")), s)
+    with pytest.raises(RuntimeError, match=r"^torch.linalg.svd: unknown svd driver gels in svd_cusolver"):
+        torch.linalg.svd(x, driver="gels")
+    with pytest.raises(RuntimeError, match="only supported on CUDA inputs"):
+        torch.linalg.svd(x.cpu(), driver="gesvd")
+    for driver in ("gels", None):
+        found = torch.linalg.lstsq(x, y, driver=driver)
+        torch.testing.assert_close(found.solution, torch.linalg.pinv(x) @ y)
+        assert found.rank.numel() == 0, "gels computes none"
+    for driver in ("gelsy", "gelsd", "gelss"):
+        assert torch.linalg.lstsq(x.cpu(), y.cpu(), driver=driver).rank == 3
+        with pytest.raises(RuntimeError, match=r"^torch.linalg.lstsq: `driver` other than `gels` is not supported"):
+            torch.linalg.lstsq(x, y, driver=driver)
+
+
+@pytest.mark.usefixtures("cards")
+def test_an_operator_that_only_cuda_has_says_so() -> None:
+    half = torch.tensor([0, 0, 1, 1], dtype=torch.float16, device="cuda:1").tile((64, 16))
+    with pytest.raises(NotImplementedError, match=r"aten::_cslt_compress' on a simulated GPU: the CPU computes for it"):
+        torch._cslt_compress(half)
+
+
+class _Log(TorchDispatchMode):
+    """Record the devices in the arguments of operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.devices: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = (*args, *(kwargs or {}).values())
+        self.devices += [each for each in given if isinstance(each, torch.device)]
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_mode_of_the_dispatcher_sees_cards() -> None:
+    host, card = torch.ones(2), torch.ones(2, device="cuda:1")
+    with _Log() as log:
+        moved = [host.to("cuda:1"), host.cuda(1), card.to(device="cuda:0"), card.to("cuda:1"), host.to("cpu")]
+        moved += [card.to(host.device), torch.zeros(2, device="cuda:1"), host.to("cuda:1", torch.float64)]
+    assert [str(each.device) for each in moved] == [*["cuda:1"] * 2, "cuda:0", "cuda:1", "cpu", "cpu", *["cuda:1"] * 2]
+    assert moved[3] is card
+    assert {each.type for each in log.devices} == {"cuda", "cpu"}
 
 
 def test_a_tensor_of_a_card_that_was_taken_away_is_an_illegal_access() -> None:

@@ -23,6 +23,7 @@ The modules that only this adapter has are in ``internals``.
 | `device_rules` | which mixtures of devices are refused |
 | `composites` | operators that run on the CPU as one call, although PyTorch would decompose them |
 | `cpu_only` | operators that CUDA does not have |
+| `linalg_drivers` | the drivers of CUDA's libraries for linear algebra |
 | `dtypes` | operators in dtypes for which CUDA has kernels and PyTorch's CPU build does not |
 | `kernels`, `storage`, `recurrent_cells`, `sync_batch_norm`, `attention`, `sparse` | operators with own kernels |
 | `flash_attention`, `efficient_attention`, `attention_formula` | CUDA's own operators for attention |

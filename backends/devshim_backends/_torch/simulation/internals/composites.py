@@ -15,7 +15,7 @@ import torch
 from devshim_backends._torch.simulation import dtypes
 from devshim_backends._torch.simulation.device_rules import MixedDevicesError
 from devshim_backends._torch.simulation.hooks import compute_sparse, run, without_modes
-from devshim_backends._torch.simulation.internals import cpu_only, sparse
+from devshim_backends._torch.simulation.internals import cpu_only, linalg_drivers, sparse
 from devshim_backends._torch.simulation.internals.kernels import KERNELS, to_copy
 from devshim_backends._torch.simulation.internals.schemas import OperatorPlan, plan_of, sparse_plan_of
 
@@ -45,6 +45,7 @@ def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     known = {name for name in COMPOSED if torch._C._dispatch_has_kernel(f"aten::{name}")}
     special = {"convolution": _convolution_kernel(), "_convolution": as_one_call("_convolution")}
     special |= dict(cpu_only.iter_refusing_kernels(cpu_only.DENSE))
+    special |= dict(linalg_drivers.kernels(as_one_call))
     names = _structured_operators() | known | _foreach_operators() | _in_cudas_dtypes()
     for name in sorted(names - set(KERNELS) - set(special)):
         yield name, _foreach_kernel(name) if name.startswith("_foreach_") else as_one_call(name)

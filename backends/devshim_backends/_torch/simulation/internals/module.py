@@ -207,8 +207,13 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Return a GPU's free and total bytes."""
     index = index_of(device)
     total = get_device_properties(index).total_memory
-    free = SIMULATED[index].info().free
-    return (max(total - memory_allocated(index), 0) if free is None else free), total
+    return max(total - memory_allocated(index), 0), total
+
+
+def memory_fraction_limit(index: int) -> int | None:
+    """Return the bytes to which the program has limited itself on a GPU, or None."""
+    limit = SIMULATED[index].limit
+    return None if limit == state.SIMULATION.limit else limit
 
 
 def empty_cache() -> None:

@@ -18,6 +18,8 @@ from devshim.transfers.observers import site
 from devshim_backends._torch.capabilities import NOT_SIMULATED
 
 _EXTENSIONS = "torch.utils.cpp_extension"
+_REFUSED_ELSEWHERE = ("ExternalStream", "__cuda_array_interface__")
+"""`streams` has a class for the first, and `tensors` a property for the second."""
 _KERNELS = "torch.cuda.jiterator._create"
 
 
@@ -63,7 +65,7 @@ def install(patches: Patches) -> None:
         if name.startswith(_KERNELS):  # a program may create a kernel that it never calls, as PyTorch's own tests do
             kernel = torch.cuda.jiterator._JittedFunction
             patches.replace(kernel, "__call__", _method(name, reason))
-        elif not name.startswith(_EXTENSIONS) and not name.endswith("ExternalStream"):  # `streams` has a class for it
+        elif not name.startswith(_EXTENSIONS) and not name.endswith(_REFUSED_ELSEWHERE):
             _install(patches, name, reason)
     for dtype in [each for each in vars(torch.cuda.sparse) if each.endswith("Tensor")]:
         name = f"torch.cuda.sparse.{dtype}"

@@ -13,6 +13,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
+from devshim_backends._torch.capabilities import INTERFACE, NOT_SIMULATED
 from devshim_backends._torch.simulation.internals.state import NAME, index_of
 from devshim_backends._torch.simulation.native_names.internals import tensor_types
 from devshim_backends._torch.simulation.native_names.names import SHOWN, SIMULATED, to_simulated
@@ -20,7 +21,7 @@ from devshim_backends._torch.tracing import compiles_here
 
 Tensor, Base = torch.Tensor, torch._C.TensorBase
 _device, _is_cuda, _type, _cpu = Base.device.__get__, Base.is_cuda.__get__, Base.type, Base.cpu
-_get_device = Base.get_device
+_get_device, _modes = Base.get_device, torch._C._len_torch_dispatch_stack
 _interface = Tensor.__cuda_array_interface__.fget
 
 
@@ -43,7 +44,7 @@ def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_forma
     if isinstance(named, torch.device) and named.type != "cuda":
         msg = "Invalid device, must be cuda device"
         raise RuntimeError(msg)
-    return self.to(SIMULATED[index_of(named)], non_blocking=non_blocking, memory_format=memory_format)
+    return self.to(SHOWN[SIMULATED[index_of(named)]], non_blocking=non_blocking, memory_format=memory_format)
 
 
 def type_of(self: Any, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
@@ -62,6 +63,14 @@ def cuda_device_of(tensor: Any) -> Any:
     return SIMULATED[index if index >= 0 else index_of(None)]
 
 
+def _target(tensor: Any, named: Any) -> Any:
+    """Return the argument of `torch.Tensor.to` for C++: a mode of the dispatcher sees the card to which it copies."""
+    target = to_simulated(named)
+    if target is not named and _modes() and _device(tensor) != target:
+        return SHOWN.get(target, target)
+    return target
+
+
 def _wrap_to(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement for `torch.Tensor.to`, which in C++ would copy: ``cuda:1`` is not ``sim:1``."""
 
@@ -69,9 +78,9 @@ def _wrap_to(real: Callable[..., Any]) -> Callable[..., Any]:
         if compiles_here():
             return real(self, *args, **kwargs)
         if args:
-            args = (to_simulated(args[0]), *args[1:])
+            args = (_target(self, args[0]), *args[1:])
         elif "device" in kwargs:
-            kwargs["device"] = to_simulated(kwargs["device"])
+            kwargs["device"] = _target(self, kwargs["device"])
         return real(self, *args, **kwargs)
 
     return to
@@ -94,8 +103,8 @@ def _refuse_interface(self: Any) -> Any:
     """Replace ``__cuda_array_interface__``: a library that read it would use an address of the host as a card's."""
     if not is_cuda(self):
         return _interface(self)  # raises PyTorch's error
-    msg = "a simulated GPU's memory is the host's, so no library that computes on CUDA cards can read it"
-    raise UnsupportedError(msg, "hand over a copy on the host: x.cpu().numpy()")
+    why, _, instead = NOT_SIMULATED[INTERFACE].partition(": ")
+    raise UnsupportedError(why, instead)
 
 
 def _with_device(real: Callable[..., Any]) -> Callable[..., Any]:
