@@ -107,8 +107,9 @@ def scaled_efficient(
     scale: float | None = None,
 ) -> tuple[Any, ...]:
     """Implement ``aten::_scaled_dot_product_efficient_attention``."""
-    rest = (bias, None, None, None, None, dropout, int(is_causal), compute_sums)
-    out, sums, *state = efficient_forward(*swap(query, key, value), *rest, scale=scale)
+    q, k, v = swap(query, key, value)
+    settings = (dropout, int(is_causal), compute_sums)
+    out, sums, *state = efficient_forward(q, k, v, bias, None, None, None, None, *settings, scale=scale)
     return *swap(out), sums, *state[:2]
 
 
@@ -129,9 +130,10 @@ def scaled_efficient_backward(
     scale: float | None = None,
 ) -> tuple[Any, ...]:
     """Implement ``aten::_scaled_dot_product_efficient_attention_backward``."""
-    swapped, sizes = swap(grad, query, key, value, out), (query.shape[2], key.shape[2])
-    state = (sums, dropout, seed, offset, int(is_causal), needed[3])
-    grads = efficient_backward(*swapped[:4], bias, swapped[4], None, None, *sizes, *state, scale=scale)
+    g, q, k, v, o = swap(grad, query, key, value, out)
+    sizes, settings = (query.shape[2], key.shape[2]), (int(is_causal), bool(needed[3]))
+    before = (sums, dropout, seed, offset)
+    grads = efficient_backward(g, q, k, v, bias, o, None, None, *sizes, *before, *settings, scale=scale)
     return *swap(*grads[:3]), grads[3]
 
 
@@ -149,7 +151,8 @@ def scaled_cudnn(
 ) -> tuple[Any, ...]:
     """Implement ``aten::_scaled_dot_product_cudnn_attention``."""
     call = _efficient_call(int(is_causal), dropout, scale, new_seed(dropout, query))
-    out, (sums,) = forward(*swap(query, key, value), bias, None, call)
+    q, k, v = swap(query, key, value)
+    out, (sums,) = forward(q, k, v, bias, None, call)
     state = numbers(call.seed, query), numbers(0, query)
     return *swap(out), sums.unsqueeze(-1), None, None, query.shape[2], key.shape[2], *state, None
 
@@ -174,8 +177,9 @@ def scaled_cudnn_backward(
     scale: float | None = None,
 ) -> tuple[Any, ...]:
     """Implement ``aten::_scaled_dot_product_cudnn_attention_backward``."""
-    call, swapped = _efficient_call(int(is_causal), dropout, scale, seed_of(seed)), swap(grad, query, key, value, out)
-    return tuple(swap(*backward(*swapped, [sums.squeeze(-1)], bias, None, call)[:3]))
+    call = _efficient_call(int(is_causal), dropout, scale, seed_of(seed))
+    g, q, k, v, o = swap(grad, query, key, value, out)
+    return tuple(swap(*backward(g, q, k, v, o, [sums.squeeze(-1)], bias, None, call)[:3]))
 
 
 EFFICIENT_ATTENTION_KERNELS: Mapping[str, Callable[..., Any]] = {

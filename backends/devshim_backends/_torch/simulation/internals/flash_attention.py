@@ -96,10 +96,9 @@ def scaled_flash(
     scale: float | None = None,
 ) -> tuple[Any, ...]:
     """Implement ``aten::_scaled_dot_product_flash_attention``."""
+    q, k, v = swap(query, key, value)
     sizes = query.shape[2], key.shape[2]
-    out, sums, *state = flash_forward(
-        *swap(query, key, value), None, None, *sizes, dropout, is_causal, debug, scale=scale
-    )
+    out, sums, *state = flash_forward(q, k, v, None, None, *sizes, dropout, is_causal, debug, scale=scale)
     return *swap(out), sums, None, None, *sizes, *state
 
 
@@ -107,8 +106,10 @@ def scaled_flash_backward(
     grad: Any, query: Any, key: Any, value: Any, out: Any, sums: Any, *rest: Any, scale: float | None = None
 ) -> tuple[Any, ...]:
     """Implement ``aten::_scaled_dot_product_flash_attention_backward``."""
-    swapped = swap(grad, query, key, value, out)
-    return tuple(swap(*flash_backward(*swapped, sums, *rest, scale=scale)))
+    g, q, k, v, o = swap(grad, query, key, value, out)
+    ends_q, ends_k, max_q, max_k, dropout, causal, state, unused = rest
+    before = (ends_q, ends_k, max_q, max_k)
+    return tuple(swap(*flash_backward(g, q, k, v, o, sums, *before, dropout, causal, state, unused, scale=scale)))
 
 
 FLASH_ATTENTION_KERNELS: Mapping[str, Callable[..., Any]] = {

@@ -39,7 +39,7 @@ def record(result: Any) -> None:
 def _make_class() -> type:
     """Return the class of the work of several calls; PyTorch may lack ``torch.distributed``."""
 
-    class Together(distributed.Work):
+    class Together(distributed.Work):  # type: ignore[misc]  # PyTorch is Any to the type checker
         def __init__(self, works: list[Any]) -> None:
             super().__init__()
             self._works = works

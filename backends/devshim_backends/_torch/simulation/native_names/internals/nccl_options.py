@@ -31,7 +31,8 @@ class Options:
         self.is_high_priority_stream = is_high_priority_stream
         self.config, self.group_name = Config(), ""
         self._timeout = timedelta(minutes=10)
-        self.split_from, self.split_color, self.global_ranks_in_group = None, -(2**31), []
+        self.split_from, self.split_color = None, -(2**31)
+        self.global_ranks_in_group: list[int] = []
 
     backend = "nccl"
 
