@@ -33,6 +33,7 @@ FOR_ADAPTERS = (
         "registry.missing_devices",
         "registry.versions",
         "simulation.memory",
+        "simulation.late_patches",
         "simulation.patching",
         "simulation.properties",
     ),
