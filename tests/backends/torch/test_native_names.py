@@ -1014,6 +1014,26 @@ def test_a_kernel_for_cuda_runs_on_a_card_while_native_names_are_on() -> None:
             assert torch.ops.devshim_test.scale(torch.ones(1, device="sim")).item() == 3.0
 
 
+def test_a_kernel_for_cuda_that_is_older_than_native_names_runs_on_a_card() -> None:
+    with torch.library._scoped_library("devshim_older", "FRAGMENT") as library:
+        library.define("scale(Tensor x, float by=2.0) -> Tensor")
+        library.impl("scale", lambda x, by=2.0: x * by, "CUDA")
+        square = torch.library.custom_op(
+            "devshim_older::square",
+            lambda x: x * x,
+            mutates_args=(),
+            device_types="cuda",
+            schema="(Tensor x) -> Tensor",
+        )
+        for _ in range(2):
+            with ds.simulate(2, native_names=True):
+                x = torch.full((1,), 4.0, device="cuda:1")
+                found = [torch.ops.devshim_older.scale(x), torch.ops.devshim_older.scale(x, by=3.0), square(x)]
+                assert [(each.item(), str(each.device)) for each in found] == [(n, "cuda:1") for n in (8, 12, 16)]
+            with ds.simulate(1), pytest.raises(NotImplementedError, match="devshim_older::scale"):
+                torch.ops.devshim_older.scale(torch.ones(1, device="sim"))
+
+
 @pytest.mark.usefixtures("cards")
 def test_the_profiler_has_the_activities_of_cuda() -> None:
     assert {each.name for each in torch.profiler.supported_activities()} == {"CPU", "CUDA"}

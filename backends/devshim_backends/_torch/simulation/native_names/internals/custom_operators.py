@@ -1,7 +1,7 @@
 """Kernels for CUDA that a program registers in Python: they also run for tensors on simulated GPUs.
 
 The tensors have the key PrivateUse1, so each kernel is registered there too, from the call until its library ends or
-native names are switched off. A kernel that was registered before native names is not known here.
+native names are switched off. A kernel that is older than native names is registered there when they are switched on.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.library import Library
 
 from devshim.simulation.patching import Patches
@@ -25,6 +26,29 @@ _KEYS = {
 """Dispatch key of CUDA -> the key of simulated GPUs."""
 _COPIES: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """A program's library -> the library with the same kernels for simulated GPUs."""
+
+
+_EARLIER: list[Any] = []
+"""The libraries with the kernels that are older than native names."""
+_OWN = ("_", "aten", "c10d")
+"""Namespaces in which devshim itself registers kernels for CUDA, and PyTorch's own kernels need no copy."""
+
+
+def _copy_earlier() -> None:
+    """Register the kernels that the program has registered before."""
+    libraries: dict[str, Any] = {}
+    for registered in sorted(torch.library._impls):
+        namespace, name, dispatch_key = registered.split("/")
+        key = _KEYS.get(dispatch_key)
+        if key is None or namespace in _OWN:
+            continue
+        if namespace not in libraries:
+            libraries[namespace] = Library(namespace, "IMPL")
+            _EARLIER.append(libraries[namespace])
+        kernel = torch.library.get_kernel(f"{namespace}::{name}", dispatch_key)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(?s).*overrid", UserWarning)
+            libraries[namespace].impl(name, kernel.call_boxed, key, with_keyset=True)
 
 
 def _impl(real: Callable[..., None]) -> Callable[..., None]:
@@ -61,6 +85,7 @@ def _destroy(real: Callable[..., None]) -> Callable[..., None]:
 
 def install(patches: Patches) -> None:
     """Install the replacements."""
+    _copy_earlier()
     patches.replace(Library, "impl", _impl(Library.impl))
     patches.replace(Library, "_destroy", _destroy(Library._destroy))
 
@@ -69,3 +94,5 @@ def uninstall() -> None:
     """Remove the kernels for simulated GPUs."""
     while _COPIES:
         _COPIES.popitem()[1]._destroy()
+    while _EARLIER:
+        _EARLIER.pop()._destroy()
