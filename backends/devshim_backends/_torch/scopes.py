@@ -113,7 +113,7 @@ class TorchScopes(Backend):
 
 def _is_host_default() -> bool:
     """Return True if new tensors of this thread are on the CPU anyway. Dynamo cannot trace this."""
-    return _modes() == 0 and _default_device() == "cpu"
+    return bool(_modes() == 0 and _default_device() == "cpu")
 
 
 _NO_SCOPE: AbstractContextManager[object] = nullcontext()
