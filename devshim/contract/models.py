@@ -59,17 +59,19 @@ class Block:
     Attributes:
         path: Its name, such as ``"layers.3"``; empty for the whole model.
         leaves: The paths of its parameters and buffers.
-        inside: The blocks it consists of, in the order they run, for when it fits on no single device.
+        children: The blocks it consists of, in the order they run, for when it has more bytes than a device's share.
+        whole: True if it is cut only if it fits on no single device.
     """
 
     path: str
     leaves: tuple[str, ...]
     children: tuple[Block, ...] = ()
+    whole: bool = False
 
     @classmethod
-    def of(cls, path: str, leaves: tuple[str, ...], children: tuple[Block, ...]) -> Block:
+    def of(cls, path: str, leaves: tuple[str, ...], children: tuple[Block, ...], whole: bool = False) -> Block:
         """Make a block from other blocks; ``children`` stays empty for a block that cannot be cut any further."""
-        return cls(path, leaves, children if len(children) > 1 or (children and children[0].children) else ())
+        return cls(path, leaves, children if len(children) > 1 or (children and children[0].children) else (), whole)
 
 
 @dataclass(frozen=True)

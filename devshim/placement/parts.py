@@ -17,19 +17,28 @@ __all__ = ["Part", "Single", "as_part", "nbytes_of", "sizes_of"]
 class Part:
     """A part of an object that goes to one device: its leaves, its bytes, and the parts inside it."""
 
-    __slots__ = ("children", "leaves", "path")
+    __slots__ = ("children", "leaves", "path", "whole")
 
-    def __init__(self, path: str, leaves: dict[str, tuple[int, int]], children: Sequence[Part] | None) -> None:
+    def __init__(
+        self, path: str, leaves: dict[str, tuple[int, int]], children: Sequence[Part] | None, whole: bool = False
+    ) -> None:
         self.path: str = path
         self.leaves: dict[str, tuple[int, int]] = leaves
         """Path -> the id of the object that owns the data, and its bytes."""
         self.children: Sequence[Part] | None = children
         """The parts inside it; None if each of its leaves is one, so that they are made only when it is split."""
+        self.whole: bool = whole
+        """True if it is split only if it fits on no device."""
 
     @property
     def divisible(self) -> bool:
         """True if there are parts inside it."""
         return self.children is None or len(self.children) > 0
+
+    @property
+    def opens(self) -> bool:
+        """True if it has blocks inside it, between which a plan may cut to balance the devices."""
+        return bool(self.children) and not self.whole
 
     @property
     def nbytes(self) -> int:

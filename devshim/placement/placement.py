@@ -214,10 +214,12 @@ class Placement:
 
         Returns:
             The device of every parameter and buffer of models, and of every tensor of a tree; optimizers follow.
-            Each device gets a run of consecutive blocks, in the order they run; a block is split only if it fits on
-            no device as a whole. In a tree, the tensors directly in a dict or list below the top are one block, such
-            as a weight and its bias. Tied parameters stay together. The plan keeps the fullest device, in proportion
-            to its budget, as empty as possible; a device without a budget takes only what the others cannot.
+            Each device gets a run of consecutive blocks, in the order they run. A block that has over a tenth more
+            than a device's share of the bytes is split into the blocks inside it, if that makes the fullest device
+            emptier. The tensors of a layer stay together, unless they fit on no device; in a tree, so do the tensors
+            directly in a dict or list below the top, such as a weight and its bias. Tied parameters stay together.
+            The plan keeps the fullest device, in proportion to its budget, as empty as possible; a device without a
+            budget takes only what the others cannot.
 
         Raises:
             OutOfMemoryError: It does not fit; the error says what is needed, and what is available.

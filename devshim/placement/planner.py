@@ -5,14 +5,14 @@ Requirements of this module:
 * The parts keep the order in which they run, and each device gets a run of consecutive parts, so that activations
   cross from one device to the next only once.
 * No device gets more than its budget. Within that, the fullest device is as empty as possible, relative to its budget.
-* A block stays whole unless it does not fit on any device; then the largest block is split into the parts inside it.
+* A block of layers stays whole unless it has clearly more than its share of the bytes. Then it is split into the blocks
+  inside it if this makes the fullest device emptier: the body of a model may be one block beside its head.
+* Tensors of one layer, and a block that its model keeps whole, are split only if they fit on no device.
 * Tied parameters stay together, at the position of the first of them, and are counted once.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from devshim.contract.blocks import join_path
@@ -20,7 +20,8 @@ from devshim.devices import amounts
 from devshim.devices.device import CPU
 from devshim.devices.parsing import device as as_device
 from devshim.errors import ArgumentError, OutOfMemoryError
-from devshim.placement.parts import Part, as_part, nbytes_of, sizes_of
+from devshim.placement import runs
+from devshim.placement.parts import Part, as_part, sizes_of
 from devshim.registry import start_failures
 from devshim.transfers import device_lists, engine
 from devshim.trees import key_paths
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
     from devshim.placement.parts import Single
+    from devshim.placement.runs import Runs
     from devshim.trees.flatten import Flattened
-
-UNLIMITED = 2**62
 
 
 def plan(
@@ -55,13 +55,10 @@ def plan(
     if not _fits_together(total, caps):
         raise _too_large(parts, chosen, caps, total)
     whole = parts
-    while True:
-        runs = _divide(_merge_ties(parts) if tied else parts, caps, limited=budgets is not None)
-        if runs is not None:
-            break
-        parts = _split_largest(parts, chosen, caps, total)
+    limited = budgets is not None and min(caps) < runs.UNLIMITED
+    parts, divided = _choose(parts, chosen, caps, total, tied, limited)
     places: dict[str, Device] = {}
-    for device, run in zip(chosen, runs, strict=True):
+    for device, run in zip(chosen, divided, strict=True):
         for part in run:
             if type(part) is tuple:
                 places[part[0]] = device
@@ -71,6 +68,23 @@ def plan(
         sizes = {path: sizes[path] for part in parts for path in as_part(part).leaves}
         places = {path: places[path] for path in sizes}
     return places, sizes
+
+
+def _choose(
+    parts: list[Part | Single], devices: list[Device], caps: list[int], total: int, tied: bool, limited: bool
+) -> tuple[list[Part | Single], Runs]:
+    """Return the parts of the best plan found, and their runs; of equally good plans, the one with the fewest cuts."""
+    share = runs.largest_share(caps, total, limited)
+    plans: list[tuple[list[Part | Single], Runs]] = []
+    while True:
+        merged = _merge_ties(parts) if tied else parts
+        divided = runs.divide(merged, caps, limited)
+        if divided is not None:
+            plans.append((parts, divided))
+        opened = _open_crowded(parts, merged, share)
+        if opened is None and plans:
+            return plans[0] if len(plans) == 1 else min(plans, key=lambda plan: runs.load(plan[1], caps, limited))
+        parts = _split_largest(parts, devices, caps, total) if opened is None else opened
 
 
 # ---------------------------------------------------------------------- parts
@@ -118,7 +132,7 @@ def _of_object(prefix: str, model: object, backend: Backend) -> list[Part]:
 
     def made(block: Block) -> Part:
         leaves = {join_path(prefix, path): found[path] for path in block.leaves if path in found}
-        return Part(join_path(prefix, block.path), leaves, [made(each) for each in block.children])
+        return Part(join_path(prefix, block.path), leaves, [made(each) for each in block.children], block.whole)
 
     parts = [made(block) for block in backend.blocks(model)]
     named = {path for part in parts for path in part.leaves}
@@ -142,6 +156,23 @@ def _merge_ties(parts: list[Part | Single]) -> list[Part | Single]:
                 owners |= {owner for owner, _ in other.leaves.values()}
         of_owner.update(dict.fromkeys(owners, home))
     return list(merged.values())
+
+
+def _open_crowded(parts: list[Part | Single], merged: list[Part | Single], share: float) -> list[Part | Single] | None:
+    """Return the parts with each block that has more than a device's share opened; None if there is none.
+
+    Blocks that share a tied tensor are on one device: if they have more than the share together, each is opened.
+    """
+    if not any(isinstance(part, Part) and part.opens for part in parts):
+        return None
+    crowded = {path for part in merged if isinstance(part, Part) and part.nbytes > share for path in part.leaves}
+    opened: list[Part | Single] = []
+    for part in parts:
+        if isinstance(part, Part) and part.opens and not crowded.isdisjoint(part.leaves):
+            opened += part.split()
+        else:
+            opened.append(part)
+    return None if opened == parts else opened
 
 
 def _split_largest(
@@ -180,7 +211,7 @@ def _too_large(parts: list[Part | Single], devices: list[Device], caps: list[int
     return OutOfMemoryError(msg, "add a device, such as 'cpu', or raise the budgets")
 
 
-# ---------------------------------------------------------------------- budgets and runs
+# ---------------------------------------------------------------------- budgets
 def _read_budgets(devices: list[Device], budgets: Any, backends: list[Backend]) -> list[int]:
     """Return the most bytes that each device may get; without a budget, its free memory if that is known."""
     if budgets is None:
@@ -191,7 +222,7 @@ def _read_budgets(devices: list[Device], budgets: Any, backends: list[Backend]) 
         if unknown:
             msg = f"budgets names {', '.join(unknown)}, which is not in devices"
             raise ArgumentError(msg, "add every device that has a budget to devices")
-        return [amounts.read_memory(given[d], f"the budget of {d}") if d in given else UNLIMITED for d in devices]
+        return [amounts.read_memory(given[d], f"the budget of {d}") if d in given else runs.UNLIMITED for d in devices]
     listed = list(budgets)
     if len(listed) != len(devices):
         msg = f"ds.Placement.balanced was given {len(listed)} budgets for {len(devices)} devices"
@@ -201,51 +232,9 @@ def _read_budgets(devices: list[Device], budgets: Any, backends: list[Backend]) 
 
 def _free(device: Device, backends: list[Backend]) -> int:
     if device is CPU or not backends:
-        return UNLIMITED
+        return runs.UNLIMITED
     engine.require(backends[0], device)
     if "memory" in backends[0].gaps:
-        return UNLIMITED
+        return runs.UNLIMITED
     free = start_failures.ask_device(backends[0], device, backends[0].memory).free
-    return UNLIMITED if free is None else free
-
-
-def _divide(parts: list[Part | Single], caps: list[int], limited: bool) -> list[list[Part | Single]] | None:
-    """Return runs of parts, one per device, so that the fullest is as empty as possible; None if they do not fit."""
-    sizes = [0, *accumulate(map(nbytes_of, parts))]
-    best = _fill(sizes, caps)
-    if best is None:
-        return None
-    if limited and UNLIMITED in caps:  # a device without a budget takes what the others cannot
-        without = [0 if cap == UNLIMITED else cap for cap in caps]
-        if _fill(sizes, without) is None:
-            return _cut(parts, best)
-        caps = without
-    # Without budgets, all devices get equal weights: their free memory is a limit, and does not say how to share.
-    weights = caps if limited else [1] * len(caps)
-    low, high = 0.0, 1.0 if limited else float(max(caps))
-    for _ in range(128):
-        middle = (low + high) / 2
-        tried = _fill(sizes, [min(cap, int(w * middle)) for cap, w in zip(caps, weights, strict=True)])
-        if tried is None:
-            low = middle
-        else:
-            best, high = tried, middle
-    return _cut(parts, best)
-
-
-def _cut(parts: list[Part | Single], ends: list[int]) -> list[list[Part | Single]]:
-    return [parts[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
-
-
-def _fill(sizes: list[int], caps: list[int]) -> list[int] | None:
-    """Return where each device's run ends if each takes all that fits, in order; None if something is left over.
-
-    Args:
-        sizes: The bytes before each part, and those of all parts.
-        caps: The most bytes of each device.
-    """
-    ends, at = [], 0
-    for cap in caps:
-        at = bisect_right(sizes, sizes[at] + cap) - 1
-        ends.append(at)
-    return ends if at == len(sizes) - 1 else None
+    return runs.UNLIMITED if free is None else free

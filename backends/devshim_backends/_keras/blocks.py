@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from devshim.contract.blocks import whole_classes
 from devshim.contract.models import Block, Layer, Weight
 from devshim_backends._keras.traversal import is_layer
 
@@ -51,7 +52,10 @@ def blocks_of(backend: Backend, contents: Contents, model: Any) -> list[Block]:
     paths = Paths(backend, contents, model)
     if not is_layer(model):
         return [Block("", paths.all())] if contents.is_module(model) and paths.all() else []
-    return list(_chain_blocks(model, paths)) if _can_be_cut(model) else [Block("", paths.all())]
+    from devshim_backends._keras.layout_features import all_layers
+
+    kept = whole_classes(all_layers(model))
+    return list(_chain_blocks(model, paths, kept)) if _can_be_cut(model) else [Block("", paths.all())]
 
 
 def layers_of(backend: Backend, contents: Contents, model: Any) -> list[Layer]:
@@ -66,7 +70,7 @@ def layers_of(backend: Backend, contents: Contents, model: Any) -> list[Layer]:
 
 
 # ---------------------------------------------------------------------- blocks
-def _chain_blocks(layer: Any, paths: Paths) -> Iterator[Block]:
+def _chain_blocks(layer: Any, paths: Paths, kept: frozenset[str]) -> Iterator[Block]:
     """Yield the blocks of a model: its own weights first, then its layers, with chains opened."""
     from devshim_backends._keras.layout_features import sublayers
     from devshim_backends._keras.layout_graph import is_graph
@@ -75,13 +79,14 @@ def _chain_blocks(layer: Any, paths: Paths) -> Iterator[Block]:
     if own:
         yield Block(own[0], own)
     for each in sublayers(layer):
-        if is_graph(each):
-            yield from _chain_blocks(each, paths)
+        whole = type(each).__name__ in kept
+        if is_graph(each) and not whole:
+            yield from _chain_blocks(each, paths, kept)
             continue
         leaves = tuple(paths.of(each.variables))
         if leaves:
-            inside = tuple(_chain_blocks(each, paths)) if _can_be_cut(each) else ()
-            yield Block.of(_common_prefix(leaves), leaves, inside)
+            inside = tuple(_chain_blocks(each, paths, kept)) if _can_be_cut(each) else ()
+            yield Block.of(_common_prefix(leaves), leaves, inside, whole)
 
 
 def _own_variables(layer: Any) -> list[Any]:

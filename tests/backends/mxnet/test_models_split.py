@@ -355,3 +355,52 @@ def test_gluon_still_refuses_parameters_that_devshim_did_not_split():
     both.add(two)
     with pytest.raises(AssertionError, match="must be initialized on the same set of"):
         trainer_of(both)
+
+
+class Body(mx.gluon.Block):
+    """The body of a language model: an embedding, and layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(50, 32)
+        self.layers = nn.Sequential()
+        self.layers.add(*(nn.Dense(32, in_units=32, flatten=False, activation="relu") for _ in range(8)))
+
+    def forward(self, words):
+        return self.layers(self.embed(words))
+
+
+class LanguageModel(mx.gluon.Block):
+    def __init__(self, tied):
+        super().__init__()
+        self.body = Body()
+        shared = {"params": self.body.embed.params} if tied and not IS_2 else {}
+        self.head = nn.Dense(50, in_units=32, flatten=False, use_bias=False, **shared)
+        if tied and IS_2:
+            self.head.share_parameters(self.body.embed.collect_params())
+
+    def forward(self, words):
+        return self.head(self.body(words))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_plan_cuts_the_body_of_a_model_between_its_layers(tied):
+    """Tied weights stay on one device, so that the head computes on the device of the embedding."""
+    net = LanguageModel(tied)
+    for parameter in set(net.collect_params().values()):  # 2.0 warns of a tied one that is initialized twice
+        parameter.initialize()
+    words = np.arange(6).reshape(2, 3)
+    expected = ds.to_numpy(net(array(words)))
+    plan = ds.Placement.balanced(net, ["gpu:0", "gpu:1"])
+    found = net._collect_params_with_prefix()
+    sizes = {id(x): (plan[path], ds.to_numpy(x.data()).nbytes) for path, x in found.items()}
+    loads = [sum(size for device, size in sizes.values() if device is ds.gpu(i)) for i in (0, 1)]
+    assert max(loads) < 0.55 * sum(loads)
+    assert (plan["head.weight"] is plan["body.embed.weight"]) is tied
+    ds.place(net, plan)
+    with mx.autograd.record():
+        y = net(array(words, "gpu:0"))
+        loss = y.sum()
+    loss.backward()
+    assert ds.device_of(y) is plan["head.weight"]
+    assert np.allclose(ds.to_numpy(y), expected, rtol=1e-5, atol=1e-6)

@@ -286,3 +286,57 @@ def test_a_balanced_placement_runs(paddle: Any) -> None:
     assert plan.devices == {ds.gpu(0), ds.gpu(1), ds.gpu(2)}
     ds.place(model, plan)
     check_equal(answers(model, "gpu:0")[1], expected)
+
+
+def language_model(paddle: Any, tied: bool) -> Any:
+    """Return a body of an embedding and layers, and a head, which can compute with the embedding's weight."""
+    nn = paddle.nn
+
+    class Body(nn.Layer):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.layers = nn.Embedding(50, 32), nn.LayerList([nn.Linear(32, 32) for _ in range(8)])
+
+        def forward(self, words: Any) -> Any:
+            x = self.embed(words)
+            for layer in self.layers:
+                x = x + nn.functional.relu(layer(x))
+            return x
+
+    class Head(nn.Layer):  # type: ignore[misc, name-defined]
+        def __init__(self, weight: Any) -> None:
+            super().__init__()
+            self.weight = weight if tied else self.create_parameter([50, 32])
+
+        def forward(self, x: Any) -> Any:
+            return paddle.matmul(x, self.weight, transpose_y=True)
+
+    class Model(nn.Layer):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = Body()
+            self.head = Head(self.body.embed.weight)
+
+        def forward(self, words: Any) -> Any:
+            return self.head(self.body(words))
+
+    return Model()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_plan_cuts_the_body_of_a_model_between_its_layers(paddle: Any, tied: bool) -> None:
+    """Tied weights stay on one device, so that the head computes on the device of the embedding."""
+    model = language_model(paddle, tied)
+    words = np.arange(6).reshape(2, 3)
+    expected = ds.to_numpy(model(ds.from_numpy(words)))
+    plan = ds.Placement.balanced(model, ["gpu:0", "gpu:1"])
+    sizes = {id(x): (plan[path], ds.to_numpy(x).nbytes) for path, x in model.state_dict().items()}
+    loads = [sum(size for device, size in sizes.values() if device is ds.gpu(i)) for i in (0, 1)]
+    assert max(loads) < 0.55 * sum(loads)
+    assert (plan["head.weight"] is plan["body.embed.weight"]) is tied
+    ds.place(model, plan)
+    found = model(ds.from_numpy(words, "gpu:0"))
+    assert ds.device_of(found) is plan["head.weight"]
+    assert np.allclose(ds.to_numpy(found), expected, rtol=1e-5, atol=1e-6)
+    found.sum().backward()
+    assert all(ds.device_of(x.grad) is ds.device_of(x) for x in model.parameters())

@@ -180,6 +180,52 @@ def test_a_planned_placement_runs():
     assert np.allclose(model(X), expected, rtol=1e-6)
 
 
+class Body(keras.layers.Layer):
+    """The body of a language model: an embedding, and layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = layers.Embedding(50, 32)
+        self.steps = [layers.Dense(32, activation="relu") for _ in range(8)]
+
+    def call(self, words):
+        x = self.embed(words)
+        for step in self.steps:
+            x = step(x)
+        return x
+
+
+class LanguageModel(keras.Model):
+    """A body and a head, which can compute with the embedding's weight."""
+
+    def __init__(self, tied):
+        super().__init__()
+        self.body, self.head = Body(), None if tied else layers.Dense(50, use_bias=False)
+
+    def call(self, words):
+        x = self.body(words)
+        return self.head(x) if self.head else tf.matmul(x, self.body.embed.embeddings, transpose_b=True)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_plan_cuts_the_body_of_a_model_between_its_layers(tied):
+    """A model that computes with the embedding's weight itself does so on the device of the weight."""
+    model = LanguageModel(tied)
+    words = np.arange(6).reshape(2, 3)
+    expected = model(words).numpy()
+    plan = ds.Placement.balanced(model, ["gpu:0", "gpu:1"])
+    loads = [
+        sum(leaf.read().numpy().nbytes for path, leaf in leaves(model).items() if plan[path] is ds.gpu(i))
+        for i in (0, 1)
+    ]
+    assert max(loads) < 0.55 * sum(loads)
+    ds.place(model, plan)
+    found = model(words)
+    assert np.allclose(found, expected, rtol=1e-6)
+    model._no_split_modules = ["Body"]
+    assert (len(ds.Placement.balanced(model, ["gpu:0", "gpu:1"]).devices) == 1) is tied
+
+
 def test_the_ledger_records_each_activation_and_gradient_once():
     model = ds.place(made(chain), CUTS[chain])
     x = ds.from_numpy(X, "gpu:0")

@@ -355,3 +355,67 @@ def test_the_ledger_records_copied_inputs():
         ("gpu:0", "gpu:1"),
         ("cpu", "gpu:1"),
     ]
+
+
+# ---------------------------------------------------------------- plans
+class Body(nn.Module):
+    """The body of a language model: an embedding, and layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(50, 32)
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(8))
+
+    def forward(self, words):
+        x = self.embed(words)
+        for layer in self.layers:
+            x = x + torch.relu(layer(x))
+        return x
+
+
+class LanguageModel(nn.Module):
+    def __init__(self, tied):
+        super().__init__()
+        self.body, self.head = Body(), nn.Linear(32, 50, bias=False)
+        if tied:
+            self.head.weight = self.body.embed.weight
+
+    def forward(self, words):
+        return self.head(self.body(words))
+
+
+def loads(model, plan):
+    sizes = {id(x): (plan[path], x.nbytes) for path, x in model.named_parameters(remove_duplicate=False)}
+    return [sum(size for device, size in sizes.values() if device is each) for each in sorted(plan.devices)]
+
+
+@pytest.mark.parametrize(("tied", "expected"), [(False, [23_296, 23_296]), (True, [19_072, 21_120])])
+def test_a_plan_cuts_the_body_of_a_model_between_its_layers(tied, expected):
+    """Tied weights stay on one device, so that the head computes on the device of the embedding."""
+    model = LanguageModel(tied)
+    words = torch.arange(6).reshape(2, 3)
+    answer = model(words)
+    answer.sum().backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    plan = ds.Placement.balanced(model, ["gpu:0", "gpu:1"])
+    assert sorted(loads(model, plan)) == sorted(expected)
+    assert plan["head.weight"] is (plan["body.embed.weight"] if tied else ds.gpu(1))
+    ds.place(model, plan)
+    found = model(words)
+    assert ds.device_of(found) is plan["head.weight"]
+    assert torch.equal(ds.place(found, CPU), answer)
+    found.sum().backward()
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        assert torch.allclose(ds.place(parameter.grad, CPU), gradient)
+
+
+def test_a_plan_keeps_the_classes_whole_that_the_model_names():
+    """The attribute is that of Hugging Face's models."""
+    model = nn.Sequential(nn.Linear(4, 4), Within(), nn.Linear(4, 4))
+    assert len({ds.Placement.balanced(model, [0, 1])[path] for path in ("1.stem.weight", "1.head.weight")}) == 2
+    model._no_split_modules = ["Within"]
+    plan = ds.Placement.balanced(model, [0, 1])
+    assert len({device for path, device in plan.items() if path.startswith("1.")}) == 1
+    plan = ds.Placement.balanced(model, [0, 1], budgets=[240, 320])
+    assert len({device for path, device in plan.items() if path.startswith("1.")}) == 2, "it fits on no device"

@@ -47,3 +47,19 @@ def test_a_module_that_computes_with_its_parts_is_not_cut() -> None:
 
 def test_a_shared_module_is_visited_under_each_of_its_names() -> None:
     assert [path for path, _ in RULES.walk("", PAIR)] == ["", "0", "1"]
+
+
+def test_a_model_names_classes_that_stay_whole() -> None:
+    """A class that any module of the model names is not opened, even if its modules are chains."""
+
+    class Naming(dict[str, Any]):
+        _no_split_modules = ("Kept",)
+
+    class Kept(dict[str, Any]):
+        pass
+
+    chain = Kept({**PAIR, "chain": True})
+    (one, block) = RULES.blocks(Naming({"own": ("scale",), "children": {"body": chain}}))
+    assert (one.whole, block.whole, block.path) == (False, True, "body")
+    assert [each.path for each in block.children] == ["body.0", "body.1"]
+    assert [each.path for each in RULES.blocks({"children": {"body": chain}})] == ["body.0", "body.1"], "nobody says so"

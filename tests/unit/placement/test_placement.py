@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import devshim as ds
-from devshim.placement import planner
-from devshim.placement.parts import Part
+from devshim.placement import planner, runs
+from devshim.placement.parts import Part, sizes_of
 
 KIB = 1024
 
@@ -200,10 +200,10 @@ def test_the_fullest_is_as_empty_as_can_be() -> None:
 def test_no_plan_is_better(sizes: list[int], count: int) -> None:
     """Compared with all ways to cut the list, no plan has a smaller largest load."""
     parts = [Part(str(i), {str(i): (i, size)}, []) for i, size in enumerate(sizes)]
-    runs = planner._divide(parts, [planner.UNLIMITED] * count, limited=False)
-    assert runs is not None
-    assert [part for run in runs for part in run] == parts
-    found = max(sum(part.nbytes for part in run) for run in runs)
+    divided = runs.divide(parts, [runs.UNLIMITED] * count, limited=False)
+    assert divided is not None
+    assert [part for run in divided for part in run] == parts
+    found = max(sum(part.nbytes for part in run) for run in divided)
     cuts = itertools.combinations_with_replacement(range(len(sizes) + 1), count - 1)
     best = min(max(sum(sizes[a:b]) for a, b in itertools.pairwise([0, *cut, len(sizes)])) for cut in cuts)
     assert found == best
@@ -273,21 +273,72 @@ def test_ties_stay_together_and_count_once() -> None:
 
 
 def test_a_block_is_opened_only_where_it_must_be() -> None:
-    def leaf(path: str, size: int) -> Part:
-        return Part(path, {path: (hash(path), size)}, [])
-
     inner = [leaf("big.0", 6), leaf("big.1", 6)]
     big = Part("big", {**inner[0].leaves, **inner[1].leaves, "big.own": (1, 1)}, inner)
     parts = [leaf("a", 1), big, leaf("z", 1)]
-    runs = planner._divide(parts, [planner.UNLIMITED] * 2, limited=False)
-    assert runs is not None
-    assert [[part.path for part in run] for run in runs] == [["a", "big"], ["z"]], "whole, though it is uneven"
+    divided = runs.divide(parts, [runs.UNLIMITED] * 2, limited=False)
+    assert divided is not None
+    assert [[part.path for part in run] for run in divided] == [["a", "big"], ["z"]], "whole, though it is uneven"
     opened = planner._split_largest(parts, [ds.gpu(0), ds.gpu(1)], [8, 8], 15)
     assert [part.path for part in opened] == ["a", "big", "big.0", "big.1", "z"]
     assert [part.nbytes for part in opened] == [1, 1, 6, 6, 1]
-    runs = planner._divide(opened, [8, 8], limited=True)
-    assert runs is not None
-    assert [[part.path for part in run] for run in runs] == [["a", "big", "big.0"], ["big.1", "z"]]
+    divided = runs.divide(opened, [8, 8], limited=True)
+    assert divided is not None
+    assert [[part.path for part in run] for run in divided] == [["a", "big", "big.0"], ["big.1", "z"]]
+
+
+def block(path: str, *children: Part, whole: bool = False, **tied: int) -> Part:
+    """Return a block of blocks, or of one tensor with the name of its path; ``tied`` names one tensor twice."""
+    leaves = {key: value for child in children for key, value in child.leaves.items()}
+    return Part(path, leaves | {f"{path}.{name}": (0, size) for name, size in tied.items()}, children, whole)
+
+
+def leaf(path: str, size: int) -> Part:
+    return Part(path, {path: (hash(path), size)}, ())
+
+
+def body(path: str, *sizes: int, **more: Any) -> Part:
+    return block(path, *(leaf(f"{path}.{i}", size) for i, size in enumerate(sizes)), **more)
+
+
+def chosen(parts: list[Any], budgets: list[int] | None = None) -> list[list[str]]:
+    """Return the paths of the parts on each of two devices, or of as many as there are budgets."""
+    caps = budgets or [runs.UNLIMITED] * 2
+    _, owners, count = sizes_of(parts)
+    devices = [ds.gpu(i) for i in range(len(caps))]
+    found = planner._choose(parts, devices, caps, sum(owners.values()), len(owners) < count, budgets is not None)[1]
+    return [[part.path for part in run] for run in found]
+
+
+def test_a_block_with_more_than_its_share_is_opened() -> None:
+    """A language model is often its body and a head; what is in the body is opened if that has too much, too."""
+    assert chosen([body("body", 4, 4, 4, 4), leaf("head", 2)]) == [["body.0", "body.1"], ["body.2", "body.3", "head"]]
+    nested = block("model", leaf("embed", 2), body("layers", 4, 4, 4, 4))
+    assert chosen([nested, leaf("head", 2)])[1] == ["layers.2", "layers.3", "head"]
+    assert chosen([body("only", 4, 4)]) == [["only.0"], ["only.1"]]
+
+
+def test_a_block_stays_whole_if_opening_it_does_not_help() -> None:
+    assert chosen([body("a", 3, 3), body("b", 4, 4)]) == [["a"], ["b"]], "a tenth more than the share, at most"
+    assert chosen([body("a", 1, 9), leaf("b", 2)]) == [["a"], ["b"]], "a cut leaves 10 on a device"
+    assert chosen([body("body", 4, 4, 4, 4, whole=True), leaf("head", 2)]) == [["body"], ["head"]], "its model says so"
+
+
+def test_blocks_that_share_a_tensor_are_opened_together() -> None:
+    """A head that computes with the embedding of the body; and two bodies that share one embedding."""
+    embed = Part("body.embed", {"body.embed": (0, 2)}, ())
+    tied = block("body", embed, *(leaf(f"body.{i}", 4) for i in range(4)))
+    head = Part("head", {"head": (0, 2)}, ())
+    assert chosen([tied, head]) == [["body.embed", "body.0", "body.1"], ["body.2", "body.3"]]
+    one, two = body("one", 3, 3, embed=2), body("two", 3, 3, embed=2)
+    assert chosen([one, two]) == [["one", "one.0", "one.1"], ["two.0", "two.1"]]
+
+
+def test_a_block_is_opened_to_fill_the_budgets_before_the_rest_goes_elsewhere() -> None:
+    parts = [body("body", 4, 4, 4, 4), leaf("head", 2)]
+    assert chosen(parts, [8, runs.UNLIMITED]) == [["body.0", "body.1"], ["body.2", "body.3", "head"]]
+    assert chosen(parts, [16, runs.UNLIMITED]) == [["body"], ["head"]]
+    assert chosen(parts, [6, 16]) == [["body.0"], ["body.1", "body.2", "body.3", "head"]]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def parts_of_tensors(flat: Any) -> list[Part]:
             continue
         block = blocks.get(id(container))
         if block is None:
-            block = blocks[id(container)] = Part(key_paths.path_text(container), {}, [])
+            block = blocks[id(container)] = Part(key_paths.path_text(container), {}, [], whole=True)
             parts.append(block)
         block.leaves.update(leaf.leaves)
         block.children = [*(block.children or ()), leaf]
