@@ -88,13 +88,16 @@ class TorchGradients(TorchTensors):
         return [leaf for leaf in self.leaves(model) if leaf.kind == "parameter" and leaf.owner.requires_grad]
 
     def link_parameters(self, model: Any, replica: Any, move: Callable[[Tensor], Tensor]) -> None:
-        if is_model_or_optimizer(type(model)) or isinstance(model, torch.jit.ScriptModule):
-            msg = "PyTorch's adapter cannot link replicas of models of Keras, or of compiled TorchScript, to the model"
-            raise UnsupportedError(
-                msg, "let the function compute gradients: ds.data_parallel(ds.value_and_grad(f), devices)"
-            )
         if not torch.is_grad_enabled():
             return
+        is_keras = is_model_or_optimizer(type(model))
+        if is_keras or any(isinstance(each, torch.jit.ScriptModule) for each in model.modules()):
+            msg = "PyTorch's adapter cannot link replicas of models of Keras, or of compiled TorchScript, to the model"
+            raise UnsupportedError(
+                msg,
+                "let the function compute gradients: ds.data_parallel(ds.value_and_grad(f), devices); "
+                "for results alone, call it in torch.no_grad()",
+            )
         moved: dict[int, Tensor] = {}
         replicas = dict(replica.named_modules(remove_duplicate=False))
         for path, module in model.named_modules(remove_duplicate=False):

@@ -153,7 +153,24 @@ def test_master_weights(paddle: Any, name: str, tmp_path: Path) -> None:
         assert len({ds.device_of(master) for master in masters}) == 1
 
 
-@pytest.mark.parametrize("name", ["LookAhead", "ModelAverage"])
+def several(paddle: Any, model: Any) -> Any:
+    """Return an optimizer that steps those in a list, one of which wraps another, and refers to the outer one."""
+
+    class Several(paddle.optimizer.SGD):  # type: ignore[misc, name-defined]
+        def step(self) -> None:
+            for each in self.each:
+                each.step()
+
+    optimizer = Several(0.1, parameters=model.parameters())
+    optimizer.each = [
+        made(paddle, "Adam", model),
+        paddle.incubate.LookAhead(made(paddle, "Momentum", model), alpha=0.5, k=2),
+    ]
+    optimizer.each[0].outer = optimizer
+    return optimizer
+
+
+@pytest.mark.parametrize("name", ["LookAhead", "ModelAverage", "several in a list"])
 def test_optimizers_of_the_incubator(paddle: Any, name: str, tmp_path: Path) -> None:
     """One that wraps another, and one that averages, are moved, copied and saved."""
 
@@ -161,6 +178,8 @@ def test_optimizers_of_the_incubator(paddle: Any, name: str, tmp_path: Path) -> 
         model = network(paddle)
         if name == "LookAhead":
             return [model, paddle.incubate.LookAhead(made(paddle, "Momentum", model), alpha=0.5, k=2)]
+        if name == "several in a list":
+            return [model, several(paddle, model)]
         return [model, paddle.incubate.ModelAverage(0.15, parameters=model.parameters(), min_average_window=2)]
 
     trained = []

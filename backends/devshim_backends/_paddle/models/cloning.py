@@ -112,7 +112,7 @@ def _list_optimizers(obj: Any) -> list[Any]:
     """Return an optimizer and those that it wraps; an empty list for other objects."""
     if not isinstance(obj, paddle.optimizer.Optimizer):
         return []
-    return [obj, *(each for inner in inner_optimizers(obj).values() for each in _list_optimizers(inner))]
+    return [obj, *inner_optimizers(obj).values()]
 
 
 def _require_together(objects: Sequence[Any]) -> None:

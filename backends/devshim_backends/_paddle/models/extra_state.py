@@ -52,12 +52,19 @@ class PaddleExtraState(Backend):
     def get_extra_state(self, obj: Any) -> Any:
         if isinstance(obj, paddle.nn.Layer):
             return None
+        inner = inner_optimizers(obj) if isinstance(obj, paddle.optimizer.Optimizer) else {}
+        return {
+            **self._own_extra_state(obj),
+            "inner": {path: {**self._own_extra_state(each), "inner": {}} for path, each in inner.items()},
+        }
+
+    def _own_extra_state(self, obj: Any) -> dict[str, Any]:
         paths = {leaf.path for leaf in self.leaves(obj)}
         rate = _get_learning_rate(obj)
         scheduled = isinstance(rate, paddle.optimizer.lr.LRScheduler)
         own = [] if obj is rate else [path for path in paths if not _STATE.fullmatch(path)]
-        inner = inner_optimizers(obj)
-        names = {path.partition(".")[0] for path in own} - {"_learning_rate", *inner}
+        names = {path.partition(".")[0] for path in own} - {"_learning_rate"}
+        names -= {path.partition(".")[0] for path in inner_optimizers(obj)}
         held = {name: _outline(name, vars(obj)[name], paths) for name in names if name in vars(obj)}
         counts = [] if obj is rate else [name for name in _COUNTS if name in vars(obj)]
         return {
@@ -66,7 +73,6 @@ class PaddleExtraState(Backend):
             "scheduler": _to_plain(rate.state_dict()) if scheduled else None,
             "counts": {name: _to_plain(vars(obj)[name]) for name in counts},
             "held": held,
-            "inner": {name: self.get_extra_state(each) for name, each in inner.items()},
         }
 
     def set_extra_state(self, obj: Any, state: Any, forms: Forms) -> Callable[[], None]:
@@ -106,10 +112,11 @@ class _Restore:
                 self._set_learning_rate(extra_state["rate"])
             own.update(extra_state["counts"])
             own.update({name: _fill(name, held, self._make_leaf) for name, held in extra_state["held"].items()})
-            for name, inner in inner_optimizers(self._obj).items():
+            found = inner_optimizers(self._obj)
+            for name, its in extra_state["inner"].items():
                 start = f"{name}."
                 forms = {path.removeprefix(start): form for path, form in self._forms.items() if path.startswith(start)}
-                self._inner.append(self._backend.set_extra_state(inner, extra_state["inner"][name], forms))
+                self._inner.append(self._backend.set_extra_state(found[name], its, forms))
         except BaseException:
             self._undo()
             raise

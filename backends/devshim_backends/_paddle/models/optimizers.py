@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
+from devshim.contract.blocks import join_path
 from devshim.contract.models import Leaf
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.models.storage_swap import accessors, has_memory
@@ -40,6 +41,8 @@ def leaves_of(obj: Any) -> Iterator[Leaf]:
     """Yield the leaves of an optimizer, a scheduler or a scaler."""
     if isinstance(obj, paddle.optimizer.Optimizer):
         yield from _iter_optimizer("", obj)
+        for name, inner in inner_optimizers(obj).items():
+            yield from _iter_optimizer(f"{name}.", inner)
         return
     for path, tensor in _iter_tensors("", vars(obj), set()):
         yield _make_leaf(path, tensor, None)
@@ -54,8 +57,37 @@ def parameters_of(optimizer: Any) -> list[Tensor]:
 
 
 def inner_optimizers(optimizer: Any) -> dict[str, Any]:
-    """Return the optimizers that one wraps (``paddle.incubate.LookAhead``), by the names of its attributes."""
-    return {name: value for name, value in vars(optimizer).items() if isinstance(value, paddle.optimizer.Optimizer)}
+    """Return the optimizers that one wraps (``paddle.incubate.LookAhead``), at any depth and each once, by their paths.
+
+    They are in its attributes, or in lists, tuples and dictionaries there.
+    """
+    found: dict[int, tuple[str, Any]] = {id(optimizer): ("", optimizer)}
+    pending = [("", optimizer)]
+    for path, each in pending:  # which grows
+        searched = {
+            name: value for name, value in vars(each).items() if name not in _NOT_SEARCHED | _PARAMETER_ATTRIBUTES
+        }
+        for name, inner in _iter_optimizers("", searched, set()):
+            if id(inner) not in found:
+                found[id(inner)] = (join_path(path, name), inner)
+                pending.append(found[id(inner)])
+    return dict(pending[1:])
+
+
+def _iter_optimizers(path: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield the optimizers in nested dictionaries, lists and tuples, but not inside an optimizer."""
+    if isinstance(value, paddle.optimizer.Optimizer):
+        yield path, value
+    elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
+        seen.add(id(value))
+        for key, each in list(value.items()) if isinstance(value, dict) else enumerate(value):
+            yield from _iter_optimizers(join_path(path, key), each, seen)
+
+
+def _settings_of(optimizer: Any) -> dict[str, Any]:
+    """Return an optimizer's attributes without its state and its parameters."""
+    skipped = _NOT_SEARCHED | _PARAMETER_ATTRIBUTES
+    return {name: value for name, value in vars(optimizer).items() if name not in skipped}
 
 
 def accumulators_of(optimizer: Any) -> Iterator[tuple[Any, str, Tensor]]:
@@ -80,13 +112,8 @@ def _iter_optimizer(prefix: str, optimizer: Any) -> Iterator[Leaf]:
         number = numbers.get(id(parameter), len(numbers))
         if has_memory(tensor):
             yield _make_leaf(f"{prefix}state.{number}.{name}", tensor, first if parameter is None else parameter)
-    settings = {
-        name: value for name, value in vars(optimizer).items() if name not in _NOT_SEARCHED | _PARAMETER_ATTRIBUTES
-    }
-    for path, tensor in _iter_tensors(prefix.rstrip("."), settings, seen):
+    for path, tensor in _iter_tensors(prefix.rstrip("."), _settings_of(optimizer), seen):
         yield _make_leaf(path, tensor, first)
-    for name, inner in inner_optimizers(optimizer).items():
-        yield from _iter_optimizer(f"{prefix}{name}.", inner)
 
 
 def _make_leaf(path: str, tensor: Tensor, follows: Any) -> Leaf:

@@ -15,7 +15,7 @@ from devshim.contract.backend import Backend
 from devshim.contract.blocks import join_path
 from devshim_backends._keras import extra_state
 from devshim_backends._keras.traversal import is_model_or_optimizer
-from devshim_backends._torch.models.optimizers import HOST_COUNTERS
+from devshim_backends._torch.models.optimizers import HOST_COUNTERS, with_inner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 
 _LEAF_MARKER = "(a leaf)"
-"""The marker for a tensor that is saved as a leaf."""
+"""The marker for a tensor that is saved as a leaf, at its path; of another path, it is followed by that path."""
 
 
 class TorchExtraState(Backend):
@@ -37,7 +37,7 @@ class TorchExtraState(Backend):
             return extra_state.get_extra_state(obj)
         if isinstance(obj, (torch.nn.Module, torch.Generator)):
             return None
-        leaves = {leaf.path for leaf in self.leaves(obj)}
+        leaves = {id(leaf.owner): leaf.path for leaf in self.leaves(obj)}
         return _replace_leaves("", obj.state_dict(), leaves)
 
     def create_optimizer_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
@@ -47,19 +47,19 @@ class TorchExtraState(Backend):
     def set_extra_state(self, obj: Any, state: Any, forms: Forms) -> Callable[[], None]:
         if is_model_or_optimizer(type(obj)):
             return extra_state.set_extra_state(obj, state, forms)
-        before = dict(vars(obj))
+        optimizers = with_inner(obj) if isinstance(obj, torch.optim.Optimizer) else []
+        before = [(each, dict(vars(each))) for each in (obj, *(each for _, each in optimizers))]
         loaded = _insert_tensors("", state, forms, self)
-        if isinstance(obj, torch.optim.Optimizer):
-            loaded["state"] = {int(number): each for number, each in loaded["state"].items()}
 
         def undo() -> None:
-            vars(obj).clear()
-            vars(obj).update(before)
+            for each, attributes in before:
+                vars(each).clear()
+                vars(each).update(attributes)
 
         try:
-            obj.load_state_dict(loaded)
-            if isinstance(obj, torch.optim.Optimizer):
-                _keep_on_host(obj, forms)
+            obj.load_state_dict(_number_state(loaded) if optimizers else loaded)
+            for prefix, each in optimizers:
+                _keep_on_host(join_path(prefix, "state"), each, forms)
             if "_scale" in forms and obj._scale is None:  # a scaler that has not scaled anything yet
                 obj._lazy_init_scale_growth_tracker(torch.device(obj._device))
         except (KeyError, RuntimeError, ValueError) as error:
@@ -72,19 +72,32 @@ class TorchExtraState(Backend):
         return undo
 
 
-def _keep_on_host(optimizer: Any, forms: Forms) -> None:
+def _number_state(loaded: Any) -> Any:
+    """Return an optimizer's state_dict with numbers as keys of its state, and of the state of those that it wraps."""
+    if isinstance(loaded, (list, tuple)):
+        return _same_sequence(loaded, [_number_state(each) for each in loaded])
+    if not isinstance(loaded, dict):
+        return loaded
+    numbered = {key: _number_state(value) for key, value in loaded.items()}
+    if "param_groups" in numbered and "state" in numbered:
+        numbered["state"] = {int(number): each for number, each in numbered["state"].items()}
+    return numbered
+
+
+def _keep_on_host(prefix: str, optimizer: Any, forms: Forms) -> None:
     """Move counts back to the host if they were there: PyTorch (2.13) keeps only ``step``, not ``mu_product``."""
     numbers = {id(p): i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
     for parameter, state in optimizer.state.items():
         for name in HOST_COUNTERS & set(state):
-            if isinstance(state[name], torch.Tensor) and f"state.{numbers[id(parameter)]}.{name}" not in forms:
+            if isinstance(state[name], torch.Tensor) and f"{prefix}.{numbers[id(parameter)]}.{name}" not in forms:
                 state[name] = state[name].cpu()
 
 
-def _replace_leaves(path: str, state: Any, leaves: set[str]) -> Any:
-    """Return a state_dict with markers for leaves, and with text for keys."""
+def _replace_leaves(path: str, state: Any, leaves: Mapping[int, str]) -> Any:
+    """Return a state_dict with markers for leaves, whose paths are given by their ids, and with text for keys."""
     if isinstance(state, torch.Tensor):
-        return _LEAF_MARKER if path in leaves else state.detach()
+        found = leaves.get(id(state))
+        return state.detach() if found is None else _LEAF_MARKER if found == path else _LEAF_MARKER + found
     if isinstance(state, dict):
         return {str(key): _replace_leaves(join_path(path, key), value, leaves) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
@@ -96,8 +109,8 @@ def _replace_leaves(path: str, state: Any, leaves: set[str]) -> Any:
 
 def _insert_tensors(path: str, state: Any, forms: Forms, backend: Backend) -> Any:
     """Return a state_dict with a new tensor, of the given shape and dtype, for each marker."""
-    if isinstance(state, str) and state == _LEAF_MARKER:
-        shape, dtype = forms[path]
+    if isinstance(state, str) and state.startswith(_LEAF_MARKER):
+        shape, dtype = forms[state.removeprefix(_LEAF_MARKER) or path]
         return torch.zeros(shape, dtype=backend.dtype(dtype))
     if isinstance(state, dict):
         return {key: _insert_tensors(join_path(path, key), value, forms, backend) for key, value in state.items()}

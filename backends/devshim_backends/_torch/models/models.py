@@ -28,7 +28,7 @@ from devshim_backends._torch.models.internals.own_apply import moves_more, plain
 from devshim_backends._torch.models.keras import dispatch as keras_dispatch
 from devshim_backends._torch.models.keras.traversal import CONTENTS, leaves_of_variable
 from devshim_backends._torch.models.storage_swap import leaves_of_tensor, require_not_frozen
-from devshim_backends._torch.models.traversal import own_tensors
+from devshim_backends._torch.models.traversal import all_tensors, own_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -69,11 +69,16 @@ class TorchModels(Backend):
             copies.update(zip(map(id, others), self.clones(others) if others else (), strict=True))
             return [copies[id(each)] for each in objects]
         optimizers.require_complete(objects)
+        memo: dict[int, Any] = {}
         try:
-            made: list[Any] = copy.deepcopy(list(objects))  # all together: an optimizer's parameters are its model's
+            _copy_scripted(objects, memo)
+            # All together: an optimizer's parameters are its model's.
+            made: list[Any] = copy.deepcopy(list(objects), memo)
             for old, new in zip(objects, made, strict=True):
                 if isinstance(old, torch.nn.Module):
                     _copy_gradients(old, new)
+                elif isinstance(old, torch.optim.Optimizer):
+                    optimizers.complete_copy(old, memo)
         except (RuntimeError, TypeError) as error:
             if self.is_out_of_memory(error):
                 raise messages.out_of_memory_for_clones(self, objects) from error
@@ -119,6 +124,24 @@ def _refuse_generator(backend: Backend, generator: Any, device: Device) -> None:
     if found is not device:
         msg = f"a torch.Generator is bound to its device: this one draws on {found}, and cannot draw on {device}"
         raise UnsupportedError(msg, f"create another one: torch.Generator({backend.native_text(device)})")
+
+
+def _copy_scripted(objects: Sequence[Any], memo: dict[int, Any]) -> None:
+    """Copy the TorchScript modules in models into the memo of a ``deepcopy``, with their parts and tensors.
+
+    PyTorch (2.13) copies their tensors in C++: copies of parameters are results of ``clone``, which have a graph, and
+    its memo does not have them, so that an optimizer would train other copies.
+    """
+    found = (each for obj in objects if isinstance(obj, torch.nn.Module) for each in obj.modules())
+    for module in found:
+        if not isinstance(module, torch.jit.ScriptModule) or id(module) in memo:
+            continue
+        twin = copy.deepcopy(module, memo)
+        memo.update((id(old), new) for old, new in zip(module.modules(), twin.modules(), strict=True))
+        for old, new in zip(all_tensors(module), all_tensors(twin), strict=True):
+            if not new.is_leaf:
+                new.detach_().requires_grad_(old.requires_grad)
+            memo[id(old)] = new
 
 
 def _copy_gradients(old: Any, new: Any) -> None:

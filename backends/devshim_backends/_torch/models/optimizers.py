@@ -7,10 +7,13 @@ Requirements of this module:
 * A tensor that PyTorch itself keeps on the host stays there: ``step`` (and NAdam's ``mu_product``), unless the
   optimizer is ``capturable`` or ``fused``, and a learning rate that is a 0-d host tensor. The same rule is in
   ``Optimizer.load_state_dict``.
+* The state of an optimizer that another one wraps (``Lookahead(AdamW(...))``) is state of the wrapper.
 """
 
 from __future__ import annotations
 
+import copy
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,9 +35,48 @@ OTHER_CLASSES = (torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler, tor
 HOST_COUNTERS = frozenset({"step", "mu_product"})
 """Scalars of the state that ``torch.optim`` creates on the host unless they are requested on the device."""
 
+_SEARCHED_ELSEWHERE = frozenset({"state", "param_groups"})
+"""The attributes of an optimizer that are large, and contain tensors and settings only."""
+
 
 def leaves_of_optimizer(optimizer: Any) -> Iterator[Leaf]:
-    """Yield the state, by the parameters' numbers in ``state_dict``, then tensors among the groups' settings."""
+    """Yield the state, by the parameters' numbers in ``state_dict``, then tensors among the groups' settings.
+
+    The optimizers that it wraps follow. A wrapper can have the settings, or the state, of the one inside it as its own.
+    """
+    seen: set[int] = set()
+    for prefix, each in with_inner(optimizer):
+        for path, tensor, follows in _tensors_of_optimizer(each):
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield _leaf(join_path(prefix, path), tensor, follows)
+
+
+def with_inner(optimizer: Any) -> list[tuple[str, Any]]:
+    """Return an optimizer and those in its attributes, at any depth and each once, with their paths."""
+    found = {id(optimizer): ("", optimizer)}
+    pending = [("", optimizer)]
+    for path, each in pending:  # which grows
+        for name, inner in _optimizers("", vars(each), set()):
+            if id(inner) not in found:
+                found[id(inner)] = (join_path(path, name), inner)
+                pending.append(found[id(inner)])
+    return pending
+
+
+def _optimizers(path: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield the optimizers in nested dictionaries, lists and tuples, but not inside an optimizer."""
+    if isinstance(value, torch.optim.Optimizer):
+        yield path, value
+    elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
+        seen.add(id(value))
+        for key, each in list(value.items()) if isinstance(value, dict) else enumerate(value):
+            if path or key not in _SEARCHED_ELSEWHERE:
+                yield from _optimizers(join_path(path, key), each, seen)
+
+
+def _tensors_of_optimizer(optimizer: Any) -> Iterator[tuple[str, Tensor, Any]]:
+    """Yield the path of each tensor of an optimizer's own state and settings, the tensor, and what it follows."""
     groups: dict[Tensor, Any] = {}
     numbers: dict[Tensor, int] = {}
     for group in optimizer.param_groups:
@@ -47,13 +89,13 @@ def leaves_of_optimizer(optimizer: Any) -> Iterator[Leaf]:
         on_device = _on_device(groups.get(key, {})) or isinstance(optimizer, torch.optim.ASGD)
         for path, tensor in _tensors(f"state.{numbers.get(key, key if follows is None else len(numbers))}", state):
             if on_device or not (path.rpartition(".")[2] in HOST_COUNTERS and is_host_scalar(tensor)):
-                yield _leaf(path, tensor, follows)
+                yield path, tensor, follows
     for i, group in enumerate(optimizer.param_groups):
         settings = {name: value for name, value in group.items() if name != "params"}
         follows = group["params"][0] if group["params"] else None
         for path, tensor in _tensors(f"param_groups.{i}", settings):
             if _on_device(group) or not is_host_scalar(tensor):
-                yield _leaf(path, tensor, follows)
+                yield path, tensor, follows
 
 
 def leaves_of_other(obj: Any) -> Iterator[Leaf]:
@@ -81,11 +123,30 @@ def require_complete(objects: Sequence[Any]) -> None:
     copied = {id(p) for obj in objects if isinstance(obj, torch.nn.Module) for p in obj.parameters()}
     copied |= {id(obj) for obj in objects}
     for obj in objects:
-        optimizer = getattr(obj, "optimizer", obj)
+        # The attribute `optimizer` of a scheduler is its optimizer; that of a wrapper is copied with the wrapper.
+        optimizer = obj if isinstance(obj, torch.optim.Optimizer) else getattr(obj, "optimizer", obj)
         trained = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
         if any(id(each) not in copied for each in (optimizer, *trained)):
             msg = f"a copy of this {type(obj).__name__} alone would train copies of parameters that no model has"
             raise UnsupportedError(msg, "copy it together with its model: ds.copy([model, optimizer], device)")
+
+
+def complete_copy(optimizer: Any, memo: dict[int, Any]) -> None:
+    """Give the copy of an optimizer the attributes that PyTorch's ``deepcopy`` omits, such as the optimizers inside it.
+
+    A method in an attribute is omitted, too: it is a scheduler's, and calls the optimizer that was copied.
+
+    Args:
+        optimizer: An optimizer.
+        memo: That of the ``deepcopy``, with the copy of the optimizer.
+    """
+    for _, each in with_inner(optimizer):
+        new = memo.get(id(each))
+        if new is None or type(each).__getstate__ is not torch.optim.Optimizer.__getstate__:
+            continue
+        for name, value in list(vars(each).items()):
+            if name not in vars(new) and not inspect.isroutine(value):
+                setattr(new, name, copy.deepcopy(value, memo))
 
 
 def _on_device(group: Any) -> bool:
