@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import pytest
 import torch
 from model_leaves import devices, leaves
@@ -41,6 +43,10 @@ class Mean(nn.Module):
         return self.total / sum(each.numel() for each in self.values)
 
 
+class Pair(namedtuple("Pair", "number value")):
+    """A tuple with attributes of its own."""
+
+
 class Noting(nn.Module):
     """A module that notes its device, and overrides ``to`` for that."""
 
@@ -60,18 +66,55 @@ class Net(nn.Module):
         self.line, self.mean = nn.Linear(2, 2), Mean()
 
 
-def test_every_tensor_moves_and_stays_the_same_object():
+def test_every_tensor_moves():
     metric = Mean()
     metric(torch.ones(2))
-    total, (value,) = metric.total, metric.values
     assert ds.place(metric, GPU) is metric
-    assert metric.total is total
-    assert metric.values[0] is value
-    assert {x.device for x in (total, value, metric.first["total"])} == {GPU.native()}
+    assert {x.device for x in (metric.total, metric.values[0], metric.first["total"])} == {GPU.native()}
     assert metric.device == GPU.native()
     assert float(metric(ds.full((2,), 2.0, device=GPU))) == 1.5
     assert devices(ds.place(metric, "cpu")) == {ds.cpu()}
     assert metric.device == torch.device("cpu")
+
+
+def test_the_program_keeps_its_tensors():
+    """Those that a metric was given, and results that it caches, with their containers: as with its own ``_apply``."""
+    metric, given = Mean(), torch.ones(2)
+    metric.cached = result = metric(given)
+    metric.pair = pair = (result, (given, given), torch.ones(2).max(0))
+    metric.again = pair
+    metric.curves = curves = [{"all": [given], "one": pair}, given]
+    curves.append(curves)
+    ds.place(metric, GPU)
+    assert {x.device for x in (given, result, *pair[1], *pair[2], *curves[0]["all"], curves[1])} == {
+        torch.device("cpu")
+    }
+    assert metric.curves[0]["all"][0] is metric.curves[1] is metric.values[0]
+    assert metric.curves[2] is metric.curves is not curves
+    assert metric.curves[0]["one"] is metric.pair
+    assert metric.values[0] is metric.pair[1][0] is metric.pair[1][1]
+    assert metric.pair is metric.again
+    assert metric.cached is metric.pair[0]
+    assert type(metric.pair[2]) is type(pair[2])
+    assert {x.device for x in (metric.cached, metric.values[0], *metric.pair[2])} == {GPU.native()}
+
+
+def test_metrics_that_share_a_tensor_share_it_there():
+    first, second = Mean(), Mean()
+    second.total = first.total
+    both = ds.place(nn.ModuleList([first, second]), GPU)
+    assert both[0].total is both[1].total
+    assert both[0].total.device == GPU.native()
+
+
+def test_a_tensor_that_is_trained_stays_the_same_object():
+    metric = Mean()
+    metric.scale = scale = torch.ones(2, requires_grad=True)
+    scale.sum().backward()
+    metric.pair = (scale, torch.ones(1))
+    ds.place([metric, Mean()], GPU)
+    assert metric.scale is metric.pair[0] is scale
+    assert scale.device == scale.grad.device == metric.pair[1].device == GPU.native()
 
 
 def test_a_metric_inside_a_model_moves_with_it():
@@ -125,22 +168,29 @@ def test_a_tensor_with_a_graph_moves_and_keeps_it():
     assert weight.grad.tolist() == [1.0, 1.0]
 
 
-def test_a_tensor_with_a_graph_in_a_tuple_is_refused():
-    metric = Mean()
-    metric.pair = (1, torch.ones(2, requires_grad=True).sum())
-    with pytest.raises(ds.UnsupportedError, match=r"pair.1 is in a tuple"):
-        ds.place(metric, GPU)
-    assert metric.first["total"].device == torch.device("cpu")
-    assert metric.total.device == torch.device("cpu")
+def test_a_tensor_with_a_graph_in_a_tuple_moves():
+    metric, weight = Mean(), torch.ones(2, requires_grad=True)
+    metric.pair = Pair(1, weight.sum())
+    metric.pair.note = "kept"
+    ds.place(metric, GPU)
+    assert (type(metric.pair), metric.pair.note) == (Pair, "kept")
+    assert metric.pair.value.device == GPU.native()
+    metric.pair.value.backward()
+    assert weight.grad.tolist() == [1.0, 1.0]
 
 
 def test_a_failure_after_the_move_gives_the_module_its_tensors_back():
     metric, line = Mean(), nn.Linear(2, 2)
     metric.last = last = torch.ones(2, requires_grad=True).sum()
+    metric.pair = pair = (metric.total, [(last, 1)])
+    inner, values = pair[1], metric.values
     line._hf_hook = object()  # refused when the hooks are installed
     with pytest.raises(ds.UnsupportedError, match="accelerate"):
         ds.place([metric, line], GPU)
     assert metric.last is last
+    assert metric.pair is pair
+    assert metric.pair[1] is inner
+    assert metric.values is values
 
 
 def test_other_kinds_of_tensors_move():
@@ -160,7 +210,10 @@ def test_tuples_and_lists_may_be_deep():
     for _ in range(5000):
         metric.deep = (metric.deep,)
     ds.place(metric, GPU)
-    assert x.device == GPU.native()
+    deep = metric.deep
+    while isinstance(deep, tuple):
+        (deep,) = deep
+    assert (deep.device, x.device) == (GPU.native(), torch.device("cpu"))
 
 
 def test_a_recurrent_module_that_moves_more():

@@ -1,9 +1,10 @@
 """Modules that move more than their parameters and buffers, or note their device: metrics, and modules of Lightning.
 
 The metrics of torchmetrics keep tensors in plain attributes, and override ``_apply``, which ``Module.to`` calls. All
-such tensors are leaves here, but not part of a checkpoint. Where the data of one cannot be replaced, as it has a graph
-or is sparse, the module gets another tensor instead. Modules of Lightning override ``to``, to note the device in an
-attribute, as torchmetrics does.
+such tensors are leaves here, but not part of a checkpoint. The module gets other tensors instead of them, as from its
+own method, because the program may have them, too: a metric keeps the tensors that it was given, and the result that it
+returned. A tensor that is trained stays the same object, for its optimizer. Modules of Lightning override ``to``, to
+note the device in an attribute, as torchmetrics does.
 
 The methods of these modules are not called: they could fail after half of a move, or replace parameters.
 """
@@ -18,7 +19,6 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from devshim.contract.blocks import join_path
 from devshim.contract.models import Leaf
-from devshim.errors import UnsupportedError
 from devshim_backends._torch.models.storage_swap import leaves_of_tensor
 from devshim_backends._torch.models.traversal import devices_of
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from devshim.contract.backend import Tensor
+
+    Put = Callable[[Any], object]
 
 _SEARCHED = frozenset({"_parameters", "_buffers", "_modules"})
 """The attributes of a module whose tensors are found elsewhere."""
@@ -53,52 +55,119 @@ def plain_leaves(prefix: str, module: Any, known: set[int]) -> Iterator[Leaf]:
         prefix: The path of the module.
         module: A module of which `moves_more` is True.
         known: The addresses of the model's tensors that are leaves already. It grows.
-
-    Raises:
-        UnsupportedError: A tensor with a graph, or one that consists of others, is in a tuple.
     """
-    for path, tensor, slots in _plain_tensors(module, known):
-        known.add(id(tensor))
+    for path, tensor, puts in _plain_tensors(module, known):
         full = join_path(prefix, path)
-        if _is_replaceable(tensor):
+        if _is_trained(tensor):
+            known.add(id(tensor))
             yield from leaves_of_tensor(full, "unsaved", tensor)
-        elif None in slots:
-            msg = f"{full} is in a tuple, where no other tensor can take its place"
-            raise UnsupportedError(msg, "keep it in a list, or detach it first")
         else:
-            yield Leaf(full, "unsaved", partial(_same, tensor), partial(_fill, slots), tensor)
+            yield Leaf(full, "unsaved", partial(_same, tensor), partial(_fill, puts), tensor)
 
 
-def _plain_tensors(module: Any, known: set[int]) -> list[tuple[str, Tensor, list[Any]]]:
+def _plain_tensors(module: Any, known: set[int]) -> list[tuple[str, Tensor, list[Put]]]:
     """Return the path of each tensor, the tensor, and a function for each place where it is, which puts another there.
 
-    A place in a tuple has None instead of a function.
+    A subclass's own code does not run.
     """
-    found: dict[int, tuple[str, Tensor, list[Any]]] = {}
-    seen: set[int] = set()
+    found: dict[int, tuple[str, Tensor, list[Put]]] = {}
+    seen: dict[int, _Container | None] = {}
     pending = [each for each in _members(vars(module)) if each[0] not in _SEARCHED]
     for path, value, put in pending:  # which grows
         if isinstance(value, torch.Tensor):
             if id(value) not in known and not value.is_meta:
                 found.setdefault(id(value), (path, value, []))[2].append(put)
-        elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
-            seen.add(id(value))
-            pending += [(join_path(path, key), each, put) for key, each, put in _members(value)]
+        elif isinstance(value, (dict, list, tuple)):
+            if id(value) not in seen:
+                holder = _Container(value) if type(value) in (dict, list) or isinstance(value, tuple) else None
+                seen[id(value)] = holder
+                pending += [(join_path(path, key), each, to) for key, each, to in _members(value, holder)]
+            if (holder := seen[id(value)]) is not None:
+                holder.places.append(put)
     return list(found.values())
 
 
-def _members(value: Any) -> list[tuple[Any, Any, Any]]:
-    """Return the key, the member and the function that replaces it; a subclass's own code does not run."""
+def _members(value: Any, holder: _Container | None = None) -> list[tuple[Any, Any, Put]]:
+    """Return the key, the member and the function that replaces it: in a copy that a holder makes, or else in place."""
     if isinstance(value, dict):
-        return [(key, each, partial(dict.__setitem__, value, key)) for key, each in dict.items(value)]
-    if isinstance(value, list):
-        return [(i, each, partial(list.__setitem__, value, i)) for i, each in enumerate(list.__iter__(value))]
-    return [(i, each, None) for i, each in enumerate(tuple.__iter__(value))]
+        items = list(dict.items(value))
+    else:
+        items = list(enumerate(list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)))
+    if holder is not None:
+        return [(key, each, _Place(holder, key)) for key, each in items]
+    put = dict.__setitem__ if isinstance(value, dict) else list.__setitem__
+    return [(key, each, partial(put, value, key)) for key, each in items]
 
 
-def _is_replaceable(x: Tensor) -> bool:
-    """Return True for a tensor in memory that is not the result of a computation, and not made of other tensors."""
-    if not x.is_leaf or is_traceable_wrapper_subclass(x):
+class _Container:
+    """A list, dictionary or tuple in the attributes of a module, and the copy that has other members.
+
+    The program can have the container, too: a metric caches a result, and keeps the tuple that it was given.
+
+    Args:
+        value: The container; a list or dictionary is of no subclass, whose copies its own code would make.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._value = self._now = value
+        self._replaced: dict[Any, Any] = {}
+        self.places: list[Put] = []
+        """Functions that put another container where this one is; it may be in itself."""
+
+    def replace(self, key: Any, new: Any) -> bool:
+        """Replace a member; return True if that made another container. With its own members, it is the given one."""
+        before, value = self._now, self._value
+        self._replaced[key] = new
+        if new is (tuple.__getitem__(value, key) if isinstance(value, tuple) else value[key]):
+            del self._replaced[key]
+        if not self._replaced:
+            self._now = value
+        elif isinstance(value, tuple):
+            self._now = _remade(value, [self._replaced.get(i, each) for i, each in enumerate(tuple.__iter__(value))])
+        else:
+            self._now = value.copy() if before is value else before
+            self._now[key] = new
+        return self._now is not before
+
+    @property
+    def now(self) -> Any:
+        """The container with its present members."""
+        return self._now
+
+
+def _remade(value: Any, members: list[Any]) -> Any:
+    """Return a tuple of the same class with other members and the same attributes."""
+    cls = type(value)
+    if hasattr(cls, "n_sequence_fields"):  # such as the results of `torch.max`
+        return cls(members)
+    made = tuple.__new__(cls, members)
+    if hasattr(made, "__dict__"):
+        vars(made).update(vars(value))
+    return made
+
+
+class _Place:
+    """The place of a member in a container; a call puts another there, and the new containers in those around them."""
+
+    def __init__(self, holder: _Container, key: Any) -> None:
+        self._holder = holder
+        self._key = key
+
+    def __call__(self, new: Any) -> None:
+        pending: list[tuple[_Place, Any]] = [(self, new)]
+        for place, value in pending:  # which grows: tuples may be deep
+            holder = place._holder
+            if holder.replace(place._key, value):
+                for put in holder.places:
+                    if isinstance(put, _Place):
+                        pending.append((put, holder.now))
+                    else:
+                        put(holder.now)
+
+
+def _is_trained(x: Tensor) -> bool:
+    """Return True for a tensor that an optimizer may have, and whose data can be replaced."""
+    if not (x.is_leaf and (x.requires_grad or isinstance(x, torch.nn.Parameter))) or is_traceable_wrapper_subclass(x):
         return False
     return x.layout is torch.strided and not x.is_quantized and not x.is_nested
 
@@ -107,8 +176,8 @@ def _same(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _fill(slots: list[Any], new: Tensor) -> None:
-    for put in slots:
+def _fill(puts: list[Put], new: Tensor) -> None:
+    for put in puts:
         put(new)
 
 
