@@ -12,6 +12,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from devshim.collectives.separable import require_separable
 from devshim.contract.collectives import CollectiveBackend
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import is_number
@@ -65,6 +66,7 @@ def all_reduce_(tensors: list[T], op: Op = "sum") -> list[T]:
             named), a tensor is read-only, or the operation makes no sense in that dtype: the mean of integers, any
             operation on bools, the largest complex number.
         NotATensorError: It contains no tensor.
+        UnsupportedError: A tree contains a sparse array, a graph, or another object in which some tensors are indices.
         OutOfMemoryError: A device is full. After this and any other error, nothing has changed.
 
     Examples:
@@ -253,7 +255,12 @@ def _groups(tensors: list[Any]) -> list[Group]:
             raise NotATensorError(msg, "pass its gradients or weights, in a list or dict")
         return nodes[0]
 
-    multi_map.map_leaves(tensors, visit, multi_map.structure_error("all_reduce_", "tensor"))
+    multi_map.map_leaves(
+        tensors,
+        visit,
+        multi_map.structure_error("all_reduce_", "tensor"),
+        enter=lambda node: require_separable("all_reduce_", node),
+    )
     if not groups:
         msg = f"ds.all_reduce_ found no tensor in {show(tensors[0])}"
         raise NotATensorError(msg, "ds.all_reduce_([x, y]) sums two tensors")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim.collectives import arguments
 from devshim.collectives import parts as parts_module
+from devshim.collectives.separable import require_separable
 from devshim.devices import parsing
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
@@ -74,6 +75,7 @@ def split(
         NotATensorError: The tree contains no tensor.
         ArgumentError: Lengths along the axis differ, a tensor has no such axis, ``devices`` is empty, the tree contains
             a model, or ``uneven="error"`` and the length is not a multiple.
+        UnsupportedError: The tree has a sparse array, a graph, or another object that cannot be cut tensor by tensor.
         DeviceNotFoundError: The framework of a tensor does not have one of the devices; nothing was copied.
         OutOfMemoryError: A device is full.
 
@@ -103,6 +105,8 @@ def split(
 
 def _split_tree(tree: T, flat: Flattened, targets: list[Device], axis: int, uneven: str) -> list[T]:
     """Return the parts of a tree on their devices."""
+    for _, _, node, _ in flat.containers:
+        require_separable("split", node, axis)
     leaves = flat.leaves
     found = [(cell, x, backend) for _, cell, x, backend in leaves]
     arguments.check_devices(flat.backends, targets)
@@ -153,6 +157,7 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
     Raises:
         ArgumentError: ``parts`` is one tensor or dict, or empty, the parts differ where they must agree (the message
             names each), or a tensor has no such axis.
+        UnsupportedError: The parts have sparse arrays, graphs, or other objects that cannot be joined tensor by tensor.
         DeviceNotFoundError: The framework does not have the device; nothing was copied.
         OutOfMemoryError: The device is full.
 
@@ -191,7 +196,9 @@ def _gather_trees(trees: list[T], target: Device, axis: int) -> T:
             found.append((cell, nodes, backend, parts_module.axis_of_parts(cell, nodes, backend, axis)))
         return nodes[0]
 
-    first = multi_map.map_leaves(trees, visit, multi_map.structure_error("gather", "part"))
+    first = multi_map.map_leaves(
+        trees, visit, multi_map.structure_error("gather", "part"), enter=lambda x: require_separable("gather", x, axis)
+    )
     arguments.check_devices([backend for _, _, backend, _ in found], [target])
     joined: dict[tuple[int, ...], Any] = {}
     shown = observing.explainer()

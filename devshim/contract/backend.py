@@ -277,3 +277,15 @@ class Backend(Defaults, ABC):
         their subclasses. Returns None for anything else, including unregistered named tuples and dataclasses.
         """
         return None
+
+    def why_inseparable(self, node: object) -> tuple[str, str] | None:
+        """Return why a container's tensors cannot be cut, joined or summed separately, and a hint; None if they can."""
+        return None
+
+    def static_data(self, node: object) -> object:
+        """Return what one of the framework's containers stores besides its children, if it may describe their shapes.
+
+        Only tuples and ints in it are used, also in lists and dicts. A tuple of ints is the shape of a tensor or a part
+        of one; the values of fields are in a list.
+        """
+        return None

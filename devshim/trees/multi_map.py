@@ -45,7 +45,13 @@ class _Level:
         self.done: list[Any] = []
 
 
-def map_leaves(trees: list[Any], visit: Visit, unlike: Unlike, leaf: Callable[[Any], bool] | None = None) -> Any:
+def map_leaves(
+    trees: list[Any],
+    visit: Visit,
+    unlike: Unlike,
+    leaf: Callable[[Any], bool] | None = None,
+    enter: Callable[[Any], None] | None = None,
+) -> Any:
     """Return the first tree with every leaf replaced by a visitor's result for the leaves of all trees at that path.
 
     Args:
@@ -53,6 +59,7 @@ def map_leaves(trees: list[Any], visit: Visit, unlike: Unlike, leaf: Callable[[A
         visit: Called with the cell of a leaf of the first tree, and the object at that path in each tree.
         unlike: Makes the error, from the cell, the number of a tree with another container there, and the reason.
         leaf: Returns True for a leaf; the default is `is_leaf`.
+        enter: Called with each container of the first tree, before its leaves.
 
     Raises:
         ArgumentError: The first tree contains itself.
@@ -72,6 +79,8 @@ def map_leaves(trees: list[Any], visit: Visit, unlike: Unlike, leaf: Callable[[A
                 continue
             if id(nodes[0]) in above:
                 raise ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
+            if enter is not None:
+                enter(nodes[0])
             columns = [
                 flat[1],
                 *(_align_children(flat[0], nodes[0], node, cell, i + 1, unlike) for i, node in enumerate(nodes[1:])),

@@ -33,6 +33,20 @@ class JaxContainers(Backend):
         keys = [_key(path[-1]) for path, _ in found]
         return keys, [child for _, child in found], lambda new: tree_util.tree_unflatten(structure, new)
 
+    def why_inseparable(self, node: object) -> tuple[str, str] | None:
+        sparse = sys.modules.get("jax.experimental.sparse")
+        if sparse is None or not isinstance(node, sparse.JAXSparse):
+            return None
+        return "its indices belong to its values", "make it dense first: x.todense()"
+
+    def static_data(self, node: object) -> object:
+        if tree_util.all_leaves((node,)) or (isinstance(node, tuple) and hasattr(node, "_fields")):
+            return None
+        described = tree_util.tree_structure(node, is_leaf=lambda x: x is not node).node_data()
+        static = None if described is None else described[1]
+        # In a dataclass, it is a tuple of the values of the static fields.
+        return list(static) if isinstance(static, tuple) and hasattr(type(node), "__dataclass_fields__") else static
+
 
 def _of_state(nnx: Any, state: Any) -> tuple[list[Any], list[Any], Callable[[list[Any]], Any]]:
     """Flatten an NNX state to its arrays, by the key paths that they have in the module."""

@@ -37,6 +37,25 @@ class TensorflowContainers(Backend):
             return keys, list(components), lambda new: cls.__tf_unflatten__(metadata, tuple(new))
         return None
 
+    def why_inseparable(self, node: object) -> tuple[str, str] | None:
+        for value in _fields(node) if isinstance(node, tf.experimental.ExtensionType) else ():
+            for part in tf.nest.flatten(value):
+                if isinstance(part, (tf.SparseTensor, tf.RaggedTensor)):
+                    hint = "make it dense first: tf.sparse.to_dense(x), or x.to_tensor() if it is ragged"
+                    return f"a {type(part).__name__} in it has tensors that belong together", hint
+        return None
+
+    def static_data(self, node: object) -> object:
+        cls: Any = type(node)
+        if isinstance(node, tf.experimental.ExtensionType):
+            return [tuple(x) if isinstance(x, tf.TensorShape) and x.rank is not None else x for x in _fields(node)]
+        return node.__tf_flatten__()[0] if hasattr(cls, "__tf_unflatten__") else None  # type: ignore[attr-defined]
+
+
+def _fields(node: Any) -> list[Any]:
+    """Return the values of the fields of an extension type."""
+    return [getattr(node, field.name) for field in type(node)._tf_extension_type_fields()]
+
 
 def _flatten_array(node: Any) -> Flat | None:
     """Return the tensors that were written to a `tf.TensorArray`; None for one that a compiled function is tracing.

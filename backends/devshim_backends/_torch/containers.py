@@ -15,7 +15,6 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import SUPPORTED_NODES
 
 from devshim.contract.backend import Backend
-from devshim.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +44,23 @@ class TorchContainers(Backend):
             keys, children = [_plain_key(key) for key, _ in pairs], [child for _, child in pairs]
         return keys, list(children), lambda new: registered.unflatten_fn(new, context)
 
+    def why_inseparable(self, node: object) -> tuple[str, str] | None:
+        if isinstance(node, PackedSequence):
+            hint = "unpack it first: torch.nn.utils.rnn.pad_packed_sequence(x, batch_first=True)"
+            return "the rows of its data belong to its batch_sizes", hint
+        if _is_graph(node):
+            hint = "pass its tensors, such as graph.x; for whole graphs, use torch_geometric.data.Batch"
+            return "its edges are indices of its nodes", hint
+        return None
+
+    def static_data(self, node: object) -> object:
+        registered = SUPPORTED_NODES.get(type(node))
+        if registered is None or hasattr(node, "batch_size"):  # a TensorDict, which adapts its batch size
+            return None
+        context = registered.flatten_fn(node)[1]
+        # In a dataclass, it is a tuple of the values of the static fields.
+        return list(context) if isinstance(context, tuple) and hasattr(type(node), "__dataclass_fields__") else context
+
 
 def _flatten_packed_sequence(node: Any) -> Flat:
     names = ["data", "sorted_indices", "unsorted_indices"]
@@ -70,7 +86,6 @@ def _flatten_graph(graph: Any) -> Flat:
             values.append(value)
 
     def rebuild(new: list[Any]) -> Any:
-        _require_shapes(graph, values, new)
         made, remaining = copy.copy(graph), iter(new)  # a copy has stores of its own
         for store in made.stores:
             for key in list(store.keys()):
@@ -78,18 +93,6 @@ def _flatten_graph(graph: Any) -> Flat:
         return made
 
     return names, values, rebuild
-
-
-def _require_shapes(graph: Any, old: list[Any], new: list[Any]) -> None:
-    """Refuse to cut or join the tensors of a graph: its edges are indices of its nodes.
-
-    Raises:
-        ArgumentError: A tensor has another shape than before.
-    """
-    for before, after in zip(old, new, strict=True):
-        if getattr(before, "shape", None) != getattr(after, "shape", None):
-            msg = f"the tensors of a {type(graph).__name__} belong together, and cannot be cut or joined one by one"
-            raise ArgumentError(msg, "use torch_geometric.data.Batch and to_data_list()")
 
 
 def _plain_key(key: Any) -> Any:

@@ -81,6 +81,35 @@ def test_composite_tensors_are_refused(make: Callable[[], Any], call: Callable[[
         call(make())
 
 
+class Shaped(tf.experimental.ExtensionType):  # type: ignore[misc]
+    x: tf.Tensor
+    shape: tf.TensorShape
+
+
+class WithSparse(tf.experimental.ExtensionType):  # type: ignore[misc]
+    x: tf.SparseTensor
+
+
+def test_an_extension_type_that_has_the_shape_of_its_tensors_is_only_summed() -> None:
+    shaped = Shaped(tf.ones((4, 3)), [4])
+    for call in (lambda: ds.split(shaped, [0, 1]), lambda: ds.gather([shaped, shaped], 0)):
+        with pytest.raises(ds.UnsupportedError, match=r"static data has the shape \(4,\), which would stay"):
+            call()
+    first, _ = ds.all_reduce_([ds.place(shaped, 0), ds.place(shaped, 1)])
+    assert first.x.numpy().tolist() == [[2] * 3] * 4
+
+
+def test_a_sparse_tensor_in_an_extension_type_is_refused() -> None:
+    held = WithSparse(tf.sparse.from_dense([[1.0, 0.0]]))
+    for call in (
+        lambda: ds.split(held, [0, 1]),
+        lambda: ds.gather([held, held], 0),
+        lambda: ds.all_reduce_([held, held]),
+    ):
+        with pytest.raises(ds.UnsupportedError, match="a SparseTensor in it has tensors that belong together"):
+            call()
+
+
 @pytest.mark.parametrize("like", [ds.empty_like, ds.zeros_like, ds.ones_like, lambda x: ds.full_like(x, 2)])
 def test_a_tensor_like_a_ragged_one_is_refused(like: Callable[[Any], Any]) -> None:
     ragged = tf.ragged.constant([[1.0], [2.0, 3.0]])

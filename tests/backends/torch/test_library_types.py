@@ -25,6 +25,10 @@ def graph(number=1.0):
     return data.Data(x=torch.full((3, 2), number), edge_index=edges, name=f"graph {number}", extra={"y": torch.ones(1)})
 
 
+def batch(number=1.0):
+    return data.Batch.from_data_list([graph(number), graph(number)])
+
+
 # ---------------------------------------------------------------- graphs of PyTorch Geometric
 def test_a_graph_is_a_container():
     before = graph()
@@ -57,12 +61,33 @@ def test_batches_of_graphs_are_prefetched():
     assert [each.name for each in found[1].to_data_list()] == ["graph 2", "graph 3"]
 
 
-def test_a_graph_is_not_cut():
+@pytest.mark.parametrize("make", [graph, batch])
+def test_a_graph_is_not_cut_joined_or_summed(make):
     """Its edges are indices of its nodes."""
-    small = data.Data(x=torch.ones(2, 2), edge_index=torch.tensor([[0, 1], [1, 0]]))
-    with pytest.raises(ds.ArgumentError, match="belong together"):
-        ds.split(small, [GPU, "cpu"])
+    small = make()
+    before = small.edge_index.clone()
+    for call in (
+        lambda: ds.split([small], [GPU, "cpu"]),
+        lambda: ds.gather([small, small], "cpu"),
+        lambda: ds.all_reduce_([small, small.clone()]),
+    ):
+        with pytest.raises(ds.UnsupportedError, match="its edges are indices of its nodes"):
+            call()
+    assert torch.equal(small.edge_index, before)
     assert [ds.device_of(each.x) for each in ds.broadcast(small, [GPU, "cpu"])] == [GPU, ds.cpu()]
+
+
+@pytest.mark.parametrize("make", [graph, batch])
+def test_a_graph_is_loaded_into_one_like_it(make, tmp_path):
+    """The loader compares and rebuilds the graph around other objects than tensors."""
+    ds.save({"graph": make(3.0)}, tmp_path / "graph.safetensors")
+    into = make(3.0)
+    into.x.zero_()
+    loaded = ds.load(tmp_path / "graph.safetensors", GPU, into={"graph": into})["graph"]
+    assert type(loaded) is type(into)
+    assert {ds.device_of(x) for x in ds.leaves(loaded).values()} == {GPU}
+    assert ds.to_numpy(loaded.x).tolist() == make(3.0).x.tolist()
+    assert torch.equal(ds.place(loaded.edge_index, "cpu"), into.edge_index)
 
 
 # ---------------------------------------------------------------- TensorDict
