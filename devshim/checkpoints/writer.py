@@ -23,6 +23,7 @@ from devshim.registry import registry
 from devshim.registry.versions import version_of
 from devshim.tensors import arguments
 from devshim.transfers import batch, engine
+from devshim.transfers.sources import source_of
 from devshim.trees import key_paths
 from devshim.trees.flatten import flatten
 from devshim.trees.key_paths import brackets
@@ -159,7 +160,7 @@ class Writer:
         """Return the index of a tensor in the file; copy it to the host the first time."""
         if key not in self._known:
             try:
-                device = backend.device_of(x)
+                device = source_of(backend, x)
                 array = self._host_array(backend, x, key)
                 stored = file.to_stored_form(array)
             except DevshimError as error:

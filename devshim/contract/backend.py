@@ -204,6 +204,10 @@ class Backend(Defaults, ABC):
         """
         return ((self.device_of(x), self.nbytes(x)),)
 
+    def shards(self, x: Tensor) -> Sequence[Tensor] | None:
+        """Return the parts of a tensor whose data is on several devices, with replicas; None for any other tensor."""
+        return None
+
     def wait_for_values(self, x: Tensor, device: Device) -> None:
         """Wait until a tensor on an existing device has its values; override to wait only for that tensor."""
         self.synchronize(device)

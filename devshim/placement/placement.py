@@ -257,6 +257,7 @@ def placement_of(obj: object) -> Placement:
 
     Returns:
         The device of every tensor, parameter, buffer and state, by its path; the path of a single tensor is empty.
+        An array of JAX that is sharded over several devices has a path for each part: ``"weight.shards.0"``.
 
     Examples:
         >>> import devshim as ds

@@ -177,8 +177,8 @@ def _check_first(backend: Backend, method: Callable[..., Any], check: Check) -> 
     def checked(xs: Any, *args: Any, **kwargs: Any) -> Any:
         alone = backend.is_tensor(type(xs))
         for x in (xs,) if alone else [xs[i] for i in range(len(xs))]:  # by index: iterating over `xs` may use it up
-            if not backend.is_tracer(x):
-                check(plain(backend, x))
+            for part in () if backend.is_tracer(x) else backend.shards(x) or (x,):
+                check(plain(backend, part))
         return method(xs, *args, **kwargs)
 
     return checked

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from devshim.devices import parsing
 from devshim.devices.device import CPU, Device
-from devshim.errors import SimulationError, TracingError
+from devshim.errors import SimulationError, TracingError, UnsupportedError
 from devshim.placement.placement import Placement
 from devshim.registry import registry
 from devshim.transfers import engine, observing
@@ -42,7 +42,7 @@ def device_of(x: Tensor) -> Device:
 
     Raises:
         NotATensorError: ``x`` is not a tensor of a framework.
-        UnsupportedError: The data is spread over several devices, or is on none.
+        UnsupportedError: The data is spread over several devices (`placement_of` returns them), or is on none.
         TracingError: The call is inside a compiled function, and the framework does not report the device there.
 
     Examples:
@@ -148,8 +148,8 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
         try:  # `engine.place` also checks this, but the call would take longer
             if backend.device_of(x) is target:
                 return x
-        except TracingError:
-            pass  # `engine.place` reports it
+        except (TracingError, UnsupportedError):
+            pass  # `engine.place` reports it, or gathers the parts of a sharded tensor
     return engine.place(active, backend, x, target, copy, non_blocking)
 
 

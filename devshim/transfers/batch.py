@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from devshim.devices.device import CPU
 from devshim.errors import DevshimError
 from devshim.transfers import engine, observing, progress
+from devshim.transfers.sources import sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -159,7 +160,9 @@ def move_many(
     if backend.dtypes_lacking:
         _require_dtypes(backend, xs, target, under_way)
     recording, record = None, None if active is None else active.record
-    if record is not None and xs and all(engine.sources_of(backend, x) for x in xs):
+    if record is not None and any(backend.shards(x) is not None for x in xs):
+        return _one_by_one(backend, xs, target, non_blocking, under_way)
+    if record is not None and xs and all(sources_of(backend, x) for x in xs):
         sources = {backend.device_of(x): None for x in xs}
         if len(sources) > 1:
             return _by_source(backend, xs, list(sources), target, non_blocking, under_way)
@@ -223,7 +226,7 @@ class _Announced:
                 self.taken += 1
                 if progress.SHOWN and i:
                     progress.advance("copy", self._backend.nbytes(self._xs[i - 1]))
-                if self._active is not None and engine.sources_of(self._backend, x):
+                if self._active is not None and sources_of(self._backend, x):
                     engine.trigger_fault(self._active, self._backend, x, self._target)
             yield x
 
@@ -238,6 +241,22 @@ def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arri
             del arrived[i:]
             xs.taken = i + 1
             engine.raise_misplaced(backend, target, result)
+
+
+def _one_by_one(
+    backend: Backend, xs: Sequence[Tensor], target: Device, non_blocking: bool, under_way: list[int] | None
+) -> Sequence[Tensor]:
+    """Copy tensors, some of which have their data on several devices, and record each with all its sources."""
+    moved: list[Tensor] = []
+    try:
+        for x in xs:
+            moved.append(engine.move(backend, x, target, non_blocking))
+    except BaseException:
+        if under_way is not None:
+            under_way[:] = [len(moved)]
+        moved.clear()  # the traceback would keep them and their memory alive
+        raise
+    return moved
 
 
 def _by_source(

@@ -15,9 +15,10 @@ from itertools import repeat
 from operator import attrgetter, is_not
 
 from devshim.devices.device import CPU, Device
-from devshim.errors import DevshimError, TracingError, messages
+from devshim.errors import DevshimError, TracingError, UnsupportedError, messages
 from devshim.registry import missing_devices, platform_names
 from devshim.transfers import observing
+from devshim.transfers.sources import source_of, sources_of
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
@@ -62,6 +63,13 @@ def is_placed(backend: Backend, x: Tensor, target: Device, copy: bool | None) ->
         if copy is None:
             return False  # the framework moves a tensor of unknown device (tf.function)
         raise
+    except UnsupportedError:
+        if backend.shards(x) is None:
+            raise
+        if copy is False:
+            require(backend, target)
+            raise messages.cannot_share("this tensor", "its data is on several devices") from None
+        return False
     if copy is False:
         require_for(backend, target, (x,))
         backend.raise_error(messages.copy_needed, (backend.device_of(x), target))
@@ -155,19 +163,6 @@ def move_observed(active: Active | None, backend: Backend, x: T, target: Device,
     return result
 
 
-def sources_of(backend: Backend, x: Tensor) -> Sequence[tuple[Device, int]]:
-    """Return each device that a copy of a tensor reads from, with the bytes.
-
-    Returns nothing in a compiled function: this call makes no copy, and the framework makes one each time that runs.
-    """
-    if backend.compiling():
-        return ()
-    try:
-        return backend.sources(x)
-    except TracingError:
-        return ()
-
-
 def _observe(
     active: Active, backend: Backend, sources: Sequence[tuple[Device, int]], target: Device
 ) -> AbstractContextManager[object]:
@@ -188,7 +183,7 @@ def _observe(
 def trigger_fault(active: Active, backend: Backend, x: Tensor, target: Device) -> None:
     """Trigger a simulated fault of the copy of a tensor."""
     if active.fault is not None:
-        active.fault(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
+        active.fault(backend, source_of(backend, x), target, f"a copy of {backend.nbytes(x):,} bytes")
 
 
 # ---------------------------------------------------------------------- new tensors
@@ -205,8 +200,8 @@ def to_host(backend: Backend, x: Tensor, copy: bool, device: Device | None = Non
         from devshim.registry import tracing
 
         tracing.refuse("to_numpy", "return the tensor from the compiled function, and read it outside")
-    if not copy and (backend.device_of(x) if device is None else device) is not CPU:
-        raise messages.copy_needed(backend.device_of(x), CPU)
+    if not copy and (source_of(backend, x) if device is None else device) is not CPU:
+        raise messages.copy_needed(source_of(backend, x), CPU)
     active = observing.ACTIVE
     if active is None:
         found = fast_copy(backend, x) if copy else None

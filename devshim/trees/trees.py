@@ -157,20 +157,26 @@ def placement_of(tree: Any) -> tuple[dict[str, Device], dict[str, int]]:
     flat = flatten(tree)
     flat.others.clear()  # nothing moves
     not_moved.check("placement_of", flat)
-    found = {
-        path_text(cell): device_even_if_removed(backend, partial(_identity, x)) for _, cell, x, backend in flat.leaves
-    }
+    found: dict[str, Device] = {}
     sizes: dict[str, int] = {}
-    for _, cell, x, backend in flat.leaves if flat.compiler is None else ():
-        _measure(sizes, path_text(cell), backend, partial(_identity, x))
+    for _, cell, x, backend in flat.leaves:
+        parts = None if flat.compiler is not None else backend.shards(x)
+        if parts is None:
+            leaves = {path_text(cell): x}
+        else:
+            leaves = {join_path(path_text(cell), f"shards.{i}"): part for i, part in enumerate(parts)}
+        for path, leaf in leaves.items():
+            found[path] = device_even_if_removed(backend, partial(_identity, leaf))
+            if flat.compiler is None:
+                _measure(sizes, path, backend, partial(_identity, leaf))
     for _, cell, obj, backend in flat.models:
         prefix = path_text(cell)
         tracing.refuse_where_read("placement_of", "call it for models outside the compiled function")
-        for leaf in backend.leaves(obj):
-            if leaf.kind != "gradient":
-                path = join_path(prefix, leaf.path)
-                found[path] = device_even_if_removed(backend, leaf.read)
-                _measure(sizes, path, backend, leaf.read)
+        for part in backend.leaves(obj):
+            if part.kind != "gradient":
+                path = join_path(prefix, part.path)
+                found[path] = device_even_if_removed(backend, part.read)
+                _measure(sizes, path, backend, part.read)
     return found, sizes
 
 

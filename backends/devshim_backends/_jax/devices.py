@@ -204,7 +204,7 @@ class JaxDevices(Backend):
         names = sorted(map(str, devices)) if len(set(devices)) > 1 else sorted(map(repr, natives))
         return UnsupportedError(
             f"this array is spread over {len(names)} devices ({', '.join(names)}), so it has no single device",
-            "take one part with x.addressable_shards[i].data, or gather it with jax.device_put(x, jax.devices()[0])",
+            "gather it with ds.place(x, device); ds.placement_of(x) has the device of each part",
         )
 
 

@@ -40,6 +40,7 @@ from devshim_backends._jax.host_tensors import ALIGNMENT, commit_on_host, is_nar
 from devshim_backends._jax.internals import clients
 from devshim_backends._jax.internals.widths import wide, wide_for_all
 from devshim_backends._jax.simulation import hooks
+from devshim_backends._keras.traversal import is_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -217,6 +218,12 @@ class JaxTensors(JaxDevices, Backend):
             if shard.replica_id == 0:  # of equal replicas only one is copied
                 parts[device] = parts.get(device, 0) + self.nbytes(shard.data)
         return tuple(parts.items())
+
+    def shards(self, x: Tensor) -> Sequence[Tensor] | None:
+        value: Any = concrete(x._value if is_variable(x) else x)
+        if not isinstance(value, jax.Array) or clients.is_on_one_device(value):
+            return None
+        return [shard.data for shard in value.addressable_shards]
 
     def synchronize(self, device: Device) -> None:
         if not clients.started():
