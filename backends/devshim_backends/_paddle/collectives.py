@@ -35,12 +35,12 @@ class PaddleCollectives(PaddleTensors):
     """The mixin for work on several devices."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
-        if not self.is_tracer(x) and not x.is_dense():
-            raise self._make_unusable_error(x, "be split")
+        self._require_dense((x,), "be split")
         with self._cuda_scope(x):
             return x[(slice(None),) * axis + (slice(start, stop),)]
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        self._require_dense(xs, "be joined")
         if len(xs) == 1:
             return self.copy_to(xs[0], self.device_of(xs[0]))
         with self._cuda_scope(xs[0]):
@@ -51,6 +51,7 @@ class PaddleCollectives(PaddleTensors):
             return paddle.stack(list(xs))
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        self._require_dense(xs, "be reduced")
         dtype = xs[0].dtype
         # PaddlePaddle 3.3.1 puts the result of an operator on empty tensors on the host.
         if not xs[0].size or len(xs) == 1:
@@ -60,6 +61,12 @@ class PaddleCollectives(PaddleTensors):
             result = reduce(_OPS[op], xs if wider is None else [x.astype(wider) for x in xs])
             result = result / len(xs) if op == "mean" else result
             return result if wider is None else result.astype(dtype)
+
+    def _require_dense(self, xs: Sequence[Tensor], what: str) -> None:
+        """Refuse sparse tensors: Paddle reads their shapes wrong, and may end the process (3.3)."""
+        for x in xs:
+            if not self.is_tracer(x) and not x.is_dense():
+                raise self._make_unusable_error(x, what)
 
     def detached_copy(self, x: Tensor) -> Tensor:
         return self.copy_to(x.detach(), self.device_of(x))

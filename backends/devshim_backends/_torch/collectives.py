@@ -39,6 +39,8 @@ _NCCL_DTYPES |= {torch.int8, torch.uint8, torch.int32, torch.int64}
 _SAME_BITS_IN_NUMPY = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
 """Dtypes that PyTorch and NumPy store as the same bits; complex ones may have a pending conjugation."""
 _PAD = "pad them first: x.to_padded_tensor(0.0)"
+_DENSE: tuple[Any, ...] = (torch.strided,)
+_DENSE_OR_COO = (torch.strided, torch.sparse_coo)
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _SUM = (torch.add, torch.Tensor.add_)
 _OPS = {"sum": _SUM, "mean": _SUM, "max": (torch.maximum,) * 2, "min": (torch.minimum,) * 2}
@@ -49,21 +51,21 @@ class TorchCollectives(TorchTensors):
     """Mixin for collective operations."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
-        if x.layout is not torch.strided:
-            msg = f"PyTorch cannot split a tensor of layout {str(x.layout).removeprefix('torch.')}"
-            raise UnsupportedError(msg, _PAD if x.is_nested else "call x.to_dense() first")
+        _require_layout((x,), "split", _DENSE)
         return x.narrow(axis, start, stop - start)
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         if any(x.is_nested for x in xs):
             msg = "PyTorch cannot join nested tensors"
             raise UnsupportedError(msg, _PAD)
+        _require_layout(xs, "join", _DENSE_OR_COO)
         return torch.cat(list(xs), dim=axis)
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(xs))
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        _require_layout(xs, f"take the {op} of", (*(_DENSE_OR_COO if op in ("sum", "mean") else _DENSE), torch.jagged))
         dtype = xs[0].dtype
         with _no_grad_scope(xs):
             if dtype is torch.uint64:
@@ -153,6 +155,14 @@ class TorchCollectives(TorchTensors):
         casts = {kind: torch.get_autocast_dtype(kind) for kind in kinds if torch.is_autocast_enabled(kind)}
         recording = list(RECORDING.open)
         return lambda: _enter_thread_state(gradients, inference, casts, recording)
+
+
+def _require_layout(xs: Sequence[Tensor], verb: str, layouts: Sequence[Any]) -> None:
+    """Refuse a tensor of another layout, for which PyTorch lacks the operator or cannot write the result."""
+    for x in xs:
+        if x.layout not in layouts:
+            msg = f"PyTorch cannot {verb} a tensor of layout {str(x.layout).removeprefix('torch.')}"
+            raise UnsupportedError(msg, _PAD if x.is_nested else "call x.to_dense() first")
 
 
 def _no_grad_scope(xs: Sequence[Tensor]) -> AbstractContextManager[object]:

@@ -45,6 +45,7 @@ _COPYABLE = {kind: kind for kind in NUMPY_DTYPES.values() if kind.alignment == k
 """The dtypes in which memory that NumPy calls aligned is aligned for PyTorch: all but the complex ones."""
 _PAD = "pad it first: x.to_padded_tensor(0.0)"
 _JAGGED = f"{_PAD}, or make it with layout=torch.jagged"
+_QUANTIZED_HINT = "call x.dequantize() or x.int_repr() first"
 _QUANTIZED = {
     getattr(torch, name) for name in ("quint8", "qint8", "qint32", "quint4x2", "quint2x4") if hasattr(torch, name)
 }
@@ -115,9 +116,10 @@ class TorchTensors(Backend):
             x = _copy_aligned(x)
             if device is CPU:
                 return x
-        if self.simulated and device is not CPU and x.is_nested and x.layout is torch.strided:
-            msg = "simulated GPUs have no nested tensors of layout strided"
-            raise UnsupportedError(msg, _JAGGED)
+        if self.simulated and device is not CPU and (x.is_nested or x.is_quantized or x.is_mkldnn):
+            from devshim_backends._torch.simulation.internals.relabel import require_supported
+
+            require_supported(x)
         target = NATIVE.get(device) or native(device)
         non_blocking = non_blocking and device is not CPU
         if not is_grad_enabled() and not compiles_here() and torch.is_inference_mode_enabled():
@@ -241,7 +243,7 @@ class TorchTensors(Backend):
         elif _is_emptied(x):
             problem, hint = "a tensor whose storage was emptied", "give it memory and values again first"
         elif x.dtype in _QUANTIZED:
-            problem, hint = f"a quantized tensor ({self.dtype_name(x)})", "call x.dequantize() or x.int_repr() first"
+            problem, hint = f"a quantized tensor ({self.dtype_name(x)})", _QUANTIZED_HINT
         else:
             return
         msg = f"{problem} has no counterpart in {consumer}"

@@ -116,6 +116,20 @@ def test_sparse_tensors_are_refused(paddle: Any) -> None:
         ds.split(sparse, ["cpu", "cpu"])
 
 
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_sparse_tensors_are_neither_joined_nor_reduced(paddle: Any, layout: str) -> None:
+    """``paddle.concat`` of them ends the process, and ``paddle.add`` of them raises OSError (3.3)."""
+    dense = paddle.to_tensor(np.eye(2), place=paddle.CPUPlace())
+    x = dense.to_sparse_coo(2) if layout == "coo" else dense.to_sparse_csr()
+    with pytest.raises(ds.UnsupportedError, match="a sparse PaddlePaddle tensor cannot be joined"):
+        ds.gather([x, x], "cpu")
+    for op in ("sum", "mean", "max"):
+        for tensors in ([x, x], [dense, x]):
+            with pytest.raises(ds.UnsupportedError, match="a sparse PaddlePaddle tensor cannot be reduced"):
+                ds.all_reduce_(tensors, op)
+    assert dense.numpy().tolist() == [[1, 0], [0, 1]]
+
+
 def test_missing_gpu_is_refused_before_paddle_sees_it(paddle: Any) -> None:
     """``paddle.CUDAPlace(0)`` on a CPU-only build crashes."""
     with pytest.raises(ds.DeviceNotFoundError):

@@ -173,6 +173,44 @@ def test_memory_of_a_sparse_tensor_is_that_of_its_parts():
 @pytest.mark.parametrize(
     "make",
     [
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        lambda: torch.ones(3).to_mkldnn(),
+    ],
+    ids=["quantized", "nested", "mkldnn"],
+)
+@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype", "ignore:.*quantiz")
+def test_tensors_that_gpus_do_not_support_are_not_placed(make):
+    x = make()
+    for given in (x, {"a": x}):
+        with pytest.raises(
+            ds.UnsupportedError, match=r"simulated GPUs have no (quantized|nested|tensors of)"
+        ):
+            ds.place(given, "gpu:1")
+    assert ds.place(x, "cpu") is x
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu:1"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sums_and_joins_of_sparse_tensors_are_right_or_refused(layout, device):
+    x = ds.place(of_layout(dense(), layout), device)
+    calls = {
+        "join": lambda: ds.gather([x, x], "cpu"),
+        "take the sum of": lambda: ds.all_reduce_([x.clone(), x.clone()])[0],
+        "take the max of": lambda: ds.all_reduce_([x.clone(), x.clone()], "max")[0],
+    }
+    for verb, call in calls.items():
+        if layout == "sparse_coo" and "max" not in verb:
+            total = ds.place(call(), "cpu").to_dense().sum()
+            assert total == 2 * ds.place(x, "cpu").to_dense().sum()
+        else:
+            with pytest.raises(ds.UnsupportedError, match=f"PyTorch cannot {verb} a tensor of layout {layout}"):
+                call()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
         lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.quint8).to(GPU),
         lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device=GPU) * 2,
     ],

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from devshim.errors import UnsupportedError
 from devshim_backends._torch.simulation.internals import sparse
 from devshim_backends._torch.simulation.internals.state import NAME
 
@@ -102,16 +103,31 @@ def _relabel_indirectly(tensor: Any, code: int, error: Exception) -> Any:
     return _view_dtype(_COMPOSITE, relabelled, tensor.dtype)
 
 
-def unsupported_error(tensor: Any, operator: str = "") -> NotImplementedError:
+def require_supported(tensor: Any) -> None:
+    """Refuse to place a tensor that simulated GPUs do not support; a jagged one consists of tensors that they do."""
+    if tensor.layout is torch.jagged:
+        return
+    if tensor.is_nested:
+        what = "nested tensors of layout strided"
+        hint = "pad it first: x.to_padded_tensor(0.0), or make it with layout=torch.jagged"
+    elif tensor.is_quantized:
+        what, hint = "quantized tensors", "call x.dequantize() or x.int_repr() first"
+    else:
+        what, hint = f"tensors of layout {str(tensor.layout).removeprefix('torch.')}", "call x.to_dense() first"
+    msg = f"simulated GPUs have no {what}"
+    raise UnsupportedError(msg, hint)
+
+
+def unsupported_error(tensor: Any, operator: str = "") -> UnsupportedError:
     """Return the error for a tensor that simulated GPUs do not support, or for an operator on such tensors."""
     if tensor is None:
         reason = f"{operator} is an operator on other tensors"
     else:
         kind = "nested" if tensor.is_nested else tensor.dtype if tensor.is_quantized else tensor.layout
         reason = f"this tensor is {kind}"
-    return NotImplementedError(
-        f"a simulated GPU supports only dense and sparse tensors, but {reason}\n\n"
-        "Hint: compute with it on the CPU, or use x.dequantize(), or torch.nested.nested_tensor(layout=torch.jagged)"
+    return UnsupportedError(
+        f"a simulated GPU supports only dense and sparse tensors, but {reason}",
+        "compute with it on the CPU, or use x.dequantize(), or torch.nested.nested_tensor(layout=torch.jagged)",
     )
 
 
