@@ -11,6 +11,7 @@ import copy
 import sys
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import SUPPORTED_NODES
 
@@ -42,6 +43,8 @@ class TorchContainers(Backend):
         else:
             pairs, context = registered.flatten_with_keys_fn(node)
             keys, children = [_plain_key(key) for key, _ in pairs], [child for _, child in pairs]
+        if _is_tensordict(node):
+            return keys, list(children), lambda new: _rebuild_tensordict(node, new, registered, context)
         return keys, list(children), lambda new: registered.unflatten_fn(new, context)
 
     def why_inseparable(self, node: object) -> tuple[str, str] | None:
@@ -55,7 +58,7 @@ class TorchContainers(Backend):
 
     def static_data(self, node: object) -> object:
         registered = SUPPORTED_NODES.get(type(node))
-        if registered is None or hasattr(node, "batch_size"):  # a TensorDict, which adapts its batch size
+        if registered is None or _is_tensordict(node):  # see `_rebuild_tensordict`
             return None
         context = registered.flatten_fn(node)[1]
         # In a dataclass, it is a tuple of the values of the static fields.
@@ -70,6 +73,32 @@ def _flatten_packed_sequence(node: Any) -> Flat:
         return type(node)(data, node.batch_sizes, sorted_indices, unsorted_indices)
 
     return names, [getattr(node, name) for name in names], rebuild
+
+
+def _is_tensordict(node: Any) -> bool:
+    is_tensordict: Any = getattr(sys.modules.get("tensordict"), "is_tensor_collection", None)
+    return is_tensordict is not None and bool(is_tensordict(node))
+
+
+def _rebuild_tensordict(node: Any, new: list[Any], registered: Any, context: Any) -> Any:
+    """Rebuild a `TensorDict` or a tensorclass, with the batch size, names, device and lock that the library leaves out.
+
+    The library's function for pytrees guesses the batch size of tensors that were cut or joined, and changes the
+    context. It removes the device if the tensors are on another one, and the lock; the library's ``to`` keeps both.
+    """
+    made = registered.unflatten_fn(new, dict(context))
+    if made is None:  # the library's result if a child is None, as in a check of the structure before a load
+        return None
+    shapes = [x.shape for x in new if isinstance(x, torch.Tensor)] or [x.shape for x in new if _is_tensordict(x)]
+    if shapes and "stack_dim" not in context:  # a lazy stack has the batch size of its children
+        batch_size = shapes[0][: len(node.batch_size)]
+        if made.batch_size != batch_size:
+            made.batch_size = batch_size
+        if made.names != node.names:
+            made.names = node.names
+    if node.device is not None:
+        made.auto_device_()
+    return made.lock_() if node.is_locked else made
 
 
 def _is_graph(node: Any) -> bool:

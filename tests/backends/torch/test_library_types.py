@@ -97,6 +97,51 @@ def test_a_tensordict_is_a_container():
     assert {ds.device_of(after["a"]), ds.device_of(after["b", "c"])} == {GPU}
     assert ds.device_of(before["a"]) is ds.cpu()
     assert after.batch_size == before.batch_size
+    assert after.device is None, "it did not have one before"
+
+
+def test_a_tensordict_keeps_its_lock_and_names_its_new_device():
+    """As after its own method `to`."""
+    inner = tensordict.TensorDict({"c": torch.zeros(2)}, batch_size=[2])
+    before = tensordict.TensorDict({"a": torch.ones(2, 3), "b": inner}, [2], names=["rows"], device="cpu").lock_()
+    stack = tensordict.LazyStackedTensorDict(before, before.clone()).lock_()
+    for given in (before, stack):
+        after = ds.place([given], GPU)[0]
+        assert (after.device, after.is_locked) == (GPU.native(), True)
+        assert (given.device, given.is_locked) == (torch.device("cpu"), True)
+    after = ds.copy(before, GPU)
+    assert (after["b"].device, after["b"].is_locked, after.names) == (GPU.native(), True, ["rows"])
+    split = ds.place(before, ds.Placement({"a": "gpu:0"}, default="cpu"))
+    assert split.device is None, "its tensors are on two devices"
+
+
+@tensordict.tensorclass
+class Rows:
+    a: torch.Tensor
+    name: str
+
+
+@pytest.mark.parametrize("length", [2, 4])
+def test_a_tensordict_is_cut_and_joined(length, tmp_path):
+    """The library's function for pytrees guesses the batch size from the shapes, and drops names."""
+    inner = tensordict.TensorDict({"c": torch.zeros(length, 2)}, batch_size=[length])
+    values = {"a": torch.arange(2.0 * length).reshape(length, 2), "b": inner}
+    before = tensordict.TensorDict(values, batch_size=[length], names=["rows"], device="cpu").lock_()
+    parts = ds.split(before, ["gpu:0", GPU])
+    for part, device in zip(parts, ["gpu:0", GPU], strict=True):
+        half = torch.Size([length // 2])
+        assert (part.batch_size, part["b"].batch_size, part.names) == (half, half, ["rows"])
+        assert (part.device, part.is_locked) == (ds.device(device).native(), True)
+    whole = ds.gather(parts, "cpu")
+    assert (whole.batch_size, whole.names, whole.device) == (before.batch_size, ["rows"], before.device)
+    assert (whole == before).all()
+    rows = Rows(a=torch.ones(length, length), name="n", batch_size=[length])
+    halves = ds.split(rows, ["gpu:0", GPU])
+    assert [(half.batch_size, half.a.shape, half.name) for half in halves] == [
+        (torch.Size([length // 2]), (length // 2, length), "n")
+    ] * 2
+    ds.save(before, tmp_path / "a.safetensors")
+    assert ds.load(tmp_path / "a.safetensors", GPU, into=before.clone()).device == GPU.native()
 
 
 # ---------------------------------------------------------------- torchmetrics

@@ -183,9 +183,7 @@ def test_memory_of_a_sparse_tensor_is_that_of_its_parts():
 def test_tensors_that_gpus_do_not_support_are_not_placed(make):
     x = make()
     for given in (x, {"a": x}):
-        with pytest.raises(
-            ds.UnsupportedError, match=r"simulated GPUs have no (quantized|nested|tensors of)"
-        ):
+        with pytest.raises(ds.UnsupportedError, match=r"simulated GPUs have no (quantized|nested|tensors of)"):
             ds.place(given, "gpu:1")
     assert ds.place(x, "cpu") is x
 
