@@ -7,12 +7,13 @@ Requirements of this module:
   type.
 * Only attributes are inspected, and members of lists, tuples and dicts, down to the attributes of an attribute's
   attributes: a graph of PyTorch Geometric keeps its tensors there. No code of the objects runs, so no property and no
-  iterator.
+  iterator; except that of pandas, whose columns of objects are in memory that only pandas reads.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import types
 import warnings
 import weakref
@@ -129,6 +130,9 @@ def _instead(call: str, x: Any, names: list[str], device: str) -> str:
     to = _SECOND.get(call, f", {device}")
     if isinstance(x, (str, bytes)):
         return "turn text into numbers first, such as token ids" + ("; a device is the second argument" if to else "")
+    column = next(_columns(x), None) if names else None
+    if column is not None:
+        return f"pass the tensors of a column as a list: ds.{call}(x{column[2]}.tolist(){to})"
     if isinstance(x, (bool, int, float, complex, range)) or hasattr(type(x), "__array__"):
         return f"make a tensor of it: ds.asarray(x, device={device})"
     if isinstance(x, (set, frozenset)):
@@ -245,6 +249,8 @@ def _attributes(x: Any) -> Iterator[tuple[str, Any]]:
         held = None
     if type(held) is dict:
         yield from list(held.items())[:_MOST]
+    for name, values, _ in _columns(x):
+        yield name, values
     for cls in type(x).__mro__:
         for name, member in vars(cls).items():
             if isinstance(member, types.MemberDescriptorType):
@@ -252,3 +258,23 @@ def _attributes(x: Any) -> Iterator[tuple[str, Any]]:
                     yield name, member.__get__(x)
                 except AttributeError:
                     continue  # never set
+
+
+def _columns(x: Any) -> Iterator[tuple[str, list[Any], str]]:
+    """Yield the name, the first values and the index of each column of objects in a series or a table of pandas.
+
+    The values include the members of lists, tuples and dicts.
+    """
+    pandas: Any = sys.modules.get("pandas")
+    series, table = getattr(pandas, "Series", None), getattr(pandas, "DataFrame", None)
+    if series is None or table is None:  # not imported, or not completely
+        return
+    if isinstance(x, series):
+        found = [("array", x, "")]
+    else:
+        names = list(x.columns[:_MOST]) if isinstance(x, table) else []
+        found = [(str(name), x.iloc[:, i], f"[{name!r}]") for i, name in enumerate(names)]
+    for name, column, index in found:
+        if column.dtype == object:
+            cells = list(column.array[:_MOST])
+            yield name, [*cells, *(each for cell in cells for each in _members(cell, _MOST_AGAIN))], index
