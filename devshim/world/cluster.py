@@ -12,6 +12,7 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import ArgumentError, UnsupportedError, WorldError
 from devshim.registry.private_paths import is_private
+from devshim.world.reaching import require_cluster
 
 if TYPE_CHECKING:
     from devshim.world.job import Job
@@ -153,12 +155,36 @@ def start_own(folder: Path) -> None:
         )
 
 
-def connect(address: str) -> None:
-    """Connect this process to a cluster."""
+def connect(address: str, seconds: float) -> None:
+    """Connect this process to a cluster.
+
+    Args:
+        address: Its host and port.
+        seconds: How long that may take.
+
+    Raises:
+        ArgumentError: The address is not of the form ``host:port``.
+        WorldError: No cluster answers there in time, or it does not accept this process.
+    """
+    until = time.monotonic() + seconds
+    require_cluster(address, seconds)
     import ray
 
-    with restore_sigterm():
-        ray.init(address=address, log_to_driver=False, logging_level="CRITICAL")
+    errors: list[Exception] = []
+
+    def begin() -> None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="CRITICAL")
+        except Exception as error:
+            errors.append(error)
+
+    connecting = threading.Thread(target=begin, daemon=True)  # Ray waits for a cluster without a limit
+    connecting.start()
+    connecting.join(max(until - time.monotonic(), 0))
+    if connecting.is_alive() or errors:
+        msg = f"a server answers at {address}, but it has not accepted this process"
+        hint = "see whether it is a Ray cluster, and whether RAY_AUTH_TOKEN_PATH names its token"
+        raise WorldError(msg, hint) from next(iter(errors), None)
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def main(descriptor: int, folder: Path) -> None:
         if job.cluster is None:
             cluster.start_own(folder)
         else:
-            cluster.connect(job.cluster)
+            cluster.connect(job.cluster, job.start_timeout)
         signal.signal(signal.SIGTERM, lambda *_: gone.set())  # Ray has set a handler that prints
         results = watching.run(job, notify)
         ended.set()

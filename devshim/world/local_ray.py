@@ -22,6 +22,7 @@ from devshim.contract.ranks import Place
 from devshim.errors import WorldError
 from devshim.registry.processes import system_facts
 from devshim.world import cluster, folders, siblings
+from devshim.world.reaching import require_cluster
 
 __all__ = ["join", "start_time", "write_facts"]
 
@@ -34,7 +35,7 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
     Ray reads the token when it is imported, so ``imported`` is called once the token is known.
 
     Raises:
-        WorldError: Rank 0 did not start it within two minutes, or the folder belongs to another user.
+        WorldError: Rank 0 did not start it within two minutes, it has ended, or the folder is another user's.
     """
     engine = f"{zlib.crc32(place.engine_address.encode()):08x}"  # not part of a path: another program has set it
     parent = siblings.launcher()
@@ -64,6 +65,7 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
         write_facts(file, {"address": found["gcs_address"], "token": token})
         return ray
     facts = _wait_for(file, place)
+    require_cluster(facts["address"], place.timeout)  # rank 0 may have been killed
     _set_token(facts["token"])
     ray = imported()
     with cluster.restore_sigterm():
@@ -101,7 +103,8 @@ def _wait_for(file: Path, place: Place) -> dict[str, str]:
     while not file.exists():
         if time.monotonic() > until:
             msg = f"{place.name_rank(place.rank)} has waited {_STARTING:.0f} s for rank 0, which starts Ray"
-            raise WorldError(msg, "every rank must call a collective of ds.world(); see whether rank 0 failed")
+            hint = "one process must start all ranks, and each must call a collective of ds.world()"
+            raise WorldError(msg, f"{hint}; see whether rank 0 failed")
         time.sleep(0.05)
     facts: dict[str, str] = json.loads(file.read_text())
     return facts

@@ -19,16 +19,19 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from devshim.errors import ArgumentError, WorldError
+from devshim.errors import WorldError
 from devshim.registry.private_paths import is_private
 from devshim.world import cluster, folders
 from devshim.world.local_ray import start_time, write_facts
+from devshim.world.reaching import require_cluster, split_address
 
 __all__ = ["Node", "connect", "join", "own_address", "running", "start", "state_folder", "stop"]
 
 _READY = "Ray runtime started."
 _STARTING = 90.0
 _ENDING = 20.0
+_ANSWERING = 10.0
+"""Seconds in which a cluster must answer."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +119,10 @@ def join(address: str, token: Path | None = None, listen: str | None = None, sim
 
     Raises:
         ArgumentError: The address is not of the form ``host:port``.
-        WorldError: The token is missing, others may read it, a node runs here already, or Ray does not start.
+        WorldError: The token is missing, others may read it, a node runs here already, no cluster answers, or Ray does
+            not start.
     """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        msg = f"{address!r} is not the address of a cluster"
-        raise ArgumentError(msg, "devshim cluster join 10.0.0.1:6379; `devshim cluster start` prints it")
+    host, port = split_address(address)
     cluster.require_ray()
     _require_none()
     found = state_folder() / "token" if token is None else token
@@ -131,7 +132,8 @@ def join(address: str, token: Path | None = None, listen: str | None = None, sim
     if not is_private(found.resolve()):
         msg = f"others may read the token {found}"
         raise WorldError(msg, f"chmod 600 {found}")
-    return _start([f"--address={address}"], address, listen or own_address(host, int(port)), found, simulate)
+    require_cluster(address, _ANSWERING)
+    return _start([f"--address={address}"], address, listen or own_address(host, port), found, simulate)
 
 
 def stop() -> Node | None:
@@ -157,16 +159,13 @@ def connect(address: str, token: Path) -> dict[str, cluster.Host]:
     """Connect this process to a cluster, and return its hosts.
 
     Raises:
-        WorldError: The cluster does not answer, or refuses the token.
+        ArgumentError: The address is not of the form ``host:port``.
+        WorldError: The cluster does not answer in ten seconds, or refuses the token.
     """
     folder = tempfile.gettempdir()
     os.environ.update(cluster.settings(token, Path(folder), local=address.startswith("127.")))
-    try:
-        cluster.connect(address)
-        return cluster.hosts_of()
-    except Exception as error:  # Ray raises several errors, not all of them its own
-        msg = f"the cluster at {address} does not answer, or refuses the token {token}"
-        raise WorldError(msg, "see whether it runs: `devshim cluster status` on the machine that started it") from error
+    cluster.connect(address, _ANSWERING)
+    return cluster.hosts_of()
 
 
 def _require_none() -> None:

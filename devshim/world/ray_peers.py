@@ -18,6 +18,7 @@ import numpy as np
 from devshim.errors import UnsupportedError, WorldError
 from devshim.world.cluster import find_token, restore_sigterm
 from devshim.world.portable import MOST_RANKS
+from devshim.world.reaching import require_cluster
 from devshim.world.step_store import StepStore
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class RayPeers:
     Raises:
         UnsupportedError: Ray is not installed, there are too many ranks, or the hosts share no Ray cluster.
         ArgumentError: There is no token for the Ray cluster that they share.
-        WorldError: The other ranks do not connect.
+        WorldError: The cluster does not answer, or the other ranks do not connect.
     """
 
     def __init__(self, place: Place) -> None:
@@ -141,6 +142,7 @@ class RayPeers:
             raise UnsupportedError(msg, "start one with 'devshim cluster start', and set DEVSHIM_RAY_ADDRESS")
         if _JOB not in os.environ:  # devshim's own launcher has set what Ray needs
             os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(find_token(address)))
+        require_cluster(address, place.timeout)
         ray = _import_ray(place)
         # Without this, Ray would wait for half a second at the end, to show the output of its own processes.
         atexit.register(ray.shutdown)

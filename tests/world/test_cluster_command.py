@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +106,41 @@ def test_a_cluster_of_two_hosts(tmp_path: Path) -> None:
 def _processes(folder: Path) -> list[int]:
     path = folder / "devshim/cluster/node.json"
     return [json.loads(path.read_text())["process"]] if path.exists() else []
+
+
+@pytest.fixture
+def no_cluster() -> Iterator[str]:
+    """Yield the address of a server that greets like Ray's control process, and never answers a call."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as peers:
+
+        def greet() -> None:
+            with suppress(OSError):
+                while True:
+                    peers.enter_context(server.accept()[0]).sendall(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+
+        threading.Thread(target=greet, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_nothing_waits_for_a_cluster_that_does_not_run(tmp_path: Path, no_cluster: str, is_closed: bool) -> None:
+    address = f"127.0.0.1:{free_port()}" if is_closed else no_cluster
+    said = f"no Ray cluster answers at {address}: connection refused"
+    said = said if is_closed else f"a server answers at {address}, but it has not accepted this process"
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text("0123456789abcdef" * 4)
+    variables = {"DEVSHIM_RAY_ADDRESS": address, "RAY_AUTH_TOKEN_PATH": str(token)}
+    calls = [("launch", "--start-timeout", "4s", "-c", PROGRAM), ("cluster", "status")]
+    calls += [("cluster", "join", address, "--token", str(token))] if is_closed else []
+    for words in calls:
+        began = time.monotonic()
+        done = command(tmp_path, *words, **variables)
+        assert time.monotonic() - began < 30  # of the 120 after which `command` fails
+        assert done.returncode == 1, done.stdout
+        assert said in " ".join((done.stdout + done.stderr).split())
+        assert "Traceback" not in done.stderr
 
 
 def test_an_invalid_address_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""Tests of the check that a cluster answers, with servers that are none; Ray is not imported."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from listening import free_port
+
+import devshim as ds
+from devshim.contract.ranks import Place
+from devshim.world import local_ray, reaching
+from devshim.world.ray_peers import RayPeers
+
+SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[bytes | None], str]]:
+    """Yield a function that starts a server with this answer, or one that never accepts, and returns its address."""
+    with ExitStack() as opened:
+
+        def start(answer: bytes | None) -> str:
+            server = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def once() -> None:
+                peer = server.accept()[0]
+                with peer:
+                    assert peer.recv(1000).startswith(b"PRI * HTTP/2.0")
+                    peer.sendall(answer or b"")
+
+            if answer is not None:
+                thread = threading.Thread(target=once)
+                opened.callback(thread.join)
+                thread.start()
+            return f"127.0.0.1:{server.getsockname()[1]}"
+
+        yield start
+
+
+def test_a_server_of_http_2_may_be_a_cluster(serve: Callable[[bytes | None], str]) -> None:
+    reaching.require_cluster(serve(SETTINGS + bytes(20)), 5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "nothing has answered in 0.5 s"),
+        (b"", "another program listens there"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another program listens there"),
+    ],
+)
+def test_a_server_that_is_no_cluster_is_refused(
+    serve: Callable[[bytes | None], str], answer: bytes | None, reason: str
+) -> None:
+    address = serve(answer)
+    with pytest.raises(ds.WorldError) as caught:
+        reaching.require_cluster(address, 0.5)
+    assert caught.value.problem == f"no Ray cluster answers at {address}: {reason}"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "localhost:{}", "ray://127.0.0.1:{}"])
+def test_an_address_at_which_nothing_listens_is_refused_at_once(address: str) -> None:
+    address, began = address.format(free_port()), time.monotonic()
+    with pytest.raises(ds.WorldError, match=f"no Ray cluster answers at {address}: connection refused"):
+        reaching.require_cluster(address, 60)
+    assert time.monotonic() - began < 5
+
+
+def test_a_host_without_an_answer_takes_no_longer_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look-up of a name has no limit of its own."""
+    released = threading.Event()
+
+    def look_up(*_: Any) -> None:
+        released.wait(60)
+        raise OSError
+
+    monkeypatch.setattr(socket, "create_connection", look_up)
+    began = time.monotonic()
+    try:
+        with pytest.raises(ds.WorldError, match=r"at far\.example:6379: nothing has answered in 0\.3 s"):
+            reaching.require_cluster("far.example:6379", 0.3)
+        assert time.monotonic() - began < 5
+    finally:
+        released.set()
+
+
+@pytest.mark.parametrize("address", ["elsewhere", ":6379", "host:", "host:port", "host:0", "host:65536"])
+def test_an_invalid_address_is_refused(address: str) -> None:
+    with pytest.raises(ds.ArgumentError, match="is not the address of a cluster"):
+        reaching.require_cluster(address, 5)
+
+
+def test_ranks_of_another_launcher_do_not_wait_for_a_cluster_that_does_not_run(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    monkeypatch.setattr(os, "environ", {**os.environ, "RAY_AUTH_TOKEN_PATH": str(token)})
+    os.environ["DEVSHIM_RAY_ADDRESS"] = f"127.0.0.1:{free_port()}"
+    with pytest.raises(ds.WorldError, match="no Ray cluster answers"):
+        RayPeers(Place(rank=1, size=2, launcher="torchrun", one_host=False))
+
+
+def test_a_rank_does_not_wait_for_the_ray_of_a_rank_0_that_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"address": f"127.0.0.1:{free_port()}", "token": "secret"}
+    monkeypatch.setattr(local_ray, "_wait_for", lambda *_: facts)
+    with pytest.raises(ds.WorldError, match="no Ray cluster answers"):
+        local_ray.join(lambda: pytest.fail("it connects"), Place(rank=1, size=2), {})
