@@ -21,7 +21,8 @@ class Place:
         timeout: How long a collective may wait for a rank, in seconds.
         attempt: How often the job was started again.
         launcher: What started the process: ``"devshim"``, ``"torchrun"``, ``"srun"``, ``"mpirun"``, or ``""``.
-        one_host: True if all ranks are on one host.
+        one_host: True if all ranks are known to be on one host.
+        host_variable: If that is unknown, the variable that would say so, such as ``LOCAL_WORLD_SIZE=2``; or empty.
     """
 
     rank: int = 0
@@ -34,6 +35,7 @@ class Place:
     attempt: int = 0
     launcher: str = ""
     one_host: bool = True
+    host_variable: str = ""
 
     def host_of(self, rank: int) -> str:
         """Return the name of a rank's host; empty if the launcher does not say."""

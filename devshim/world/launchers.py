@@ -23,6 +23,7 @@ class _Launcher:
         size: The variable of the number of ranks.
         local_rank: The variable of the rank on its host.
         local_size: The variable of the number of ranks on this host; empty if there is none.
+        nodes: The variable of the number of hosts; empty if there is none.
     """
 
     name: str
@@ -30,12 +31,13 @@ class _Launcher:
     size: str
     local_rank: str
     local_size: str = ""
+    nodes: str = ""
 
 
 _LAUNCHERS = (
     _Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     # A batch script also has SLURM_PROCID and SLURM_NTASKS, but is not a rank: only `srun` starts a step.
-    _Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+    _Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nodes="SLURM_STEP_NUM_NODES"),
     _Launcher(
         "mpirun",
         "OMPI_COMM_WORLD_RANK",
@@ -47,6 +49,8 @@ _LAUNCHERS = (
 )
 
 
+_LOOPBACK = ("localhost", "::1")
+"""The addresses, beside 127.*, at which only processes of one host reach rank 0."""
 _LONG = 8192
 """The most characters of a list that are written out; Linux limits a variable to 128 KiB."""
 _FOREIGN = (
@@ -111,10 +115,9 @@ def _place(launcher: _Launcher, environment: Mapping[str, str]) -> Place:
         raise ArgumentError(msg, "a rank is less than the number of ranks; unset them to run a single process")
     hosts = _expand_list(environment, "DEVSHIM_HOSTS", size)
     addresses = _expand_list(environment, "DEVSHIM_ADDRESSES", size)
-    one_host = len(set(hosts)) == 1
+    one_host: bool | None = len(set(hosts)) == 1
     if not hosts:
-        nodes = environment.get("SLURM_STEP_NUM_NODES" if launcher.name == "srun" else "", "")
-        one_host = environment.get(launcher.local_size) == str(size) or nodes == "1" or size == 1
+        one_host = _is_one_host(launcher, environment, size)
         hosts = (socket.gethostname(),) * size if one_host else ()
     address = environment.get("MASTER_ADDR", "")
     return Place(
@@ -127,8 +130,30 @@ def _place(launcher: _Launcher, environment: Mapping[str, str]) -> Place:
         timeout=_seconds(environment, "DEVSHIM_TIMEOUT", 60.0),
         attempt=_number({"DEVSHIM_ATTEMPT": "0", **environment}, "DEVSHIM_ATTEMPT"),
         launcher="devshim" if "DEVSHIM_JOB" in environment else launcher.name,
-        one_host=one_host,
+        one_host=bool(one_host),
+        host_variable="" if one_host is not None else _setting(launcher, size),
     )
+
+
+def _is_one_host(launcher: _Launcher, environment: Mapping[str, str], size: int) -> bool | None:
+    """Return True if all ranks are on one host; None if the variables do not say.
+
+    All ranks must get the same answer, so only variables count that are the same in all of them, or that count ranks:
+    the last rank of a host would know from its local rank that no other host has ranks, and the others would not.
+    """
+    if size == 1:
+        return True
+    if environment.get(launcher.local_size):
+        return environment[launcher.local_size] == str(size)
+    if environment.get(launcher.nodes):
+        return environment[launcher.nodes] == "1"
+    address = environment.get("MASTER_ADDR", "")
+    return True if address in _LOOPBACK or address.startswith("127.") else None
+
+
+def _setting(launcher: _Launcher, size: int) -> str:
+    """Return the variable that says that all ranks are on one host, with its value."""
+    return f"{launcher.nodes}=1" if launcher.nodes else f"{launcher.local_size}={size}"
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

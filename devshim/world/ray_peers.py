@@ -43,7 +43,8 @@ class RayPeers:
         place: The place of this rank.
 
     Raises:
-        UnsupportedError: Ray is not installed, there are too many ranks, or the hosts share no Ray cluster.
+        UnsupportedError: Ray is not installed, there are too many ranks, the hosts share no Ray cluster, or
+            the launcher does not say whether there are several hosts.
         ArgumentError: There is no token for the Ray cluster that they share.
         WorldError: The cluster does not answer, or the other ranks do not connect.
     """
@@ -138,8 +139,7 @@ class RayPeers:
             _require_ray(place)  # in each rank: otherwise the others would wait for the one that starts Ray
             return local_ray.join(lambda: _import_ray(place), place, quiet)
         if not address:
-            msg = f"{place.launcher} started ranks on several hosts, and these share no Ray cluster"
-            raise UnsupportedError(msg, "start one with 'devshim cluster start', and set DEVSHIM_RAY_ADDRESS")
+            raise _without_cluster(place)
         if _JOB not in os.environ:  # devshim's own launcher has set what Ray needs
             os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(find_token(address)))
         require_cluster(address, place.timeout)
@@ -171,6 +171,15 @@ class RayPeers:
                     msg = f"{self._place.name_rank(self._place.rank)} found no other rank with the name {name} in Ray"
                     raise WorldError(msg, "see whether all ranks were started, and whether one failed") from None
                 time.sleep(0.05)
+
+
+def _without_cluster(place: Place) -> UnsupportedError:
+    """Return the error of ranks that are on several hosts, or of which that is unknown, and that share no cluster."""
+    start = "start a cluster with 'devshim cluster start', and set DEVSHIM_RAY_ADDRESS"
+    if not place.host_variable:
+        return UnsupportedError("the ranks are on several hosts, and these share no Ray cluster", start)
+    msg = f"the variables of {place.name_rank(place.rank)} do not say whether all {place.size} ranks are on one host"
+    return UnsupportedError(msg, f"set {place.host_variable} in each rank if they are; otherwise {start}")
 
 
 def _require_ray(place: Place) -> None:

@@ -119,7 +119,8 @@ class World:
         place = self._place
         lines = [f"rank {place.rank} of {place.size}{f' on {self.host}' if self.host else ''}"]
         if place.size > 1:
-            lines[0] += f", started by {place.launcher}" + (f", attempt {place.attempt}" if place.attempt else "")
+            by = ", started by devshim" if place.launcher == "devshim" else f", from the variables of {place.launcher}"
+            lines[0] += by + (f", attempt {place.attempt}" if place.attempt else "")
             hosts = list_some(list(dict.fromkeys(place.hosts)), 4) or "the launcher does not say"
             lines.append(f"hosts: {hosts}; a collective waits {place.timeout:g} s")
         lines.append(f"devices: {', '.join(map(str, self.devices))}")

@@ -102,6 +102,13 @@ LAUNCHERS = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "1",
     },
+    "a shell": {
+        "RANK": "{rank}",
+        "LOCAL_RANK": "{rank}",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+    },
     "srun": {
         "SLURM_PROCID": "{rank}",
         "SLURM_LOCALID": "{rank}",

@@ -6,6 +6,7 @@ import pytest
 
 import devshim as ds
 from devshim.world.launchers import find_place, join_values, without_launchers
+from devshim.world.ray_peers import RayPeers
 
 TORCHRUN = {
     "RANK": "3",
@@ -29,6 +30,48 @@ def test_each_launcher_is_read(variables: dict[str, str], launcher: str, one_hos
     assert (place.rank, place.size, place.local_rank, place.launcher) == (3, 4, 1, launcher)
     assert place.one_host is one_host
     assert len(place.hosts) == (4 if one_host else 0)
+
+
+BY_HAND = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2", "localhost", "::1"])
+def test_ranks_that_reach_rank_0_on_loopback_are_on_one_host(address: str) -> None:
+    place = find_place({**BY_HAND, "MASTER_ADDR": address, "MASTER_PORT": "1"})
+    assert (place.one_host, place.host_variable, len(place.hosts)) == (True, "", 2)
+    assert not find_place({**TORCHRUN, "MASTER_ADDR": address}).one_host  # which counts its ranks
+
+
+@pytest.mark.parametrize(
+    ("variables", "setting"),
+    [
+        (BY_HAND, "LOCAL_WORLD_SIZE=2"),
+        ({**BY_HAND, "MASTER_ADDR": "10.0.0.1"}, "LOCAL_WORLD_SIZE=2"),
+        ({key: value for key, value in SRUN.items() if key != "SLURM_STEP_NUM_NODES"}, "SLURM_STEP_NUM_NODES=1"),
+        (OPENMPI, "OMPI_COMM_WORLD_LOCAL_SIZE=4"),
+        ({"PMI_RANK": "0", "PMI_SIZE": "3"}, "MPI_LOCALNRANKS=3"),
+    ],
+)
+def test_the_variable_is_named_that_would_say_whether_there_is_one_host(
+    variables: dict[str, str], setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = find_place(variables)
+    assert (place.one_host, place.host_variable) == (False, setting)
+    name, _, value = setting.partition("=")
+    assert find_place({**variables, name: value}).one_host
+    monkeypatch.delenv("DEVSHIM_RAY_ADDRESS", raising=False)
+    with pytest.raises(ds.UnsupportedError) as caught:
+        RayPeers(place)
+    said = f"the variables of rank {place.rank} do not say whether all {place.size} ranks are on one host"
+    assert caught.value.problem == said
+    assert str(caught.value.hint).startswith(f"set {setting} in each rank if they are; otherwise start a cluster")
+
+
+@pytest.mark.parametrize("variables", [TORCHRUN, SRUN])
+def test_ranks_of_several_hosts_need_a_cluster(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DEVSHIM_RAY_ADDRESS", raising=False)
+    with pytest.raises(ds.UnsupportedError, match="the ranks are on several hosts, and these share no Ray cluster"):
+        RayPeers(find_place(variables))
 
 
 def test_the_address_of_rank_0_is_read() -> None:
