@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from devshim.errors import UnsupportedError
 from devshim.registry import current as frameworks
 from devshim.registry import tracing
 from devshim.world import heartbeat
@@ -25,6 +26,7 @@ _world: tuple[int, World] | None = None
 """The process that created the object, and the object; a forked process is not a rank."""
 _OWNER = "DEVSHIM_RANK_PROCESS"
 """The variable in which a rank leaves its process and its place to the processes that it starts."""
+_HINT = "call ds.world() in the rank; or start the process without RANK and WORLD_SIZE: env={...}"
 
 
 def world() -> World:
@@ -42,6 +44,7 @@ def world() -> World:
     Raises:
         ArgumentError: The variables of a launcher contradict each other.
         WorldError: The collectives of the framework did not start.
+        UnsupportedError: A rank has started this process by `subprocess`, with the variables of the rank.
         TracingError: The call is inside a compiled function.
 
     >>> import devshim as ds
@@ -69,20 +72,37 @@ def world() -> World:
 
 
 def _own_place() -> Place:
-    """Return the place of this process; alone if a rank has started it with multiprocessing.
+    """Return the place of this process; alone if a rank has started it with multiprocessing, and none in other ways.
 
     Such a process, as a worker of a data loader, has the variables of its rank, and runs the program's file again. As a
     second process with the same rank, it would take part in the collectives of the job.
+
+    Raises:
+        UnsupportedError: A rank that still runs has started it in another way, such as by `subprocess`.
     """
     place = find_place(os.environ)
     if place.size == 1:
         return place
     job = f"{place.rank} of {place.size} at {place.engine_address}"
     owner, _, of_owner = os.environ.get(_OWNER, "").partition(" ")
-    if of_owner == job and owner != str(os.getpid()) and _is_of_multiprocessing():
-        return find_place({})
+    if of_owner == job and owner != str(os.getpid()):
+        if _is_of_multiprocessing():
+            return find_place({})
+        if _runs(int(owner)):
+            msg = f"this process is not a rank: {place.name_rank(place.rank)} has started it, and left its variables"
+            raise UnsupportedError(msg, _HINT)
     os.environ[_OWNER] = f"{os.getpid()} {job}"
     return place
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        pass
+    return True
 
 
 def _is_of_multiprocessing() -> bool:

@@ -1,8 +1,9 @@
-"""Tests of the processes that a rank starts: those of multiprocessing are not ranks."""
+"""Tests of the processes that a rank starts: those of multiprocessing are not ranks, and others may not be."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +60,31 @@ def test_a_process_that_gets_a_place_of_its_own_is_a_rank(method: str, tmp_path:
 def test_the_first_process_that_asks_is_the_rank(method: str, tmp_path: Path) -> None:
     text = LATER.replace(", (ds.world().rank, ds.world().size))", ")")
     assert printed(text, method, tmp_path) == "(1, 2)"
+
+
+CHILD = "import devshim as ds; world = ds.world(); print((world.rank, world.size))"
+PARENT = f"""
+import os, subprocess, sys
+import devshim as ds
+asked = sys.argv[1] != "wrapper" and ds.world()
+child = [sys.executable, "-c", {CHILD!r}]
+if sys.argv[1] == "exec":
+    os.execv(sys.executable, child)
+if sys.argv[1] == "alone":
+    del os.environ["RANK"]
+done = subprocess.run(child, capture_output=True, text=True)
+print(done.stdout.strip() or done.stderr.splitlines()[-3])
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "answer"),
+    [
+        ("child", "devshim.UnsupportedError: this process is not a rank: rank 1 on {host} has started it"),
+        ("wrapper", "(1, 2)"),  # which never asked for its own place
+        ("exec", "(1, 2)"),
+        ("alone", "(0, 1)"),
+    ],
+)
+def test_a_child_of_a_rank_does_not_take_its_place(how: str, answer: str, tmp_path: Path) -> None:
+    assert printed(PARENT, how, tmp_path).startswith(answer.format(host=socket.gethostname()))
