@@ -249,7 +249,11 @@ class Agent:
         return {rank: each.report() for rank, each in self._ranks.items() if each.process.poll() is None}
 
     def stop(self) -> dict[int, int]:
-        """End every rank and the processes that it started; remove the folder; return the last step of each rank."""
+        """End every rank and the processes that it started; remove the folder.
+
+        Return the step of each rank before that: one that handles SIGTERM may go on for a moment.
+        """
+        steps = {rank: int(each.heartbeat.get("step", 0)) for rank, each in self._ranks.items()}
         running = [each.process for each in self._ranks.values()]
         for number in (signal.SIGTERM, signal.SIGCONT):
             for process in running:
@@ -264,7 +268,7 @@ class Agent:
         with suppress(OSError):
             self._watchdog.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-        return {rank: int(each.heartbeat.get("step", 0)) for rank, each in self._ranks.items()}
+        return steps
 
     def put(self, rank: int, number: int, what: str, items: dict[Any, Any]) -> None:
         """Put a rank's items of a collective into the store."""

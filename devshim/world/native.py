@@ -25,6 +25,7 @@ from devshim.errors import AlreadyStartedError, ArgumentError, DevshimError, Ran
 from devshim.transfers import engine, observers
 from devshim.world import siblings, trees
 from devshim.world.portable import disagreement, late_error
+from devshim.world.cluster import restore_sigterm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -109,7 +110,8 @@ class Native:
         if not self.why_not:
             with self._steps.start(f"start of the ranks of {backend.name}") as step:
                 try:
-                    self._engine = self._call(step, backend.start_ranks, self._place, mode == "native")
+                    with restore_sigterm():  # JAX would catch the signal, and go on
+                        self._engine = self._call(step, backend.start_ranks, self._place, mode == "native")
                 except AlreadyStartedError as error:
                     if mode == "native":
                         raise

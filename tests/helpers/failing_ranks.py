@@ -52,6 +52,8 @@ def fail(how: str, folder: str) -> None:
         raise ValueError(msg)
     if how == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(0.1)  # in another thread, it takes a moment until the process is stopped
+        Path(folder, "continued").touch()
     if how in ("sleep", "wait"):
         time.sleep(LONG)
     if how == "return":

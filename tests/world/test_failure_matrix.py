@@ -79,6 +79,7 @@ def test_a_failing_rank_is_named_in_time(hosts: list[str], how: str, when: str, 
     waited = time.time() - (tmp_path / "failed").stat().st_mtime
     check(caught.value, how, bad, hosts[bad], len(hosts))
     assert waited < timeout + LATEST * busy(), caught.value
+    assert not (tmp_path / "continued").exists()  # a stopped rank runs no further line of its program
     assert len(list(tmp_path.glob("process-*"))) == len(hosts)
     assert left(tmp_path) == []
     if when == "save":

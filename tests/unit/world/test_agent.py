@@ -94,6 +94,30 @@ def test_a_second_call_starts_no_rank_twice(agent: Agent, tmp_path: Path) -> Non
     assert list(agent.where()) == [0]
 
 
+GOES_ON = """
+import signal, time
+from devshim.world import heartbeat
+from devshim.world.steps import Steps
+steps = Steps()
+heartbeat.begin(steps)
+steps.number = 6
+ended = []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
+while not ended:
+    time.sleep(0.01)
+steps.number = 300
+time.sleep(1000)
+"""
+
+
+def test_the_steps_of_a_job_are_those_before_its_end(agent: Agent) -> None:
+    agent.start({0: {"RANK": "0"}}, {}, [sys.executable, "-c", GOES_ON], b"", None, ".")
+    until = time.monotonic() + 60
+    while agent.where()[0].get("step") != 6 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert agent.stop() == {0: 6}
+
+
 RAISES = """
 import atexit, time
 from devshim.world import heartbeat

@@ -6,6 +6,7 @@ The ranks are threads, and the engine is made up (`swapping_engine`).
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from devshim.contract.ranks import Place
 from devshim.registry import registry
 from devshim.testing.thread_ranks import on_ranks
 from devshim.world.native import Native
+from devshim.world.steps import Steps
 from devshim.world.world import World
 
 RANKS = 2
@@ -253,6 +255,30 @@ def test_describe_says_why_an_engine_is_not_used(table: Table, monkeypatch: pyte
     monkeypatch.setenv("DEVSHIM_ENGINE", "native")
     monkeypatch.setattr(backend, "start_ranks", late)
     assert [type(each) for each in in_ranks(job)] == [ds.AlreadyStartedError] * 2
+
+
+def test_an_engine_does_not_keep_the_signal_that_ends_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX's runtime catches SIGTERM, as a notice of preemption, and goes on."""
+
+    def start(place: Place, insists: bool) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    backend = registry.load("numpy")
+    monkeypatch.setattr(backend, "start_ranks", start)
+    monkeypatch.setenv("DEVSHIM_ENGINE", "")
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        Native(Place(size=2, engine_address="127.0.0.1:1"), Steps()).start(backend)
+        assert signal.getsignal(signal.SIGTERM) == before
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_long_error_of_an_engine_is_cut_between_words(table: Table) -> None:
+    table.broken = "Connection closed by peer " + "word " * 100
+    for error in in_ranks(lambda world: world.all_reduce_([np.ones(2, "float32")])):
+        assert type(error) is ds.RankFailedError
+        assert error.problem.endswith("word word ...")
 
 
 def test_an_error_of_a_signal_handler_stays_what_it_is(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
